@@ -19,8 +19,8 @@ int bench_thread_counts(const cli_call *cli, int counts[BENCH_MOST_THREADS], int
 /* Arrays as a plan wants them, inputs filled with numbers that depend on nothing but their place. */
 typedef struct bench_arrays {
     attn_arrays arrays;
-    attn_span spans[ATTN_ARRAYS];
-    void *blocks[ATTN_ARRAYS]; /* NULL where the plan uses none */
+    attn_span spans[ATTN_ARRAY_COUNT];
+    void *blocks[ATTN_ARRAY_COUNT]; /* NULL where the plan uses none */
 } bench_arrays;
 
 /* `rounded`: inputs are numbers of this type, whatever the plan's.  False: no memory. */

@@ -153,7 +153,7 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
 {
     *made = (bench_arrays){0};
     int64_t keys = problem->dims[problem->lens_dim].n;
-    for (int array = 0; array < ATTN_ARRAYS; array++) {
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn_span *span = &made->spans[array];
         if (!attn_plan_span(plan, (attn_array)array, span))
             continue;
@@ -181,7 +181,7 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
 
 void bench_arrays_destroy(bench_arrays *made)
 {
-    for (int array = 0; array < ATTN_ARRAYS; array++)
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++)
         free(made->blocks[array]);
     *made = (bench_arrays){0};
 }

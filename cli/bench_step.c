@@ -23,7 +23,7 @@ typedef struct bench_run {
     const bench_shape *shape;
     attn_context *context;
     attn_model *model;
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     attn_tape *tape;
     attn_tensor *source, *lengths, *target, *labels;
     uint64_t random, steps;
@@ -132,15 +132,15 @@ static attn_status start(bench_run *r, int threads)
     if (status == ATTN_OK)
         status = attn_tape_create(&r->tape, r->context);
     if (status == ATTN_OK)
-        status = attn_optimiser_create(&r->optimiser, r->context, attn_model_parameters(r->model),
-                                       &(attn_optimiser_options){.kind = ATTN_ADAM, .clip_norm = CLIP});
+        status = attn_optimizer_create(&r->optimizer, r->context, attn_model_parameters(r->model),
+                                       &(attn_optimizer_options){.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = CLIP});
     return status;
 }
 
 static void finish(bench_run *r)
 {
     attn_tape_destroy(r->tape);
-    attn_optimiser_destroy(r->optimiser);
+    attn_optimizer_destroy(r->optimizer);
     attn_model_destroy(r->model);
     attn_tensor *const made[] = {r->source, r->lengths, r->target, r->labels};
     for (int i = 0; i < 4; i++)
@@ -152,13 +152,13 @@ static attn_status one_step(bench_run *r, double *loss)
 {
     attn_tape_reset(r->tape, &(attn_tape_options){.record = true, .train = true, .seed = ++r->steps});
     attn_tensor *logits = attn_seq2seq_forward(r->model, r->tape, r->source, r->lengths, r->target, NULL);
-    attn_tensor *mean = attn_cross_entropy(r->tape, logits, r->labels,
-                                           &(attn_cross_entropy_options){.has_ignore = true, .ignore = PAD});
+    attn_tensor *mean = attn_cross_entropy(
+        r->tape, logits, r->labels, &(attn_cross_entropy_options){.use_ignore_index = true, .ignore_index = PAD});
     if (!mean)
         return attn_context_status(r->context);
     *loss = (double)*(const float *)attn_tensor_data(mean);
     attn_status status = attn_backward(r->tape, mean);
-    return status == ATTN_OK ? attn_optimiser_step(r->optimiser, RATE, NULL) : status;
+    return status == ATTN_OK ? attn_optimizer_step(r->optimizer, RATE, NULL) : status;
 }
 
 static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
@@ -189,7 +189,7 @@ static void conclude(const bench_run *r, bench_step *step)
     const bench_shape *s = step->shape;
     const attn_named_list *list = attn_model_parameters(r->model);
     for (int64_t i = 0; i < list->n; i++)
-        if (attn_tensor_needs_grad(list->items[i].tensor))
+        if (attn_tensor_requires_grad(list->items[i].tensor))
             step->parameters += attn_tensor_size(list->items[i].tensor);
     step->process_peak = process_peak();
     step->tokens_per_second = 1e3 * (double)(s->batch * s->tokens) / step->ms;

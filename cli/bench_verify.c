@@ -12,9 +12,9 @@ static double bound_of(const attn_problem *problem)
     case ATTN_F64:
         return 1e-12;
     case ATTN_BF16:
-        return problem->direction == ATTN_FORWARD ? 0x1p-7 : 0x1p-5;
+        return problem->direction == ATTN_DIRECTION_FORWARD ? 0x1p-7 : 0x1p-5;
     default:
-        return problem->direction == ATTN_FORWARD ? 4e-6 : 2e-5;
+        return problem->direction == ATTN_DIRECTION_FORWARD ? 4e-6 : 2e-5;
     }
 }
 
@@ -22,11 +22,11 @@ attn_status bench_run_before(attn_context *context, const attn_problem *problem,
 {
     attn_problem forward = *problem;
     attn_plan *plan;
-    if (problem->direction == ATTN_FORWARD)
+    if (problem->direction == ATTN_DIRECTION_FORWARD)
         return ATTN_OK;
-    forward.direction = ATTN_FORWARD;
-    forward.with &= ATTN_WITH_ALL;
-    forward.with |= ATTN_WANT_LSE;
+    forward.direction = ATTN_DIRECTION_FORWARD;
+    forward.flags &= ATTN_WITH_ALL;
+    forward.flags |= ATTN_WANT_LSE;
     attn_status status = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = solver});
     if (status == ATTN_OK)
         status = attn_plan_execute(plan, &a->arrays, NULL);
@@ -58,7 +58,7 @@ static attn_status run_reference(attn_context *context, const attn_problem *prob
     attn_plan *plan;
     attn_status status = attn_plan_create(&plan, context, problem, &(attn_plan_options){.solver = "reference"});
     if (status == ATTN_OK && !bench_arrays_create(a, plan, problem, rounded))
-        status = ATTN_MEMORY;
+        status = ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = bench_run_before(context, problem, "reference", a);
     if (status == ATTN_OK)
@@ -76,7 +76,7 @@ attn_status bench_verify(attn_context *context, const attn_problem *problem, con
     *error = 0;
     *bound = bound_of(problem);
     attn_status status = run_reference(context, &exact, problem->dtype, &expected);
-    for (int array = 0; status == ATTN_OK && array < ATTN_ARRAYS; array++)
+    for (int array = 0; status == ATTN_OK && array < ATTN_ARRAY_COUNT; array++)
         if (done->blocks[array] && done->spans[array].output)
             *error = fmax(*error, difference(done, &expected, array));
     bench_arrays_destroy(&expected);

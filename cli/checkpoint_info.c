@@ -79,10 +79,10 @@ cli_values cli_values_of(const attn_tensor *t)
     return v;
 }
 
-static attn_status values_at(const attn_weights *weights, int64_t i, cli_values *values)
+static attn_status values_at(const attn_checkpoint *weights, int64_t i, cli_values *values)
 {
     attn_tensor *tensor;
-    attn_status status = attn_weights_tensor(&tensor, weights, i);
+    attn_status status = attn_checkpoint_tensor(&tensor, weights, i);
     if (status == ATTN_OK)
         *values = cli_values_of(tensor);
     attn_tensor_destroy(tensor);
@@ -101,18 +101,18 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
 }
 
 /* How many tensors go by names that parameters of an architecture have, their numbers left out. */
-static int64_t count_kinds(const cli_call *cli, const attn_weights *weights, const attn_architecture *architecture)
+static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
     attn_config *config = NULL;
     attn_model *model = NULL;
-    attn_weights_entry e;
+    attn_checkpoint_entry e;
     int64_t n = 0;
     char kind[300];
     attn_status status = cli_model_config_sample(cli, architecture, &config);
     if (status == ATTN_OK)
         status =
             attn_model_create(&model, cli->context, architecture->name, config, &(attn_model_options){.blank = true});
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++)
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++)
         n += has_kind(attn_model_parameters(model), cli_name_kind(e.name, kind, sizeof kind));
     if (status != ATTN_OK)
         cli_forgive(cli); /* no sample settings of it are known */
@@ -122,12 +122,12 @@ static int64_t count_kinds(const cli_call *cli, const attn_weights *weights, con
 }
 
 /* Those of whose names more than half are there, by the file's own names and by the carried names files'. */
-static attn_status print_fitting(const cli_call *cli, const attn_weights *weights, int64_t tensors)
+static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
     const char *carried;
     int64_t known;
     bool any = false;
-    attn_status status = attn_names_guess(&carried, weights, &known);
+    attn_status status = attn_name_map_detect(&carried, weights, &known);
     puts("\nWould fit by its names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);
@@ -146,17 +146,17 @@ static attn_status print_fitting(const cli_call *cli, const attn_weights *weight
 
 /* --------------------------------------------------------------------------------------------- printing */
 
-static attn_status print_tensors(const cli_call *cli, const attn_weights *weights, int64_t *tensors)
+static attn_status print_tensors(const cli_call *cli, const attn_checkpoint *weights, int64_t *tensors)
 {
     char shape[128], bytes[32], count[32];
     double size = 0;
     int64_t numbers = 0;
     bool values = cli_flag(cli, "values");
-    attn_weights_entry e;
+    attn_checkpoint_entry e;
     attn_status status = ATTN_OK;
     printf("  %-52s %-20s %-5s %10s%s\n", "tensor", "shape", "type", "bytes",
            values ? "            min            max           norm   NaN" : "");
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++) {
         cli_values v;
         cli_print("  %-52s %-20s %-5s %10s", e.name, cli_shape_text(e.rank, e.shape, shape), e.type,
                   cli_bytes((double)e.bytes, bytes));
@@ -186,15 +186,15 @@ static void print_metadata(const attn_config *metadata)
         printf("  and %lld more\n", (long long)attn_config_size(metadata) - 60);
 }
 
-static attn_status write_json(const cli_call *cli, const attn_weights *weights, attn_json *json)
+static attn_status write_json(const cli_call *cli, const attn_checkpoint *weights, attn_json *json)
 {
-    attn_weights_entry e;
+    attn_checkpoint_entry e;
     attn_status status = ATTN_OK;
     attn_json_begin(json, cli->context, true);
     attn_json_object(json, NULL);
-    attn_json_text(json, "file", attn_weights_path(weights));
+    attn_json_text(json, "file", attn_checkpoint_path(weights));
     attn_json_array(json, "tensors");
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &e); i++) {
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &e); i++) {
         cli_values v;
         attn_json_object(json, NULL);
         attn_json_text(json, "name", e.name);
@@ -220,20 +220,20 @@ static attn_status write_json(const cli_call *cli, const attn_weights *weights, 
 int cli_checkpoint_info(const cli_call *cli, const char *path)
 {
     attn_config *metadata = NULL;
-    attn_weights *weights = NULL;
+    attn_checkpoint *weights = NULL;
     attn_json json;
     int64_t tensors = 0;
     const char *file = cli_text(cli, "names");
     attn_weights_options how = {.allow_extra = true, .keep_types = true};
-    attn_names *names = NULL;
+    attn_name_map *names = NULL;
     attn_status status = attn_config_create(&metadata, cli->context);
     if (status == ATTN_OK && *file)
-        status = attn_names_read(&names, cli->context, file);
+        status = attn_name_map_read(&names, cli->context, file);
     how.names = names;
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, cli->context, path, &how, metadata);
+        status = attn_checkpoint_open(&weights, cli->context, path, &how, metadata);
     how.names = NULL;
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     int code = CLI_OK;
     if (status == ATTN_OK && cli->json) {
         status = write_json(cli, weights, &json);
@@ -242,7 +242,7 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
         else
             attn_json_free(&json);
     } else if (status == ATTN_OK) {
-        cli_print("%s\n\n", attn_weights_path(weights));
+        cli_print("%s\n\n", attn_checkpoint_path(weights));
         status = print_tensors(cli, weights, &tensors);
         print_metadata(metadata);
         if (status == ATTN_OK)
@@ -250,7 +250,7 @@ int cli_checkpoint_info(const cli_call *cli, const char *path)
     }
     if (status != ATTN_OK)
         code = cli_failed(cli, NULL);
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     attn_config_destroy(metadata);
     return code;
 }

@@ -14,7 +14,7 @@ static const cli_option options[] = {
     CLI_TEXT("lexicon", 'o', "FILE", "", "where the lexicon is written"),
     CLI_INT("iterations", 0, "5", 1, 1000, "of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "translations that are kept of each token, the likeliest"),
-    CLI_REAL("least", "0.0001", 1e-12, 1, "probability of what is kept"),
+    CLI_REAL("min-probability", "0.0001", 1e-12, 1, "least probability of what is kept"),
     CLI_NAMES_LONG,
 };
 
@@ -34,12 +34,14 @@ static const char *const examples[] = {
 
 static int write_lexicon(const cli_call *cli, attn_lexicon *lexicon, int64_t pairs)
 {
-    const char *text, *path = cli_text(cli, "lexicon");
-    size_t size;
+    const char *path = cli_text(cli, "lexicon");
+    attn_bytes file = {0};
     char entries[32], count[32];
     attn_json json;
-    if (attn_lexicon_format(lexicon, &text, &size) != ATTN_OK ||
-        attn_file_write(cli->context, path, text, size) != ATTN_OK)
+    bool written = attn_lexicon_format(lexicon, &file) == ATTN_OK &&
+                   attn_file_write(cli->context, path, file.data, file.size) == ATTN_OK;
+    attn_bytes_free(cli->context, &file);
+    if (!written)
         return cli_failed(cli, NULL);
     if (!cli->json) {
         cli_print("%s: %s entries from %s sentence pairs\n", path, cli_count(attn_lexicon_size(lexicon), entries),
@@ -58,9 +60,10 @@ static int write_lexicon(const cli_call *cli, attn_lexicon *lexicon, int64_t pai
 static int learn(const cli_call *cli, attn_translator *translator, const char *data)
 {
     cli_source source = cli_source_of(data);
-    attn_part part = strcmp(cli_text(cli, "part"), "all") == 0 ? ATTN_PART_ALL : ATTN_PART_TRAIN;
-    attn_lexicon_options how = {
-        .iterations = cli_int(cli, "iterations"), .best = cli_int(cli, "best"), .least = cli_real(cli, "least")};
+    attn_split part = strcmp(cli_text(cli, "part"), "all") == 0 ? ATTN_SPLIT_ALL : ATTN_SPLIT_TRAIN;
+    attn_lexicon_options how = {.iterations = cli_int(cli, "iterations"),
+                                .best = cli_int(cli, "best"),
+                                .min_probability = cli_real(cli, "min-probability")};
     attn_lexicon *lexicon;
     int64_t pairs;
     if (attn_translator_learn_lexicon(&lexicon, translator, source.path, source.text, source.size, part, &how,
@@ -79,7 +82,7 @@ static int run(cli_call *cli)
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;
-    if (attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK) {
+    if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK) {
         code = cli_failed(cli, NULL);
     } else {
         code = data[0] || training

@@ -153,7 +153,7 @@ static attn_status measure_plan(bench *b, const attn_problem *problem, const att
     bench_arrays a;
     double seconds = 0;
     if (!bench_arrays_create(&a, plan, problem, problem->dtype))
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = bench_run_before(context, problem, NULL, &a);
     if (status == ATTN_OK)
         status = time_plan(b, plan, &a.arrays, &seconds);
@@ -184,10 +184,10 @@ static void report(bench *b, const row *r)
 /* A solver that refuses is no failure where it was asked for by name. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
-    if (status != ATTN_UNSUPPORTED)
+    if (status != ATTN_ERROR_UNSUPPORTED)
         return cli_failed(b->cli, r->problem);
     cli_note(b->cli, "%s %s: %s", r->problem, r->direction, attn_context_error(b->cli->context));
-    attn_context_clear(b->cli->context);
+    attn_context_clear_error(b->cli->context);
     return CLI_OK;
 }
 
@@ -215,9 +215,9 @@ static int measure(bench *b, const char *name, attn_direction direction, int thr
     if (status == ATTN_OK)
         report(b, &r);
     attn_plan_destroy(plan);
-    return status == ATTN_OK       ? CLI_OK
-           : status == ATTN_MEMORY ? cli_fail(CLI_FAILED, "%s: out of memory", name)
-                                   : cli_failed(b->cli, name);
+    return status == ATTN_OK             ? CLI_OK
+           : status == ATTN_ERROR_MEMORY ? cli_fail(CLI_FAILED, "%s: out of memory", name)
+                                         : cli_failed(b->cli, name);
 }
 
 static int measure_directions(bench *b, const char *problem, int threads, double *best)
@@ -226,7 +226,7 @@ static int measure_directions(bench *b, const char *problem, int threads, double
     int code = CLI_OK;
     b->peak = best;
     measure_peak(b, threads);
-    for (int d = ATTN_FORWARD; code == CLI_OK && d <= ATTN_BACKWARD; d++)
+    for (int d = ATTN_DIRECTION_FORWARD; code == CLI_OK && d <= ATTN_DIRECTION_BACKWARD; d++)
         if (strcmp(which, "both") == 0 || strcmp(which, directions[d]) == 0)
             code = measure(b, problem, (attn_direction)d, threads);
     return code;
@@ -264,7 +264,7 @@ static int check_all(const cli_call *cli)
     if (*solver && check_solver(solver) != CLI_OK)
         return CLI_BAD;
     for (int i = 0; i < cli->nwords; i++)
-        if (attn_problem_parse(&problem, cli->context, cli->words[i], ATTN_FORWARD) != ATTN_OK)
+        if (attn_problem_parse(&problem, cli->context, cli->words[i], ATTN_DIRECTION_FORWARD) != ATTN_OK)
             return cli_failed(cli, NULL);
     return CLI_OK;
 }

@@ -28,23 +28,23 @@ static const char description[] =
 static const char *const examples[] = {"attn classify clothes shirt.png", "attn classify clothes *.png --top 1 --json",
                                        NULL};
 
-static void print_one(const attn_classifier *classifier, const char *name, const attn_guess *guesses, int64_t top)
+static void print_one(const attn_classifier *classifier, const char *name, const attn_prediction *guesses, int64_t top)
 {
     cli_print("%s", name);
     for (int64_t i = 0; i < top; i++)
-        cli_print("\t%s %.4f", attn_classifier_class(classifier, guesses[i].label), guesses[i].probability);
+        cli_print("\t%s %.4f", attn_classifier_class_name(classifier, guesses[i].label), guesses[i].probability);
     putchar('\n');
 }
 
-static void json_one(attn_json *json, const attn_classifier *classifier, const char *name, const attn_guess *guesses,
-                     int64_t top)
+static void json_one(attn_json *json, const attn_classifier *classifier, const char *name,
+                     const attn_prediction *guesses, int64_t top)
 {
     attn_json_object(json, NULL);
     attn_json_text(json, "image", name);
     attn_json_array(json, "classes");
     for (int64_t i = 0; i < top; i++) {
         attn_json_object(json, NULL);
-        attn_json_text(json, "class", attn_classifier_class(classifier, guesses[i].label));
+        attn_json_text(json, "class", attn_classifier_class_name(classifier, guesses[i].label));
         attn_json_int(json, "label", guesses[i].label);
         attn_json_real(json, "probability", guesses[i].probability);
         attn_json_end(json);
@@ -56,7 +56,7 @@ static void json_one(attn_json *json, const attn_classifier *classifier, const c
 typedef struct question {
     const cli_call *cli;
     attn_classifier *classifier;
-    attn_guess *guesses;
+    attn_prediction *guesses;
     int64_t top;
     attn_json *json; /* NULL: for people */
 } question;
@@ -106,9 +106,9 @@ static int classify(void *user, int i)
 
 static int answer(cli_call *cli, attn_classifier *classifier)
 {
-    int64_t top = cli_int(cli, "top"), classes = attn_classifier_classes(classifier);
+    int64_t top = cli_int(cli, "top"), classes = attn_classifier_class_count(classifier);
     top = top < classes ? top : classes;
-    attn_guess *guesses = calloc((size_t)top, sizeof *guesses);
+    attn_prediction *guesses = calloc((size_t)top, sizeof *guesses);
     attn_json json;
     if (!guesses)
         return cli_fail(CLI_FAILED, "out of memory");
@@ -135,7 +135,7 @@ static int load_and_answer(cli_call *cli)
     int code = CLI_OK;
     if (cli_int(cli, "channels") == 2) /* on all ranks alike */
         return cli_fail(CLI_BAD, "--channels is 0, 1 or 3");
-    if (attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         code = cli_failed(cli, NULL);
     code = cli_ranks_agree(cli, code);
     if (code == CLI_OK)

@@ -90,7 +90,7 @@ static attn_status measure(contacts *c, const attn_structure *structure, int64_t
     attn_status status = attn_structure_map(structure, c->query, c->n, to, &identity);
     if (status != ATTN_OK)
         return status;
-    attn_structure_distances(structure, to, c->n, cli_flag(cli, "imputed_beta") ? ATTN_BETA_IMPUTED : ATTN_BETA_ATOM,
+    attn_structure_distances(structure, to, c->n, cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM,
                              c->distances);
     for (int64_t i = 0; i < c->n; i++)
         c->resolved += !isnan(c->distances[i * c->n + i]);
@@ -203,15 +203,15 @@ static int write_picture(const contacts *c, const char *path)
 {
     const cli_call *cli = c->family.cli;
     char title[320], stem[256];
-    attn_picture picture;
+    attn_bytes picture;
     snprintf(title, sizeof title, "%.200s: contacts of %lld residues", cli_family_stem(c->family.path, stem),
              (long long)c->n);
     attn_contact_map map = {
         .title = title, .n = c->n, .probabilities = c->p, .distances = c->distances, .top = cli_int(cli, "top")};
-    attn_status status = attn_contact_map_render(&picture, cli->context, &map, ATTN_PNG);
+    attn_status status = attn_contact_map_render(&picture, cli->context, &map, ATTN_PLOT_PNG);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
-    attn_picture_free(cli->context, &picture);
+    attn_bytes_free(cli->context, &picture);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
@@ -222,7 +222,7 @@ static int write_array(const contacts *c, const char *path)
     attn_status status = attn_tensor_create(&array, cli->context, ATTN_F32, 2, (int64_t[]){c->n, c->n});
     if (status == ATTN_OK) {
         memcpy(attn_tensor_data(array), c->p, (size_t)(c->n * c->n) * sizeof *c->p);
-        status = attn_npy_write(cli->context, array, path);
+        status = attn_npy_write(array, cli->context, path);
     }
     attn_tensor_destroy(array);
     return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);

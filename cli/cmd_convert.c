@@ -162,15 +162,17 @@ static bool is_own(const cli_call *cli, const char *directory)
 /* What the weights are to be stored as; DEFAULT: as they are. */
 static attn_precision stored_precision(const cli_call *cli)
 {
-    return attn_precision_find(cli_text(cli, "precision"));
+    attn_precision precision;
+    return attn_precision_find(&precision, cli_text(cli, "precision")) ? precision : ATTN_PRECISION_DEFAULT;
 }
 
 static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
-    if (attn_model_is_adapted(cli->context, cli->words[0]))
-        return attn_model_merge(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK ? CLI_OK
-                                                                                              : cli_failed(cli, NULL);
+    if (attn_model_has_adapter(cli->context, cli->words[0]))
+        return attn_model_merge_adapter(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
+                   ? CLI_OK
+                   : cli_failed(cli, NULL);
     if (is_own(cli, cli->words[0]) && stored_precision(cli))
         return CLI_OK; /* write_out stores it */
     if (is_own(cli, cli->words[0]))
@@ -210,9 +212,9 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
         return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
     int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK && stored_precision(cli)) {
-        bool own = !named && is_own(cli, cli->words[0]) && !attn_model_is_adapted(cli->context, cli->words[0]);
+        bool own = !named && is_own(cli, cli->words[0]) && !attn_model_has_adapter(cli->context, cli->words[0]);
         const char *from = own ? cli->words[0] : out;
-        if (attn_model_store(cli->context, from, out, stored_precision(cli)) != ATTN_OK)
+        if (attn_model_quantize(cli->context, from, out, stored_precision(cli)) != ATTN_OK)
             code = cli_failed(cli, NULL);
     }
     if (code == CLI_OK)

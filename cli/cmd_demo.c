@@ -124,7 +124,7 @@ static char *readable(const char *tokens)
     size_t size = strlen(tokens) + 1;
     char *text = malloc(size);
     if (text)
-        attn_text_detokenise(tokens, false, text, size); /* a text of its own stays as it is */
+        attn_text_detokenize(tokens, false, text, size); /* a text of its own stays as it is */
     return text;
 }
 
@@ -209,15 +209,16 @@ static const char *showcase(const held_out *all)
 
 static int draw(const cli_call *cli, attn_translator *translator, const char *text, const char *directory)
 {
-    static const char *const names[] = {[ATTN_PNG] = "attention.png", [ATTN_SVG] = "attention.svg"};
+    static const char *const names[] = {[ATTN_PLOT_PNG] = "attention.png", [ATTN_PLOT_SVG] = "attention.svg"};
     char path[4096];
-    for (int format = ATTN_PNG; format <= ATTN_SVG; format++) {
-        attn_picture picture = {0};
-        attn_status status = attn_translator_show(translator, text, 0, (attn_picture_format)format, &picture, NULL);
+    for (int format = ATTN_PLOT_PNG; format <= ATTN_PLOT_SVG; format++) {
+        attn_bytes picture = {0};
+        attn_status status =
+            attn_translator_render_attention(translator, text, 0, (attn_plot_format)format, &picture, NULL);
         if (status == ATTN_OK)
             status =
                 attn_file_write(cli->context, in_directory(path, directory, names[format]), picture.data, picture.size);
-        attn_picture_free(cli->context, &picture);
+        attn_bytes_free(cli->context, &picture);
         if (status != ATTN_OK)
             return cli_failed(cli, NULL);
     }
@@ -272,11 +273,11 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
     if (!all.items)
         return cli_fail(CLI_FAILED, "out of memory");
     int code = CLI_OK;
-    if (attn_translator_load(&translator, cli->context, directory) != ATTN_OK) {
+    if (attn_translator_load(&translator, cli->context, directory, NULL) != ATTN_OK) {
         release(&all);
         return cli_failed(cli, NULL);
     }
-    if (attn_translator_evaluate(translator, NULL, text, size, ATTN_PART_TEST, NULL, keep_sample, &all, &score) !=
+    if (attn_translator_evaluate(translator, NULL, text, size, ATTN_SPLIT_TEST, NULL, keep_sample, &all, &score) !=
         ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (all.no_memory)

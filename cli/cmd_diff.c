@@ -21,21 +21,21 @@ static const char *const examples[] = {"attn diff base/model.safetensors tuned",
 
 typedef struct comparison {
     const cli_call *cli;
-    attn_weights *side[2];
+    attn_checkpoint *side[2];
     int64_t same, differ, only;
     attn_json json;
 } comparison;
 
-static int64_t find(const attn_weights *weights, const char *name)
+static int64_t find(const attn_checkpoint *weights, const char *name)
 {
-    attn_weights_entry e;
-    for (int64_t i = 0; attn_weights_at(weights, i, &e); i++)
+    attn_checkpoint_entry e;
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &e); i++)
         if (strcmp(e.name, name) == 0)
             return i;
     return -1;
 }
 
-static void print_only(comparison *c, int side, const attn_weights_entry *e)
+static void print_only(comparison *c, int side, const attn_checkpoint_entry *e)
 {
     c->only++;
     if (c->cli->json) {
@@ -100,18 +100,18 @@ static void compare_numbers(comparison *c, const char *name, const attn_tensor *
         print_difference(c, name, "numbers", most, norm > 0 ? sqrt(difference / norm) : INFINITY);
 }
 
-static attn_status compare(comparison *c, const attn_weights_entry *a, int64_t i, int64_t k)
+static attn_status compare(comparison *c, const attn_checkpoint_entry *a, int64_t i, int64_t k)
 {
     attn_tensor *x = NULL, *y = NULL;
-    attn_weights_entry b;
-    (void)attn_weights_at(c->side[1], k, &b);
+    attn_checkpoint_entry b;
+    (void)attn_checkpoint_at(c->side[1], k, &b);
     if (a->rank != b.rank || (a->rank && memcmp(a->shape, b.shape, (size_t)a->rank * sizeof *a->shape) != 0)) {
         print_difference(c, a->name, "another shape", (double)NAN, (double)NAN);
         return ATTN_OK;
     }
-    attn_status status = attn_weights_tensor(&x, c->side[0], i);
+    attn_status status = attn_checkpoint_tensor(&x, c->side[0], i);
     if (status == ATTN_OK)
-        status = attn_weights_tensor(&y, c->side[1], k);
+        status = attn_checkpoint_tensor(&y, c->side[1], k);
     if (status == ATTN_OK)
         compare_numbers(c, a->name, x, y);
     attn_tensor_destroy(x);
@@ -121,16 +121,16 @@ static attn_status compare(comparison *c, const attn_weights_entry *a, int64_t i
 
 static attn_status compare_all(comparison *c)
 {
-    attn_weights_entry e;
+    attn_checkpoint_entry e;
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(c->side[0], i, &e); i++) {
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(c->side[0], i, &e); i++) {
         int64_t k = find(c->side[1], e.name);
         if (k < 0)
             print_only(c, 0, &e);
         else
             status = compare(c, &e, i, k);
     }
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(c->side[1], i, &e); i++)
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(c->side[1], i, &e); i++)
         if (find(c->side[0], e.name) < 0)
             print_only(c, 1, &e);
     return status;
@@ -155,13 +155,13 @@ static int run(cli_call *cli)
 {
     comparison c = {.cli = cli};
     const char *file = cli_text(cli, "names");
-    attn_names *names = NULL;
-    attn_status status = *file ? attn_names_read(&names, cli->context, file) : ATTN_OK;
+    attn_name_map *names = NULL;
+    attn_status status = *file ? attn_name_map_read(&names, cli->context, file) : ATTN_OK;
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         attn_weights_options how = {.reals = ATTN_F64, .names = i ? names : NULL, .allow_extra = true};
-        status = attn_weights_open(&c.side[i], cli->context, cli->words[i], &how, NULL);
+        status = attn_checkpoint_open(&c.side[i], cli->context, cli->words[i], &how, NULL);
     }
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     if (cli->json) {
         attn_json_begin(&c.json, cli->context, true);
         attn_json_object(&c.json, NULL);
@@ -172,8 +172,8 @@ static int run(cli_call *cli)
     int code = status == ATTN_OK ? tell(&c) : cli_failed(cli, NULL);
     if (status != ATTN_OK && cli->json)
         attn_json_free(&c.json);
-    attn_weights_close(c.side[0]);
-    attn_weights_close(c.side[1]);
+    attn_checkpoint_close(c.side[0]);
+    attn_checkpoint_close(c.side[1]);
     return code;
 }
 

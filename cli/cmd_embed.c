@@ -13,7 +13,7 @@ static const cli_option options[] = {
     CLI_CHOICE("what", whats, "residues",
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
                "[sequences, residues, channels]"),
-    CLI_INT("layer", 'l', "-1", -1000, 1000, "0 is the embedding, -1 the last layer (normalised)"),
+    CLI_INT("layer", 'l', "-1", -1000, 1000, "0 is the embedding, -1 the last layer (normalized)"),
 };
 
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
@@ -97,7 +97,7 @@ static int print_result(const cli_family *f, const char *path, const char *names
             cli_print("%s\n", names);
         return CLI_OK;
     }
-    attn_value value = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(array), .integers = shape};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_INTS, .n = attn_tensor_rank(array), .integers = shape};
     attn_json json;
     attn_json_begin(&json, f->cli->context, false);
     attn_json_object(&json, NULL);
@@ -124,9 +124,9 @@ static int write_result(const cli_family *f, const attn_tensor *hidden)
     attn_tensor *array = NULL;
     attn_status status = attn_directory_create(cli->context, directory);
     if (status == ATTN_OK)
-        status = fill(f, what, attn_tensor_data(hidden), attn_tensor_dim(hidden, 3), &array);
+        status = fill(f, what, attn_tensor_data(hidden), attn_tensor_length(hidden, 3), &array);
     if (status == ATTN_OK)
-        status = attn_npy_write(cli->context, array, path);
+        status = attn_npy_write(array, cli->context, path);
     bool named = strcmp(what, "residues") != 0;
     if (status == ATTN_OK && named)
         status = write_names(f, names);

@@ -73,9 +73,9 @@ static void print_sample(void *user, const char *source, const char *reference, 
     attn_json_end(s->json);
 }
 
-static attn_part part_of(const char *name)
+static attn_split part_of(const char *name)
 {
-    static const attn_part values[] = {ATTN_PART_TEST, ATTN_PART_VALID, ATTN_PART_TRAIN, ATTN_PART_ALL};
+    static const attn_split values[] = {ATTN_SPLIT_TEST, ATTN_SPLIT_VALID, ATTN_SPLIT_TRAIN, ATTN_SPLIT_ALL};
     int i = 0;
     while (parts[i + 1] && strcmp(parts[i], name) != 0)
         i++;
@@ -153,7 +153,7 @@ static int evaluate(cli_call *cli, attn_translator *translator, cli_source sourc
 static int evaluate_translator(cli_call *cli, const char *data)
 {
     attn_translator *translator;
-    if (attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_translator_options how = {.beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty")};
     attn_lexicon *lexicon;

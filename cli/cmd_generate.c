@@ -66,7 +66,7 @@ static int run(cli_call *cli)
 {
     int64_t n = cli_int(cli, "number");
     attn_generator *generator;
-    if (attn_generator_load_named(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_image *images = calloc((size_t)n, sizeof *images);
     int code = images ? draw(cli, generator, images, n) : cli_fail(CLI_FAILED, "out of memory");

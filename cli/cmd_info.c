@@ -56,8 +56,8 @@ static void print_words(const attn_translator *translator)
     char a[32], b[32];
     puts("\nVocabularies");
     printf("  %-20s %s words\n  %-20s %s words\n", "source",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SOURCE)), a), "target",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_TARGET)), b));
+           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SIDE_SOURCE)), a), "target",
+           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SIDE_TARGET)), b));
 }
 
 static void print_classes(const attn_classifier *classifier)
@@ -66,8 +66,8 @@ static void print_classes(const attn_classifier *classifier)
     puts("\nImages");
     printf("  %-20s %lld x %lld, %s\n  %-20s", "pixels", (long long)shape.width, (long long)shape.height,
            shape.channels == 1 ? "grey" : "in colour", "classes");
-    for (int64_t i = 0; i < attn_classifier_classes(classifier); i++)
-        cli_print("%s%s", i ? ", " : " ", attn_classifier_class(classifier, i));
+    for (int64_t i = 0; i < attn_classifier_class_count(classifier); i++)
+        cli_print("%s%s", i ? ", " : " ", attn_classifier_class_name(classifier, i));
     putchar('\n');
 }
 
@@ -117,10 +117,10 @@ static int print_json(const cli_call *cli, const subject *of)
     attn_json_text(&json, "architecture", attn_model_architecture(model)->name);
     attn_json_config(&json, "settings", attn_model_config(model));
     if (of->translator) {
-        attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SOURCE)));
-        attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_TARGET)));
+        attn_json_int(&json, "source_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SIDE_SOURCE)));
+        attn_json_int(&json, "target_words", attn_vocab_size(attn_translator_vocab(of->translator, ATTN_SIDE_TARGET)));
     } else if (of->classifier) {
-        attn_json_int(&json, "classes", attn_classifier_classes(of->classifier));
+        attn_json_int(&json, "classes", attn_classifier_class_count(of->classifier));
     } else if (of->msa) {
         attn_json_bool(&json, "contact_regression", attn_msa_has_regression(of->msa));
     }
@@ -145,16 +145,16 @@ static attn_status load(const cli_call *cli, subject *of)
     if (attn_context_status(cli->context) != ATTN_OK)
         return attn_context_status(cli->context);
     if (classifier) {
-        status = attn_classifier_load(&of->classifier, cli->context, directory);
+        status = attn_classifier_load(&of->classifier, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_classifier_model(of->classifier) : NULL;
     } else if (generator) {
-        status = attn_generator_load(&of->generator, cli->context, directory);
+        status = attn_generator_load(&of->generator, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_generator_model(of->generator) : NULL;
     } else if (msa) {
         status = attn_msa_load(&of->msa, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_msa_model(of->msa) : NULL;
     } else {
-        status = attn_translator_load(&of->translator, cli->context, directory);
+        status = attn_translator_load(&of->translator, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_translator_model(of->translator) : NULL;
     }
     return status;

@@ -26,12 +26,12 @@ static const char *const examples[] = {"attn list",
                                        "attn list transformer --json",
                                        NULL};
 
-static const char *type_name(attn_value_type type)
+static const char *type_name(attn_config_type type)
 {
-    static const char *const names[] = {
-        [ATTN_VALUE_NULL] = "none",   [ATTN_VALUE_BOOL] = "true or false", [ATTN_VALUE_INT] = "integer",
-        [ATTN_VALUE_REAL] = "number", [ATTN_VALUE_TEXT] = "text",          [ATTN_VALUE_INTS] = "integers",
-        [ATTN_VALUE_TEXTS] = "texts"};
+    static const char *const names[] = {[ATTN_CONFIG_TYPE_NULL] = "none",   [ATTN_CONFIG_TYPE_BOOL] = "true or false",
+                                        [ATTN_CONFIG_TYPE_INT] = "integer", [ATTN_CONFIG_TYPE_REAL] = "number",
+                                        [ATTN_CONFIG_TYPE_TEXT] = "text",   [ATTN_CONFIG_TYPE_INTS] = "integers",
+                                        [ATTN_CONFIG_TYPE_TEXTS] = "texts"};
     return names[type];
 }
 
@@ -47,15 +47,15 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
         status = attn_model_create(model, cli->context, architecture->name, config,
                                    &(attn_model_options){.blank = true}); /* only names and shapes are looked at */
     attn_config_destroy(config);
-    if (status == ATTN_MEMORY || (status != ATTN_OK && given))
+    if (status == ATTN_ERROR_MEMORY || (status != ATTN_OK && given))
         return cli_failed(cli, NULL);
-    attn_context_clear(cli->context);
+    attn_context_clear_error(cli->context);
     return CLI_OK;
 }
 
 /* ------------------------------------------------------------------------------------------ for people */
 
-static void print_key(const attn_key *key)
+static void print_key(const attn_setting *key)
 {
     char doc[512];
     int used = snprintf(doc, sizeof doc, "%s (%s", key->doc, type_name(key->type));
@@ -63,10 +63,10 @@ static void print_key(const attn_key *key)
         used += snprintf(doc + used, sizeof doc - (size_t)used, "%s%s", i ? ", " : ": ", key->choices[i]);
     if (used < (int)sizeof doc)
         snprintf(doc + used, sizeof doc - (size_t)used, "%s%s)",
-                 !key->fallback     ? "; required"
-                 : key->fallback[0] ? "; default "
-                                    : "",
-                 key->fallback ? key->fallback : "");
+                 !key->default_text     ? "; required"
+                 : key->default_text[0] ? "; default "
+                                        : "",
+                 key->default_text ? key->default_text : "");
     printf("  %-20s ", key->name);
     cli_help_wrap(stdout, doc, 23, 23);
 }
@@ -115,12 +115,12 @@ static void json_keys(attn_json *json, const attn_architecture *a)
 {
     attn_json_array(json, "settings");
     for (int i = 0; i < a->nkeys; i++) {
-        const attn_key *key = &a->keys[i];
+        const attn_setting *key = &a->keys[i];
         attn_json_object(json, NULL);
         attn_json_text(json, "name", key->name);
         attn_json_text(json, "type", type_name(key->type));
-        attn_json_bool(json, "required", !key->fallback);
-        attn_json_text(json, "default", key->fallback);
+        attn_json_bool(json, "required", !key->default_text);
+        attn_json_text(json, "default", key->default_text);
         attn_json_array(json, "choices");
         for (int j = 0; key->choices && key->choices[j]; j++)
             attn_json_text(json, NULL, key->choices[j]);

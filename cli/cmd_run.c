@@ -61,7 +61,7 @@ static void tell_report(const cli_call *cli, attn_status status, const attn_byte
     }
 }
 
-static int load_weights(const cli_call *cli, attn_model *model, const attn_names *names, const char *path)
+static int load_weights(const cli_call *cli, attn_model *model, const attn_name_map *names, const char *path)
 {
     attn_bytes report = {0};
     attn_weights_options how = {.names = names};
@@ -97,7 +97,7 @@ static int make_model(const cli_call *cli, attn_model **model)
 
 static int read_inputs(const cli_call *cli, attn_named_list *inputs)
 {
-    const attn_value *given = cli_many(cli, "input");
+    const attn_config_value *given = cli_many(cli, "input");
     for (int64_t i = 0; given && i < given->n; i++) {
         char name[128];
         attn_tensor *tensor;
@@ -117,7 +117,7 @@ static int read_inputs(const cli_call *cli, attn_named_list *inputs)
 /* Names wanted, with no tensor yet, so that optional ones are made too. */
 static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
-    const attn_value *wanted = cli_many(cli, "output");
+    const attn_config_value *wanted = cli_many(cli, "output");
     for (int64_t i = 0; wanted && i < wanted->n; i++) {
         char name[128];
         if (!split(wanted->texts[i], name, sizeof name))
@@ -130,7 +130,7 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 
 static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
 {
-    const attn_value *wanted = cli_many(cli, "output");
+    const attn_config_value *wanted = cli_many(cli, "output");
     for (int64_t i = 0; wanted && i < wanted->n; i++) {
         char name[128];
         const char *path = split(wanted->texts[i], name, sizeof name);
@@ -138,7 +138,7 @@ static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
         if (!tensor)
             return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s names them", name,
                             cli_text(cli, "arch"));
-        if (attn_npy_write(cli->context, tensor, path) != ATTN_OK)
+        if (attn_npy_write(tensor, cli->context, path) != ATTN_OK)
             return cli_failed(cli, NULL);
     }
     return CLI_OK;
@@ -157,9 +157,9 @@ static int print_shapes(const cli_call *cli, const attn_named_list *outputs)
         if (!cli->json)
             cli_print("%s", outputs->items[i].name);
         for (int d = 0; d < attn_tensor_rank(tensor); d++) {
-            attn_json_int(&json, NULL, attn_tensor_dim(tensor, d));
+            attn_json_int(&json, NULL, attn_tensor_length(tensor, d));
             if (!cli->json)
-                printf("%s%lld", d ? " x " : "  ", (long long)attn_tensor_dim(tensor, d));
+                printf("%s%lld", d ? " x " : "  ", (long long)attn_tensor_length(tensor, d));
         }
         attn_json_end(&json);
         if (!cli->json)

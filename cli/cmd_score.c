@@ -42,9 +42,9 @@ typedef struct scoring {
     attn_msa *msa;
     attn_msa_options how;
     const char *query;
-    int64_t n;                    /* residues of the query */
-    int64_t *column;              /* of each residue */
-    float (*logp)[ATTN_RESIDUES]; /* log-probabilities where a residue has been hidden */
+    int64_t n;                         /* residues of the query */
+    int64_t *column;                   /* of each residue */
+    float (*logp)[ATTN_RESIDUE_COUNT]; /* log-probabilities where a residue has been hidden */
     bool *known;
     FILE *out; /* standard output, or `text` as it grows */
     char *text;
@@ -98,14 +98,14 @@ static int look(scoring *s, int64_t residue)
     s->family.tokens[at] = there;
     if (status != ATTN_OK)
         return cli_failed(s->family.cli, s->family.path);
-    int64_t classes = attn_tensor_dim(result.logits, 3);
+    int64_t classes = attn_tensor_length(result.logits, 3);
     const float *logits = (const float *)attn_tensor_data(result.logits) + at * classes;
     double most = -INFINITY, sum = 0;
     for (int64_t c = 0; c < classes; c++)
         most = fmax(most, (double)logits[c]);
     for (int64_t c = 0; c < classes; c++)
         sum += exp((double)logits[c] - most);
-    for (int64_t c = 0; c < classes && c < ATTN_RESIDUES; c++)
+    for (int64_t c = 0; c < classes && c < ATTN_RESIDUE_COUNT; c++)
         s->logp[residue][c] = (float)((double)logits[c] - most - log(sum));
     s->known[residue] = true;
     return CLI_OK;
@@ -170,10 +170,10 @@ static int check_all(const scoring *s)
 static int score_all(scoring *s)
 {
     const cli_call *cli = s->family.cli;
-    attn_msa_plan plan;
+    attn_msa_cost plan;
     char planned[32];
     int code = check_all(s);
-    if (code == CLI_OK && attn_msa_plan_run(s->msa, 1, s->family.rows, s->family.cols, &s->how, &plan) != ATTN_OK)
+    if (code == CLI_OK && attn_msa_estimate(s->msa, 1, s->family.rows, s->family.cols, &s->how, &plan) != ATTN_OK)
         code = cli_failed(cli, s->family.path);
     if (code != CLI_OK)
         return code;

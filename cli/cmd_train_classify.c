@@ -41,10 +41,10 @@ static const char *const examples[] = {
 
 typedef struct classifier_training {
     cli_training common;
-    attn_classifier_plan plan; /* its settings are not kept */
+    attn_classifier_run_info plan; /* its settings are not kept */
 } classifier_training;
 
-static void begin(void *user, const attn_classifier_plan *plan)
+static void begin(void *user, const attn_classifier_run_info *plan)
 {
     classifier_training *training = user;
     const cli_call *cli = training->common.cli;
@@ -73,7 +73,7 @@ static int print_json(const cli_call *cli, const classifier_training *training, 
     attn_json_int(&json, "valid_images", training->plan.valid_images);
     attn_json_int(&json, "test_images", training->plan.test_images);
     attn_json_int(&json, "classes", training->plan.classes);
-    attn_json_real(&json, "valid_accuracy", training->common.last.measure);
+    attn_json_real(&json, "valid_accuracy", training->common.last.metric);
     cli_training_json(&json, &training->common);
     attn_json_end(&json);
     return cli_print_json(cli, &json);
@@ -82,12 +82,12 @@ static int print_json(const cli_call *cli, const classifier_training *training, 
 /* Within two standard deviations of naming any class, nothing has been learned that shows. */
 static void warn(const cli_call *cli, const classifier_training *training)
 {
-    double found = training->common.last.measure, guessed = 1 / (double)training->plan.classes;
+    double found = training->common.last.metric, guessed = 1 / (double)training->plan.classes;
     double chance = sqrt(guessed * (1 - guessed) / (double)training->plan.valid_images);
     if (training->common.last.steps > 0 && found < guessed + 2 * chance) /* false of NaN: there was no validation */
         cli_note(
             cli,
-            "warning: %.1f %% of %lld validation pictures are recognised, guessing finds %.1f %%: the classifier has learned "
+            "warning: %.1f %% of %lld validation pictures are recognized, guessing finds %.1f %%: the classifier has learned "
             "next to nothing; more --epochs, a --warmup that fits, another --rate or --model may help",
             100 * found, (long long)training->plan.valid_images, 100 * guessed);
 }

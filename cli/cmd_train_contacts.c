@@ -57,7 +57,7 @@ static int measure(const fitting *f, int i, const char *path, const char *chain)
         status = attn_structure_map(structure, attn_alignment_row(a, 0), columns, to, NULL);
     if (status == ATTN_OK)
         attn_structure_distances(structure, to, columns,
-                                 cli_flag(cli, "imputed_beta") ? ATTN_BETA_IMPUTED : ATTN_BETA_ATOM, f->distances[i]);
+                                 cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM, f->distances[i]);
     f->examples[i] = (attn_contact_example){a, f->distances[i]};
     attn_structure_destroy(structure);
     attn_bytes_free(cli->context, &bytes);
@@ -90,7 +90,7 @@ static int read_example(const fitting *f, int i, const char *word)
 }
 
 /* A regression without maps, or without contacts to learn from, gives every pair the same probability. */
-static int refuse(const cli_call *cli, const attn_contact_fitted *fitted)
+static int refuse(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     if (fitted->contacts == 0)
         return cli_fail(CLI_BAD,
@@ -106,7 +106,7 @@ static int refuse(const cli_call *cli, const attn_contact_fitted *fitted)
     return CLI_OK;
 }
 
-static void warn(const cli_call *cli, const attn_contact_fitted *fitted)
+static void warn(const cli_call *cli, const attn_contacts_fit_result *fitted)
 {
     double found = (double)fitted->found / (double)fitted->contacts;
     double guessed = (double)fitted->contacts / (double)fitted->pairs;
@@ -127,11 +127,11 @@ static int fit(const fitting *f, attn_msa *msa)
     const cli_call *cli = f->cli;
     const char *directory = cli_text(cli, "out");
     attn_msa_options bounds = {0};
-    attn_contact_fitted fitted;
+    attn_contacts_fit_result fitted;
     int code = cli_family_bounds(cli, &bounds);
     if (code != CLI_OK)
         return code;
-    attn_contact_fit how = {.c = cli_real(cli, "strength"), .memory = bounds.memory};
+    attn_contacts_fit_options how = {.c = cli_real(cli, "strength"), .memory = bounds.memory};
     if (attn_contacts_fit(msa, f->examples, f->n, &how, &fitted) != ATTN_OK)
         return cli_failed(cli, NULL);
     code = refuse(cli, &fitted);

@@ -36,11 +36,11 @@ static const char *const examples[] = {
 };
 
 typedef struct generator_training {
-    cli_training common;      /* stands first: cli_training_progress reads it */
-    attn_generator_plan plan; /* its settings are not kept */
+    cli_training common;          /* stands first: cli_training_progress reads it */
+    attn_generator_run_info plan; /* its settings are not kept */
 } generator_training;
 
-static void begin(void *user, const attn_generator_plan *plan)
+static void begin(void *user, const attn_generator_run_info *plan)
 {
     generator_training *training = user;
     const cli_call *cli = training->common.cli;

@@ -31,10 +31,10 @@ static const char *const examples[] = {
 
 typedef struct msa_training {
     cli_training common; /* stands first: cli_training_progress reads it */
-    attn_msa_training_plan plan;
+    attn_msa_training_run_info plan;
 } msa_training;
 
-static void begin(void *user, const attn_msa_training_plan *plan)
+static void begin(void *user, const attn_msa_training_run_info *plan)
 {
     msa_training *training = user;
     char train[32], valid[32], sequences[32];

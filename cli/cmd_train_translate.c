@@ -58,8 +58,8 @@ static int print_json(const cli_call *cli, const cli_translator_training *traini
     attn_json_int(&json, "left_out_unlike", training->plan.filtered.unlike);
     attn_json_int(&json, "left_out_duplicates", training->plan.filtered.duplicates);
     attn_json_int(&json, "mixed_pairs", training->plan.mixed_pairs);
-    attn_json_real(&json, "valid_bleu", training->common.last.measure);
-    attn_json_real(&json, "valid_chrf", training->common.last.measure_too);
+    attn_json_real(&json, "valid_bleu", training->common.last.metric);
+    attn_json_real(&json, "valid_chrf", training->common.last.metric2);
     cli_training_json(&json, &training->common);
     attn_json_end(&json);
     return cli_print_json(cli, &json);

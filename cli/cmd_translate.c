@@ -221,13 +221,13 @@ static int run(cli_call *cli)
              .how = {.beam = cli_int(cli, "beam"),
                      .length_penalty = cli_real(cli, "length_penalty"),
                      .batch = BATCH,
-                     .max_length = cli_int(cli, "max_length"),
+                     .max_len = cli_int(cli, "max_length"),
                      .nbest = cli_int(cli, "nbest"),
                      .alignments = cli_flag(cli, "alignments")}};
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
-    if (attn_translator_load_named(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon;
     int code = cli_shortlist(cli, j.translator, &j.how, &lexicon);

@@ -4,7 +4,7 @@
  *
  * A command is one file, cmd_NAME.c, that ends with its cli_command; commands.c lists them.  One table of options
  * a command serves parsing, --help, the man page and the shells' completion.  An option is a key as the library
- * describes its settings (attn_key), so that a training's settings are options without being written twice.
+ * describes its settings (attn_setting), so that a training's settings are options without being written twice.
  */
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
@@ -19,14 +19,14 @@ enum { CLI_OK = 0, CLI_FAILED = 1, CLI_BAD = 2, CLI_INTERRUPTED = 130 };
 
 /* key.name has '_' where the user writes '-'.  key.type BOOL is a flag; TEXTS may be given several times. */
 typedef struct cli_option {
-    attn_key key;
+    attn_setting key;
     char letter;       /* of the short form; 0: none */
     const char *value; /* what stands for its value in help; NULL: by type */
 } cli_option;
 
 /* clang-format off */
 #define CLI_OPTION(type, name, letter, value, otherwise, least, most, choices, doc)                                    \
-    {{name, ATTN_VALUE_##type, otherwise, least, most, choices, doc}, letter, value}
+    {{name, ATTN_CONFIG_TYPE_##type, otherwise, least, most, choices, doc}, letter, value}
 /* clang-format on */
 #define CLI_FLAG(name, letter, doc)                   CLI_OPTION(BOOL, name, letter, NULL, "false", 0, 0, NULL, doc)
 #define CLI_TEXT(name, letter, value, otherwise, doc) CLI_OPTION(TEXT, name, letter, value, otherwise, 0, 0, NULL, doc)
@@ -48,10 +48,10 @@ typedef struct cli_command {
     const char *description;  /* paragraphs parted by an empty line; lines that start with a space stay */
     const cli_option *options;
     int noptions;
-    const attn_key *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
-    const char *const *examples;         /* NULL-terminated */
-    int min, max;                        /* words besides the options; most < 0: any number */
-    int (*run)(cli_call *cli);           /* returns the exit code */
+    const attn_setting *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
+    const char *const *examples;             /* NULL-terminated */
+    int min, max;                            /* words besides the options; most < 0: any number */
+    int (*run)(cli_call *cli);               /* returns the exit code */
 } cli_command;
 
 #define CLI_OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))
@@ -96,7 +96,7 @@ int64_t cli_int(const cli_call *cli, const char *name);
 double cli_real(const cli_call *cli, const char *name);
 const char *cli_text(const cli_call *cli, const char *name);
 /* All values of an option that may be given several times; NULL if there are none. */
-const attn_value *cli_many(const cli_call *cli, const char *name);
+const attn_config_value *cli_many(const cli_call *cli, const char *name);
 
 /* ---------------------------------------------------------------------------------------------- say.c */
 
@@ -105,7 +105,8 @@ int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2,
 const char *cli_last_failure(void); /* what cli_fail said last, without "attn: "; NULL: nothing yet */
 /* The context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
 int cli_failed(const cli_call *cli, const char *where);
-/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have ended. */
+/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have
+ * ended. */
 void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
@@ -145,14 +146,15 @@ int cli_ranks_leave(const cli_call *cli, int code);
 
 /* ------------------------------------------------------------------------------------------- spread.c */
 
-/* one(user, i) for each of n things up to the first that fails, whose exit code it returns.  Among ranks each thing is done
- * by one of them, and rank 0 prints what each printed, in the things' order. */
+/* one(user, i) for each of n things up to the first that fails, whose exit code it returns.  Among ranks each thing
+ * is done by one of them, and rank 0 prints what each printed, in the things' order. */
 int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user);
 
 /* ------------------------------------------------------------------------------------------- watch.c */
 
-/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after some five
- * seconds without a word, and at least every 25 seconds.  A thread of its own speaks where the command has been silent. */
+/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after some
+ * five seconds without a word, and at least every 25 seconds.  A thread of its own speaks where the command has been
+ * silent. */
 void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 2000 */
 void cli_watch_end(void);
 void cli_watch_said(void);           /* something was just said on standard error */

@@ -178,7 +178,7 @@ static void zsh_text(FILE *file, const char *text, const char *marked)
 static void zsh_option(FILE *file, const cli_option *option)
 {
     char name[64], value[128];
-    bool flag = option->key.type == ATTN_VALUE_BOOL, many = option->key.type == ATTN_VALUE_TEXTS;
+    bool flag = option->key.type == ATTN_CONFIG_TYPE_BOOL, many = option->key.type == ATTN_CONFIG_TYPE_TEXTS;
     cli_option_spell(option, name);
     fputs(" \\\n            ", file);
     if (option->letter && many)
@@ -275,7 +275,7 @@ static void fish_option(FILE *file, const cli_command *command, const cli_option
         fputs(" -x -a '", file);
         option_choices(file, option);
         fputc('\'', file);
-    } else if (option->key.type != ATTN_VALUE_BOOL)
+    } else if (option->key.type != ATTN_CONFIG_TYPE_BOOL)
         fputs(takes_file(option) ? " -r -F" : " -x", file);
     fputs(" -d ", file);
     fish_text(file, option->key.doc);

@@ -8,7 +8,7 @@
 typedef struct dry_run {
     const cli_call *cli;
     const cli_foreign *foreign;
-    attn_weights *weights;
+    attn_checkpoint *weights;
     attn_model *model; /* NULL: no architecture was named */
     const attn_named_list *parameters;
     int64_t tensors;
@@ -18,24 +18,24 @@ typedef struct dry_run {
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-static bool same_shape(const attn_weights_entry *e, const attn_tensor *t)
+static bool same_shape(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     return e->rank == attn_tensor_rank(t) &&
            (e->rank == 0 || memcmp(e->shape, attn_tensor_shape(t), (size_t)e->rank * sizeof *e->shape) == 0);
 }
 
 /* How a tensor of this shape could become one of that: NULL not at all. */
-static const char *operation_for(const attn_weights_entry *e, const attn_tensor *t)
+static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
     if (same_shape(e, t))
         return "";
-    if (e->rank == 2 && rank == 2 && e->shape[0] == attn_tensor_dim(t, 1) && e->shape[1] == attn_tensor_dim(t, 0))
+    if (e->rank == 2 && rank == 2 && e->shape[0] == attn_tensor_length(t, 1) && e->shape[1] == attn_tensor_length(t, 0))
         return "transpose";
     if (e->count == attn_tensor_size(t) && e->rank == rank + 1 && e->shape[0] == 1)
         return "squeeze";
-    bool rows =
-        e->rank == rank && rank > 0 && e->count == 3 * attn_tensor_size(t) && e->shape[0] == 3 * attn_tensor_dim(t, 0);
+    bool rows = e->rank == rank && rank > 0 && e->count == 3 * attn_tensor_size(t) &&
+                e->shape[0] == 3 * attn_tensor_length(t, 0);
     return rows ? "part ?/3" : NULL;
 }
 
@@ -63,9 +63,9 @@ static int64_t closest_tensor(const dry_run *d, int64_t parameter, const char **
     double best = 0;
     int64_t found = -1;
     for (int64_t i = 0; i < d->tensors; i++) {
-        attn_weights_entry e = {0};
+        attn_checkpoint_entry e = {0};
         long own = -1, other = -1;
-        if (d->taken_by[i] >= 0 || !attn_weights_at(d->weights, i, &e))
+        if (d->taken_by[i] >= 0 || !attn_checkpoint_at(d->weights, i, &e))
             continue;
         const char *how = operation_for(&e, p->tensor);
         if (!how || (first_number(p->name, &own) && first_number(e.name, &other) && labs(own - other) > 1))
@@ -86,11 +86,11 @@ static long counted_from(const dry_run *d)
 {
     enum { NONE = 1 << 20 };
     long own = NONE, other = NONE, number;
-    attn_weights_entry e = {0};
+    attn_checkpoint_entry e = {0};
     for (int64_t i = 0; i < d->parameters->n; i++)
         if (!d->filled[i] && first_number(d->parameters->items[i].name, &number) && number < own)
             own = number;
-    for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++)
+    for (int64_t i = 0; attn_checkpoint_at(d->weights, i, &e); i++)
         if (d->taken_by[i] < 0 && first_number(e.name, &number) && number < other)
             other = number;
     return own < NONE && other < NONE && labs(other - own) <= 1 ? other - own : 0;
@@ -107,9 +107,9 @@ static void print_row(const char *source, const char *shape, const char *target,
 static void print_tensors(dry_run *d)
 {
     char a[128], b[128];
-    attn_weights_entry e = {0};
+    attn_checkpoint_entry e = {0};
     print_row("tensor", "shape", "parameter", "shape", "");
-    for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++) {
+    for (int64_t i = 0; attn_checkpoint_at(d->weights, i, &e); i++) {
         const char *source = e.origin ? e.origin : e.name;
         int64_t parameter = d->taken_by[i];
         cli_shape_text(e.rank, e.shape, a);
@@ -136,9 +136,9 @@ static void print_missing(dry_run *d)
         if (d->filled[i])
             continue;
         int64_t near = closest_tensor(d, i, &operation);
-        attn_weights_entry e = {.name = ""};
+        attn_checkpoint_entry e = {.name = ""};
         if (near >= 0)
-            (void)attn_weights_at(d->weights, near, &e);
+            (void)attn_checkpoint_at(d->weights, near, &e);
         char verdict[400];
         snprintf(verdict, sizeof verdict, "missing%s%s%s%s", near >= 0 ? "; closest: " : "", e.name,
                  *operation ? " " : "", operation);
@@ -191,9 +191,9 @@ static void propose(const dry_run *d)
     int n = 0;
     for (int64_t i = 0; rules && i < d->parameters->n && n < MOST; i++) {
         const char *operation = "";
-        attn_weights_entry e = {0};
+        attn_checkpoint_entry e = {0};
         int64_t near = d->filled[i] ? -1 : closest_tensor(d, i, &operation);
-        if (near < 0 || !attn_weights_at(d->weights, near, &e))
+        if (near < 0 || !attn_checkpoint_at(d->weights, near, &e))
             continue;
         write_rule(rules[n], RULE, e.origin ? e.origin : e.name, d->parameters->items[i].name, operation);
         bool again = false;
@@ -213,7 +213,7 @@ static int suggest_carried(const dry_run *d)
 {
     const char *name;
     int64_t known;
-    if (attn_names_guess(&name, d->weights, &known) != ATTN_OK)
+    if (attn_name_map_detect(&name, d->weights, &known) != ATTN_OK)
         return cli_failed(d->cli, NULL);
     if (name && known * 2 > d->tensors)
         printf("\n%lld of %lld tensors go by the names of %s: --names %s\n", (long long)known, (long long)d->tensors,
@@ -232,8 +232,8 @@ static int compare(dry_run *d)
     d->filled = calloc((size_t)(d->model ? d->parameters->n : 0) + 1, sizeof *d->filled);
     if (!d->taken_by || !d->filled)
         return cli_fail(CLI_FAILED, "out of memory");
-    attn_weights_entry e = {0};
-    for (int64_t i = 0; attn_weights_at(d->weights, i, &e); i++) {
+    attn_checkpoint_entry e = {0};
+    for (int64_t i = 0; attn_checkpoint_at(d->weights, i, &e); i++) {
         d->taken_by[i] = d->model ? find_parameter(d, e.name) : -1;
         if (d->taken_by[i] >= 0)
             d->filled[d->taken_by[i]] = true;
@@ -254,19 +254,19 @@ int cli_dry_run(const cli_call *cli, const cli_foreign *foreign, const char *pat
 {
     dry_run d = {.cli = cli, .foreign = foreign};
     attn_weights_options how = {.names = foreign->names, .allow_extra = true};
-    attn_weights_entry e = {0};
-    attn_status status = attn_weights_open(&d.weights, cli->context, path, &how, NULL);
+    attn_checkpoint_entry e = {0};
+    attn_status status = attn_checkpoint_open(&d.weights, cli->context, path, &how, NULL);
     if (status == ATTN_OK && foreign->arch)
         status = attn_model_create(&d.model, cli->context, foreign->arch, foreign->config,
                                    &(attn_model_options){.blank = true});
     if (status == ATTN_OK && d.model)
         d.parameters = attn_model_parameters(d.model);
-    while (status == ATTN_OK && attn_weights_at(d.weights, d.tensors, &e))
+    while (status == ATTN_OK && attn_checkpoint_at(d.weights, d.tensors, &e))
         d.tensors++;
     int code = status == ATTN_OK ? compare(&d) : cli_failed(cli, NULL);
     free(d.taken_by);
     free(d.filled);
     attn_model_destroy(d.model);
-    attn_weights_close(d.weights);
+    attn_checkpoint_close(d.weights);
     return code;
 }

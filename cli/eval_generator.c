@@ -30,11 +30,11 @@ static int print_json(const cli_call *cli, const char *part, const attn_generato
     return cli_print_json(cli, &json);
 }
 
-int cli_eval_generator(const cli_call *cli, const char *data, attn_part part, const char *part_name)
+int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name)
 {
     attn_generator *generator;
     attn_generator_score score;
-    if (attn_generator_load_named(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (attn_generator_evaluate(generator, data, part, &score) != ATTN_OK)

@@ -29,7 +29,7 @@ static void print_classes(const attn_classifier *classifier, const attn_classifi
     for (int64_t c = 0; c < s->classes; c++) {
         int64_t there, said, right = s->confusion[c * s->classes + c];
         sums(s, c, &there, &said);
-        cli_print_cell(stdout, attn_classifier_class(classifier, c), 20);
+        cli_print_cell(stdout, attn_classifier_class_name(classifier, c), 20);
         printf(" %8lld  %6.3f  %9.3f\n", (long long)there, share(right, there), share(right, said));
     }
 }
@@ -38,7 +38,7 @@ static void print_confusion(const attn_classifier *classifier, const attn_classi
 {
     puts("\nTaken for (columns, in the order of the rows)");
     for (int64_t c = 0; c < s->classes; c++) {
-        cli_print_cell(stdout, attn_classifier_class(classifier, c), 20);
+        cli_print_cell(stdout, attn_classifier_class_name(classifier, c), 20);
         for (int64_t i = 0; i < s->classes; i++)
             printf(" %5lld", (long long)s->confusion[c * s->classes + i]);
         putchar('\n');
@@ -49,7 +49,7 @@ static void print_score(const attn_classifier *classifier, const char *part, con
 {
     char images[32], rate[32];
     printf("part          %s, %s images\n", part, cli_count(s->images, images));
-    printf("accuracy      %.4f\n", share(s->right, s->images));
+    printf("accuracy      %.4f\n", share(s->correct, s->images));
     printf("loss          %.4f nats an image\n", s->loss);
     printf("speed         %s images a second\n", cli_count((int64_t)s->images_per_second, rate));
     print_classes(classifier, s);
@@ -65,14 +65,14 @@ static int print_json(const cli_call *cli, const attn_classifier *classifier, co
     attn_json_object(&json, NULL);
     attn_json_text(&json, "part", part);
     attn_json_int(&json, "images", s->images);
-    attn_json_int(&json, "right", s->right);
-    attn_json_real(&json, "accuracy", share(s->right, s->images));
+    attn_json_int(&json, "right", s->correct);
+    attn_json_real(&json, "accuracy", share(s->correct, s->images));
     attn_json_real(&json, "loss", s->loss);
     attn_json_real(&json, "images_per_second", s->images_per_second);
     attn_json_array(&json, "classes");
     for (int64_t c = 0; c < s->classes; c++) {
         attn_json_object(&json, NULL);
-        attn_json_text(&json, "class", attn_classifier_class(classifier, c));
+        attn_json_text(&json, "class", attn_classifier_class_name(classifier, c));
         attn_json_array(&json, "taken_for");
         for (int64_t i = 0; i < s->classes; i++)
             attn_json_int(&json, NULL, s->confusion[c * s->classes + i]);
@@ -84,11 +84,11 @@ static int print_json(const cli_call *cli, const attn_classifier *classifier, co
     return cli_print_json(cli, &json);
 }
 
-int cli_eval_images(const cli_call *cli, const char *data, attn_part part, const char *part_name)
+int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name)
 {
     attn_classifier *classifier;
     attn_classifier_score score;
-    if (attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = CLI_OK;
     if (attn_classifier_evaluate(classifier, data, part, &score) != ATTN_OK)

@@ -6,9 +6,9 @@
 #include "command.h"
 
 /* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
-int cli_eval_images(const cli_call *cli, const char *data, attn_part part, const char *part_name);
+int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
 /* The same of a generator: bits per dimension beside those of independent pixels. */
-int cli_eval_generator(const cli_call *cli, const char *data, attn_part part, const char *part_name);
+int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
 #endif

@@ -185,9 +185,9 @@ int cli_family_bounds(const cli_call *cli, attn_msa_options *options)
 
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result)
 {
-    attn_msa_plan plan;
+    attn_msa_cost plan;
     char planned[32];
-    if (attn_msa_plan_run(msa, 1, family->rows, family->cols, options, &plan) != ATTN_OK)
+    if (attn_msa_estimate(msa, 1, family->rows, family->cols, options, &plan) != ATTN_OK)
         return cli_failed(family->cli, family->path);
     cli_note(family->cli, "%lld x %lld tokens, about %s of memory", (long long)family->rows, (long long)family->cols,
              cli_bytes((double)plan.bytes, planned));

@@ -27,9 +27,9 @@ static cli_model_kind kind_of(const char *name)
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path)
 {
     attn_context *context = cli->context;
-    attn_names *names = NULL;
-    attn_status status = cli_names(cli) ? attn_names_read(&names, context, cli_names(cli)) : ATTN_OK;
-    const char *architecture = names ? attn_names_architecture(names) : NULL;
+    attn_name_map *names = NULL;
+    attn_status status = cli_names(cli) ? attn_name_map_read(&names, context, cli_names(cli)) : ATTN_OK;
+    const char *architecture = names ? attn_name_map_architecture(names) : NULL;
     *kind = CLI_TRANSLATES;
     if (status == ATTN_OK && architecture)
         *kind = kind_of(architecture);
@@ -38,7 +38,7 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
                 : attn_classifier_is_at(context, path) ? CLI_CLASSIFIES
                 : attn_generator_is_at(context, path)  ? CLI_DRAWS
                                                        : CLI_TRANSLATES;
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return status == ATTN_OK ? attn_context_status(context) : status;
 }
 
@@ -49,12 +49,12 @@ attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
     attn_status status = ATTN_OK;
     *foreign = (cli_foreign){.arch = *arch ? arch : NULL};
     if (*names)
-        status = attn_names_read(&foreign->names, cli->context, names);
+        status = attn_name_map_read(&foreign->names, cli->context, names);
     if (status == ATTN_OK)
         status = attn_config_create(&foreign->config, cli->context);
     if (status == ATTN_OK)
         status = cli_model_config_read(cli, &given);
-    const attn_config *from[] = {foreign->names ? attn_names_settings(foreign->names) : given, given};
+    const attn_config *from[] = {foreign->names ? attn_name_map_settings(foreign->names) : given, given};
     for (int i = 0; i < 2 && status == ATTN_OK; i++)
         for (int64_t k = 0; k < attn_config_size(from[i]) && status == ATTN_OK; k++) {
             const char *key = attn_config_key(from[i], k);
@@ -62,33 +62,33 @@ attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)
         }
     attn_config_destroy(given);
     if (!foreign->arch && foreign->names)
-        foreign->arch = attn_names_architecture(foreign->names);
+        foreign->arch = attn_name_map_architecture(foreign->names);
     return status;
 }
 
 attn_status cli_foreign_measure(const cli_call *cli, cli_foreign *foreign, const char *path)
 {
-    attn_weights *weights = NULL;
+    attn_checkpoint *weights = NULL;
     attn_weights_options how = {.names = foreign->names, .allow_extra = true};
     attn_config *given = NULL;
     if (!foreign->names)
         return ATTN_OK;
-    attn_status status = attn_weights_open(&weights, cli->context, path, &how, NULL);
+    attn_status status = attn_checkpoint_open(&weights, cli->context, path, &how, NULL);
     if (status == ATTN_OK)
         status = cli_model_config_read(cli, &given);
     if (status == ATTN_OK)
-        status = attn_names_measure(foreign->names, weights, given);
+        status = attn_name_map_infer_config(foreign->names, weights, given);
     for (int64_t i = 0; status == ATTN_OK && i < attn_config_size(given); i++)
         status = attn_config_set(foreign->config, attn_config_key(given, i),
                                  attn_config_get(given, attn_config_key(given, i)));
     attn_config_destroy(given);
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     return status;
 }
 
 void cli_foreign_free(cli_foreign *foreign)
 {
-    attn_names_destroy(foreign->names);
+    attn_name_map_destroy(foreign->names);
     attn_config_destroy(foreign->config);
     *foreign = (cli_foreign){0};
 }

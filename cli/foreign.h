@@ -15,9 +15,9 @@
     CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or one that attn carries")
 
 typedef struct cli_foreign {
-    attn_names *names;   /* NULL: none given */
-    const char *arch;    /* --arch, or what the names file says; NULL: neither */
-    attn_config *config; /* of the names file, and --config over it */
+    attn_name_map *names; /* NULL: none given */
+    const char *arch;     /* --arch, or what the names file says; NULL: neither */
+    attn_config *config;  /* of the names file, and --config over it */
 } cli_foreign;
 
 /* --names; NULL: not given. */

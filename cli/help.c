@@ -21,7 +21,7 @@ const char *const cli_environment[] = {
     "the instruction set to use; attn version lists those of this machine",
     "ATTN_PRECISION",
     "what --precision is where it is not given",
-    "ATTN_REPRODUCIBLE",
+    "ATTN_BATCH_INVARIANT",
     "1: the same bits alone and padded in a batch, at some cost in speed; see docs/numerics.md",
     NULL,
 };
@@ -80,10 +80,10 @@ void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 /* ------------------------------------------------------------------------------------------- options */
 
 /* "least to most" where the table has a range that tells something. */
-static void range_text(const attn_key *key, char *out, size_t size)
+static void range_text(const attn_setting *key, char *out, size_t size)
 {
     out[0] = '\0';
-    bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
+    bool number = key->type == ATTN_CONFIG_TYPE_INT || key->type == ATTN_CONFIG_TYPE_REAL;
     if (!number || !(key->min < key->max))
         return;
     if (key->max >= 1e6 && key->min > 0)
@@ -95,15 +95,15 @@ static void range_text(const attn_key *key, char *out, size_t size)
 static void print_option(FILE *file, const cli_option *option)
 {
     char name[64], value[128], left[256], range[64], doc[640];
-    const attn_key *key = &option->key;
+    const attn_setting *key = &option->key;
     cli_option_spell(option, name);
     cli_option_value(option, value);
     int used = option->letter ? snprintf(left, sizeof left, "  -%c, --%s", option->letter, name)
                               : snprintf(left, sizeof left, "      --%s", name);
     snprintf(left + used, sizeof left - (size_t)used, "%s%s", value[0] ? " " : "", value);
     range_text(key, range, sizeof range);
-    const char *otherwise = key->fallback ? key->fallback : "";
-    if (key->type == ATTN_VALUE_BOOL) /* a switch that is on needs a word about turning it off */
+    const char *otherwise = key->default_text ? key->default_text : "";
+    if (key->type == ATTN_CONFIG_TYPE_BOOL) /* a switch that is on needs a word about turning it off */
         otherwise = strcmp(otherwise, "true") == 0 ? "on; =false turns it off" : "";
     snprintf(doc, sizeof doc, "%s%s%s%s%s%s%s", key->doc, range[0] || otherwise[0] ? " (" : "", range,
              range[0] && otherwise[0] ? "; " : "", otherwise[0] ? "default " : "", otherwise,

@@ -32,14 +32,15 @@ static int make_context(attn_context **context, int threads, attn_precision prec
     if (status == ATTN_OK)
         return CLI_OK;
     const char *isa = getenv("ATTN_ISA");
-    if ((status == ATTN_NOT_FOUND || status == ATTN_UNSUPPORTED) && isa)
+    if ((status == ATTN_ERROR_NOT_FOUND || status == ATTN_ERROR_UNSUPPORTED) && isa)
         return cli_fail(CLI_BAD, "ATTN_ISA=%s: unknown, or this machine lacks it; attn version lists what it has", isa);
     const char *named = getenv("ATTN_PRECISION");
-    if (status == ATTN_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
+    if (status == ATTN_ERROR_ARGUMENT && precision == ATTN_PRECISION_DEFAULT && named)
         return cli_fail(CLI_BAD, "ATTN_PRECISION=%s: f32, fma, bf16 and int8 are known", named);
-    const char *reproducible = getenv("ATTN_REPRODUCIBLE");
-    if (status == ATTN_ARGUMENT && reproducible && strcmp(reproducible, "0") != 0 && strcmp(reproducible, "1") != 0)
-        return cli_fail(CLI_BAD, "ATTN_REPRODUCIBLE=%s: 0 and 1 are known", reproducible);
+    const char *batch_invariant = getenv("ATTN_BATCH_INVARIANT");
+    if (status == ATTN_ERROR_ARGUMENT && batch_invariant && strcmp(batch_invariant, "0") != 0 &&
+        strcmp(batch_invariant, "1") != 0)
+        return cli_fail(CLI_BAD, "ATTN_BATCH_INVARIANT=%s: 0 and 1 are known", batch_invariant);
     return cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
@@ -48,7 +49,10 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     int code = cli_parse(cli, argc, argv);
     if (code != CLI_PARSED)
         return code;
-    code = make_context(&cli->context, (int)cli_int(cli, "threads"), attn_precision_find(cli_text(cli, "precision")));
+    attn_precision precision =
+        ATTN_PRECISION_DEFAULT; /* stays where the option is not given; cli_parse knows its values */
+    attn_precision_find(&precision, cli_text(cli, "precision"));
+    code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
     if (code != CLI_OK)
         return code;
     if (!cli->quiet)

@@ -58,7 +58,7 @@ static void paragraphs(FILE *file, const char *text)
 static void option_entry(FILE *file, const cli_option *option)
 {
     char name[64], value[128];
-    const attn_key *key = &option->key;
+    const attn_setting *key = &option->key;
     fputs(".TP\n\\fB", file);
     if (option->letter)
         fprintf(file, "\\-%c\\fR, \\fB", option->letter);
@@ -72,9 +72,9 @@ static void option_entry(FILE *file, const cli_option *option)
     }
     fputc('\n', file);
     escape(file, key->doc, true);
-    if (key->type != ATTN_VALUE_BOOL && key->fallback && key->fallback[0]) {
+    if (key->type != ATTN_CONFIG_TYPE_BOOL && key->default_text && key->default_text[0]) {
         fputs(" (default ", file);
-        escape(file, key->fallback, false);
+        escape(file, key->default_text, false);
         fputc(')', file);
     }
     fputc('\n', file);

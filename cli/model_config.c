@@ -23,22 +23,23 @@ static int64_t sample_number(const char *name)
     return strcmp(name, "depth") == 0 ? 2 : 64;
 }
 
-static attn_status set_sample(attn_config *config, const attn_key *key)
+static attn_status set_sample(attn_config *config, const attn_setting *key)
 {
     static const int64_t lengths[] = {8, 8};
-    const attn_value list = {.type = ATTN_VALUE_INTS, .n = 2, .integers = lengths};
-    if (key->type == ATTN_VALUE_INTS)
+    const attn_config_value list = {.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = lengths};
+    if (key->type == ATTN_CONFIG_TYPE_INTS)
         return attn_config_set(config, key->name, &list);
-    return key->type == ATTN_VALUE_INT ? attn_config_set_int(config, key->name, sample_number(key->name)) : ATTN_OK;
+    return key->type == ATTN_CONFIG_TYPE_INT ? attn_config_set_int(config, key->name, sample_number(key->name))
+                                             : ATTN_OK;
 }
 
 attn_status cli_model_config_sample(const cli_call *cli, const attn_architecture *architecture, attn_config **config)
 {
     attn_status status = attn_config_create(config, cli->context);
     for (int i = 0; status == ATTN_OK && i < architecture->nkeys; i++) {
-        const attn_key *key = &architecture->keys[i];
+        const attn_setting *key = &architecture->keys[i];
         /* Two vocabularies of their own, or one for both: none is required for itself. */
-        bool needed = !key->fallback || strcmp(key->name, "vocab_size") == 0;
+        bool needed = !key->default_text || strcmp(key->name, "vocab_size") == 0;
         if (needed)
             status = set_sample(*config, key);
     }

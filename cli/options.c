@@ -36,7 +36,7 @@ static bool in_common(const char *name)
 static bool setting_at(const cli_command *command, int i, cli_option *option, int *count)
 {
     int n = 0, shown = 0;
-    const attn_key *keys = command && command->settings ? command->settings(&n) : NULL;
+    const attn_setting *keys = command && command->settings ? command->settings(&n) : NULL;
     for (int k = 0; k < n; k++) {
         if (in_common(keys[k].name))
             continue;
@@ -95,15 +95,18 @@ const char *cli_option_spell(const cli_option *option, char *out)
 
 const char *cli_option_value(const cli_option *option, char *out)
 {
-    const attn_key *key = &option->key;
+    const attn_setting *key = &option->key;
     out[0] = '\0';
     if (option->value)
         snprintf(out, 128, "%s", option->value);
     else if (key->choices) {
         for (int i = 0; key->choices[i]; i++)
             snprintf(out + strlen(out), 128 - strlen(out), "%s%s", i ? "|" : "", key->choices[i]);
-    } else if (key->type != ATTN_VALUE_BOOL)
-        snprintf(out, 128, "%s", key->type == ATTN_VALUE_INT ? "N" : key->type == ATTN_VALUE_REAL ? "X" : "TEXT");
+    } else if (key->type != ATTN_CONFIG_TYPE_BOOL)
+        snprintf(out, 128, "%s",
+                 key->type == ATTN_CONFIG_TYPE_INT    ? "N"
+                 : key->type == ATTN_CONFIG_TYPE_REAL ? "X"
+                                                      : "TEXT");
     return out;
 }
 
@@ -153,10 +156,10 @@ static int refuse_unknown(const cli_command *command, const char *typed, size_t 
 
 /* -------------------------------------------------------------------------------------------- values */
 
-static int parse_number(const cli_option *option, const char *name, const char *text, attn_value *value)
+static int parse_number(const cli_option *option, const char *name, const char *text, attn_config_value *value)
 {
-    const attn_key *key = &option->key;
-    bool whole = key->type == ATTN_VALUE_INT;
+    const attn_setting *key = &option->key;
+    bool whole = key->type == ATTN_CONFIG_TYPE_INT;
     char *end;
     errno = 0;
     value->type = key->type;
@@ -174,11 +177,11 @@ static int parse_number(const cli_option *option, const char *name, const char *
     return CLI_PARSED;
 }
 
-static int parse_text(const cli_option *option, const char *name, const char *text, attn_value *value)
+static int parse_text(const cli_option *option, const char *name, const char *text, attn_config_value *value)
 {
     char list[128];
     const char *const *choices = option->key.choices;
-    *value = (attn_value){.type = ATTN_VALUE_TEXT, .text = text};
+    *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
     /* As of a variable of the shell that is not set: no file has that name, and a default would be a guess. */
     if (!text[0] && !choices)
         return cli_fail(CLI_BAD, "--%s is given an empty text", name);
@@ -191,10 +194,10 @@ static int parse_text(const cli_option *option, const char *name, const char *te
                : CLI_PARSED;
 }
 
-static int parse_flag(const char *name, const char *text, attn_value *value)
+static int parse_flag(const char *name, const char *text, attn_config_value *value)
 {
     bool yes = !text || strcmp(text, "true") == 0;
-    *value = (attn_value){.type = ATTN_VALUE_BOOL, .boolean = yes};
+    *value = (attn_config_value){.type = ATTN_CONFIG_TYPE_BOOL, .boolean = yes};
     if (!yes && strcmp(text, "false") != 0)
         return cli_fail(CLI_BAD, "--%s is a switch: it takes no value, or =true or =false", name);
     return CLI_PARSED;
@@ -205,31 +208,32 @@ static attn_status set_many(cli_call *cli, const char *key, const char *text)
 {
     enum { MOST = 64 };
     const char *texts[MOST];
-    const attn_value *before = attn_config_get(cli->given, key);
+    const attn_config_value *before = attn_config_get(cli->given, key);
     int64_t n = 0;
     for (; before && n < before->n && n < MOST - 1; n++)
         texts[n] = before->texts[n];
     texts[n++] = text;
-    attn_value value = {.type = ATTN_VALUE_TEXTS, .n = n, .texts = texts};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXTS, .n = n, .texts = texts};
     return attn_config_set(cli->given, key, &value);
 }
 
 static int set_option(cli_call *cli, const cli_option *option, const char *text)
 {
     char name[64];
-    attn_value value = {0};
+    attn_config_value value = {0};
     int code = CLI_PARSED;
     cli_option_spell(option, name);
-    if (option->key.type == ATTN_VALUE_BOOL)
+    if (option->key.type == ATTN_CONFIG_TYPE_BOOL)
         code = parse_flag(name, text, &value);
-    else if (option->key.type == ATTN_VALUE_INT || option->key.type == ATTN_VALUE_REAL)
+    else if (option->key.type == ATTN_CONFIG_TYPE_INT || option->key.type == ATTN_CONFIG_TYPE_REAL)
         code = parse_number(option, name, text, &value);
     else
         code = parse_text(option, name, text, &value);
     if (code != CLI_PARSED)
         return code;
-    attn_status status = option->key.type == ATTN_VALUE_TEXTS ? set_many(cli, option->key.name, text)
-                                                              : attn_config_set(cli->given, option->key.name, &value);
+    attn_status status = option->key.type == ATTN_CONFIG_TYPE_TEXTS
+                             ? set_many(cli, option->key.name, text)
+                             : attn_config_set(cli->given, option->key.name, &value);
     return status == ATTN_OK ? CLI_PARSED : cli_fail(cli_exit_code(status), "%s", attn_status_text(status));
 }
 
@@ -244,7 +248,7 @@ static int parse_long(cli_call *cli, int argc, char **argv, int *i)
     if (!find_long(cli->command, typed, length, &option))
         return refuse_unknown(cli->command, typed, length);
     const char *text = equals ? equals + 1 : NULL;
-    if (!text && option.key.type != ATTN_VALUE_BOOL) {
+    if (!text && option.key.type != ATTN_CONFIG_TYPE_BOOL) {
         if (*i + 1 >= argc)
             return cli_fail(CLI_BAD, "--%s needs a value", typed);
         text = argv[++*i];
@@ -262,7 +266,7 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
                             "%s has no option -%c; attn %s --help lists them (words that start with - go "
                             "after --)",
                             cli->command->name, *letter, cli->command->name);
-        if (option.key.type == ATTN_VALUE_BOOL) {
+        if (option.key.type == ATTN_CONFIG_TYPE_BOOL) {
             int code = set_option(cli, &option, NULL);
             if (code != CLI_PARSED)
                 return code;
@@ -287,7 +291,7 @@ static int check_words(const cli_call *cli)
     cli_option option;
     char name[64];
     for (int i = 0; cli_option_at(command, i, &option); i++) {
-        if (!option.key.fallback && !attn_config_get(cli->given, option.key.name))
+        if (!option.key.default_text && !attn_config_get(cli->given, option.key.name))
             return cli_fail(CLI_BAD, "%s needs --%s (attn %s --help says more)", command->name,
                             cli_option_spell(&option, name), command->name);
     }
@@ -330,9 +334,9 @@ bool cli_given(const cli_call *cli, const char *name)
 static const char *otherwise(const cli_call *cli, const char *name)
 {
     cli_option option;
-    if (!find_long(cli->command, name, strlen(name), &option) || !option.key.fallback)
+    if (!find_long(cli->command, name, strlen(name), &option) || !option.key.default_text)
         return "";
-    return option.key.fallback;
+    return option.key.default_text;
 }
 
 bool cli_flag(const cli_call *cli, const char *name)
@@ -355,7 +359,7 @@ const char *cli_text(const cli_call *cli, const char *name)
     return attn_config_text(cli->given, name, otherwise(cli, name));
 }
 
-const attn_value *cli_many(const cli_call *cli, const char *name)
+const attn_config_value *cli_many(const cli_call *cli, const char *name)
 {
     return attn_config_get(cli->given, name);
 }

@@ -14,6 +14,6 @@ void cli_parameters_print(const attn_named_list *list);
 /* As an array under "parameters". */
 void cli_parameters_json(attn_json *json, const attn_named_list *list);
 /* A value as in a config file, into `out`; returns `out`. */
-const char *cli_value_text(const attn_value *value, char *out, size_t size);
+const char *cli_value_text(const attn_config_value *value, char *out, size_t size);
 
 #endif

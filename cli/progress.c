@@ -58,8 +58,8 @@ static void figures(const cli_progress *progress, const attn_progress *at, char 
     rate_text(at->tokens_per_second, progress->things, rate, sizeof rate);
     if (!isnan(at->valid_loss))
         snprintf(valid, sizeof valid, ", valid %.3f", at->valid_loss);
-    if (progress->measure && !isnan(at->measure))
-        snprintf(measure, sizeof measure, ", %s %.4f", progress->measure, at->measure);
+    if (progress->measure && !isnan(at->metric))
+        snprintf(measure, sizeof measure, ", %s %.4f", progress->measure, at->metric);
     snprintf(out, size, "loss %.3f%s%s, %s%s%s%s", at->loss, valid, measure, rate, left[0] ? ", " : "", left,
              left[0] ? " left" : "");
 }
@@ -98,7 +98,8 @@ static void draw(cli_progress *progress, const attn_progress *at)
     progress->last = cli_seconds();
 }
 
-/* Without a terminal a line for each epoch, and one when nothing has been said for a while: sooner than the watch (watch.c) would. */
+/* Without a terminal a line for each epoch, and one when nothing has been said for a while: sooner than the watch
+ * (watch.c) would. */
 static void print_line(cli_progress *progress, const attn_progress *at)
 {
     double now = cli_seconds();

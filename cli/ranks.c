@@ -26,7 +26,9 @@ static attn_status status_of(const cli_call *cli, int code)
     if (code == CLI_OK || (status != ATTN_OK && cli_exit_code(status) == code))
         return code == CLI_OK ? ATTN_OK : status;
     /* Failures of the command's own: on the other ranks they become the same exit code again. */
-    return code == CLI_INTERRUPTED ? ATTN_INTERRUPTED : code == CLI_BAD ? ATTN_ARGUMENT : ATTN_INTERNAL;
+    return code == CLI_INTERRUPTED ? ATTN_ERROR_INTERRUPTED
+           : code == CLI_BAD       ? ATTN_ERROR_ARGUMENT
+                                   : ATTN_ERROR_INTERNAL;
 }
 
 int cli_ranks_agree(const cli_call *cli, int code)

@@ -64,11 +64,11 @@ int cli_exit_code(attn_status status)
     switch (status) {
     case ATTN_OK:
         return CLI_OK;
-    case ATTN_MEMORY:
-    case ATTN_BUSY:
-    case ATTN_INTERNAL:
+    case ATTN_ERROR_MEMORY:
+    case ATTN_ERROR_BUSY:
+    case ATTN_ERROR_INTERNAL:
         return CLI_FAILED;
-    case ATTN_INTERRUPTED:
+    case ATTN_ERROR_INTERRUPTED:
         return CLI_INTERRUPTED;
     default:
         return CLI_BAD;
@@ -88,8 +88,8 @@ int cli_failed(const cli_call *cli, const char *where)
 
 void cli_forgive(const cli_call *cli)
 {
-    if (attn_context_status(cli->context) != ATTN_MEMORY)
-        attn_context_clear(cli->context);
+    if (attn_context_status(cli->context) != ATTN_ERROR_MEMORY)
+        attn_context_clear_error(cli->context);
 }
 
 int cli_print_json(const cli_call *cli, attn_json *json)

@@ -16,7 +16,7 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
     if (memchr(text, '\0', length))
         return cli_fail(CLI_BAD, "%s:%lld: holds a zero byte: not text", where, (long long)number);
     snprintf(place, sizeof place, "%s:%lld", where, (long long)number);
-    if (attn_text_normalise(cli->context, text, length, ATTN_COMPAT_NONE, NULL, 0, &needed) != ATTN_OK)
+    if (attn_text_normalize(cli->context, text, length, ATTN_COMPAT_NONE, NULL, 0, &needed) != ATTN_OK)
         return cli_failed(cli, place);
     return CLI_OK;
 }
@@ -79,13 +79,13 @@ int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, in
         int64_t number = lines->number + 1;
         bool good = length <= CLI_SENTENCE_BYTES && !memchr(start, '\0', length);
         size_t needed;
-        good = good && attn_text_normalise(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
+        good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
         if (!good && *n > 0) {
-            attn_context_clear(cli->context);
+            attn_context_clear_error(cli->context);
             return CLI_OK;
         }
         if (!good) {
-            attn_context_clear(cli->context);
+            attn_context_clear_error(cli->context);
             return cli_check_sentence(cli, start, length, "standard input", number);
         }
         texts[(*n)++] = start;

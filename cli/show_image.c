@@ -35,22 +35,22 @@ static int print_guess(const cli_call *cli, const char *path, const char *class_
 }
 
 static int show(const cli_call *cli, attn_classifier *classifier, const attn_classifier_view *view,
-                attn_picture_format format)
+                attn_plot_format format)
 {
     const char *path = cli_text(cli, "out");
-    attn_picture picture = {0};
+    attn_bytes picture = {0};
     attn_image image = {0};
-    attn_guess guess = {0};
+    attn_prediction guess = {0};
     attn_status status = attn_image_read(&image, cli->context, cli->words[1], NULL);
     if (status == ATTN_OK)
-        status = attn_classifier_show(classifier, &image, view, format, &picture, &guess);
+        status = attn_classifier_render_attention(classifier, &image, view, format, &picture, &guess);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
     int code = status == ATTN_OK
-                   ? print_guess(cli, path, attn_classifier_class(classifier, guess.label), guess.probability)
+                   ? print_guess(cli, path, attn_classifier_class_name(classifier, guess.label), guess.probability)
                    : cli_failed(cli, NULL);
     attn_image_free(cli->context, &image);
-    attn_picture_free(cli->context, &picture);
+    attn_bytes_free(cli->context, &picture);
     return code;
 }
 
@@ -58,11 +58,11 @@ int cli_show_image(cli_call *cli)
 {
     attn_classifier_view view = {.layer = cli_int(cli, "layer"), .head = cli_int(cli, "head")};
     attn_classifier *classifier;
-    attn_picture_format format;
+    attn_plot_format format;
     if (!read_query(cli_text(cli, "query"), &view))
         return cli_fail(CLI_BAD, "--query: \"%.60s\" is no row and column, such as 3,4", cli_text(cli, "query"));
-    if (attn_picture_format_of(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
-        attn_classifier_load_named(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_plot_format_from_path(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
+        attn_classifier_load(&classifier, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = show(cli, classifier, &view, format);
     attn_classifier_destroy(classifier);

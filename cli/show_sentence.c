@@ -46,16 +46,17 @@ static int print_result(const cli_call *cli, const char *path, const char *trans
     return cli_print_json(cli, &json);
 }
 
-static int show(cli_call *cli, attn_translator *translator, unsigned kinds, attn_picture_format format)
+static int show(cli_call *cli, attn_translator *translator, unsigned kinds, attn_plot_format format)
 {
     const char *path = cli_text(cli, "out");
-    attn_picture picture = {0};
+    attn_bytes picture = {0};
     attn_bytes translation = {0};
-    attn_status status = attn_translator_show(translator, cli->words[1], kinds, format, &picture, &translation);
+    attn_status status =
+        attn_translator_render_attention(translator, cli->words[1], kinds, format, &picture, &translation);
     if (status == ATTN_OK)
         status = attn_file_write(cli->context, path, picture.data, picture.size);
     int code = status == ATTN_OK ? print_result(cli, path, translation.data) : cli_failed(cli, NULL);
-    attn_picture_free(cli->context, &picture);
+    attn_bytes_free(cli->context, &picture);
     attn_bytes_free(cli->context, &translation);
     return code;
 }
@@ -63,14 +64,14 @@ static int show(cli_call *cli, attn_translator *translator, unsigned kinds, attn
 int cli_show_sentence(cli_call *cli)
 {
     attn_translator *translator;
-    attn_picture_format format;
+    attn_plot_format format;
     int code = cli_check_sentence(cli, cli->words[1], strlen(cli->words[1]), "sentence", 1);
     const char *list = cli_text(cli, "kinds");
     unsigned kinds = code == CLI_OK ? kinds_of(list && *list ? list : "encoder,decoder,cross") : 0;
     if (kinds == 0)
         return CLI_BAD;
-    if (attn_picture_format_of(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
-        attn_translator_load_named(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
+    if (attn_plot_format_from_path(&format, cli->context, cli_text(cli, "out")) != ATTN_OK ||
+        attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     code = show(cli, translator, kinds, format);
     attn_translator_destroy(translator);

@@ -54,7 +54,7 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
     *training = (cli_training){.cli = cli, .command = command};
     cli_progress_begin(&training->progress, cli->quiet, things, measure);
     watch_signals(attn_ranks_size(cli->context) > 1);
-    attn_ranks_watch(cli->context, is_stop_asked, NULL);
+    attn_ranks_set_stop(cli->context, is_stop_asked, NULL);
 }
 
 void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
@@ -120,11 +120,11 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 {
     forget_signals();
     /* What was asked after the last step stops nothing any more: one rank would leave where the others agree. */
-    attn_ranks_watch(training->cli->context, NULL, NULL);
+    attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK)
         return CLI_OK;
-    if (status == ATTN_INTERRUPTED)
+    if (status == ATTN_ERROR_INTERRUPTED)
         return cli_fail(CLI_INTERRUPTED, "stopped and saved; go on with: attn %s --out %s --resume", training->command,
                         directory);
     return cli_failed(training->cli, NULL);
@@ -135,10 +135,10 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 static attn_status read_settings(const cli_call *cli, attn_config **settings)
 {
     int n;
-    const attn_key *keys = cli->command->settings(&n);
+    const attn_setting *keys = cli->command->settings(&n);
     attn_status status = attn_config_create(settings, cli->context);
     for (int i = 0; status == ATTN_OK && i < n; i++) {
-        const attn_value *value = attn_config_get(cli->given, keys[i].name);
+        const attn_config_value *value = attn_config_get(cli->given, keys[i].name);
         if (value)
             status = attn_config_set(*settings, keys[i].name, value);
     }
@@ -176,9 +176,9 @@ int cli_training_unchanged(const cli_call *cli, const attn_config *settings, con
     int code = CLI_OK;
     for (int64_t i = 0; code == CLI_OK && i < attn_config_size(settings); i++) {
         const char *key = attn_config_key(settings, i);
-        const attn_value *then = attn_config_get(stored, key);
+        const attn_config_value *then = attn_config_get(stored, key);
         cli_option option = {.key = {.name = key}};
-        if (!may_change(key) && (!then || !attn_value_equal(then, attn_config_get(settings, key))))
+        if (!may_change(key) && (!then || !attn_config_value_equal(then, attn_config_get(settings, key))))
             code = cli_fail(CLI_BAD,
                             "--%s: the training in %s began with another value, and a resumed training keeps "
                             "its settings",

@@ -2,7 +2,7 @@
  * Training a translator from the command. */
 #include "translator_training.h"
 
-static void tell_data(const cli_call *cli, const attn_translator_plan *plan)
+static void tell_data(const cli_call *cli, const attn_translator_run_info *plan)
 {
     char count[32], other[32];
     if (plan->filtered.unlike + plan->filtered.duplicates > 0)
@@ -15,7 +15,7 @@ static void tell_data(const cli_call *cli, const attn_translator_plan *plan)
                  cli_count(plan->judged_pairs, count));
 }
 
-static void begin(void *user, const attn_translator_plan *plan)
+static void begin(void *user, const attn_translator_run_info *plan)
 {
     cli_translator_training *training = user;
     const cli_call *cli = training->common.cli;

@@ -7,7 +7,7 @@
 
 typedef struct cli_translator_training {
     cli_training common;
-    attn_translator_plan plan; /* its settings are not kept */
+    attn_translator_run_info plan; /* its settings are not kept */
 } cli_translator_training;
 
 /* Trains as `job` says (its callbacks are set here).  Errors have been said; returns an exit code. */

@@ -82,11 +82,12 @@ static void note(const char *things, int64_t done, int64_t total)
     atomic_store(&watch.total, done < total ? total : 0); /* what is done is no work any more */
 }
 
-static void library_works(void *user, const char *things, int64_t done, int64_t total)
+static bool library_works(void *user, const char *things, int64_t done, int64_t total)
 {
     (void)user;
     if (!atomic_load(&watch.own))
         note(things, done, total);
+    return true;
 }
 
 void cli_watch_work(const char *things, int64_t done, int64_t total)
@@ -129,7 +130,7 @@ void cli_watch_begin(attn_context *context, int tick)
     if (pipe(watch.stop) == 0) {
         watch.runs = start();
         if (watch.runs) {
-            attn_context_watch(context, library_works, NULL);
+            attn_context_set_progress(context, library_works, NULL);
             return;
         }
         close(watch.stop[0]);
@@ -142,7 +143,7 @@ void cli_watch_end(void)
 {
     if (!watch.runs)
         return;
-    attn_context_watch(watch.context, NULL, NULL);
+    attn_context_set_progress(watch.context, NULL, NULL);
     close(watch.stop[1]); /* the thread's poll ends */
     pthread_join(watch.thread, NULL);
     close(watch.stop[0]);

@@ -34,7 +34,7 @@ int main(void)
                  .batch = 1, .heads = 1, .queries = TQ, .keys = TK, .dim = D, .dim_value = DV, .lens_per = 1}));
     problem.score = ATTN_SCORE_ADDITIVE;
     problem.dims[CONTRACT_DIM].w = 1;
-    problem.with |= ATTN_WANT_WEIGHTS;
+    problem.flags |= ATTN_WANT_WEIGHTS;
     print_table("additive attention, heads of 16 for the score and 4 for the values", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .w = w, .lens = lens, .o = o, .weights = weights});
 

@@ -59,10 +59,10 @@ int main(void)
     print_table("the forward table; gradients go by the strides of their operands", &problem);
 
     attn_plan *forward, *backward;
-    problem.with = ATTN_WITH_BIAS | ATTN_WANT_LSE;
+    problem.flags = ATTN_WITH_BIAS | ATTN_WANT_LSE;
     must(context, attn_plan_create(&forward, context, &problem, NULL));
-    problem.direction = ATTN_BACKWARD;
-    problem.with = ATTN_WITH_BIAS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
+    problem.direction = ATTN_DIRECTION_BACKWARD;
+    problem.flags = ATTN_WITH_BIAS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
     must(context, attn_plan_create(&backward, context, &problem, NULL));
 
     must(context, attn_plan_execute(forward, &arrays, NULL));

@@ -14,14 +14,14 @@ static attn_problem describe(layout s)
 {
     attn_problem p = {
         .ndims = 8,
-        .dims = {{.role = ATTN_BATCH, .n = Y, .q = s.y, .k = s.y, .v = s.y, .o = s.y},
-                 {.role = ATTN_BATCH, .n = H, .q = s.h, .k = s.h, .v = s.h, .o = s.h},
-                 {.role = ATTN_QUERY, .n = T, .q = s.t, .o = s.t},
-                 {.role = ATTN_QUERY, .n = X, .q = s.x, .o = s.x},
-                 {.role = ATTN_KEY, .n = T, .k = s.t, .v = s.t},
-                 {.role = ATTN_KEY, .n = X, .k = s.x, .v = s.x},
-                 {.role = ATTN_CONTRACT, .n = D, .q = s.d, .k = s.d},
-                 {.role = ATTN_VALUE, .n = D, .v = s.d, .o = s.d}},
+        .dims = {{.role = ATTN_ROLE_BATCH, .n = Y, .q = s.y, .k = s.y, .v = s.y, .o = s.y},
+                 {.role = ATTN_ROLE_BATCH, .n = H, .q = s.h, .k = s.h, .v = s.h, .o = s.h},
+                 {.role = ATTN_ROLE_QUERY, .n = T, .q = s.t, .o = s.t},
+                 {.role = ATTN_ROLE_QUERY, .n = X, .q = s.x, .o = s.x},
+                 {.role = ATTN_ROLE_KEY, .n = T, .k = s.t, .v = s.t},
+                 {.role = ATTN_ROLE_KEY, .n = X, .k = s.x, .v = s.x},
+                 {.role = ATTN_ROLE_CONTRACT, .n = D, .q = s.d, .k = s.d},
+                 {.role = ATTN_ROLE_VALUE, .n = D, .v = s.d, .o = s.d}},
         .nbands = 1, /* no later frames: causal in t, and only there */
         .bands = {{.query_dim = QUERY_T, .key_dim = KEY_T, .lo = INT64_MIN, .hi = 0}},
     };

@@ -38,12 +38,12 @@ static attn_model *build(attn_context *context)
 static double train(attn_model *model, attn_tensor *x)
 {
     attn_context *context = attn_model_context(model);
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     attn_tape *tape;
     double bits = 0, first = 0;
     must(context, attn_tape_create(&tape, context));
-    must(context, attn_optimiser_create(&optimiser, context, attn_model_parameters(model),
-                                        &(attn_optimiser_options){.kind = ATTN_ADAM, .clip_norm = 1}));
+    must(context, attn_optimizer_create(&optimizer, context, attn_model_parameters(model),
+                                        &(attn_optimizer_options){.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = 1}));
     for (int step = 0; step < STEPS; step++) {
         stripes(attn_tensor_data(x), BATCH, (uint32_t)step);
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = (uint64_t)step});
@@ -52,11 +52,11 @@ static double train(attn_model *model, attn_tensor *x)
         bits = (double)*(const float *)attn_tensor_data(loss);
         first = step == 0 ? bits : first;
         must(context, attn_backward(tape, loss));
-        must(context, attn_optimiser_step(optimiser, 3e-3, NULL));
+        must(context, attn_optimizer_step(optimizer, 3e-3, NULL));
     }
     printf("bits a pixel: %.3f before, %.3f after %d steps\n", first, bits, STEPS);
     claim(fabs(first - 2) < 1e-6, "an untrained model gives every one of 4 levels 2 bits");
-    attn_optimiser_destroy(optimiser);
+    attn_optimizer_destroy(optimizer);
     attn_tape_destroy(tape);
     return bits;
 }

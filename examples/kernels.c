@@ -31,11 +31,11 @@ int main(void)
     static const struct {
         const char *name;
         attn_score score;
-        attn_normalise normalise;
-    } kernels[] = {{"gaussian", ATTN_SCORE_GAUSSIAN, ATTN_SOFTMAX},
-                   {"boxcar", ATTN_SCORE_BOXCAR, ATTN_KERNEL_SUM},
-                   {"triangular", ATTN_SCORE_TRIANGULAR, ATTN_KERNEL_SUM},
-                   {"constant", ATTN_SCORE_CONSTANT, ATTN_KERNEL_SUM}};
+        attn_normalization normalize;
+    } kernels[] = {{"gaussian", ATTN_SCORE_GAUSSIAN, ATTN_NORMALIZATION_SOFTMAX},
+                   {"boxcar", ATTN_SCORE_BOXCAR, ATTN_NORMALIZATION_SUM},
+                   {"triangular", ATTN_SCORE_TRIANGULAR, ATTN_NORMALIZATION_SUM},
+                   {"constant", ATTN_SCORE_CONSTANT, ATTN_NORMALIZATION_SUM}};
     static float x[POINTS], y[POINTS], noise[POINTS], at[ASKED], estimate[COUNT(kernels)][ASKED];
     fill(noise, POINTS, 1);
     for (int i = 0; i < POINTS; i++) {
@@ -47,16 +47,16 @@ int main(void)
     attn_context *context = begin();
 
     attn_problem problem = {.ndims = 4, .width = 1};
-    problem.dims[0] = (attn_dim){.role = ATTN_QUERY, .n = ASKED, .q = 1, .o = 1};
-    problem.dims[1] = (attn_dim){.role = ATTN_KEY, .n = POINTS, .k = 1, .v = 1};
-    problem.dims[2] = (attn_dim){.role = ATTN_CONTRACT, .n = 1, .q = 1, .k = 1}; /* points in a plane: 2 */
-    problem.dims[3] = (attn_dim){.role = ATTN_VALUE, .n = 1, .v = 1, .o = 1};
+    problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = ASKED, .q = 1, .o = 1};
+    problem.dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = POINTS, .k = 1, .v = 1};
+    problem.dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = 1, .q = 1, .k = 1}; /* points in a plane: 2 */
+    problem.dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = 1, .v = 1, .o = 1};
     print_table("regression", &problem);
 
     double most = 0;
     for (size_t i = 0; i < COUNT(kernels); i++) {
         problem.score = kernels[i].score;
-        problem.normalise = kernels[i].normalise;
+        problem.normalization = kernels[i].normalize;
         run(context, &problem, &(attn_arrays){.q = at, .k = x, .v = y, .o = estimate[i]});
         for (int j = 0; j < ASKED; j++)
             most = fmax(most, fabs((double)estimate[i][j] - expected(kernels[i].score, x, y, (double)at[j])));

@@ -14,9 +14,9 @@ static attn_tensor *run_layer(attn_context *context, attn_tape *tape, attn_tenso
     attn_nn_builder builder = {.context = context, .parameters = &parameters, .constants = &constants, .seed = 7};
     attn_nn_image_attention layer;
     attn_nn_image_attention_init(&layer, &builder,
-                                 &(attn_nn_image_attention_options){.in = C,
+                                 &(attn_nn_image_attention_options){.in_channels = C,
                                                                     .mid = MID,
-                                                                    .out = OUT,
+                                                                    .out_channels = OUT,
                                                                     .heads = HEADS,
                                                                     .max_positions = SIDE,
                                                                     .window = window,
@@ -39,7 +39,7 @@ int main(void)
     if (attn_tape_create(&tape, context) != ATTN_OK)
         return 1;
     attn_tape_reset(tape, NULL);
-    attn_tensor *image = attn_tensor_make(tape, ATTN_F32, 4, (int64_t[]){1, C, Y, X}, pixels);
+    attn_tensor *image = attn_tape_tensor(tape, ATTN_F32, 4, (int64_t[]){1, C, Y, X}, pixels);
     attn_tensor *everywhere = run_layer(context, tape, image, 0);
     attn_tensor *wide = run_layer(context, tape, image, 2 * SIDE - 1), *narrow = run_layer(context, tape, image, 3);
     if (!everywhere || !wide || !narrow) {

@@ -28,7 +28,7 @@ int main(void)
     attn_problem problem;
     must(context, attn_problem_heads(&problem, &heads));
     problem.dims[QUERY_DIM].mask = T, problem.dims[KEY_DIM].mask = 1; /* elsewhere 0: broadcast */
-    problem.with = ATTN_WITH_MASK | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
+    problem.flags = ATTN_WITH_MASK | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     arrays.mask = mask;
     print_table("a boolean mask", &problem);
     run(context, &problem, &arrays);
@@ -55,7 +55,7 @@ int main(void)
     heads.key_padding = false;
     must(context, attn_problem_heads(&problem, &heads));
     problem.dims[HEAD_DIM].bias = T, problem.dims[KEY_DIM].bias = 1;
-    problem.with = ATTN_WITH_BIAS | ATTN_WANT_WEIGHTS;
+    problem.flags = ATTN_WITH_BIAS | ATTN_WANT_WEIGHTS;
     arrays.bias = bias;
     print_table("an additive bias", &problem);
     run(context, &problem, &arrays);

@@ -12,13 +12,13 @@ int main(void)
     attn_context *context = begin();
 
     /* Two dims ask and two are asked.  Sub-sampling is half the length at twice the stride; nothing is copied. */
-    attn_problem problem = {.ndims = 6, .normalise = ATTN_ONE_OVER_N, .scale = 1};
-    problem.dims[0] = (attn_dim){.role = ATTN_QUERY, .n = Y, .q = X * C, .o = X * C};
-    problem.dims[1] = (attn_dim){.role = ATTN_QUERY, .n = X, .q = C, .o = C};
-    problem.dims[2] = (attn_dim){.role = ATTN_KEY, .n = Y / 2, .k = 2 * X * C, .v = 2 * X * C};
-    problem.dims[3] = (attn_dim){.role = ATTN_KEY, .n = X / 2, .k = 2 * C, .v = 2 * C};
-    problem.dims[4] = (attn_dim){.role = ATTN_CONTRACT, .n = C, .q = 1, .k = 1};
-    problem.dims[5] = (attn_dim){.role = ATTN_VALUE, .n = C, .v = 1, .o = 1};
+    attn_problem problem = {.ndims = 6, .normalization = ATTN_NORMALIZATION_MEAN, .scale = 1};
+    problem.dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = Y, .q = X * C, .o = X * C};
+    problem.dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = X, .q = C, .o = C};
+    problem.dims[2] = (attn_dim){.role = ATTN_ROLE_KEY, .n = Y / 2, .k = 2 * X * C, .v = 2 * X * C};
+    problem.dims[3] = (attn_dim){.role = ATTN_ROLE_KEY, .n = X / 2, .k = 2 * C, .v = 2 * C};
+    problem.dims[4] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = C, .q = 1, .k = 1};
+    problem.dims[5] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = C, .v = 1, .o = 1};
     print_table("a non-local block", &problem);
     run(context, &problem, &(attn_arrays){.q = theta, .k = phi, .v = g, .o = o});
 

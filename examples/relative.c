@@ -11,7 +11,7 @@ static float q[T * D], k[T * D], v[T * D], o[T * D], expected[T * D], matrix[T *
 static void run_with_matrix(attn_context *context, attn_problem problem)
 {
     problem.dims[QUERY_DIM].bias = T, problem.dims[KEY_DIM].bias = 1;
-    problem.with = ATTN_WITH_BIAS;
+    problem.flags = ATTN_WITH_BIAS;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .bias = matrix, .o = expected});
 }
 
@@ -26,7 +26,7 @@ int main(void)
     /* bias[i][j] = toeplitz[j - i + T - 1]: a step of the query goes back by one.  The pointer is that of i = j = 0. */
     problem = plain;
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
-    problem.with = ATTN_WITH_BIAS;
+    problem.flags = ATTN_WITH_BIAS;
     print_table("a Toeplitz bias", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .bias = toeplitz + T - 1, .o = o});
     for (int i = 0; i < T; i++)

@@ -35,7 +35,7 @@ int main(void)
 
     attn_problem problem;
     must(context, attn_problem_tied_rows(&problem, R, C, B, H, D));
-    problem.with |= ATTN_WANT_WEIGHTS; /* [H,B,C,C]: one map for all rows */
+    problem.flags |= ATTN_WANT_WEIGHTS; /* [H,B,C,C]: one map for all rows */
     print_table("tied rows", &problem);
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .weights = map});
 

@@ -84,7 +84,7 @@ static void cap_and_sinks(attn_context *context)
     const float sinks[H] = {0.5f, -1};
     attn_problem problem = heads(context);
     problem.softcap = 0.5;
-    problem.with = ATTN_WITH_SINKS;
+    problem.flags = ATTN_WITH_SINKS;
     problem.dims[1].sinks = 1; /* a number for each head */
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .sinks = sinks, .o = o});
     expect(capped, sinks);
@@ -105,7 +105,7 @@ static void blockwise(int h, int i, double *score)
 static void block_mask(attn_context *context)
 {
     attn_problem problem = heads(context);
-    problem.with = ATTN_WITH_BLOCKS;
+    problem.flags = ATTN_WITH_BLOCKS;
     problem.blocks = (attn_blocks){.query_dim = QUERY_DIM, .key_dim = KEY_DIM, .queries = BLOCK, .keys = BLOCK};
     problem.dims[QUERY_DIM].blocks = BLOCKS, problem.dims[KEY_DIM].blocks = 1; /* no stride: the same for all heads */
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .blocks = &there[0][0], .o = o});
@@ -133,7 +133,7 @@ static void buckets(attn_context *context)
     for (int d = 0; d < DISTANCES; d++)
         bucket[d] = abs(d - (T - 1)) < ROWS ? abs(d - (T - 1)) : ROWS - 1;
     attn_problem problem = heads(context);
-    problem.with = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
+    problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_LSE;
     problem.bias_index = (attn_bias_index){.rows = ROWS, .row_stride = H};
     problem.dims[1].bias = 1;                                          /* from head to head in the table */
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1; /* in the index */
@@ -142,8 +142,8 @@ static void buckets(attn_context *context)
     expect(biased, NULL);
     claim(furthest(o, expected, N) < 1e-5, "a bias through an index");
 
-    problem.direction = ATTN_BACKWARD;
-    problem.with = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_DBIAS;
+    problem.direction = ATTN_DIRECTION_BACKWARD;
+    problem.flags = ATTN_WITH_BIAS | ATTN_WITH_BIAS_INDEX | ATTN_WANT_DBIAS;
     arrays.dout = dout, arrays.dbias = dtable;
     run(context, &problem, &arrays);
     for (int e = 0; e < ROWS * H; e++) { /* differences of sum(o * dout) */
@@ -174,7 +174,7 @@ static void parts(attn_context *context)
     enum { FIRST = 4 };
     static float o2[N], lse[H * T], lse2[H * T];
     attn_problem problem = heads(context);
-    problem.with = ATTN_WANT_LSE;
+    problem.flags = ATTN_WANT_LSE;
     problem.dims[KEY_DIM].n = FIRST;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .lse = lse});
     problem.dims[KEY_DIM].n = T - FIRST;

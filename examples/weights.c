@@ -15,7 +15,7 @@ static void show_picked(attn_context *context, attn_problem problem)
     problem.picks[problem.npicks++] = (attn_pick){.dim = HEAD_DIM, .n = 1, .index = head};
     problem.picks[problem.npicks++] = (attn_pick){.dim = QUERY_DIM, .n = 2, .index = rows};
     problem.dims[HEAD_DIM].weights = 2 * T, problem.dims[QUERY_DIM].weights = T, problem.dims[KEY_DIM].weights = 1;
-    problem.with |= ATTN_WANT_WEIGHTS;
+    problem.flags |= ATTN_WANT_WEIGHTS;
     run(context, &problem, &(attn_arrays){.q = q, .k = k, .v = v, .o = o, .lse = lse, .weights = weights});
     printf("%zu bytes of weights, not %zu\n", sizeof weights, sizeof *weights * H * T * T);
     for (int r = 0; r < 2; r++) {
@@ -36,13 +36,13 @@ int main(void)
     attn_problem problem;
     attn_heads heads = {.batch = 1, .heads = H, .queries = T, .keys = T, .dim = D};
     must(context, attn_problem_heads(&problem, &heads));
-    problem.with = ATTN_WANT_LSE;
+    problem.flags = ATTN_WANT_LSE;
     show_picked(context, problem);
 
     /* Each half of the keys alone, then o = sum exp(lse_half - lse) o_half. */
     heads.keys = T / 2;
     must(context, attn_problem_heads(&problem, &heads));
-    problem.with = ATTN_WANT_LSE;
+    problem.flags = ATTN_WANT_LSE;
     for (int i = 0; i < 2; i++)
         run(context, &problem,
             &(attn_arrays){

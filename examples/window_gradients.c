@@ -93,15 +93,15 @@ int main(void)
     attn_problem forward = describe(context);
     print_table("o is [B,Y,X,H,D], the log-sum-exp [B,H,Y,X]", &forward);
 
-    forward.with = ATTN_WANT_LSE; /* backward needs o and lse */
+    forward.flags = ATTN_WANT_LSE; /* backward needs o and lse */
     loss(context, &forward);
     for (int i = 0; i < B * Y * X * H; i++)
         naive(expected + i * D, i / (Y * X * H), i / (X * H) % Y, i / H % X, i % H);
     claim(furthest(o, expected, N) < 1e-5, "the window is what the loops say");
 
     attn_problem backward = describe(context);
-    backward.direction = ATTN_BACKWARD;
-    backward.with = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES;
+    backward.direction = ATTN_DIRECTION_BACKWARD;
+    backward.flags = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES;
     for (int i = 0; i < N; i++)
         dout[i] = o[i];
     run(context, &backward,

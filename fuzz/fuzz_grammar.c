@@ -12,7 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n = size < sizeof text ? size : sizeof text - 1;
     memcpy(text, data, n);
     text[n] = '\0';
-    if (attn_problem_parse(&problem, context, text, size & 1 ? ATTN_BACKWARD : ATTN_FORWARD) == ATTN_OK &&
+    if (attn_problem_parse(&problem, context, text, size & 1 ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD) ==
+            ATTN_OK &&
         (problem.ndims < 1 || problem.ndims > ATTN_MAX_DIMS || problem.nbands < 0 || problem.nbands > ATTN_MAX_BANDS ||
          problem.nrelatives < 0 || problem.nrelatives > ATTN_MAX_RELATIVE))
         abort();

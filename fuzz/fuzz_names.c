@@ -13,12 +13,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(file + 8, head, sizeof head - 1);
     attn_context *context = fuzz_context();
     attn_named_list list = {.context = context, .owns = true};
-    attn_names *names = NULL;
-    if (attn_names_parse(&names, context, (const char *)data, size, "fuzz") == ATTN_OK) {
+    attn_name_map *names = NULL;
+    if (attn_name_map_parse(&names, context, (const char *)data, size, "fuzz") == ATTN_OK) {
         attn_weights_options options = {.names = names};
         (void)attn_weights_parse(&list, file, sizeof file, "f", &options, NULL, NULL);
     }
     attn_named_clear(&list);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return fuzz_end(context);
 }

@@ -90,13 +90,13 @@ static void add_operand(attn_problem *p, bytes *b)
                                      offsetof(attn_dim, sinks), offsetof(attn_dim, blocks)};
     int which = (int)take(b, 0, 4);
     int64_t stride = 1;
-    p->with |= with[which];
+    p->flags |= with[which];
     p->lens_dim = (int)take(b, 0, p->ndims);
     if (which == 4)
         p->blocks = (attn_blocks){(int)take(b, 0, p->ndims), p->lens_dim, take(b, 0, 9), take(b, 0, 9)};
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_role role = p->dims[i].role;
-        if (role > ATTN_KEY || ((which == 2 || which == 3) && role == ATTN_KEY) || take(b, 0, 3) == 3)
+        if (role > ATTN_ROLE_KEY || ((which == 2 || which == 3) && role == ATTN_ROLE_KEY) || take(b, 0, 3) == 3)
             continue;
         *(int64_t *)(void *)((char *)&p->dims[i] + strides[which]) = stride;
         stride *= p->dims[i].n + 4;
@@ -115,7 +115,7 @@ static void change(attn_problem *p, bytes *b)
         (&dim->q)[take(b, 0, 11)] = take(b, 0, 7) == 7 ? INT64_MAX / (1 + take(b, 0, 3)) : take(b, -20, 60);
         break;
     case 2:
-        dim->role = (attn_role)take(b, 0, 5);
+        dim->role = (attn_role)take(b, 0, 6);
         break;
     case 3:
         if (p->nbands < ATTN_MAX_BANDS)
@@ -139,13 +139,13 @@ static void change(attn_problem *p, bytes *b)
         p->seed = (uint64_t)take(b, 0, 9);
         break;
     case 9:
-        p->score = (attn_score)take(b, 0, ATTN_SCORE_KINDS);
+        p->score = (attn_score)take(b, 0, ATTN_SCORE_COUNT);
         for (int i = p->ndims - 1; i >= 0; i--)
-            if (p->dims[i].role == ATTN_CONTRACT)
+            if (p->dims[i].role == ATTN_ROLE_CONTRACT)
                 p->dims[i].w = 1;
         break;
     case 10:
-        p->normalise = (attn_normalise)take(b, 0, 3);
+        p->normalization = (attn_normalization)take(b, 0, 3);
         break;
     case 12:
         p->softcap = (double)take(b, -1, 6) / 2;
@@ -154,7 +154,7 @@ static void change(attn_problem *p, bytes *b)
         p->dtype = (attn_dtype)take(b, 0, 3);
         break;
     default:
-        p->with ^= 1U << take(b, 0, 23);
+        p->flags ^= 1U << take(b, 0, 31);
     }
 }
 
@@ -171,11 +171,11 @@ static bool make_problem(attn_problem *p, attn_context *context, bytes *b)
     if (make_usual(p, b) != ATTN_OK)
         return false;
     p->direction = direction;
-    if (direction == ATTN_BACKWARD)
-        p->with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    if (direction == ATTN_DIRECTION_BACKWARD)
+        p->flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     for (int64_t i = take(b, 0, 7); i > 0; i--)
         change(p, b);
-    p->with &= ~(unsigned)ATTN_WANT_WEIGHTS;
+    p->flags &= ~(unsigned)ATTN_WANT_WEIGHTS;
     return true;
 }
 
@@ -192,8 +192,8 @@ static bool is_small(const attn_problem *p)
 
 typedef struct arrays {
     attn_arrays a;
-    attn_span spans[ATTN_ARRAYS];
-    char *blocks[ATTN_ARRAYS];
+    attn_span spans[ATTN_ARRAY_COUNT];
+    char *blocks[ATTN_ARRAY_COUNT];
 } arrays;
 
 static void put(arrays *s, int array, void *at)
@@ -260,7 +260,7 @@ static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *pr
 {
     const attn_packed *p = &problem->packed;
     *s = (arrays){0};
-    for (int array = 0; array < ATTN_ARRAYS; array++) {
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn_span *span = &s->spans[array];
         if (!attn_plan_span(plan, (attn_array)array, span))
             continue;
@@ -283,7 +283,7 @@ static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *pr
 
 static void free_arrays(arrays *s)
 {
-    for (int array = 0; array < ATTN_ARRAYS; array++)
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++)
         free(s->blocks[array]);
     *s = (arrays){0};
 }
@@ -319,14 +319,14 @@ static bool run_before(attn_context *context, const attn_problem *problem, array
 {
     attn_problem forward = *problem;
     attn_plan *plan;
-    if (problem->direction == ATTN_FORWARD)
+    if (problem->direction == ATTN_DIRECTION_FORWARD)
         return true;
-    forward.direction = ATTN_FORWARD;
-    forward.with = (problem->with & ATTN_WITH_ALL) | ATTN_WANT_LSE;
+    forward.direction = ATTN_DIRECTION_FORWARD;
+    forward.flags = (problem->flags & ATTN_WITH_ALL) | ATTN_WANT_LSE;
     bool done = attn_plan_create(&plan, context, &forward, &(attn_plan_options){.solver = "reference"}) == ATTN_OK &&
                 attn_plan_execute(plan, &s->a, NULL) == ATTN_OK;
     attn_plan_destroy(plan);
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     return done;
 }
 
@@ -342,7 +342,7 @@ static bool run(attn_context *context, const attn_problem *problem, const char *
     if (done && attn_plan_execute(plan, &s->a, NULL) != ATTN_OK)
         fault(attn_context_error(context), solver);
     attn_plan_destroy(plan);
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     return done;
 }
 
@@ -351,13 +351,13 @@ static bool comparable(const attn_problem *p)
 {
     bool nonnegative =
         p->score == ATTN_SCORE_BOXCAR || p->score == ATTN_SCORE_CONSTANT || p->score == ATTN_SCORE_TRIANGULAR;
-    return p->score != ATTN_SCORE_BOXCAR && (p->normalise != ATTN_KERNEL_SUM || nonnegative);
+    return p->score != ATTN_SCORE_BOXCAR && (p->normalization != ATTN_NORMALIZATION_SUM || nonnegative);
 }
 
 static void compare(const attn_problem *problem, const char *solver, const arrays *done, const arrays *exact)
 {
     double bound = problem->dtype == ATTN_BF16 ? 0x1p-5 : problem->dtype == ATTN_F64 ? 1e-10 : 1e-4;
-    for (int array = 0; array < ATTN_ARRAYS; array++) {
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++) {
         const attn_span *span = &exact->spans[array];
         double largest = 1;
         for (int64_t i = 0; span->output && i < span->high - span->low; i++)
@@ -399,7 +399,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         abort();
     if (make_problem(&problem, context, &b) && is_small(&problem))
         check(context, &problem);
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     attn_context_memory(context, &held, NULL, NULL);
     if (held != 0)
         fault("memory is still held", "any");

@@ -10,14 +10,14 @@
 static void check_limits(const attn_config *settings)
 {
     for (int i = 0; i < attn__translator_keys.n; i++) {
-        const attn_key *key = &attn__translator_keys.keys[i];
+        const attn_setting *key = &attn__translator_keys.keys[i];
         double value = attn_config_real(settings, key->name, key->min);
-        bool number = key->type == ATTN_VALUE_INT || key->type == ATTN_VALUE_REAL;
+        bool number = key->type == ATTN_CONFIG_TYPE_INT || key->type == ATTN_CONFIG_TYPE_REAL;
         if (number && !(value >= key->min && value <= key->max))
             abort();
     }
     attn_training_options options = attn__run_options(settings, 3);
-    attn_split_options split = attn__setting_split(settings);
+    attn_pairs_split_options split = attn__setting_split(settings);
     if (!(options.schedule.peak > 0) || options.epochs < 0 || !(split.valid <= 0.9))
         abort();
 }
@@ -38,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     attn_context *context = fuzz_context();
     attn_config *file = NULL, *settings = NULL;
-    attn__keys_options of_file = {.name = "fuzz", .refusal = ATTN_FORMAT, .select = true};
+    attn__keys_options of_file = {.name = "fuzz", .refusal = ATTN_ERROR_FORMAT, .select = true};
     if (attn_config_parse(&file, context, (const char *)data, size, "fuzz") == ATTN_OK) {
         if (attn__keys_resolve(&settings, context, &attn__translator_keys, file, &of_file) == ATTN_OK)
             check_limits(settings);

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         int64_t to[4];
         float distances[16];
         if (attn_structure_map(structure, "AG-M", 4, to, NULL) == ATTN_OK)
-            attn_structure_distances(structure, to, 4, size & 1 ? ATTN_BETA_ATOM : ATTN_BETA_IMPUTED, distances);
+            attn_structure_distances(structure, to, 4, size & 1 ? ATTN_CBETA_ATOM : ATTN_CBETA_IMPUTED, distances);
     }
     attn_structure_destroy(structure);
     return fuzz_end(context);

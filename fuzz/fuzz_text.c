@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a user types: sentences normalised, encoded, decoded and put together again; and lines scored by BLEU. */
+ * What a user types: sentences normalized, encoded, decoded and put together again; and lines scored by BLEU. */
 #include "fuzz.h"
 
 #include "attn/train.h"
@@ -20,22 +20,22 @@ static char *terminated(const uint8_t *data, size_t size)
 /* Texts that come back in a buffer: what is said to be needed is enough, and one byte less is not written past. */
 static void put_together(const char *words, bool marks)
 {
-    size_t needed = attn_text_detokenise(words, marks, NULL, 0);
+    size_t needed = attn_text_detokenize(words, marks, NULL, 0);
     char *out = malloc(needed + 1);
-    if (!out || attn_text_detokenise(words, marks, out, needed + 1) != needed || strlen(out) != needed)
+    if (!out || attn_text_detokenize(words, marks, out, needed + 1) != needed || strlen(out) != needed)
         abort();
     if (needed > 0)
-        attn_text_detokenise(words, marks, out, needed);
+        attn_text_detokenize(words, marks, out, needed);
     free(out);
 }
 
-static void normalise(attn_context *context, const char *text, size_t size, attn_compat compat)
+static void normalize(attn_context *context, const char *text, size_t size, attn_compat compat)
 {
     size_t needed = 0;
-    if (attn_text_normalise(context, text, size, compat, NULL, 0, &needed) != ATTN_OK)
+    if (attn_text_normalize(context, text, size, compat, NULL, 0, &needed) != ATTN_OK)
         return;
     char *out = malloc(needed + 1);
-    if (!out || attn_text_normalise(context, text, size, compat, out, needed + 1, &needed) != ATTN_OK)
+    if (!out || attn_text_normalize(context, text, size, compat, out, needed + 1, &needed) != ATTN_OK)
         abort();
     put_together(out, size & 2);
     free(out);
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     attn_context *context = fuzz_context();
     char *text = terminated(data, size);
-    normalise(context, text, size, size & 1 ? ATTN_COMPAT_D2L : ATTN_COMPAT_NONE);
+    normalize(context, text, size, size & 1 ? ATTN_COMPAT_D2L : ATTN_COMPAT_NONE);
     score(context, text, strlen(text));
     put_together(text, size & 1);
     free(text);

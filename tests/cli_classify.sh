@@ -50,7 +50,7 @@ warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' short/training.json)
 [ "$warmup" -gt 0 ] && [ "$warmup" -lt 100 ] || fail "the warm-up is $warmup steps"
 
 # ---- what has learned nothing says so
-expect 0 'warning: .* validation pictures are recognised, guessing finds 33.3 %: .* learned next to nothing' \
+expect 0 'warning: .* validation pictures are recognized, guessing finds 33.3 %: .* learned next to nothing' \
     "$attn" train classify --data data --patch 4 --width 16 --depth 1 --heads 2 --epochs 1 --rate 1e-9 --threads 1 --out none
 "$attn" train classify --out whole --resume --threads 1 2> err.txt > out.txt || fail "a finished training is not gone on with"
 grep -q 'next to nothing' err.txt && fail "a good classifier is said to be none"

@@ -27,7 +27,7 @@ expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
 expect 2 'no key "dimm"; did you mean "dim"' "$attn" run --arch self-attention --config '{"dimm": 64}' -o new
 expect 2 'dim must be an integer, not a number: 64.5' "$attn" run --arch self-attention --config '{"dim": 64.5}' -o new
-expect 2 'ATTN_REPRODUCIBLE=yes: 0 and 1' env ATTN_REPRODUCIBLE=yes "$attn" version
+expect 2 'ATTN_BATCH_INVARIANT=yes: 0 and 1' env ATTN_BATCH_INVARIANT=yes "$attn" version
 printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 2, 6), }" > x.npy
 head -c 96 /dev/zero >> x.npy
 axes='{"dim": 8, "heads": 2, "num_dimensions": 2}'

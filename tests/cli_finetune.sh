@@ -283,7 +283,7 @@ expect 2 "adapter_model.safetensors" "$attn" eval wrong
 
 # ---- two batches of 6 in a step are a batch of 12, which divides the pictures, but for rounding: the order of pictures is the same
 order="--data three --epochs 1 --warmup 0 --schedule constant --rate 0.003 --shift 0 --flip=false --threads 1 --valid 0 --test 0 --keep last
-       --clip 0 --optimiser sgd --momentum 0 --quiet --from base"
+       --clip 0 --optimizer sgd --momentum 0 --quiet --from base"
 # shellcheck disable=SC2086
 "$attn" train classify $order --out twelve --batch 12 > /dev/null
 # shellcheck disable=SC2086

@@ -45,7 +45,7 @@ def timm(d=64):
 
 
 def deit():
-    """As a training saves it: the model under "model", its optimiser beside it."""
+    """As a training saves it: the model under "model", its optimizer beside it."""
     return {"model." + name: shape for name, shape in timm().items()} | {"optimizer.state.0.exp_avg": [1, 1, 64]}
 
 

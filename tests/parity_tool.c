@@ -77,7 +77,7 @@ static attn_status write_gradients(const parity_case *c, const attn_named_list *
     attn_status status = ATTN_OK;
     for (int64_t i = 0; status == ATTN_OK && i < of->n; i++) {
         attn_tensor *grad = attn_tensor_grad(of->items[i].tensor);
-        if (attn_tensor_needs_grad(of->items[i].tensor) && grad) {
+        if (attn_tensor_requires_grad(of->items[i].tensor) && grad) {
             status = attn_named_add(&list, of->items[i].name, grad);
         }
     }
@@ -91,7 +91,8 @@ static attn_status write_gradients(const parity_case *c, const attn_named_list *
 static attn_status run_translator(parity_case *c)
 {
     char path[1024];
-    attn_cross_entropy_options options = {.has_ignore = true, .ignore = attn_config_int(c->config, "tgt_pad", -1)};
+    attn_cross_entropy_options options = {.use_ignore_index = true,
+                                          .ignore_index = attn_config_int(c->config, "tgt_pad", -1)};
     attn_status status = read_batch(c);
     if (status != ATTN_OK) {
         return status;
@@ -100,12 +101,12 @@ static attn_status run_translator(parity_case *c)
     if (!logits) {
         return attn_context_status(c->context);
     }
-    status = attn_npy_write(c->context, logits, path_of(c, "out_logits.npy", path)); /* the loss overwrites them */
+    status = attn_npy_write(logits, c->context, path_of(c, "out_logits.npy", path)); /* the loss overwrites them */
     attn_tensor *loss = attn_cross_entropy(c->tape, logits, c->labels, &options);
     if (!loss || status != ATTN_OK) {
         return attn_context_status(c->context);
     }
-    status = attn_npy_write(c->context, loss, path_of(c, "out_loss.npy", path));
+    status = attn_npy_write(loss, c->context, path_of(c, "out_loss.npy", path));
     if (status == ATTN_OK) {
         status = attn_backward(c->tape, loss);
     }
@@ -127,7 +128,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     for (int i = 0; i < a->ninputs; i++) {
         attn_tensor *x = attn_named_find(inputs, a->inputs[i].name);
         if (x && !a->inputs[i].integer) {
-            attn_tensor_set_needs_grad(x, true);
+            attn_tensor_set_requires_grad(x, true);
         }
     }
     if (status == ATTN_OK) {
@@ -139,7 +140,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     if (status == ATTN_OK) {
         status = attn_npy_read(&dout, c->context, path_of(c, "dout.npy", path));
     }
-    if (status == ATTN_OK && attn_tensor_needs_grad(outputs->items[0].tensor)) { /* a table hangs on nothing */
+    if (status == ATTN_OK && attn_tensor_requires_grad(outputs->items[0].tensor)) { /* a table hangs on nothing */
         status = attn_backward_from(c->tape, outputs->items[0].tensor, dout);
     }
     attn_tensor_destroy(dout);

@@ -100,7 +100,7 @@ static void check_error(const char *text, attn_alignment_format format, const ch
     attn_context *c = new_context();
     attn_alignment *a = NULL;
     attn_alignment_options o = {.format = format};
-    assert_int_equal(attn_alignment_parse(&a, c, text, strlen(text), "f", &o), ATTN_FORMAT);
+    assert_int_equal(attn_alignment_parse(&a, c, text, strlen(text), "f", &o), ATTN_ERROR_FORMAT);
     assert_null(a);
     if (!strstr(attn_context_error(c), message))
         fail_msg("\"%s\" is not in \"%s\"", message, attn_context_error(c));
@@ -225,7 +225,7 @@ static void other_choices_keep_the_query_and_the_order(void **state)
     assert_int_equal(attn_alignment_select(&chosen, all, &all_rows), ATTN_OK);
     assert_int_equal(attn_alignment_rows(chosen), 50);
     attn_alignment_destroy(chosen);
-    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = -1}), ATTN_ARGUMENT);
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = -1}), ATTN_ERROR_ARGUMENT);
     attn_alignment_destroy(all);
     attn_context_destroy(c);
 }
@@ -243,7 +243,7 @@ static void weights_count_like_rows(void **state)
     assert_float_equal(w[3], 1, 0);
     assert_int_equal(attn_alignment_weights(a, 0.81, w), ATTN_OK);
     assert_float_equal(w[1], 1, 0);
-    assert_int_equal(attn_alignment_weights(a, 1.5, w), ATTN_ARGUMENT);
+    assert_int_equal(attn_alignment_weights(a, 1.5, w), ATTN_ERROR_ARGUMENT);
     attn_alignment_destroy(a);
     attn_context_destroy(c);
 }
@@ -291,12 +291,19 @@ typedef struct telling {
     int64_t times, done, total;
 } telling;
 
-static void count_telling(void *user, const char *things, int64_t done, int64_t total)
+static bool count_telling(void *user, const char *things, int64_t done, int64_t total)
 {
     telling *t = user;
     assert_string_equal(things, "blocks of sequence pairs");
     assert_true(done > t->done && (t->total == 0 || t->total == total));
     *t = (telling){t->times + 1, done, total};
+    return true;
+}
+
+static bool stop_at_once(void *user, const char *things, int64_t done, int64_t total)
+{
+    (void)user, (void)things, (void)done, (void)total;
+    return false;
 }
 
 /* Enough rows that they are compared in parts, of seven kinds that are alike among themselves only. */
@@ -305,16 +312,19 @@ static void many_rows_are_compared_in_parts(void **state)
     (void)state;
     enum { ROWS = 8200, KINDS = 7 };
     static char text[ROWS * 16];
-    static double weights[ROWS];
+    static double weights[ROWS], again[ROWS];
     attn_context *c = new_context();
     telling told = {0};
     int used = 0;
     for (int r = 0; r < ROWS; r++)
         used += sprintf(text + used, ">%d\n%.4s\n", r, &"AAAACCCCDDDDEEEEFFFFGGGGHHHH"[4 * (r % KINDS)]);
     attn_alignment *a = parse(c, text, "x.fa", NONE);
-    attn_context_watch(c, count_telling, &told);
+    attn_context_set_progress(c, count_telling, &told);
     assert_int_equal(attn_alignment_weights(a, 0, weights), ATTN_OK);
-    attn_context_watch(c, NULL, NULL);
+    attn_context_set_progress(c, stop_at_once, NULL);
+    assert_int_equal(attn_alignment_weights(a, 0, again), ATTN_ERROR_INTERRUPTED);
+    assert_non_null(strstr(attn_context_error(c), "blocks of sequence pairs"));
+    attn_context_set_progress(c, NULL, NULL);
     assert_true(told.times > 16 && told.done == told.total);
     for (int r = 0; r < ROWS; r++)
         assert_true(weights[r] == 1.0 / (ROWS / KINDS + (r % KINDS < ROWS % KINDS)));

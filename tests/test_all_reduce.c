@@ -25,7 +25,7 @@ static attn_status make_model(model *m, attn_context *c)
         for (int k = 0; status == ATTN_OK && k < 5; k++)
             test_set(m->w[i], k, 0.3 * (k + 1) - i);
         if (status == ATTN_OK)
-            attn_tensor_set_needs_grad(m->w[i], i < 3);
+            attn_tensor_set_requires_grad(m->w[i], i < 3);
     }
     return status;
 }
@@ -77,7 +77,7 @@ static attn_status is_gradient(model *m)
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[0]), k), (float)((2 * a * b + 1) / 5), 1e-6F);
         assert_float_equal((float)test_at(attn_tensor_grad(m->w[1]), k), (float)(a * a / 5), 1e-6F);
     }
-    assert_null(attn_tensor_grad(m->w[2])); /* nobody has one: the optimiser leaves it alone */
+    assert_null(attn_tensor_grad(m->w[2])); /* nobody has one: the optimizer leaves it alone */
     return ATTN_OK;
 }
 
@@ -146,9 +146,9 @@ static void a_step_is_taken_back(void **state)
     int asked = 3;
     begin_step(&s);
     attn_tensor *loss = go_forward(&s);
-    attn_ranks_watch(s.context, two_ranks_stop, &asked);
+    attn_ranks_set_stop(s.context, two_ranks_stop, &asked);
     other.mute = true;
-    assert_int_equal(attn__all_reduce_backward(s.all_reduce, s.tape, loss, 1, totals, 1), ATTN_INTERRUPTED);
+    assert_int_equal(attn__all_reduce_backward(s.all_reduce, s.tape, loss, 1, totals, 1), ATTN_ERROR_INTERRUPTED);
     attn__all_reduce_abandon(s.all_reduce, s.tape);
     assert_true(test_at(s.m.w[3], 2) == s.before);
     assert_null(attn_tensor_grad(s.m.w[0]));
@@ -209,7 +209,7 @@ static attn_status save(void *user, bool improved)
     (void)improved;
     t->saves++;
     bool fails = t->saves_fail_from > 0 && t->saves >= t->saves_fail_from;
-    return fails ? attn__fail(t->context, ATTN_IO, "no room") : ATTN_OK;
+    return fails ? attn__fail(t->context, ATTN_ERROR_IO, "no room") : ATTN_OK;
 }
 
 static bool goes_on(void *user, const attn_progress *p)
@@ -248,24 +248,24 @@ static void a_training_is_given_up_once(void **state)
     assert_int_equal(t.saves, 2);
     assert_int_equal(other.told, 0);
     t = (training){.saves_fail_from = 1};
-    assert_int_equal(train(&t), ATTN_IO);
+    assert_int_equal(train(&t), ATTN_ERROR_IO);
     assert_int_equal(t.saves, 1); /* a save that failed is not tried again */
     assert_int_equal(other.told, 2);
-    assert_int_equal(other.told_first, ATTN_IO);
+    assert_int_equal(other.told_first, ATTN_ERROR_IO);
     t = (training){.stops_at = 1};
-    assert_int_equal(train(&t), ATTN_INTERRUPTED);
+    assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 1);
     assert_int_equal(other.told, 2);
-    assert_int_equal(other.told_first, ATTN_INTERRUPTED);
-    t = (training){.fails = ATTN_MEMORY};
-    assert_int_equal(train(&t), ATTN_MEMORY);
+    assert_int_equal(other.told_first, ATTN_ERROR_INTERRUPTED);
+    t = (training){.fails = ATTN_ERROR_MEMORY};
+    assert_int_equal(train(&t), ATTN_ERROR_MEMORY);
     assert_int_equal(t.saves, 1);
-    assert_int_equal(other.told_first, ATTN_MEMORY);
-    t = (training){.fails = ATTN_INTERRUPTED}; /* in the middle of a step: the last whole one is saved */
-    assert_int_equal(train(&t), ATTN_INTERRUPTED);
+    assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
+    t = (training){.fails = ATTN_ERROR_INTERRUPTED}; /* in the middle of a step: the last whole one is saved */
+    assert_int_equal(train(&t), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(t.saves, 2);
-    t = (training){.fails = ATTN_IO, .saves_fail_from = 2};
-    assert_int_equal(train(&t), ATTN_IO);
+    t = (training){.fails = ATTN_ERROR_IO, .saves_fail_from = 2};
+    assert_int_equal(train(&t), ATTN_ERROR_IO);
     assert_int_equal(t.saves, 2);
     assert_int_equal(other.told, 2);
 }

@@ -7,7 +7,7 @@
 #include "support/tensors.h"
 #include "support/two_ranks.h"
 #include "tensor/all_reduce.h"
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static attn_status make_model(model *m, attn_context *c)
         for (int k = 0; status == ATTN_OK && k < WIDE; k++)
             test_set(m->w[i], k, 0.01 * ((k * 7 + i) % 100 + 1));
         if (status == ATTN_OK)
-            attn_tensor_set_needs_grad(m->w[i], i < 4);
+            attn_tensor_set_requires_grad(m->w[i], i < 4);
     }
     return status;
 }
@@ -54,7 +54,7 @@ static attn_tensor *loss_of(const model *m, attn_tape *tape, int64_t step, doubl
 typedef struct training {
     attn_context *context;
     model m;
-    attn_optimiser_options options;
+    attn_optimizer_options options;
     bool many;
 } training;
 
@@ -85,11 +85,11 @@ static attn_status save_nothing(void *user, bool improved)
     return ATTN_OK;
 }
 
-/* Parameters and the optimiser's state after STEPS steps. */
-static attn_status train(const attn_optimiser_options *how, bool many, float *out, int64_t *n)
+/* Parameters and the optimizer's state after STEPS steps. */
+static attn_status train(const attn_optimizer_options *how, bool many, float *out, int64_t *n)
 {
     training t = {.context = test_context(), .options = *how, .many = many};
-    attn_training_options options = {.epochs = 1, .schedule = {.peak = 0.01}, .optimiser = *how};
+    attn_training_options options = {.epochs = 1, .schedule = {.peak = 0.01}, .optimizer = *how};
     attn_job job = {
         .user = &t, .steps = steps_of, .loss = training_loss, .save = save_nothing, .whole = many ? two_labels : NULL};
     attn_training *of = NULL;
@@ -102,7 +102,7 @@ static attn_status train(const attn_optimiser_options *how, bool many, float *ou
         status = attn_training_run(of, &job);
     *n = 0;
     for (int list = 0; list < 2 && status == ATTN_OK; list++) {
-        const attn_named_list *from = list ? attn_optimiser_state(attn_training_optimiser(of)) : &t.m.list;
+        const attn_named_list *from = list ? attn_optimizer_state(attn_training_optimizer(of)) : &t.m.list;
         for (int64_t i = 0; i < from->n; i++, *n += WIDE)
             memcpy(out + *n, attn_tensor_data(from->items[i].tensor), WIDE * sizeof *out);
     }
@@ -114,7 +114,7 @@ static attn_status train(const attn_optimiser_options *how, bool many, float *ou
 }
 
 typedef struct wanted {
-    attn_optimiser_options options;
+    attn_optimizer_options options;
     float alone[13 * WIDE], ours[13 * WIDE];
     int64_t n;
 } wanted;
@@ -135,11 +135,11 @@ static int compare(void *user)
 static void two_take_the_steps_of_one(void **state)
 {
     (void)state;
-    static const attn_optimiser_options kinds[] = {
-        {.kind = ATTN_ADAM, .clip_norm = 0.01},
-        {.kind = ATTN_ADAMW, .weight_decay = 0.1},
-        {.kind = ATTN_SGD, .momentum = 0.9, .weight_decay = 0.01},
-        {.kind = ATTN_SGD},
+    static const attn_optimizer_options kinds[] = {
+        {.kind = ATTN_OPTIMIZER_ADAM, .clip_norm = 0.01},
+        {.kind = ATTN_OPTIMIZER_ADAMW, .weight_decay = 0.1},
+        {.kind = ATTN_OPTIMIZER_SGD, .momentum = 0.9, .weight_decay = 0.01},
+        {.kind = ATTN_OPTIMIZER_SGD},
     };
     wanted *w = malloc(sizeof *w);
     assert_non_null(w);
@@ -161,7 +161,7 @@ typedef struct alone {
     attn_context *context;
     model m;
     attn_tape *tape;
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     attn__all_reduce *all_reduce;
 } alone;
 
@@ -173,7 +173,7 @@ static attn_status add_large(model *m, attn_context *c)
     if (status == ATTN_OK && (status = attn_named_add(&m->list, "large", w)) != ATTN_OK)
         attn_tensor_destroy(w);
     if (status == ATTN_OK)
-        attn_tensor_set_needs_grad(w, true);
+        attn_tensor_set_requires_grad(w, true);
     return status;
 }
 
@@ -186,12 +186,12 @@ static attn_status make_alone(alone *a, bool large)
     if (status == ATTN_OK && large)
         status = add_large(&a->m, a->context);
     if (status == ATTN_OK)
-        status = attn_optimiser_create(&a->optimiser, a->context, &a->m.list, NULL);
+        status = attn_optimizer_create(&a->optimizer, a->context, &a->m.list, NULL);
     if (status == ATTN_OK)
         status = attn_tape_create(&a->tape, a->context);
     if (status == ATTN_OK)
         status =
-            attn__all_reduce_create(&a->all_reduce, a->context, &a->m.list, attn_optimiser_state(a->optimiser), 4096);
+            attn__all_reduce_create(&a->all_reduce, a->context, &a->m.list, attn_optimizer_state(a->optimizer), 4096);
     return status;
 }
 
@@ -199,7 +199,7 @@ static void end_alone(alone *a)
 {
     attn__all_reduce_destroy(a->all_reduce);
     attn_tape_destroy(a->tape);
-    attn_optimiser_destroy(a->optimiser);
+    attn_optimizer_destroy(a->optimizer);
     attn_named_clear(&a->m.list);
     attn_ranks_leave(a->context);
     attn_context_destroy(a->context);
@@ -215,7 +215,7 @@ static attn_status go_backward(alone *a)
         return attn_context_status(a->context);
     test_set(a->m.w[4], 3, test_at(a->m.w[4], 3) + 1); /* as running statistics move */
     attn_status status = attn__all_reduce_backward(a->all_reduce, a->tape, loss, 0.5, totals, 1);
-    return status == ATTN_OK && totals[0] != 2 ? ATTN_INTERNAL : status;
+    return status == ATTN_OK && totals[0] != 2 ? ATTN_ERROR_INTERNAL : status;
 }
 
 static attn_status take_step(alone *a)
@@ -223,8 +223,8 @@ static attn_status take_step(alone *a)
     double norm;
     attn_status status = go_backward(a);
     if (status == ATTN_OK && !attn__all_reduce_is_shared(a->all_reduce))
-        status = ATTN_INTERNAL;
-    return status == ATTN_OK ? attn__optimiser_step_shared(a->optimiser, a->all_reduce, 0.01, &norm) : status;
+        status = ATTN_ERROR_INTERNAL;
+    return status == ATTN_OK ? attn__optimizer_step_shared(a->optimizer, a->all_reduce, 0.01, &norm) : status;
 }
 
 /* Two steps, and of the third only the gradients. */
@@ -240,7 +240,7 @@ static int die_in_a_step(void *user)
 
 static void keep_all(const alone *a, float *out)
 {
-    const attn_named_list *lists[] = {&a->m.list, attn_optimiser_state(a->optimiser)};
+    const attn_named_list *lists[] = {&a->m.list, attn_optimizer_state(a->optimizer)};
     for (int l = 0; l < 2; l++) {
         for (int64_t i = 0; i < lists[l]->n; i++, out += WIDE)
             memcpy(out, attn_tensor_data(lists[l]->items[i].tensor), WIDE * sizeof *out);
@@ -263,17 +263,17 @@ static void a_step_is_left_as_it_was(void **state)
     keep_all(&a, before);
     assert_memory_not_equal(first, before, WIDE * sizeof *first);
     assert_int_equal(go_backward(&a), ATTN_OK);
-    attn_ranks_watch(a.context, two_ranks_stop, &asked);
-    assert_int_equal(attn__optimiser_step_shared(a.optimiser, a.all_reduce, 0.01, &norm), ATTN_INTERRUPTED);
+    attn_ranks_set_stop(a.context, two_ranks_stop, &asked);
+    assert_int_equal(attn__optimizer_step_shared(a.optimizer, a.all_reduce, 0.01, &norm), ATTN_ERROR_INTERRUPTED);
     attn__all_reduce_abandon(a.all_reduce, a.tape);
     keep_all(&a, after);
     assert_memory_equal(before, after, sizeof before);
-    assert_int_equal(attn_optimiser_steps(a.optimiser), 2);
+    assert_int_equal(attn_optimizer_steps(a.optimizer), 2);
     attn__all_reduce_destroy(a.all_reduce);
     keep_all(&a, after); /* where they lay together they stay, this process's own now */
     assert_memory_equal(before, after, sizeof before);
     attn_tape_destroy(a.tape);
-    attn_optimiser_destroy(a.optimiser);
+    attn_optimizer_destroy(a.optimizer);
     attn_named_clear(&a.m.list);
     attn_context_destroy(a.context);
     assert_int_equal(forked_ranks_end(process), 0);
@@ -286,7 +286,7 @@ static int run_another(void *large)
 {
     alone a;
     attn_status status = make_alone(&a, large != NULL);
-    int bad = status != ATTN_OK || attn__all_reduce_is_shared(a.all_reduce) || go_backward(&a) != ATTN_ARGUMENT;
+    int bad = status != ATTN_OK || attn__all_reduce_is_shared(a.all_reduce) || go_backward(&a) != ATTN_ERROR_ARGUMENT;
     end_alone(&a);
     return bad;
 }

@@ -157,7 +157,7 @@ static void set_masks(bench *t, const kase *c)
     const int64_t hi[] = {0, 0, c->tk - c->tq, 9}, lo[] = {0, INT64_MIN, INT64_MIN, -7};
     if (c->causal)
         p->bands[p->nbands++] = (attn_band){4, 6, lo[c->causal], hi[c->causal]};
-    p->with |= (masks ? ATTN_WITH_MASK : 0u) | (lens ? ATTN_WITH_LENS : 0u) | (c->bias ? ATTN_WITH_BIAS : 0u);
+    p->flags |= (masks ? ATTN_WITH_MASK : 0u) | (lens ? ATTN_WITH_LENS : 0u) | (c->bias ? ATTN_WITH_BIAS : 0u);
 }
 
 static void setup(bench *t, const kase *c)
@@ -166,15 +166,15 @@ static void setup(bench *t, const kase *c)
     attn_problem *p = &t->problem;
     t->rng = (attn__rng){7, (uint64_t)(c->tq * 1000 + c->tk), 0};
     t->esize = c->bf16 ? 2 : 4;
-    add_dim(p, ATTN_BATCH, c->b);
-    add_dim(p, ATTN_BATCH, c->g ? c->g : 1);
-    add_dim(p, ATTN_BATCH, c->h);
-    add_dim(p, ATTN_QUERY, c->grid ? c->tq / c->grid : 1);
-    add_dim(p, ATTN_QUERY, c->grid ? c->grid : c->tq);
-    add_dim(p, ATTN_KEY, c->grid ? c->tk / c->grid : 1);
-    add_dim(p, ATTN_KEY, c->grid ? c->grid : c->tk);
-    add_dim(p, ATTN_CONTRACT, c->d);
-    add_dim(p, ATTN_VALUE, c->dv ? c->dv : c->d);
+    add_dim(p, ATTN_ROLE_BATCH, c->b);
+    add_dim(p, ATTN_ROLE_BATCH, c->g ? c->g : 1);
+    add_dim(p, ATTN_ROLE_BATCH, c->h);
+    add_dim(p, ATTN_ROLE_QUERY, c->grid ? c->tq / c->grid : 1);
+    add_dim(p, ATTN_ROLE_QUERY, c->grid ? c->grid : c->tq);
+    add_dim(p, ATTN_ROLE_KEY, c->grid ? c->tk / c->grid : 1);
+    add_dim(p, ATTN_ROLE_KEY, c->grid ? c->grid : c->tk);
+    add_dim(p, ATTN_ROLE_CONTRACT, c->d);
+    add_dim(p, ATTN_ROLE_VALUE, c->dv ? c->dv : c->d);
     p->dtype = c->bf16 ? ATTN_BF16 : ATTN_F32;
     p->mask_fill = c->fill;
     p->dropout = c->dropout;
@@ -245,7 +245,7 @@ static void poison(bench *t, const kase *c)
 static void forward(bench *t)
 {
     attn_problem problem = t->problem;
-    problem.with |= ATTN_WANT_LSE;
+    problem.flags |= ATTN_WANT_LSE;
     execute(t, &problem, "reference", 2);
 }
 
@@ -303,9 +303,9 @@ static void check(const kase *c, int number_of_case)
     poison(&t, c);
     forward(&t);
     attn_problem problem = t.problem;
-    problem.direction = ATTN_BACKWARD;
+    problem.direction = ATTN_DIRECTION_BACKWARD;
     problem.accumulate = c->accumulate;
-    problem.with |=
+    problem.flags |=
         c->want ? c->want : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | (c->bias ? (unsigned)ATTN_WANT_DBIAS : 0u);
     fill_gradients(&t);
     execute(&t, &problem, "reference", 2);
@@ -470,8 +470,8 @@ static void test_too_large(void **state)
         write(&t, odd[i / 2].array, 47 * 50 + 3, odd[i / 2].value);
         forward(&t);
         attn_problem problem = t.problem;
-        problem.direction = ATTN_BACKWARD;
-        problem.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        problem.direction = ATTN_DIRECTION_BACKWARD;
+        problem.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
         fill_gradients(&t);
         execute(&t, &problem, "reference", 1);
         copy_gradients(&t, want);
@@ -506,8 +506,8 @@ static void test_added_once(void **state)
         setup(&t, &c);
         forward(&t);
         attn_problem problem = t.problem;
-        problem.direction = ATTN_BACKWARD;
-        problem.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        problem.direction = ATTN_DIRECTION_BACKWARD;
+        problem.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
         execute(&t, &problem, solvers[i % 2], 2);
         copy_gradients(&t, want);
         for (int a = DQ; a <= DV; a++)

@@ -36,7 +36,7 @@ static attn_problem sound(void)
 static void expect(const attn_problem *p, attn_status status, const char *words)
 {
     attn_plan *plan = (attn_plan *)&plan;
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     assert_int_equal(attn_plan_create(&plan, context, p, NULL), status);
     if (status == ATTN_OK) {
         attn_plan_destroy(plan);
@@ -60,42 +60,44 @@ static void fields_are_checked(void **state)
 {
     (void)state;
     WRONG(OK, "", (void)p);
-    WRONG(ARGUMENT, "ndims is 17", p.ndims = 17);
-    WRONG(ARGUMENT, "ndims is -1", p.ndims = -1);
-    WRONG(ARGUMENT, "nbands is 4", p.nbands = 4);
-    WRONG(ARGUMENT, "nwindows is -2", p.nwindows = -2);
-    WRONG(ARGUMENT, "nrelatives is 7", p.nrelatives = 7);
-    WRONG(ARGUMENT, "npicks is 5", p.npicks = 5);
-    WRONG(ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
-    WRONG(ARGUMENT, "score is 9", p.score = (attn_score)9);
-    WRONG(ARGUMENT, "normalise is 3", p.normalise = (attn_normalise)3);
-    WRONG(UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
-    WRONG(ARGUMENT, "scale nan", p.scale = (double)NAN);
-    WRONG(ARGUMENT, "width -1", p.width = -1);
-    WRONG(ARGUMENT, "sinks and dlse belong to a softmax", p.with |= ATTN_WITH_SINKS; p.normalise = ATTN_ONE_OVER_N);
-    WRONG(UNSUPPORTED, "sinks with a mask_fill", p.with |= ATTN_WITH_SINKS; p.mask_fill = -5);
-    WRONG(ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
-    WRONG(ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
-    WRONG(ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
-    WRONG(ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5; p.normalise = ATTN_ONE_OVER_N);
-    WRONG(ARGUMENT, "dropout 1", p.dropout = 1);
-    WRONG(ARGUMENT, "dropout -0.5", p.dropout = -0.5);
-    WRONG(ARGUMENT, "unknown bits 0x100000", p.with = 1 << 20);
+    WRONG(ERROR_ARGUMENT, "ndims is 17", p.ndims = 17);
+    WRONG(ERROR_ARGUMENT, "ndims is -1", p.ndims = -1);
+    WRONG(ERROR_ARGUMENT, "nbands is 4", p.nbands = 4);
+    WRONG(ERROR_ARGUMENT, "nwindows is -2", p.nwindows = -2);
+    WRONG(ERROR_ARGUMENT, "nrelatives is 7", p.nrelatives = 7);
+    WRONG(ERROR_ARGUMENT, "npicks is 5", p.npicks = 5);
+    WRONG(ERROR_ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
+    WRONG(ERROR_ARGUMENT, "score is 9", p.score = (attn_score)9);
+    WRONG(ERROR_ARGUMENT, "normalize is 3", p.normalization = (attn_normalization)3);
+    WRONG(ERROR_UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
+    WRONG(ERROR_ARGUMENT, "scale nan", p.scale = (double)NAN);
+    WRONG(ERROR_ARGUMENT, "width -1", p.width = -1);
+    WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.flags |= ATTN_WITH_SINKS;
+          p.normalization = ATTN_NORMALIZATION_MEAN);
+    WRONG(ERROR_UNSUPPORTED, "sinks with a mask_fill", p.flags |= ATTN_WITH_SINKS; p.mask_fill = -5);
+    WRONG(ERROR_ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
+    WRONG(ERROR_ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
+    WRONG(ERROR_ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
+    WRONG(ERROR_ARGUMENT, "mask_fill is a score before softmax", p.mask_fill = -5;
+          p.normalization = ATTN_NORMALIZATION_MEAN);
+    WRONG(ERROR_ARGUMENT, "dropout 1", p.dropout = 1);
+    WRONG(ERROR_ARGUMENT, "dropout -0.5", p.dropout = -0.5);
+    WRONG(ERROR_ARGUMENT, "unknown bits 0x8000100", p.flags = 1 << 27 | 1 << 8);
 }
 
 static void blocks_are_checked(void **state)
 {
     (void)state;
     const attn_blocks good = {.query_dim = 2, .key_dim = 3, .queries = 2, .keys = 3};
-#define BLOCKS p.with |= ATTN_WITH_BLOCKS, p.blocks = good
+#define BLOCKS p.flags |= ATTN_WITH_BLOCKS, p.blocks = good
     WRONG(OK, "", BLOCKS);
     WRONG(OK, "", BLOCKS; p.blocks.queries = p.blocks.keys = INT64_MAX);
-    WRONG(ARGUMENT, "blocks.query_dim names dim 3", BLOCKS; p.blocks.query_dim = 3);
-    WRONG(ARGUMENT, "blocks.key_dim names dim 99", BLOCKS; p.blocks.key_dim = 99);
-    WRONG(SHAPE, "blocks.queries is 0", BLOCKS; p.blocks.queries = 0);
-    WRONG(SHAPE, "blocks.keys is -3", BLOCKS; p.blocks.keys = -3);
-    WRONG(SHAPE, "the size of blocks overflows", BLOCKS; p.dims[0].blocks = INT64_MAX / 2);
-    WRONG(UNSUPPORTED, "a mask of blocks with a window", BLOCKS; p.nwindows = 1;
+    WRONG(ERROR_ARGUMENT, "blocks.query_dim names dim 3", BLOCKS; p.blocks.query_dim = 3);
+    WRONG(ERROR_ARGUMENT, "blocks.key_dim names dim 99", BLOCKS; p.blocks.key_dim = 99);
+    WRONG(ERROR_SHAPE, "blocks.queries is 0", BLOCKS; p.blocks.queries = 0);
+    WRONG(ERROR_SHAPE, "blocks.keys is -3", BLOCKS; p.blocks.keys = -3);
+    WRONG(ERROR_SHAPE, "the size of blocks overflows", BLOCKS; p.dims[0].blocks = INT64_MAX / 2);
+    WRONG(ERROR_UNSUPPORTED, "a mask of blocks with a window", BLOCKS; p.nwindows = 1;
           p.windows[0] = (attn_window){.query_dim = 2, .key_dim = 3, .size = 90});
 #undef BLOCKS
 }
@@ -103,55 +105,59 @@ static void blocks_are_checked(void **state)
 static void gradients_must_have_something_to_be_of(void **state)
 {
     (void)state;
-    WRONG(ARGUMENT, "wants no gradient", p.direction = ATTN_BACKWARD);
-    WRONG(ARGUMENT, "ATTN_WANT_D... (0x1800), but the direction is ATTN_FORWARD",
-          p.with |= ATTN_WANT_DK | ATTN_WANT_DV);
-    WRONG(ARGUMENT, "there is no bias", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DBIAS);
-    WRONG(ARGUMENT, "there are none", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
-    WRONG(ARGUMENT, "only additive and concatenation", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DW);
-    WRONG(OK, "", p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DQ);
+    WRONG(ERROR_ARGUMENT, "wants no gradient", p.direction = ATTN_DIRECTION_BACKWARD);
+    WRONG(ERROR_ARGUMENT, "ATTN_WANT_D... (0x180000), but the direction is ATTN_DIRECTION_FORWARD",
+          p.flags |= ATTN_WANT_DK | ATTN_WANT_DV);
+    WRONG(ERROR_ARGUMENT, "there is no bias", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DBIAS);
+    WRONG(ERROR_ARGUMENT, "there are none", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DTABLES);
+    WRONG(ERROR_ARGUMENT, "only additive and concatenation", p.direction = ATTN_DIRECTION_BACKWARD;
+          p.flags = ATTN_WANT_DW);
+    WRONG(OK, "", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DQ);
 }
 
 static void dims_are_checked(void **state)
 {
     (void)state;
-    WRONG(ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
-    WRONG(SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
-    WRONG(SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
-    WRONG(SHAPE, "v does not move along CONTRACT dims", p.dims[4].v = 1);
-    WRONG(SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
-    WRONG(SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
-    WRONG(SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
+    WRONG(ERROR_ARGUMENT, "dim 3: role 8", p.dims[3].role = (attn_role)8);
+    WRONG(ERROR_ARGUMENT, "dim 2: a reserved field", p.dims[2].reserved[3] = 1);
+    WRONG(ERROR_ARGUMENT, "the problem: a reserved field", p.reserved[15] = 1);
+    WRONG(ERROR_ARGUMENT, "dim 1: role 0", p.dims[1].role = (attn_role)0);
+    WRONG(ERROR_SHAPE, "dim 2 (QUERY): its length -4 is negative", p.dims[2].n = -4);
+    WRONG(ERROR_SHAPE, "dim 2 (QUERY, length 4): k has stride 7", p.dims[2].k = 7);
+    WRONG(ERROR_SHAPE, "v does not move along CONTRACT dims", p.dims[4].v = 1);
+    WRONG(ERROR_SHAPE, "o does not move along KEY dims", p.dims[3].o = 1);
+    WRONG(ERROR_SHAPE, "lse does not move along VALUE dims", p.dims[5].lse = 1);
+    WRONG(ERROR_SHAPE, "w does not move along QUERY dims", p.dims[2].w = 1);
     WRONG(OK, "", p.dims[3].dq = 1); /* not used */
-    WRONG(SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
+    WRONG(ERROR_SHAPE, "dq does not move along KEY dims", p.dims[3].dq = 1; p.own_grad_strides = true);
 }
 
 static void sizes_may_not_overflow(void **state)
 {
     (void)state;
     const int64_t big = INT64_C(1) << 40;
-    WRONG(SHAPE, "product of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
-    WRONG(SHAPE, "size of q overflows", p.dims[0].n = big; p.dims[0].q = big);
-    WRONG(SHAPE, "size of k overflows", p.dims[3].k = INT64_MIN);
-    WRONG(SHAPE, "bytes of v overflow", p.dims[3].v = INT64_MAX / 20);
-    WRONG(SHAPE, "number of rows", p.dims[0].n = big; p.dims[2].n = big; p.dims[0].q = p.dims[0].k = p.dims[0].v = 0;
-          p.dims[0].o = 0; p.dims[2].q = p.dims[2].o = 0);
+    WRONG(ERROR_SHAPE, "product of the BATCH dims overflows", p.dims[0].n = big; p.dims[1].n = big);
+    WRONG(ERROR_SHAPE, "size of q overflows", p.dims[0].n = big; p.dims[0].q = big);
+    WRONG(ERROR_SHAPE, "size of k overflows", p.dims[3].k = INT64_MIN);
+    WRONG(ERROR_SHAPE, "bytes of v overflow", p.dims[3].v = INT64_MAX / 20);
+    WRONG(ERROR_SHAPE, "number of rows", p.dims[0].n = big; p.dims[2].n = big;
+          p.dims[0].q = p.dims[0].k = p.dims[0].v = 0; p.dims[0].o = 0; p.dims[2].q = p.dims[2].o = 0);
 }
 
 static void outputs_may_not_overlap(void **state)
 {
     (void)state;
-    WRONG(SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
-    WRONG(SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
-    WRONG(SHAPE, "lse: the indices of dim 2", p.with = ATTN_WANT_LSE; p.dims[2].lse = 0);
+    WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
+    WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
+    WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
     WRONG(OK, "", p.dims[2].lse = 0); /* not wanted */
-    WRONG(SHAPE, "weights: the indices of dim 3", p.with = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
+    WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
     WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* and reversed */
     /* strides 2 and 3 interleave without meeting: {0,2,4} + {0,3} */
     WRONG(OK, "", p.dims[2].n = 3; p.dims[2].o = 2; p.dims[5].n = 2; p.dims[5].o = 3; p.dims[0].o = 100;
           p.dims[1].o = 20);
-    WRONG(SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
+    WRONG(ERROR_SHAPE, "meet in one element", p.dims[2].n = 4; p.dims[2].o = 2; p.dims[5].n = 3; p.dims[5].o = 3;
           p.dims[0].o = 100; p.dims[1].o = 20);
 }
 
@@ -192,7 +198,7 @@ static void overlap_is_decided_exactly(void **state)
         bool meet = meets(s, n);
         met += meet;
         if (meet)
-            WRONG(SHAPE, "meet in one element", set_output(&p, s, n));
+            WRONG(ERROR_SHAPE, "meet in one element", set_output(&p, s, n));
         else
             WRONG(OK, "", set_output(&p, s, n));
     }
@@ -203,10 +209,11 @@ static void gradients_may_be_sums_but_not_overlap(void **state)
 {
     (void)state;
     const unsigned with = ATTN_WANT_DQ | ATTN_WANT_DK;
-    WRONG(OK, "", p.direction = ATTN_BACKWARD; p.with = with; p.dims[1].k = 0);
-    WRONG(SHAPE, "dk: its strides let dims", p.direction = ATTN_BACKWARD; p.with = with; p.dims[3].k = 1);
-    WRONG(SHAPE, "dq: its strides let dims", p.direction = ATTN_BACKWARD; p.with = with; p.own_grad_strides = true;
-          p.dims[2].dq = 1; p.dims[4].dq = 1);
+    WRONG(OK, "", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with; p.dims[1].k = 0);
+    WRONG(ERROR_SHAPE, "dk: its strides let dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
+          p.dims[3].k = 1);
+    WRONG(ERROR_SHAPE, "dq: its strides let dims", p.direction = ATTN_DIRECTION_BACKWARD; p.flags = with;
+          p.own_grad_strides = true; p.dims[2].dq = 1; p.dims[4].dq = 1);
 }
 
 static void add_window(attn_problem *p, attn_window w)
@@ -221,37 +228,37 @@ static void windows_are_checked(void **state)
     attn_window x = w;
     WRONG(OK, "", add_window(&p, w));
     x.query_dim = 3;
-    WRONG(ARGUMENT, "window 0 names dim 3, which is a KEY dim, not a QUERY dim", add_window(&p, x));
+    WRONG(ERROR_ARGUMENT, "window 0 names dim 3, which is a KEY dim, not a QUERY dim", add_window(&p, x));
     x = w, x.key_dim = 6;
-    WRONG(ARGUMENT, "window 0 names dim 6, but the problem has 6 dims", add_window(&p, x));
+    WRONG(ERROR_ARGUMENT, "window 0 names dim 6, but the problem has 6 dims", add_window(&p, x));
     x = w, x.border = (attn_border)3;
-    WRONG(ARGUMENT, "border 3", add_window(&p, x));
+    WRONG(ERROR_ARGUMENT, "border 3", add_window(&p, x));
     x = w, x.size = -1;
-    WRONG(SHAPE, "must not be negative", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "must not be negative", add_window(&p, x));
     x = w, x.dilation = -2;
-    WRONG(SHAPE, "dilation -2", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "dilation -2", add_window(&p, x));
     x = w, x.step = INT64_MAX;
-    WRONG(SHAPE, "positions overflow", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "positions overflow", add_window(&p, x));
     x = w, x.border = ATTN_BORDER_SHIFT, x.dilation = 2;
-    WRONG(SHAPE, "5 taps with dilation 2 do not fit inside 9 positions", add_window(&p, x));
+    WRONG(ERROR_SHAPE, "5 taps with dilation 2 do not fit inside 9 positions", add_window(&p, x));
     x.size = 10;
     WRONG(OK, "", add_window(&p, x));
-    WRONG(ARGUMENT, "windows 0 and 1 both place the taps of dim 3", add_window(&p, w); add_window(&p, w));
+    WRONG(ERROR_ARGUMENT, "windows 0 and 1 both place the taps of dim 3", add_window(&p, w); add_window(&p, w));
 }
 
 static void references_to_dims_are_checked(void **state)
 {
     (void)state;
     static const int64_t bad[] = {0, 4}, good[] = {3, 1, 3};
-    WRONG(ARGUMENT, "band 0 names dim 0, which is a BATCH dim", p.nbands = 1; p.bands[0].key_dim = 3);
-    WRONG(ARGUMENT, "lens_dim names dim 2, which is a QUERY dim", p.with = ATTN_WITH_LENS; p.lens_dim = 2);
-    WRONG(ARGUMENT, "pick 0: dim 3 is not a BATCH or QUERY dim", p.npicks = 1; p.picks[0].dim = 3);
-    WRONG(ARGUMENT, "pick 0: index 4 lies outside dim 2 of length 4", p.npicks = 1;
+    WRONG(ERROR_ARGUMENT, "band 0 names dim 0, which is a BATCH dim", p.nbands = 1; p.bands[0].key_dim = 3);
+    WRONG(ERROR_ARGUMENT, "lens_dim names dim 2, which is a QUERY dim", p.flags = ATTN_WITH_LENS; p.lens_dim = 2);
+    WRONG(ERROR_ARGUMENT, "pick 0: dim 3 is not a BATCH or QUERY dim", p.npicks = 1; p.picks[0].dim = 3);
+    WRONG(ERROR_ARGUMENT, "pick 0: index 4 lies outside dim 2 of length 4", p.npicks = 1;
           p.picks[0] = (attn_pick){2, 2, bad});
-    WRONG(ARGUMENT, "pick 0: 3 indices, but no array", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
-    WRONG(ARGUMENT, "picks 0 and 1 both choose along dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
+    WRONG(ERROR_ARGUMENT, "pick 0: 3 indices, but no array", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, NULL});
+    WRONG(ERROR_ARGUMENT, "picks 0 and 1 both choose along dim 2", p.npicks = 2; p.picks[0] = (attn_pick){2, 3, good};
           p.picks[1] = (attn_pick){2, 3, good});
-    WRONG(OK, "", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, good}; p.with = ATTN_WANT_WEIGHTS);
+    WRONG(OK, "", p.npicks = 1; p.picks[0] = (attn_pick){2, 3, good}; p.flags = ATTN_WANT_WEIGHTS);
 }
 
 static void tables_are_checked(void **state)
@@ -260,24 +267,26 @@ static void tables_are_checked(void **state)
     const attn_relative t = {
         .query_dim = 2, .key_dim = 3, .offset = 3, .rows = 8, .row_stride = 6, .stride = {[4] = 1}};
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t);
-    WRONG(SHAPE, "relative table 0 has 7 rows, but positions from -3 to 4 with offset 3", p.nrelatives = 1;
+    WRONG(ERROR_SHAPE, "relative table 0 has 7 rows, but positions from -3 to 4 with offset 3", p.nrelatives = 1;
           p.relatives[0] = t; p.relatives[0].rows = 7);
-    WRONG(SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
+    WRONG(ERROR_SHAPE, "offset 2 are read", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].offset = 2);
     WRONG(OK, "", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].rows = 4; p.nbands = 1;
           p.bands[0] = (attn_band){2, 3, INT64_MIN, 0}); /* the past only */
-    WRONG(SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].stride[5] = 1);
-    WRONG(SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
+    WRONG(ERROR_SHAPE, "does not move along VALUE dims", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].stride[5] = 1);
+    WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
           p.relatives[0].end = 7);
-    WRONG(ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
-    WRONG(ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].key_dim = 5);
+    WRONG(ERROR_ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
+    WRONG(ERROR_ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].key_dim = 5);
     /* A shifted window's reach is known without a walk along its dilation. */
     const int64_t far = INT64_C(1) << 50;
-    WRONG(SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far;
+    WRONG(ERROR_SHAPE, "relative table 0 has 8 rows", p.nrelatives = 1; p.relatives[0] = t; p.dims[2].n = far;
           p.dims[0].n = 1; p.dims[1].n = 1; p.dims[2].q = p.dims[2].o = 0; p.dims[2].o = 6; p.dims[3].n = 3; add_window(
               &p, (attn_window){
                       .query_dim = 2, .key_dim = 3, .size = far, .dilation = far / 8, .border = ATTN_BORDER_SHIFT}));
-    WRONG(SHAPE, "dtable[0]", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].row_stride = 5;
-          p.direction = ATTN_BACKWARD; p.with = ATTN_WANT_DTABLES);
+    WRONG(ERROR_SHAPE, "dtable[0]", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].row_stride = 5;
+          p.direction = ATTN_DIRECTION_BACKWARD; p.flags = ATTN_WANT_DTABLES);
 }
 
 static void plan_options_are_checked(void **state)
@@ -285,20 +294,21 @@ static void plan_options_are_checked(void **state)
     (void)state;
     attn_problem p = sound();
     attn_plan *plan;
-    attn_context_clear(context);
-    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.solver = "magic"}), ATTN_ARGUMENT);
+    attn_context_clear_error(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.solver = "magic"}),
+                     ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "no solver 'magic'"));
-    attn_context_clear(context);
-    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.threads = -1}), ATTN_ARGUMENT);
-    attn_context_clear(context);
-    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.effort = 7}), ATTN_ARGUMENT);
+    attn_context_clear_error(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.threads = -1}), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(context);
+    assert_int_equal(attn_plan_create(&plan, context, &p, &(attn_plan_options){.effort = 7}), ATTN_ERROR_ARGUMENT);
 }
 
 static void additive_scores_need_strides_of_w(void **state)
 {
     (void)state;
-    WRONG(SHAPE, "dim 4 (CONTRACT, length 6): w has no stride", p.score = ATTN_SCORE_ADDITIVE);
-    WRONG(SHAPE, "w has no stride", p.score = ATTN_SCORE_CONCAT);
+    WRONG(ERROR_SHAPE, "dim 4 (CONTRACT, length 6): w has no stride", p.score = ATTN_SCORE_ADDITIVE);
+    WRONG(ERROR_SHAPE, "w has no stride", p.score = ATTN_SCORE_CONCAT);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].w = 1);
     WRONG(OK, "", p.score = ATTN_SCORE_ADDITIVE; p.dims[4].n = 1);
 }
@@ -309,20 +319,20 @@ static void shared_arrays_and_unaligned_workspaces_are_refused(void **state)
     attn_problem p = sound();
     float in[400] = {0}, out[400] = {7};
     attn_plan *plan;
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
     attn_arrays arrays = {.q = in, .k = in, .v = in, .o = in};
-    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "the arrays 'o' and 'q' are one"));
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     arrays.o = out;
     char *memory = malloc(attn_plan_workspace(plan) + 128);
     assert_non_null(memory);
     char *aligned = memory + (64 - (uintptr_t)memory % 64);
-    assert_int_equal(attn_plan_execute(plan, &arrays, aligned + 4), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &arrays, aligned + 4), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "not aligned to 64 bytes"));
     assert_true(out[0] == 7);
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     assert_int_equal(attn_plan_execute(plan, &arrays, aligned), ATTN_OK);
     free(memory);
     attn_plan_destroy(plan);
@@ -332,12 +342,12 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
 {
     (void)state;
     attn_problem p = sound();
-    p.with = ATTN_WITH_BIAS;
+    p.flags = ATTN_WITH_BIAS;
     float in[400] = {0}, out[400];
     for (int i = 0; i < 400; i++)
         out[i] = 7;
     attn_plan *plan;
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
     const attn_arrays arrays[] = {
         {.k = in, .v = in, .o = out, .bias = in}, {.q = in, .v = in, .o = out, .bias = in},
@@ -346,8 +356,8 @@ static void missing_arrays_are_named_and_nothing_is_written(void **state)
     };
     static const char *const names[] = {"'q'", "'k'", "'v'", "'o'", "'bias'"};
     for (int i = 0; i < 5; i++) {
-        attn_context_clear(context);
-        assert_int_equal(attn_plan_execute(plan, &arrays[i], NULL), ATTN_ARGUMENT);
+        attn_context_clear_error(context);
+        assert_int_equal(attn_plan_execute(plan, &arrays[i], NULL), ATTN_ERROR_ARGUMENT);
         assert_non_null(strstr(attn_context_error(context), names[i]));
         assert_true(out[0] == 7 && out[143] == 7);
     }
@@ -358,13 +368,13 @@ static void usual_problems_check_their_numbers(void **state)
 {
     (void)state;
     attn_problem p;
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_SHAPE);
-    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .kv_heads = 4}), ATTN_ERROR_SHAPE);
+    assert_int_equal(attn_problem_heads(&p, &(attn_heads){.heads = 6, .keys = -1}), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .channel_axis = 1, .heads = 4}),
-                     ATTN_SHAPE);
-    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ARGUMENT);
-    assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ARGUMENT);
-    assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ARGUMENT);
+                     ATTN_ERROR_SHAPE);
+    assert_int_equal(attn_problem_axis(&p, &(attn_axis){.rank = 2, .shape = {4, 6}, .heads = 1}), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_problem_tied_rows(&p, INT64_MAX, 3, 1, 1, 8), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_problem_window2d(&p, &(attn_window2d){.batch = -1}), ATTN_ERROR_ARGUMENT);
 }
 
 static void malformed_wisdom_names_its_line(void **state)
@@ -374,8 +384,8 @@ static void malformed_wisdom_names_its_line(void **state)
                                       "attn-wisdom 1\n\n0123456789abcdef magic\n"};
     static const char *const words[] = {"line 1", "line 1", "line 2", "line 2", "line 3: there is no solver 'magic'"};
     for (int i = 0; i < 5; i++) {
-        attn_context_clear(context);
-        assert_int_equal(attn_wisdom_import(context, bad[i]), ATTN_FORMAT);
+        attn_context_clear_error(context);
+        assert_int_equal(attn_wisdom_import(context, bad[i]), ATTN_ERROR_FORMAT);
         assert_non_null(strstr(attn_context_error(context), words[i]));
     }
 }
@@ -410,12 +420,12 @@ static void every_allocation_may_fail(void **state)
         attn_context_options options = {.allocator = {budget_alloc, budget_release, &b}, .threads = 1};
         assert_int_equal(attn_context_create(&c, &options), ATTN_OK);
         attn_problem p = sound();
-        p.with = ATTN_WANT_WEIGHTS;
+        p.flags = ATTN_WANT_WEIGHTS;
         p.npicks = 1;
         p.picks[0] = (attn_pick){1, 2, index};
         attn_plan *plan;
         attn_status status = attn_plan_create(&plan, c, &p, &(attn_plan_options){.effort = ATTN_MEASURE});
-        assert_true(status == ATTN_OK || status == ATTN_MEMORY);
+        assert_true(status == ATTN_OK || status == ATTN_ERROR_MEMORY);
         attn_plan_destroy(plan);
         attn_context_destroy(c);
         if (status == ATTN_OK)

@@ -16,7 +16,7 @@ static attn_context *context;
 static int open_context(void **state)
 {
     (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2, .reproducible = true}) != ATTN_OK;
+    return attn_context_create(&context, &(attn_context_options){.threads = 2, .batch_invariant = true}) != ATTN_OK;
 }
 
 static int close_context(void **state)
@@ -93,10 +93,10 @@ static void free_tokens(tokens *t)
 
 static void both_ways(attn_problem p, const attn_arrays *a)
 {
-    p.with |= ATTN_WANT_LSE;
+    p.flags |= ATTN_WANT_LSE;
     run(&p, "flash", a);
-    p.direction = ATTN_BACKWARD;
-    p.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    p.direction = ATTN_DIRECTION_BACKWARD;
+    p.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     run(&p, "flash_backward", a);
 }
 
@@ -203,7 +203,7 @@ static void refused(const int32_t *q, const int32_t *k, const char *words)
     attn_problem_heads(&p, &h);
     assert_int_equal(attn_plan_create(&plan, context, &p, NULL), ATTN_OK);
     t.a.q_offsets = q, t.a.k_offsets = k;
-    assert_int_equal(attn_plan_execute(plan, &t.a, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &t.a, NULL), ATTN_ERROR_ARGUMENT);
     if (!strstr(attn_context_error(context), words))
         fail_msg("'%s' does not say '%s'", attn_context_error(context), words);
     attn_plan_destroy(plan);
@@ -272,9 +272,9 @@ static void start_small(small *s, attn_causal causal)
                        &(attn_heads){.batch = FB, .heads = FH, .queries = FQ, .keys = FK, .dim = FD, .causal = causal});
     s->p.dtype = ATTN_F64;
     for (int64_t i = s->p.ndims - 1, stride = 1; i >= 0; i--)
-        if (s->p.dims[i].role <= ATTN_KEY)
+        if (s->p.dims[i].role <= ATTN_ROLE_KEY)
             s->p.dims[i].bias = stride, stride *= s->p.dims[i].n;
-    s->p.with |= ATTN_WITH_BIAS | ATTN_WANT_LSE;
+    s->p.flags |= ATTN_WITH_BIAS | ATTN_WANT_LSE;
     normal(s->q, COUNT(s->q), 1), normal(s->k, COUNT(s->k), 2), normal(s->v, COUNT(s->v), 3);
     normal(s->bias, COUNT(s->bias), 4), normal(s->dout, COUNT(s->dout), 5);
     s->a = (attn_arrays){.q = s->q, .k = s->k, .v = s->v, .bias = s->bias, .o = s->o, .lse = s->lse, .dout = s->dout};
@@ -310,11 +310,11 @@ static void check_small(small *s)
 {
     double dq[MOST], dk[MOST], dv[MOST], dbias[MOST] = {0}, dsinks[FH];
     attn_problem backward = s->p;
-    backward.direction = ATTN_BACKWARD;
-    backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
+    backward.direction = ATTN_DIRECTION_BACKWARD;
+    backward.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
     attn_arrays a = s->a;
-    backward.with |= s->a.dlse ? ATTN_WITH_DLSE : 0;
-    backward.with |= s->a.sinks ? ATTN_WANT_DSINKS : 0;
+    backward.flags |= s->a.dlse ? ATTN_WITH_DLSE : 0;
+    backward.flags |= s->a.sinks ? ATTN_WANT_DSINKS : 0;
     a.dq = dq, a.dk = dk, a.dv = dv, a.dbias = dbias + s->bias_at, a.dsinks = dsinks;
     loss_of(s);
     run(&backward, "reference", &a);
@@ -348,13 +348,13 @@ static void a_bias_by_distance_has_a_gradient(void **state)
     s.bias_at = FQ - 1;
     s.a.bias = s.bias + s.bias_at;
     check_small(&s);
-    s.p.direction = ATTN_BACKWARD;
-    s.p.with |= ATTN_WANT_DBIAS;
+    s.p.direction = ATTN_DIRECTION_BACKWARD;
+    s.p.flags |= ATTN_WANT_DBIAS;
     attn_plan *plan;
     s.p.accumulate = true;
-    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_UNSUPPORTED);
+    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_UNSUPPORTED);
     s.p.accumulate = false, s.p.dims[1].bias = 2; /* heads among each other's distances */
-    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_SHAPE);
+    assert_int_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(context), "dbias"));
 }
 
@@ -368,7 +368,7 @@ static void a_bias_by_an_index_has_a_gradient(void **state)
     const int64_t strides[] = {0, 1, -1, 1};
     for (int dim = 0; dim < 4; dim++)
         s.p.dims[dim].bias = strides[dim];
-    s.p.with |= ATTN_WITH_BIAS_INDEX;
+    s.p.flags |= ATTN_WITH_BIAS_INDEX;
     s.p.bias_index = (attn_bias_index){6, FH};
     s.a.bias_index = index + FQ - 1;
     check_small(&s);
@@ -379,10 +379,10 @@ static void a_bias_by_an_index_has_a_gradient(void **state)
     assert_true(attn_plan_span(plan, ATTN_ARRAY_BIAS, &span) && span.low == 0 && span.high == 6 * FH);
     const int32_t wrong[] = {4, 4, 0, 1, 2, 6, 3, 4};
     s.a.bias_index = wrong + FQ - 1;
-    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "bias_index[2] is 6; the table has the rows 0 to 5"));
     s.a.bias_index = NULL;
-    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &s.a, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "'bias_index'"));
     attn_plan_destroy(plan);
 }
@@ -399,9 +399,9 @@ static void wrong_indices_of_a_bias_are_refused(void **state)
         const int64_t strides[] = {0, i == 4 ? 2 : 1, -1, 1};
         for (int dim = 0; dim < 4; dim++)
             s.p.dims[dim].bias = strides[dim];
-        s.p.direction = ATTN_BACKWARD;
-        s.p.with |= ATTN_WITH_BIAS_INDEX | ATTN_WANT_DQ | (i == 0 ? 0 : ATTN_WANT_DBIAS);
-        s.p.with &= ~(unsigned)(i == 0 ? ATTN_WITH_BIAS : 0);
+        s.p.direction = ATTN_DIRECTION_BACKWARD;
+        s.p.flags |= ATTN_WITH_BIAS_INDEX | ATTN_WANT_DQ | (i == 0 ? 0 : ATTN_WANT_DBIAS);
+        s.p.flags &= ~(unsigned)(i == 0 ? ATTN_WITH_BIAS : 0);
         s.p.bias_index = (attn_bias_index){i == 1 ? 0 : 6, i == 2 ? INT64_MAX / 5 : FH};
         s.p.accumulate = i == 3;
         assert_int_not_equal(attn_plan_create(&plan, context, &s.p, NULL), ATTN_OK);
@@ -430,7 +430,7 @@ static void sinks_have_gradients(void **state)
         normal(s.sinks, COUNT(s.sinks), 7);
         s.a.dlse = with_lse ? s.dlse : NULL;
         s.a.sinks = s.sinks;
-        s.p.with |= ATTN_WITH_SINKS;
+        s.p.flags |= ATTN_WITH_SINKS;
         s.p.dims[1].sinks = 1;
         check_small(&s);
     }
@@ -444,7 +444,7 @@ static void a_sink_is_a_key_without_value(void **state)
     start_small(&s, ATTN_CAUSAL_NONE);
     more = s;
     s.sinks[0] = 0.75, s.sinks[1] = (double)-INFINITY;
-    s.a.sinks = s.sinks, s.p.with |= ATTN_WITH_SINKS, s.p.dims[1].sinks = 1;
+    s.a.sinks = s.sinks, s.p.flags |= ATTN_WITH_SINKS, s.p.dims[1].sinks = 1;
     run(&s.p, "reference", &s.a);
     for (int i = 0; i < COUNT(s.lse); i++) {
         int row = i % (FH * FQ), head = row / FQ;
@@ -486,8 +486,8 @@ static void attend_part(part *p, int from, int to, int which, bool backward)
     attn_problem problem;
     attn_problem_heads(&problem, &(attn_heads){.batch = PB, .heads = PH, .queries = PQ, .keys = PK, .dim = PD});
     problem.dims[3].n = to - from;
-    problem.with |= backward ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WITH_DLSE : ATTN_WANT_LSE;
-    problem.direction = backward ? ATTN_BACKWARD : ATTN_FORWARD;
+    problem.flags |= backward ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WITH_DLSE : ATTN_WANT_LSE;
+    problem.direction = backward ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD;
     int at = from * PH * PD;
     attn_arrays a = {.q = partials.q, .k = partials.k + at, .v = partials.v + at, .o = p->o, .lse = p->lse};
     a.dout = p->dout, a.dlse = p->dlse, a.dq = p->dq, a.dk = partials.dk[which] + at, a.dv = partials.dv[which] + at;
@@ -554,16 +554,16 @@ static void wrong_partials_are_refused(void **state)
     (void)state;
     float x[4] = {0};
     attn_partials good = {.batch = 1, .heads = 1, .queries = 1, .dim = 4}, bad[4];
-    const attn_status want[] = {ATTN_SHAPE, ATTN_SHAPE, ATTN_UNSUPPORTED, ATTN_ARGUMENT};
+    const attn_status want[] = {ATTN_ERROR_SHAPE, ATTN_ERROR_SHAPE, ATTN_ERROR_UNSUPPORTED, ATTN_ERROR_ARGUMENT};
     for (int i = 0; i < 4; i++)
         bad[i] = good;
     bad[0].dim = -1, bad[1].queries = bad[1].dim = INT64_C(1) << 40, bad[2].dtype = ATTN_I32,
     bad[3].layout = (attn_layout)9;
     for (int i = 0; i < 4; i++)
         assert_int_equal(attn_partials_merge(context, &bad[i], x, x, x, x, x, x), want[i]);
-    assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ARGUMENT);
+    assert_int_equal(attn_partials_merge(context, &good, x, x, NULL, x, x, x), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "array 2"));
-    assert_int_equal(attn_partials_backward(context, &good, &(attn_partials_arrays){.o1 = x}), ATTN_ARGUMENT);
+    assert_int_equal(attn_partials_backward(context, &good, &(attn_partials_arrays){.o1 = x}), ATTN_ERROR_ARGUMENT);
 }
 
 int main(void)

@@ -39,7 +39,7 @@ static bool run(attn_context *c, const attn_heads *h, attn_direction direction, 
     attn_heads heads = *h;
     assert_int_equal(attn_problem_heads(&problem, &heads), ATTN_OK);
     problem.direction = direction;
-    problem.with |= direction == ATTN_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    problem.flags |= direction == ATTN_DIRECTION_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     if (attn_plan_create(&plan, c, &problem, &(attn_plan_options){.solver = solver}) != ATTN_OK)
         return false;
     attn_arrays arrays = {.q = data[Q],
@@ -66,13 +66,13 @@ static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
         (void)snprintf(what, sizeof what, "%s, %s, %d x %d x %d, factor %g", isa, solvers[i], (int)h->queries,
                        (int)h->keys, (int)h->dim, (double)factor);
-        if (!run(c, h, ATTN_FORWARD, solvers[i]))
+        if (!run(c, h, ATTN_DIRECTION_FORWARD, solvers[i]))
             continue;
         assert_finite(O, q, what);
         for (size_t j = 0; j < sizeof back / sizeof *back; j++) {
             (void)snprintf(what, sizeof what, "%s, %s after %s, %d x %d x %d, factor %g", isa, back[j], solvers[i],
                            (int)h->queries, (int)h->keys, (int)h->dim, (double)factor);
-            if (!run(c, h, ATTN_BACKWARD, back[j]))
+            if (!run(c, h, ATTN_DIRECTION_BACKWARD, back[j]))
                 continue;
             assert_finite(DQ, q, what);
             assert_finite(DK, k, what);

@@ -50,7 +50,7 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan *plan;
     char text[1024];
     int i = 0;
-    const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
+    const attn_problem *p = direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
     if (attn_plan_create(&plan, l->context, p, NULL) != ATTN_OK)
         fail_msg("problem %llu: %s", (unsigned long long)r->number, attn_context_error(l->context));
     attn_plan_describe(plan, false, text, sizeof text);
@@ -117,10 +117,10 @@ static void large_problems_agree_with_the_evaluation(void **state)
         large_problem_make(&r, number);
         truth_make(&t, &r);
         for (int i = 0; i < count; i++)
-            check_level(&levels[i], &r, &t, ATTN_FORWARD, i == 0);
+            check_level(&levels[i], &r, &t, ATTN_DIRECTION_FORWARD, i == 0);
         solver_prepare_backward(levels[0].context, &r);
         for (int i = 0; i < count; i++)
-            check_level(&levels[i], &r, &t, ATTN_BACKWARD, i == 0);
+            check_level(&levels[i], &r, &t, ATTN_DIRECTION_BACKWARD, i == 0);
         truth_free(&t, &r);
         random_problem_free(&r);
     }

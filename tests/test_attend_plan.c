@@ -44,8 +44,8 @@ static void operations_are_counted_where_structure_leaves_pairs(void **state)
     assert_true(flops(c, &p) == each * (3 + 4 + 5 + 6));
     p = causal(6, 4, ATTN_CAUSAL_BOTTOM_RIGHT);
     assert_true(flops(c, &p) == each * (0 + 0 + 1 + 2 + 3 + 4));
-    p.direction = ATTN_BACKWARD;
-    p.with = ATTN_WANT_DQ;
+    p.direction = ATTN_DIRECTION_BACKWARD;
+    p.flags = ATTN_WANT_DQ;
     assert_true(flops(c, &p) == each * 10 * 2.5);
     attn_problem_window2d(
         &p, &(attn_window2d){.batch = 1, .height = 5, .width = 4, .heads = 1, .dim = 8, .window_y = 3, .window_x = 3});
@@ -139,7 +139,7 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
     assert_false(atomic_flag_test_and_set(&plan->busy)); /* as another thread would in the middle of a run */
-    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_BUSY);
+    assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
     atomic_flag_clear(&plan->busy);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);

@@ -39,10 +39,10 @@ static void make(random_problem *r, const attn_heads *shape, unsigned with)
 {
     *r = (random_problem){0};
     assert_int_equal(attn_problem_heads(&r->forward, shape), ATTN_OK);
-    r->forward.with |= ATTN_WANT_LSE | with;
+    r->forward.flags |= ATTN_WANT_LSE | with;
     r->backward = r->forward;
-    r->backward.direction = ATTN_BACKWARD;
-    r->backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     random_problem_arrays(r, 5);
 }
 
@@ -185,8 +185,8 @@ static void select_one(const char *solver, random_problem *r, const attn_heads *
     random_problem_free(r);
     make(r, shape, 0);
     random_problem_free(r);
-    r->forward.with |= ATTN_WITH_BIAS;
-    r->backward.with |= ATTN_WITH_BIAS;
+    r->forward.flags |= ATTN_WITH_BIAS;
+    r->backward.flags |= ATTN_WITH_BIAS;
     int key = r->forward.lens_dim;
     r->forward.dims[key].bias = r->backward.dims[key].bias = 1;
     random_problem_arrays(r, 6);
@@ -389,13 +389,13 @@ static void differentiate(random_problem *r, array_id by, array_id gradient)
             continue; /* a gap */
         if (!(fabs((up - down) / (2 * h) - got) <= 1e-6 * (1 + fabs(got))))
             fail_msg("score %d norm %d, array %d[%lld]: difference quotient %.9g, gradient %.9g", (int)r->forward.score,
-                     (int)r->forward.normalise, (int)by, (long long)i, (up - down) / (2 * h), got);
+                     (int)r->forward.normalization, (int)by, (long long)i, (up - down) / (2 * h), got);
     }
     truth_free(&t, r);
     truth_free(&at, r);
 }
 
-static void make_small(random_problem *r, attn_score score, attn_normalise normalise, int variant)
+static void make_small(random_problem *r, attn_score score, attn_normalization normalize, int variant)
 {
     *r = (random_problem){0};
     attn_problem *p = &r->forward;
@@ -408,7 +408,7 @@ static void make_small(random_problem *r, attn_score score, attn_normalise norma
     attn_problem_heads(p, &shape);
     p->dtype = ATTN_F64;
     p->score = score;
-    p->normalise = normalise;
+    p->normalization = normalize;
     p->width = 2.5;
     p->dims[4].w = 1;
     p->dims[2].bias = 5, p->dims[3].bias = 1;
@@ -424,14 +424,14 @@ static void make_small(random_problem *r, attn_score score, attn_normalise norma
                                                         .rows = 12,
                                                         .row_stride = 3,
                                                         .stride = {[4] = kind < 2, [5] = kind == 2}};
-    p->with = ATTN_WANT_LSE | ATTN_WITH_BIAS;
+    p->flags = ATTN_WANT_LSE | ATTN_WITH_BIAS;
     r->backward = *p;
-    r->backward.direction = ATTN_BACKWARD;
-    r->backward.with |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES;
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES;
     if (score == ATTN_SCORE_ADDITIVE || score == ATTN_SCORE_CONCAT)
-        r->backward.with |= ATTN_WANT_DW;
+        r->backward.flags |= ATTN_WANT_DW;
     random_problem_arrays(r, 11);
-    for (int64_t i = 0; normalise == ATTN_KERNEL_SUM && i < r->array[ARRAY_BIAS].n; i++)
+    for (int64_t i = 0; normalize == ATTN_NORMALIZATION_SUM && i < r->array[ARRAY_BIAS].n; i++)
         ((double *)r->array[ARRAY_BIAS].block)[i] = 8; /* the sum stays far from 0 */
 }
 
@@ -439,10 +439,10 @@ static void the_evaluation_agrees_with_difference_quotients(void **state)
 {
     (void)state;
     for (attn_score score = 0; score <= ATTN_SCORE_TRIANGULAR; score++)
-        for (attn_normalise normalise = 0; normalise <= ATTN_KERNEL_SUM; normalise++)
-            for (int variant = 0; variant < (normalise == ATTN_SOFTMAX ? 4 : 3); variant++) {
+        for (attn_normalization normalize = 0; normalize <= ATTN_NORMALIZATION_SUM; normalize++)
+            for (int variant = 0; variant < (normalize == ATTN_NORMALIZATION_SOFTMAX ? 4 : 3); variant++) {
                 random_problem r;
-                make_small(&r, score, normalise, variant);
+                make_small(&r, score, normalize, variant);
                 differentiate(&r, ARRAY_Q, ARRAY_DQ);
                 differentiate(&r, ARRAY_K, ARRAY_DK);
                 differentiate(&r, ARRAY_V, ARRAY_DV);

@@ -23,7 +23,7 @@ static uint64_t from_environment(const char *name, uint64_t otherwise)
 static void check_direction(attn_context *c, random_problem *r, const truth *t, attn_direction direction,
                             tally tallies[])
 {
-    if (direction == ATTN_BACKWARD)
+    if (direction == ATTN_DIRECTION_BACKWARD)
         solver_prepare_backward(c, r);
     for (int i = 0; attn_solver_name(i); i++) {
         const char *name = attn_solver_name(i);
@@ -47,8 +47,8 @@ static void every_solver_agrees_with_the_evaluation(void **state)
         truth t;
         random_problem_make(&r, number);
         truth_make(&t, &r);
-        check_direction(c, &r, &t, ATTN_FORWARD, tallies);
-        check_direction(c, &r, &t, ATTN_BACKWARD, tallies);
+        check_direction(c, &r, &t, ATTN_DIRECTION_FORWARD, tallies);
+        check_direction(c, &r, &t, ATTN_DIRECTION_BACKWARD, tallies);
         truth_free(&t, &r);
         random_problem_free(&r);
     }

@@ -78,7 +78,7 @@ static void check_point(point *p, const attn__score_kind *kind, tally *t)
 static void gradients_are_those_of_the_values(void **state)
 {
     (void)state;
-    for (int s = 0; s < ATTN_SCORE_KINDS; s++) {
+    for (int s = 0; s < ATTN_SCORE_COUNT; s++) {
         const attn__score_kind *kind = attn__score_kinds[s];
         attn__rng g = {.seed = 7, .stream = (uint64_t)s};
         tally t = {0};
@@ -94,7 +94,7 @@ static void gradients_are_those_of_the_values(void **state)
 static void nan_goes_through_and_blind_kinds_read_nothing(void **state)
 {
     (void)state;
-    for (int s = 0; s < ATTN_SCORE_KINDS; s++) {
+    for (int s = 0; s < ATTN_SCORE_COUNT; s++) {
         const attn__score_kind *kind = attn__score_kinds[s];
         attn__rng g = {.seed = 8};
         point p;
@@ -116,13 +116,13 @@ static void every_kind_has_its_word(void **state)
     (void)state;
     attn_context *c;
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
-    for (int s = 0; s < ATTN_SCORE_KINDS; s++) {
+    for (int s = 0; s < ATTN_SCORE_COUNT; s++) {
         const char *word = attn__score_kinds[s]->name;
         char text[64], said[512];
         attn_problem p;
         attn_plan *plan;
         snprintf(text, sizeof text, "b1h2q5k6d3:%s", word);
-        assert_int_equal(attn_problem_parse(&p, c, text, ATTN_FORWARD), ATTN_OK);
+        assert_int_equal(attn_problem_parse(&p, c, text, ATTN_DIRECTION_FORWARD), ATTN_OK);
         assert_int_equal(p.score, s);
         assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
         attn_plan_describe(plan, false, said, sizeof said);
@@ -130,7 +130,7 @@ static void every_kind_has_its_word(void **state)
         attn_plan_destroy(plan);
     }
     attn_problem p;
-    assert_int_equal(attn_problem_parse(&p, c, "q5d3:gaussian,boxcar", ATTN_FORWARD), ATTN_ARGUMENT);
+    assert_int_equal(attn_problem_parse(&p, c, "q5d3:gaussian,boxcar", ATTN_DIRECTION_FORWARD), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(c), "boxcar and gaussian exclude each other"));
     attn_context_destroy(c);
 }

@@ -23,7 +23,7 @@ static void run(attn_problem *p)
     attn_plan *plan;
     fill(q, 1), fill(k, 2), fill(v, 3);
     attn_context_create(&c, &(attn_context_options){.threads = 1});
-    p->with |= ATTN_WANT_WEIGHTS;
+    p->flags |= ATTN_WANT_WEIGHTS;
     if (attn_plan_create(&plan, c, p, NULL) != ATTN_OK)
         fail_msg("%s", attn_context_error(c));
     attn_arrays arrays = {.q = q, .k = k, .v = v, .o = o, .weights = weights};

@@ -29,20 +29,20 @@ static void check(random_problem *r, bool backward, void (*change)(random_proble
     attn_context *c = new_context();
     truth t;
     double worst = 0;
-    r->forward.with |= ATTN_WANT_LSE;
+    r->forward.flags |= ATTN_WANT_LSE;
     r->backward = r->forward;
-    r->backward.direction = ATTN_BACKWARD;
-    r->backward.with = (r->forward.with & ~(unsigned)ATTN_WANT_LSE) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags = (r->forward.flags & ~(unsigned)ATTN_WANT_LSE) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     random_problem_arrays(r, 3);
     if (change)
         change(r);
     truth_make(&t, r);
-    assert_true(solver_check(c, "wide_head", r, &t, ATTN_FORWARD, &worst));
-    solver_check_threads(c, "wide_head", r, ATTN_FORWARD);
+    assert_true(solver_check(c, "wide_head", r, &t, ATTN_DIRECTION_FORWARD, &worst));
+    solver_check_threads(c, "wide_head", r, ATTN_DIRECTION_FORWARD);
     if (backward) {
         solver_prepare_backward(c, r);
-        assert_true(solver_check(c, "wide_head_backward", r, &t, ATTN_BACKWARD, &worst));
-        solver_check_threads(c, "wide_head_backward", r, ATTN_BACKWARD);
+        assert_true(solver_check(c, "wide_head_backward", r, &t, ATTN_DIRECTION_BACKWARD, &worst));
+        solver_check_threads(c, "wide_head_backward", r, ATTN_DIRECTION_BACKWARD);
     }
     truth_free(&t, r);
     random_problem_free(r);
@@ -61,8 +61,8 @@ static void tied_rows_of_odd_sizes(void **state)
             attn_problem_tied_rows(&r.forward, sizes[i][0], sizes[i][1], 1 + (int64_t)i % 2, 2, sizes[i][2]), ATTN_OK);
         r.forward.dtype = i % 3 == 2 ? ATTN_BF16 : ATTN_F32;
         if (i % 2) {
-            r.forward.with |= ATTN_WITH_MASK;
-            dim_of(&r.forward, ATTN_KEY)->mask = 1;
+            r.forward.flags |= ATTN_WITH_MASK;
+            dim_of(&r.forward, ATTN_ROLE_KEY)->mask = 1;
         }
         check(&r, true, NULL);
     }
@@ -127,7 +127,7 @@ static void blocks_that_nobody_sees(void **state)
 /* Keys 1 and the last are hidden from everyone. */
 static void hide_poison(random_problem *r)
 {
-    const attn_dim *key = dim_of(&r->forward, ATTN_KEY), *value = dim_of(&r->forward, ATTN_VALUE);
+    const attn_dim *key = dim_of(&r->forward, ATTN_ROLE_KEY), *value = dim_of(&r->forward, ATTN_ROLE_VALUE);
     const int64_t hidden[] = {1, key->n - 1};
     for (int i = 0; i < 2; i++) {
         array_set(&r->array[ARRAY_MASK], hidden[i] * key->mask, 0);
@@ -169,8 +169,8 @@ static void the_planner_takes_it_for_tied_rows(void **state)
     assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
     assert_true(attn_plan_workspace(plan) < 4 * workspace);
     attn_plan_destroy(plan);
-    p.direction = ATTN_BACKWARD;
-    p.with = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    p.direction = ATTN_DIRECTION_BACKWARD;
+    p.flags = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
     assert_string_equal(attn_plan_solver(plan), "wide_head_backward");
     attn_plan_destroy(plan);

@@ -32,9 +32,9 @@ static void lay_grid(const shape *s, attn_problem *p)
     int64_t token = s->heads * s->channels, q = s->channels_first ? 1 : token, k = q, taps = 1, rows = 1, places = 1;
     int channel = 1 + 2 * s->axes;
     for (int a = s->axes - 1; a >= 0; a--) {
-        p->dims[1 + a] = (attn_dim){.role = ATTN_QUERY, .n = s->n[a], .q = q, .o = q, .lse = rows};
+        p->dims[1 + a] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = s->n[a], .q = q, .o = q, .lse = rows};
         p->dims[1 + s->axes + a] =
-            (attn_dim){.role = ATTN_KEY, .n = s->taps[a], .k = k, .v = k, .bias = taps, .mask = places};
+            (attn_dim){.role = ATTN_ROLE_KEY, .n = s->taps[a], .k = k, .v = k, .bias = taps, .mask = places};
         p->windows[a] = (attn_window){.query_dim = 1 + a,
                                       .key_dim = 1 + s->axes + a,
                                       .size = positions_along(s, a),
@@ -49,7 +49,7 @@ static void lay_grid(const shape *s, attn_problem *p)
         places *= positions_along(s, a);
     }
     int64_t cq = s->channels_first ? q : 1, ck = s->channels_first ? k : 1;
-    p->dims[0] = (attn_dim){.role = ATTN_BATCH,
+    p->dims[0] = (attn_dim){.role = ATTN_ROLE_BATCH,
                             .n = s->heads,
                             .q = s->channels * cq,
                             .k = s->channels * ck,
@@ -57,8 +57,8 @@ static void lay_grid(const shape *s, attn_problem *p)
                             .o = s->channels * cq,
                             .lse = rows,
                             .bias = taps};
-    p->dims[channel] = (attn_dim){.role = ATTN_CONTRACT, .n = s->channels, .q = cq, .k = ck};
-    p->dims[channel + 1] = (attn_dim){.role = ATTN_VALUE, .n = s->channels, .v = ck, .o = cq};
+    p->dims[channel] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = s->channels, .q = cq, .k = ck};
+    p->dims[channel + 1] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = s->channels, .v = ck, .o = cq};
     p->ndims = channel + 2;
     p->nwindows = s->axes;
 }
@@ -88,11 +88,11 @@ static void make(const shape *s, random_problem *r)
     lay_grid(s, &r->forward);
     if (s->tables)
         add_tables(s, &r->forward);
-    r->forward.with = ATTN_WANT_LSE | (s->bias ? ATTN_WITH_BIAS : 0u) | (s->mask ? ATTN_WITH_MASK : 0u);
+    r->forward.flags = ATTN_WANT_LSE | (s->bias ? ATTN_WITH_BIAS : 0u) | (s->mask ? ATTN_WITH_MASK : 0u);
     r->backward = r->forward;
-    r->backward.direction = ATTN_BACKWARD;
-    r->backward.with = (r->forward.with & (ATTN_WITH_BIAS | ATTN_WITH_MASK)) | ATTN_WANT_DQ | ATTN_WANT_DK |
-                       ATTN_WANT_DV | (s->bias ? ATTN_WANT_DBIAS : 0u) | (s->tables ? ATTN_WANT_DTABLES : 0u);
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags = (r->forward.flags & (ATTN_WITH_BIAS | ATTN_WITH_MASK)) | ATTN_WANT_DQ | ATTN_WANT_DK |
+                        ATTN_WANT_DV | (s->bias ? ATTN_WANT_DBIAS : 0u) | (s->tables ? ATTN_WANT_DTABLES : 0u);
     random_problem_arrays(r, 7);
 }
 
@@ -123,10 +123,10 @@ static void check_close(const shape *s, int number, const array *a, const double
 
 static void check_direction(attn_context *c, const shape *s, int number, random_problem *r, attn_direction direction)
 {
-    const char *other = s->dtype == ATTN_BF16 && direction == ATTN_BACKWARD ? "reference" : "pairwise";
-    const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
-    int first = direction == ATTN_FORWARD ? ARRAY_O : ARRAY_DQ,
-        last = direction == ATTN_FORWARD ? ARRAY_DQ : ARRAY_COUNT;
+    const char *other = s->dtype == ATTN_BF16 && direction == ATTN_DIRECTION_BACKWARD ? "reference" : "pairwise";
+    const attn_problem *p = direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
+    int first = direction == ATTN_DIRECTION_FORWARD ? ARRAY_O : ARRAY_DQ,
+        last = direction == ATTN_DIRECTION_FORWARD ? ARRAY_DQ : ARRAY_COUNT;
     double *want[ARRAY_COUNT] = {NULL};
     assert_true(solver_run(c, other, 2, p, &r->arrays));
     for (int id = first; id < last; id++)
@@ -177,9 +177,9 @@ static void agrees_with_rows(void **state)
     for (int i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++) {
         static random_problem r;
         make(&shapes[i], &r);
-        check_direction(c, &shapes[i], i, &r, ATTN_FORWARD);
+        check_direction(c, &shapes[i], i, &r, ATTN_DIRECTION_FORWARD);
         solver_prepare_backward(c, &r);
-        check_direction(c, &shapes[i], i, &r, ATTN_BACKWARD);
+        check_direction(c, &shapes[i], i, &r, ATTN_DIRECTION_BACKWARD);
         random_problem_free(&r);
     }
     attn_context_destroy(c);
@@ -198,7 +198,7 @@ static void is_chosen(void **state)
             &p, &(attn_window2d){
                     .batch = 1, .height = 64, .width = 64, .heads = 4, .dim = 32, .window_y = 7, .window_x = 7});
         p.direction = (attn_direction)direction;
-        p.with = direction ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV : 0;
+        p.flags = direction ? ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV : 0;
         assert_int_equal(attn_plan_create(&plan, c, &p, NULL), ATTN_OK);
         assert_string_equal(attn_plan_solver(plan), "window");
         attn_plan_destroy(plan);

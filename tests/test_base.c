@@ -47,16 +47,16 @@ static void first_error_of_the_last_failing_call_is_told(void **state)
     (void)state;
     attn_context *c = NULL;
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    assert_int_equal(attn__fail(c, ATTN_SHAPE, "row %d", 3), ATTN_SHAPE);
-    assert_int_equal(attn__fail(c, ATTN_IO, "later"), ATTN_IO);
+    assert_int_equal(attn__fail(c, ATTN_ERROR_SHAPE, "row %d", 3), ATTN_ERROR_SHAPE);
+    assert_int_equal(attn__fail(c, ATTN_ERROR_IO, "later"), ATTN_ERROR_IO);
     assert_string_equal(attn_context_error(c), "row 3");
-    assert_int_equal(attn_context_status(c), ATTN_SHAPE);
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_SHAPE);
     attn__call_begin(c);
     assert_string_equal(attn_context_error(c), "row 3");
-    assert_int_equal(attn__fail(c, ATTN_IO, "another call"), ATTN_IO);
+    assert_int_equal(attn__fail(c, ATTN_ERROR_IO, "another call"), ATTN_ERROR_IO);
     assert_string_equal(attn_context_error(c), "another call");
-    assert_int_equal(attn_context_status(c), ATTN_IO);
-    attn_context_clear(c);
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_IO);
+    attn_context_clear_error(c);
     assert_string_equal(attn_context_error(c), "");
     assert_int_equal(attn_context_status(c), ATTN_OK);
     attn_context_destroy(c);
@@ -72,14 +72,14 @@ static void bad_options_make_no_context(void **state)
 {
     (void)state;
     attn_context *c = NULL;
-    assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = "mmx"}), ATTN_NOT_FOUND);
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = "mmx"}), ATTN_ERROR_NOT_FOUND);
     assert_null(c);
-    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = -1}), ATTN_ERROR_ARGUMENT);
     attn_context_options half = {.allocator.alloc = take};
-    assert_int_equal(attn_context_create(&c, &half), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_create(&c, &half), ATTN_ERROR_ARGUMENT);
     assert_null(c);
     setenv("ATTN_ISA", "sse9", 1);
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_NOT_FOUND);
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_ERROR_NOT_FOUND);
     unsetenv("ATTN_ISA");
     for (int i = 0; attn_isa_name(i); i++) {
         assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = attn_isa_name(i)}), ATTN_OK);
@@ -106,7 +106,7 @@ static void memory_is_aligned_counted_and_checked(void **state)
     attn_context_memory(c, &held, NULL, NULL);
     assert_int_equal(held, 0);
     assert_null(attn__alloc(c, attn__size_mul(SIZE_MAX / 2, 3)));
-    assert_int_equal(attn_context_status(c), ATTN_MEMORY);
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_MEMORY);
     attn_context_destroy(c);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation's loops, by every instruction set that runs here, against double; arrays end at guard pages, and
+ * Batch normalization's loops, by every instruction set that runs here, against double; arrays end at guard pages, and
  * what a channel becomes is the same in every cut of the range. */
 #include "support/cmocka.h"
 
@@ -106,7 +106,7 @@ static void statistics_are_right(const attn__batch_norm_kernel *kernel, arrays *
 static void results_are_right(const attn__batch_norm_kernel *kernel, arrays *a)
 {
     attn__batch_norm_args args = args_of(a);
-    kernel->normalise(&args, 0, CHANNELS);
+    kernel->normalize(&args, 0, CHANNELS);
     for (int64_t c = 0; c < CHANNELS; c++) {
         for (int64_t i = 0; i < a->batch * a->plane; i++) {
             double d = ((double)a->x[place(a, c, i)] - (double)a->mean[c]) * (double)(a->inverse[c] * a->gain[c]);
@@ -170,7 +170,7 @@ static void gradients_are_right(const attn__batch_norm_kernel *kernel, arrays *a
 /* All of it twice: channels [0, cut) and the rest; or all at once. */
 static void cuts_do_not_matter(const attn__batch_norm_kernel *kernel, int64_t batch, int64_t plane)
 {
-    attn__batch_norm_run *const runs[] = {kernel->statistics, kernel->normalise, kernel->slopes, kernel->backward,
+    attn__batch_norm_run *const runs[] = {kernel->statistics, kernel->normalize, kernel->slopes, kernel->backward,
                                           kernel->add_bias};
     for (int64_t cut = 1; cut < CHANNELS; cut += 9) {
         arrays a = make(batch, plane, 1), b = make(batch, plane, 1);
@@ -202,7 +202,7 @@ static void what_is_no_number_goes_through(const attn__batch_norm_kernel *kernel
             arrays a = make(batch, plane, 1);
             attn__batch_norm_args args = args_of(&a);
             a.dy[place(&a, BAD, i)] = a.x[place(&a, BAD, i)] = is_nan ? NAN : -INFINITY;
-            kernel->normalise(&args, 0, CHANNELS);
+            kernel->normalize(&args, 0, CHANNELS);
             for (int64_t j = 0; j < a.size; j++)
                 assert_true(isfinite(a.y[j]) == (j != place(&a, BAD, i)));
             kernel->slopes(&args, 0, CHANNELS);

@@ -34,7 +34,7 @@ static attn_problem small_problem(attn_direction direction)
         &p, &(attn_heads){
                 .batch = 1, .heads = HEADS, .queries = ROWS, .keys = ROWS, .dim = DIM, .causal = ATTN_CAUSAL_TOP_LEFT});
     p.direction = direction;
-    p.with = direction == ATTN_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    p.flags = direction == ATTN_DIRECTION_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     p.dropout = 0.1;
     return p;
 }
@@ -86,7 +86,7 @@ static void one_plan_runs_in_eight_threads(void **state)
     enum { THREADS = MOST };
     attn_context *c;
     attn_plan *forward, *backward;
-    attn_problem f = small_problem(ATTN_FORWARD), b = small_problem(ATTN_BACKWARD);
+    attn_problem f = small_problem(ATTN_DIRECTION_FORWARD), b = small_problem(ATTN_DIRECTION_BACKWARD);
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
     for (int s = 0; attn_solver_name(s); s++) {
         attn_plan_options options = {.solver = attn_solver_name(s)};
@@ -132,8 +132,8 @@ static void *run_shared(void *user)
     for (int i = 0; i < 50; i++) {
         attn_status status = attn_plan_execute(r->plan, &a, NULL);
         r->ran += status == ATTN_OK;
-        r->busy += status == ATTN_BUSY;
-        r->other += status != ATTN_OK && status != ATTN_BUSY;
+        r->busy += status == ATTN_ERROR_BUSY;
+        r->other += status != ATTN_OK && status != ATTN_ERROR_BUSY;
     }
     return NULL;
 }
@@ -144,7 +144,7 @@ static void one_workspace_serves_one_thread_at_a_time(void **state)
     enum { THREADS = MOST };
     attn_context *c;
     attn_plan *plan;
-    attn_problem f = small_problem(ATTN_FORWARD);
+    attn_problem f = small_problem(ATTN_DIRECTION_FORWARD);
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     pass *passes = calloc(THREADS + 1, sizeof *passes);
@@ -175,14 +175,14 @@ static void a_held_workspace_is_busy_until_it_is_free(void **state)
     (void)state;
     attn_context *c;
     attn_plan *plan;
-    attn_problem f = small_problem(ATTN_FORWARD);
+    attn_problem f = small_problem(ATTN_DIRECTION_FORWARD);
     pass *p = calloc(1, sizeof *p);
     attn_arrays lacking = {.q = p->q, .k = p->k, .v = p->v, .lse = p->lse};
     attn_arrays whole = lacking;
     whole.o = p->o;
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
-    assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_plan_execute(plan, &lacking, NULL), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK); /* the error did not keep it */
     assert_int_equal(attn_plan_execute(plan, &whole, NULL), ATTN_OK);
     free(p);
@@ -207,7 +207,7 @@ static void many_threads_may_fail_at_once(void **state)
     (void)state;
     attn_context *c;
     attn_plan *plan;
-    attn_problem f = small_problem(ATTN_FORWARD);
+    attn_problem f = small_problem(ATTN_DIRECTION_FORWARD);
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     assert_int_equal(attn_plan_create(&plan, c, &f, NULL), ATTN_OK);
     pass *passes = calloc(MOST, sizeof *passes);
@@ -215,8 +215,8 @@ static void many_threads_may_fail_at_once(void **state)
         passes[i].forward = plan;
     run_all(MOST, run_without_output, passes, sizeof *passes);
     for (int i = 0; i < MOST; i++)
-        assert_int_equal(passes[i].status, ATTN_ARGUMENT);
-    assert_int_equal(attn_context_status(c), ATTN_ARGUMENT);
+        assert_int_equal(passes[i].status, ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_context_status(c), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(c), "'o'"));
     free(passes);
     attn_plan_destroy(plan);
@@ -240,7 +240,7 @@ static attn_tensor *learner_loss(void *user, attn_tape *tape, int64_t epoch, int
     for (int i = 0; i < 8 * WIDTH; i++)
         x[i] = (float)((i + 1) * (step + 3) * (epoch + 7) % 97) / 48 - 1;
     *tokens = 8;
-    attn_tensor *input = attn_tensor_make(tape, ATTN_F32, 2, (int64_t[]){8, WIDTH}, x);
+    attn_tensor *input = attn_tape_tensor(tape, ATTN_F32, 2, (int64_t[]){8, WIDTH}, x);
     attn_tensor *y = attn_matmul(tape, input, weights, false, false);
     y = attn_dropout(tape, attn_softmax(tape, y, NULL, 0), 0.1);
     return attn_mean(tape, attn_mean(tape, attn_mul(tape, y, y), 1), 0);
@@ -262,11 +262,11 @@ static attn_status learner_save(void *user, bool improved)
 static attn_status learn(learner *l, attn_context *c, attn_named_list *parameters, attn_tensor *weights)
 {
     attn_training *training;
-    attn_training_options options = {.epochs = 2, .seed = 5, .schedule = {.peak = 0.01}, .optimiser.clip_norm = 1};
+    attn_training_options options = {.epochs = 2, .seed = 5, .schedule = {.peak = 0.01}, .optimizer.clip_norm = 1};
     float *w = attn_tensor_data(weights);
     for (int i = 0; i < WIDTH * WIDTH; i++)
         w[i] = (float)(i * 31 % 61) / 60 - 0.5f;
-    attn_tensor_set_needs_grad(weights, true);
+    attn_tensor_set_requires_grad(weights, true);
     attn_status status = attn_training_create(&training, c, parameters, &options);
     if (status != ATTN_OK)
         return status;
@@ -332,8 +332,8 @@ static void *run_sharer(void *user)
     for (int i = 0; i < BATCH * IN; i++)
         x[i] = (float)(i * 41 % 83) / 41 - 1;
     for (int i = 0; i < LAYERS; i++) {
-        attn_tensor *input = attn_tensor_make(s->tape, ATTN_F32, 2, (int64_t[]){BATCH, IN}, x);
-        const attn_tensor *y = attn_linear(s->tape, input, s->weights[i], NULL, ATTN_IDENTITY);
+        attn_tensor *input = attn_tape_tensor(s->tape, ATTN_F32, 2, (int64_t[]){BATCH, IN}, x);
+        const attn_tensor *y = attn_linear(s->tape, input, s->weights[i], NULL, ATTN_ACTIVATION_IDENTITY);
         s->failed |= !y || !attn__packed_weights_find(s->tape, s->weights[i], BATCH, &s->packed[i]);
         if (y)
             memcpy(s->y[i], attn_tensor_data((attn_tensor *)(uintptr_t)y), sizeof s->y[i]);

@@ -28,7 +28,7 @@ static void keys_keep_their_order(void **state)
     assert_null(attn_config_key(config, 40));
     assert_null(attn_config_key(config, -1));
     assert_null(attn_config_get(config, "k40"));
-    assert_int_equal(attn_config_set_int(config, "", 1), ATTN_ARGUMENT);
+    assert_int_equal(attn_config_set_int(config, "", 1), ATTN_ERROR_ARGUMENT);
     attn_config_destroy(config);
     attn_config_destroy(NULL);
     size_t held;
@@ -70,7 +70,7 @@ static void values_are_typed(void **state)
     attn_config_set_int(config, "int", 7);
     attn_config_set_real(config, "real", 0.5);
     attn_config_set_bool(config, "bool", true);
-    attn_config_set(config, "null", &(attn_value){0});
+    attn_config_set(config, "null", &(attn_config_value){0});
     assert_int_equal(attn_config_int(config, "int", 1), 7);
     assert_true(attn_config_real(config, "int", 1) == 7.0);
     assert_true(attn_config_real(config, "real", 1) == 0.5);
@@ -78,7 +78,7 @@ static void values_are_typed(void **state)
     assert_true(attn_config_bool(config, "bool", false));
     assert_true(attn_config_bool(config, "int", true));
     assert_string_equal(attn_config_text(config, "null", "none"), "none");
-    assert_int_equal(attn_config_get(config, "null")->type, ATTN_VALUE_NULL);
+    assert_int_equal(attn_config_get(config, "null")->type, ATTN_CONFIG_TYPE_NULL);
     attn_config_destroy(config);
     attn_context_destroy(c);
 }
@@ -87,30 +87,30 @@ static void values_are_compared(void **state)
 {
     const int64_t three[] = {2, 3, 4}, other[] = {2, 3, 5};
     const char *const names[] = {"a", "b"}, *const more[] = {"a", "c"};
-    const attn_value values[] = {
-        {.type = ATTN_VALUE_NULL},
-        {.type = ATTN_VALUE_BOOL, .boolean = true},
-        {.type = ATTN_VALUE_BOOL},
-        {.type = ATTN_VALUE_INT, .integer = 7, .real = 7},
-        {.type = ATTN_VALUE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
-        {.type = ATTN_VALUE_INT,
+    const attn_config_value values[] = {
+        {.type = ATTN_CONFIG_TYPE_NULL},
+        {.type = ATTN_CONFIG_TYPE_BOOL, .boolean = true},
+        {.type = ATTN_CONFIG_TYPE_BOOL},
+        {.type = ATTN_CONFIG_TYPE_INT, .integer = 7, .real = 7},
+        {.type = ATTN_CONFIG_TYPE_INT, .integer = (INT64_C(1) << 60) + 1, .real = 0x1p60},
+        {.type = ATTN_CONFIG_TYPE_INT,
          .integer = INT64_C(1) << 60,
          .real = 0x1p60}, /* differs, though not as a real number */
-        {.type = ATTN_VALUE_REAL, .real = 7.5},
-        {.type = ATTN_VALUE_TEXT, .text = "7"},
-        {.type = ATTN_VALUE_TEXT, .text = ""},
-        {.type = ATTN_VALUE_INTS, .n = 3, .integers = three},
-        {.type = ATTN_VALUE_INTS, .n = 2, .integers = three},
-        {.type = ATTN_VALUE_INTS, .n = 3, .integers = other},
-        {.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names},
-        {.type = ATTN_VALUE_TEXTS, .n = 2, .texts = more},
+        {.type = ATTN_CONFIG_TYPE_REAL, .real = 7.5},
+        {.type = ATTN_CONFIG_TYPE_TEXT, .text = "7"},
+        {.type = ATTN_CONFIG_TYPE_TEXT, .text = ""},
+        {.type = ATTN_CONFIG_TYPE_INTS, .n = 3, .integers = three},
+        {.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = three},
+        {.type = ATTN_CONFIG_TYPE_INTS, .n = 3, .integers = other},
+        {.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = names},
+        {.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = more},
     };
     (void)state;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
         for (size_t j = 0; j < sizeof values / sizeof *values; j++)
-            assert_int_equal(attn_value_equal(&values[i], &values[j]), i == j);
+            assert_int_equal(attn_config_value_equal(&values[i], &values[j]), i == j);
     }
-    assert_true(attn_value_equal(&values[3], &(attn_value){.type = ATTN_VALUE_REAL, .real = 7}));
+    assert_true(attn_config_value_equal(&values[3], &(attn_config_value){.type = ATTN_CONFIG_TYPE_REAL, .real = 7}));
 }
 
 static void lists_are_copied(void **state)
@@ -123,11 +123,11 @@ static void lists_are_copied(void **state)
     int64_t shape[] = {2, 3, 4};
     char name[] = "first";
     const char *names[] = {name, "second"};
-    attn_config_set(config, "shape", &(attn_value){.type = ATTN_VALUE_INTS, .n = 3, .integers = shape});
-    attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names});
+    attn_config_set(config, "shape", &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 3, .integers = shape});
+    attn_config_set(config, "names", &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = names});
     shape[1] = 9;
     name[0] = 'F';
-    const attn_value *value = attn_config_get(config, "shape");
+    const attn_config_value *value = attn_config_get(config, "shape");
     assert_int_equal(value->n, 3);
     assert_int_equal(value->integers[1], 3);
     assert_string_equal(attn_config_get(config, "names")->texts[0], "first");
@@ -147,9 +147,11 @@ static attn_status fill(attn_context *c)
     if (status == ATTN_OK)
         status = attn_config_set_text(config, "text", "value");
     if (status == ATTN_OK)
-        status = attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 2, .texts = names});
+        status = attn_config_set(config, "names",
+                                 &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXTS, .n = 2, .texts = names});
     if (status == ATTN_OK)
-        status = attn_config_set(config, "names", &(attn_value){.type = ATTN_VALUE_INTS, .n = 2, .integers = numbers});
+        status = attn_config_set(config, "names",
+                                 &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = numbers});
     attn_config_destroy(config);
     return status;
 }
@@ -157,14 +159,14 @@ static attn_status fill(attn_context *c)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    attn_status status = ATTN_MEMORY;
+    attn_status status = ATTN_ERROR_MEMORY;
     for (long n = 2; status != ATTN_OK; n++) {
         failing memory = {.fail_at = n};
         attn_context *c;
         assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&memory)}),
                          ATTN_OK);
         status = fill(c);
-        assert_true(status == ATTN_OK || status == ATTN_MEMORY);
+        assert_true(status == ATTN_OK || status == ATTN_ERROR_MEMORY);
         attn_context_destroy(c);
         assert_int_equal(memory.held, 0);
         assert_true(n < 100);

@@ -21,7 +21,7 @@ static size_t convolve_and_back(attn_context *context, attn_conv conv, bool toge
     attn_activation activation = conv.activation;
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    conv.activation = together ? activation : ATTN_IDENTITY;
+    conv.activation = together ? activation : ATTN_ACTIVATION_IDENTITY;
     attn_tensor *result = attn_convolve(tape, in[0], in[1], in[2], &conv);
     if (!together)
         result = attn_activate(tape, result, activation);
@@ -31,7 +31,7 @@ static size_t convolve_and_back(attn_context *context, attn_conv conv, bool toge
     memcpy(y, attn_tensor_data(result), bytes);
     result = attn_reshape(tape, attn_mul(tape, result, result), 1, (int64_t[]){-1});
     for (int i = 0; i < 3; i++)
-        attn_tensor_clear_grad(in[i]);
+        attn_tensor_zero_grad(in[i]);
     assert_int_equal(attn_backward(tape, attn_mean(tape, result, 0)), ATTN_OK);
     attn_tape_destroy(tape);
     return bytes;
@@ -46,7 +46,7 @@ static void assert_same_bits(attn_context *context, attn_dtype dtype, const attn
     for (int j = 0; j < 3; j++) {
         assert_int_equal(attn_tensor_create(&in[j], context, dtype, j < 2 ? 2 + conv->spatial : 1, shape[j]), ATTN_OK);
         assert_true(bytes_of(in[j]) <= LARGEST);
-        attn_tensor_set_needs_grad(in[j], true);
+        attn_tensor_set_requires_grad(in[j], true);
         for (int64_t n = 0; n < attn_tensor_size(in[j]); n++) {
             double x = attn__rng_normal(&rng);
             if (dtype == ATTN_F64)
@@ -72,7 +72,7 @@ static void activations_are_those_of_a_pass(void **state)
     (void)state;
     attn_context *context;
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
-    for (int kind = ATTN_RELU; kind <= ATTN_SIGMOID; kind++) {
+    for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SIGMOID; kind++) {
         for (int64_t side = 3; side <= MOST; side += MOST - 3) {
             attn_conv conv = {.spatial = 2, .padding = {1, 1}, .activation = (attn_activation)kind};
             assert_same_bits(context, ATTN_F32, &conv,
@@ -96,7 +96,7 @@ static void so_are_those_of_other_convolutions(void **state)
     attn_context *context;
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int kind = ATTN_RELU; kind <= ATTN_SIGMOID; kind++) {
+        for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SIGMOID; kind++) {
             attn_conv conv = cases[i].conv;
             conv.activation = (attn_activation)kind;
             assert_same_bits(context, ATTN_F32, &conv, cases[i].shape);
@@ -118,7 +118,7 @@ static void there_is_no_such_activation(void **state)
     assert_int_equal(attn_tensor_create(&x, context, ATTN_F32, 3, (int64_t[]){1, 1, 3}), ATTN_OK);
     assert_int_equal(attn_tensor_create(&w, context, ATTN_F32, 3, (int64_t[]){1, 1, 1}), ATTN_OK);
     assert_null(attn_convolve(tape, x, w, NULL, &(attn_conv){.spatial = 1, .activation = (attn_activation)99}));
-    assert_int_equal(attn_context_status(context), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(context), ATTN_ERROR_ARGUMENT);
     attn_tensor_destroy(x);
     attn_tensor_destroy(w);
     attn_tape_destroy(tape);

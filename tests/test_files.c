@@ -79,7 +79,7 @@ static void what_is_no_plain_file_is_written_in_place(void **state)
     close(reader);
     assert_int_equal(stat(f.path, &about), 0);
     assert_true(S_ISFIFO(about.st_mode));
-    assert_int_equal(attn_file_write(f.c, f.folder, "x", 1), ATTN_IO);
+    assert_int_equal(attn_file_write(f.c, f.folder, "x", 1), ATTN_ERROR_IO);
     assert_non_null(strstr(attn_context_error(f.c), f.folder));
     assert_int_equal(unlink(f.path), 0);
     assert_int_equal(tear_down(&f), 0);
@@ -91,13 +91,13 @@ static void missing_files_and_folders_are_named(void **state)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_bytes bytes;
-    assert_int_equal(attn_file_read(&bytes, c, "/nowhere/x", 0), ATTN_NOT_FOUND);
+    assert_int_equal(attn_file_read(&bytes, c, "/nowhere/x", 0), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be opened: No such file or directory");
-    attn_context_clear(c);
-    assert_int_equal(attn_file_write(c, "/nowhere/x", "a", 1), ATTN_IO);
+    attn_context_clear_error(c);
+    assert_int_equal(attn_file_write(c, "/nowhere/x", "a", 1), ATTN_ERROR_IO);
     assert_string_equal(attn_context_error(c), "/nowhere/x: cannot be written: No such file or directory");
-    attn_context_clear(c);
-    assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_IO);
+    attn_context_clear_error(c);
+    assert_int_equal(attn_file_read(&bytes, c, "/tmp", 0), ATTN_ERROR_IO);
     attn_context_destroy(c);
 }
 
@@ -118,7 +118,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
     attn_status status = attn_file_write(f.c, f.path, data, 100000);
     setrlimit(RLIMIT_FSIZE, &before);
     free(data);
-    assert_int_equal(status, ATTN_IO);
+    assert_int_equal(status, ATTN_ERROR_IO);
     assert_non_null(strstr(attn_context_error(f.c), "File too large"));
     check_holds(&f, "old");
     assert_int_equal(tear_down(&f), 1); /* no temporary file */
@@ -138,7 +138,7 @@ static void gzip_is_read_and_checked(void **state)
     assert_memory_equal(text.data, "line 0\nline 1\n", 14);
     assert_int_equal(text.size, 8890);
     attn_bytes_free(f.c, &text);
-    assert_int_equal(attn_file_read(&text, f.c, f.path, 8889), ATTN_FORMAT);
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 8889), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(f.c), "more than the limit of 8889 bytes"));
     assert_int_equal(attn_file_read(&text, f.c, f.path, 8890), ATTN_OK);
     attn_bytes_free(f.c, &text);
@@ -148,14 +148,14 @@ static void gzip_is_read_and_checked(void **state)
     packed = (attn_bytes){raw, fread(raw, 1, sizeof raw, in)};
     fclose(in);
     for (size_t cut = 2; cut < packed.size; cut += 97) {
-        attn_context_clear(f.c);
+        attn_context_clear_error(f.c);
         assert_int_equal(attn_file_write(f.c, f.path, raw, cut), ATTN_OK);
-        assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_FORMAT);
+        assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_ERROR_FORMAT);
         assert_null(text.data);
     }
     raw[packed.size / 2] ^= 4;
     assert_int_equal(attn_file_write(f.c, f.path, raw, packed.size), ATTN_OK);
-    assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_FORMAT);
+    assert_int_equal(attn_file_read(&text, f.c, f.path, 0), ATTN_ERROR_FORMAT);
     assert_int_equal(tear_down(&f), 1);
 }
 
@@ -173,7 +173,7 @@ static void directories_are_made(void **state)
     snprintf(deep, sizeof deep, "%s/a", f.folder);
     rmdir(deep);
     assert_int_equal(attn_file_write(f.c, deep, "x", 1), ATTN_OK);
-    assert_int_equal(attn_directory_create(f.c, deep), ATTN_IO);
+    assert_int_equal(attn_directory_create(f.c, deep), ATTN_ERROR_IO);
     assert_int_equal(tear_down(&f), 1);
 }
 
@@ -204,7 +204,7 @@ static void directories_are_listed(void **state)
     assert_string_equal(entries.names[0], "sub");
     attn_entries_free(f.c, &entries);
     snprintf(path, sizeof path, "%s/b", f.folder);
-    assert_int_equal(attn_directory_list(&entries, f.c, path, false), ATTN_NOT_FOUND);
+    assert_int_equal(attn_directory_list(&entries, f.c, path, false), ATTN_ERROR_NOT_FOUND);
     assert_non_null(strstr(attn_context_error(f.c), path));
     snprintf(path, sizeof path, "%s/sub", f.folder);
     rmdir(path);
@@ -263,7 +263,7 @@ static void misuse_of_the_writer_is_told(void **state)
             attn_json_end(&json);
         if (kind == 3)
             attn_json_int(&json, NULL, 1); /* a second value */
-        assert_int_equal(attn_json_finish(&json, &text), ATTN_ARGUMENT);
+        assert_int_equal(attn_json_finish(&json, &text), ATTN_ERROR_ARGUMENT);
         assert_null(text);
         attn_json_free(&json);
         attn_context_destroy(c);
@@ -281,7 +281,7 @@ static void configs_survive_a_file(void **state)
     attn_config *config, *again;
     assert_int_equal(attn_config_parse(&config, f.c, text, sizeof text - 1, "c.json"), ATTN_OK);
     assert_int_equal(attn_config_size(config), 10);
-    assert_int_equal(attn_config_write(f.c, config, f.path), ATTN_OK);
+    assert_int_equal(attn_config_write(config, f.c, f.path), ATTN_OK);
     assert_int_equal(attn_config_read(&again, f.c, f.path), ATTN_OK);
     assert_int_equal(attn_config_size(again), 10);
     assert_true(attn_config_bool(again, "b", false));
@@ -289,7 +289,7 @@ static void configs_survive_a_file(void **state)
     assert_true(attn_config_real(again, "r", 0) == 1e-9);
     assert_true(attn_config_real(again, "i", 0) == -3);
     assert_string_equal(attn_config_text(again, "t", ""), "\xc3\xa9");
-    assert_int_equal(attn_config_get(again, "n")->type, ATTN_VALUE_NULL);
+    assert_int_equal(attn_config_get(again, "n")->type, ATTN_CONFIG_TYPE_NULL);
     assert_int_equal(attn_config_get(again, "ints")->integers[1], 2);
     assert_string_equal(attn_config_get(again, "texts")->texts[1], "b");
     assert_int_equal(attn_config_get(again, "none")->n, 0);
@@ -308,17 +308,17 @@ static void bad_json_is_placed(void **state)
         const char *text, *error;
         attn_status status;
     } cases[] = {
-        {"{\"a\": 1,\n \"a\": 2}", "c.json:2:4: duplicate object key", ATTN_FORMAT},
-        {"{\"a\": }", "c.json:1:7: unexpected token", ATTN_FORMAT},
-        {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_FORMAT},
-        {"[1]", "c.json:1:1: must be an object", ATTN_FORMAT},
-        {"", "c.json:1:0: '[' or '{' expected", ATTN_FORMAT},
-        {"{\"a\": [[1], [\"x\"]]}", "c.json: key \"a.1\": lists in lists must be of integers", ATTN_UNSUPPORTED},
-        {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\": given twice", ATTN_FORMAT},
-        {"{\"a\": [1, \"x\"]}", "c.json: key \"a\": lists must be of integers or of texts", ATTN_UNSUPPORTED},
-        {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\": given twice", ATTN_FORMAT},
-        {"{\"a\": \"\xff\"}", "c.json:1:7: unable to decode byte 0xff", ATTN_FORMAT},
-        {"{\"a\": 99999999999999999999}", "too big integer", ATTN_FORMAT},
+        {"{\"a\": 1,\n \"a\": 2}", "c.json:2:4: duplicate object key", ATTN_ERROR_FORMAT},
+        {"{\"a\": }", "c.json:1:7: unexpected token", ATTN_ERROR_FORMAT},
+        {"{\"a\": 1", "c.json:1:7: '}' expected", ATTN_ERROR_FORMAT},
+        {"[1]", "c.json:1:1: must be an object", ATTN_ERROR_FORMAT},
+        {"", "c.json:1:0: '[' or '{' expected", ATTN_ERROR_FORMAT},
+        {"{\"a\": [[1], [\"x\"]]}", "c.json: key \"a.1\": lists in lists must be of integers", ATTN_ERROR_UNSUPPORTED},
+        {"{\"a\": [[1]], \"a.0\": 2}", "c.json: key \"a.0\": given twice", ATTN_ERROR_FORMAT},
+        {"{\"a\": [1, \"x\"]}", "c.json: key \"a\": lists must be of integers or of texts", ATTN_ERROR_UNSUPPORTED},
+        {"{\"a.b\": 1, \"a\": {\"b\": 2}}", "c.json: key \"a.b\": given twice", ATTN_ERROR_FORMAT},
+        {"{\"a\": \"\xff\"}", "c.json:1:7: unable to decode byte 0xff", ATTN_ERROR_FORMAT},
+        {"{\"a\": 99999999999999999999}", "too big integer", ATTN_ERROR_FORMAT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_context *c = NULL;
@@ -343,7 +343,7 @@ static void deep_json_is_refused_before_it_costs(void **state)
     for (int i = 0; i < DEPTH; i++)
         memcpy(text + (size_t)i * 5, "{\"a\":", 5);
     attn_config *config;
-    assert_int_equal(attn_config_parse(&config, c, text, 5 * DEPTH, "c.json"), ATTN_FORMAT);
+    assert_int_equal(attn_config_parse(&config, c, text, 5 * DEPTH, "c.json"), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "c.json:1:321: nested too deep");
     free(text);
     attn_context_destroy(c);
@@ -355,7 +355,7 @@ static attn_status write_read_config(attn_context *c, void *user)
     attn_config *config = NULL, *again = NULL;
     attn_status status = attn_config_parse(&config, c, text, sizeof text - 1, "c");
     if (status == ATTN_OK)
-        status = attn_config_write(c, config, user);
+        status = attn_config_write(config, c, user);
     if (status == ATTN_OK)
         status = attn_config_read(&again, c, user);
     attn_config_destroy(config);

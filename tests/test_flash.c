@@ -103,7 +103,7 @@ static void choose_shape(trial *t, attn__rng *rng)
 /* A bias over queries and keys, over keys, or over queries, adjacent along either. */
 static void choose_bias(trial *t, attn__rng *rng)
 {
-    attn_dim *query = dim_of(t, ATTN_QUERY), *key = dim_of(t, ATTN_KEY);
+    attn_dim *query = dim_of(t, ATTN_ROLE_QUERY), *key = dim_of(t, ATTN_ROLE_KEY);
     switch (attn__rng_below(rng, 6)) {
     case 0:
         query->bias = key->n, key->bias = 1;
@@ -117,7 +117,7 @@ static void choose_bias(trial *t, attn__rng *rng)
     default:
         return;
     }
-    t->problem.with |= ATTN_WITH_BIAS;
+    t->problem.flags |= ATTN_WITH_BIAS;
     t->bias = (size_t)(query->n * key->n);
     float *bias = guard_alloc(t->bias * sizeof *bias);
     for (size_t i = 0; i < t->bias; i++)
@@ -128,19 +128,19 @@ static void choose_bias(trial *t, attn__rng *rng)
 /* A mask over queries and keys where there is no key padding. */
 static void choose_mask(trial *t, attn__rng *rng)
 {
-    if (!(t->problem.with & ATTN_WITH_MASK) && attn__rng_below(rng, 4) == 0) {
-        t->problem.with |= ATTN_WITH_MASK;
-        dim_of(t, ATTN_QUERY)->mask = dim_of(t, ATTN_KEY)->n;
-        dim_of(t, ATTN_KEY)->mask = 1;
+    if (!(t->problem.flags & ATTN_WITH_MASK) && attn__rng_below(rng, 4) == 0) {
+        t->problem.flags |= ATTN_WITH_MASK;
+        dim_of(t, ATTN_ROLE_QUERY)->mask = dim_of(t, ATTN_ROLE_KEY)->n;
+        dim_of(t, ATTN_ROLE_KEY)->mask = 1;
         t->mask = (size_t)(t->heads.queries * t->heads.keys);
     }
-    if (t->problem.with & ATTN_WITH_MASK) {
+    if (t->problem.flags & ATTN_WITH_MASK) {
         uint8_t *mask = guard_alloc(t->mask);
         for (size_t i = 0; i < t->mask; i++)
             mask[i] = attn__rng_below(rng, 3) != 0;
         t->arrays.mask = mask;
     }
-    if (t->problem.with & ATTN_WITH_LENS) {
+    if (t->problem.flags & ATTN_WITH_LENS) {
         int32_t *lens = guard_alloc(t->lens * sizeof *lens);
         for (size_t i = 0; i < t->lens; i++)
             lens[i] = (int32_t)attn__rng_below(rng, (uint64_t)t->heads.keys + 3) - 1;
@@ -151,7 +151,7 @@ static void choose_mask(trial *t, attn__rng *rng)
 /* Puts NaN and infinities into a key and a value that a mask of the keys hides from everyone, or only some. */
 static void poison(trial *t, attn__rng *rng)
 {
-    const attn_dim *key = dim_of(t, ATTN_KEY);
+    const attn_dim *key = dim_of(t, ATTN_ROLE_KEY);
     if (key->n == 0 || attn__rng_below(rng, 3) != 0)
         return;
     int64_t j = (int64_t)attn__rng_below(rng, (uint64_t)key->n);
@@ -166,7 +166,7 @@ static void make_trial(trial *t, uint64_t number)
     choose_shape(t, &rng);
     assert_int_equal(attn_problem_heads(&t->problem, &t->heads), ATTN_OK);
     t->problem.dtype = attn__rng_below(&rng, 3) == 0 ? ATTN_BF16 : ATTN_F32;
-    t->problem.with |= ATTN_WANT_LSE;
+    t->problem.flags |= ATTN_WANT_LSE;
     t->problem.dropout = attn__rng_below(&rng, 4) == 0 ? 0.25 : 0;
     t->problem.seed = number;
     t->problem.mask_fill = attn__rng_below(&rng, 5) == 0 ? -1e4 : 0;

@@ -41,11 +41,11 @@ static float rounded(float x)
 
 static double activated(double x, attn_activation activation)
 {
-    if (activation == ATTN_RELU)
+    if (activation == ATTN_ACTIVATION_RELU)
         return x > 0 ? x : 0;
-    if (activation == ATTN_GELU_ERF)
+    if (activation == ATTN_ACTIVATION_GELU_ERF)
         return 0.5 * x * (1 + erf(x / sqrt(2)));
-    return activation == ATTN_TANH ? tanh(x) : x;
+    return activation == ATTN_ACTIVATION_TANH ? tanh(x) : x;
 }
 
 /* Partial sums of `size` terms up to 1 grow to about sqrt(size) / 3; as many roundings of them, of random signs, make
@@ -173,8 +173,9 @@ static void try_sizes(world w, bool vectors)
                 sizes[i][0], sizes[i][1], sizes[i][2], kind & 4 ? 3 : 0, kind & 1, kind & 2, kind % 3 == 1, false, 0};
             p.bias = kind % 3 != 0;
             p.activation =
-                p.add ? ATTN_IDENTITY
-                      : (attn_activation[]){ATTN_IDENTITY, ATTN_RELU, ATTN_GELU_ERF, ATTN_TANH}[(i + (size_t)kind) % 4];
+                p.add ? ATTN_ACTIVATION_IDENTITY
+                      : (attn_activation[]){ATTN_ACTIVATION_IDENTITY, ATTN_ACTIVATION_RELU, ATTN_ACTIVATION_GELU_ERF,
+                                            ATTN_ACTIVATION_TANH}[(i + (size_t)kind) % 4];
             try_product(w, &p, vectors);
         }
     }
@@ -218,8 +219,9 @@ static void large_products_are_sums(void **state)
     (void)state;
     world w = make_world(NULL, 2);
     for (int kind = 0; kind < 4; kind++)
-        try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_IDENTITY}, false);
-    try_product(w, &(product){130, 3075, 1030, 0, false, true, false, true, ATTN_GELU_ERF}, false);
+        try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_ACTIVATION_IDENTITY},
+                    false);
+    try_product(w, &(product){130, 3075, 1030, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF}, false);
     end_world(w);
 }
 
@@ -231,7 +233,7 @@ static void one_row_leaves_the_others(void **state)
         skip();
     enum { ODD = 300, FIRST = ODD / 16 * 16, LAST = FIRST + 16 };
     for (int kind = 0; kind < 4; kind++) {
-        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
         arrays x = make_arrays(&p);
         attn__gemm_args args = args_of(&p, &x);
         size_t row = (size_t)p.n * sizeof(float);
@@ -262,7 +264,7 @@ static void bits_depend_on_nothing_else(void **state)
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     for (int kind = 0; kind < 4; kind++) {
-        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
         arrays x = make_arrays(&p);
         attn__gemm_args args = args_of(&p, &x);
         for (int threads = 1; threads <= 5; threads++) {
@@ -330,7 +332,9 @@ static void many_packed_columns(void **state)
         skip();
     for (int kind = 0; kind < 4; kind++) {
         bool add = kind & 2;
-        product p = {70, 6201, kind & 1 ? 500 : 900, 5, false, true, add, !add, add ? ATTN_IDENTITY : ATTN_TANH};
+        product p = {70,  6201,  kind & 1 ? 500 : 900,
+                     5,   false, true,
+                     add, !add,  add ? ATTN_ACTIVATION_IDENTITY : ATTN_ACTIVATION_TANH};
         arrays x = make_arrays(&p);
         attn__gemm_args args = args_of(&p, &x);
         world w = make_world("amx", 2);
@@ -357,7 +361,7 @@ static void rows_do_not_change_those_beside_them(void **state)
         skip();
     enum { FAR = 35, FIRST = 32, COUNT = 7 };
     for (int kind = 0; kind < 8; kind++) {
-        product p = {200, 150, 700, 3, kind & 1, kind & 2, false, true, ATTN_GELU_ERF};
+        product p = {200, 150, 700, 3, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
         arrays x = make_arrays(&p);
         attn__gemm_args args = args_of(&p, &x);
         world w = make_world("amx", 2);
@@ -415,7 +419,7 @@ static void few_columns_keep_their_digits(void **state)
         skip();
     world w = make_world("amx", 2);
     for (int i = 0; i < 40; i++) {
-        product p = {20, 1 + i % 16, 77 + 141 * (i % 3), 0, false, true, false, false, ATTN_IDENTITY};
+        product p = {20, 1 + i % 16, 77 + 141 * (i % 3), 0, false, true, false, false, ATTN_ACTIVATION_IDENTITY};
         arrays x = make_arrays(&p);
         for (int64_t j = 0; j < p.n * p.k; j++)
             x.b[j] = powf(x.b[j], 6);
@@ -439,7 +443,7 @@ static void numbers_that_are_not_finite(void **state)
     enum { ODD = sizeof odd / sizeof *odd };
     world w = make_world(NULL, 2);
     for (int i = 0; i < 4 * ODD * 3; i++) {
-        product p = {300, 135, 1100, i % 2, i & 1, i & 2, i % 3 == 1, i % 3 == 2, ATTN_IDENTITY};
+        product p = {300, 135, 1100, i % 2, i & 1, i & 2, i % 3 == 1, i % 3 == 2, ATTN_ACTIVATION_IDENTITY};
         arrays x = make_arrays(&p);
         float *at = i / 4 / ODD == 1 ? x.b : x.a;
         at[i / 4 / ODD == 1 && p.tb ? 7 : 7 * (at == x.a ? x.lda : x.ldb)] = odd[i / 4 % ODD];
@@ -518,7 +522,8 @@ static void packed_weights_serve_any_rows(void **state)
     world w = make_world(NULL, 2);
     for (int i = 0; i < 20; i++) {
         const int64_t *s = sizes[i / 4];
-        product p = {s[0], s[1], s[2], 0, false, true, i % 2, true, i % 2 ? ATTN_IDENTITY : ATTN_GELU_ERF};
+        product p = {
+            s[0], s[1], s[2], 0, false, true, i % 2, true, i % 2 ? ATTN_ACTIVATION_IDENTITY : ATTN_ACTIVATION_GELU_ERF};
         try_packed(w, i & 2 ? ATTN_BF16 : ATTN_F32, &p);
     }
     end_world(w);
@@ -528,7 +533,7 @@ static void nan_goes_through(void **state)
 {
     (void)state;
     world w = make_world(NULL, 2);
-    for (attn_activation kind = ATTN_IDENTITY; kind <= ATTN_SIGMOID; kind++) {
+    for (attn_activation kind = ATTN_ACTIVATION_IDENTITY; kind <= ATTN_ACTIVATION_SIGMOID; kind++) {
         product p = {800, 170, 166, 0, false, true, false, true, kind};
         arrays x = make_arrays(&p);
         x.a[5 * p.k + 3] = NAN;
@@ -548,7 +553,7 @@ static attn_status product_or_failure(attn_context *context, void *user)
     attn_status status = attn_tape_create(&tape, context);
     if (status != ATTN_OK)
         return status;
-    product p = {800, 170, 166, 0, false, true, false, true, ATTN_GELU_ERF};
+    product p = {800, 170, 166, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
     arrays x = make_arrays(&p);
     attn__gemm_args args = args_of(&p, &x);
     bool done = attn__gemm(tape, &args);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The product itself (gemm/gemm.h) against its definition, bit by bit: each element is the sum of its K blocks in ascending
- * order, each a chain of multiply-adds.  Batches, sums over a batch, strides, gathered operands, narrow and wide C, every
- * instruction set, float and double. */
+ * The product itself (gemm/gemm.h) against its definition, bit by bit: each element is the sum of its K blocks in
+ * ascending order, each a chain of multiply-adds.  Batches, sums over a batch, strides, gathered operands, narrow
+ * and wide C, every instruction set, float and double. */
 #include "support/cmocka.h"
 
 #include "base/system.h"

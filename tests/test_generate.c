@@ -23,7 +23,7 @@ typedef struct world {
 static void write_data(world *w)
 {
     attn_image image;
-    assert_int_equal(attn_image_create(&image, w->context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
+    assert_int_equal(attn_image_alloc(&image, w->context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
     memset(image.pixels, 70, DIMS);
     for (int i = 0; i < IMAGES; i++) {
         char path[128];
@@ -72,7 +72,7 @@ static attn_generator *trained(const world *w, char directory[64], int epochs, c
     attn_generator *generator;
     scratch_open(directory);
     if (train(w, directory, epochs, more) != ATTN_OK ||
-        attn_generator_load(&generator, w->context, directory) != ATTN_OK)
+        attn_generator_load(&generator, w->context, directory, NULL) != ATTN_OK)
         fail_msg("%s", attn_context_error(w->context));
     return generator;
 }
@@ -87,7 +87,7 @@ static void test_costs(void **state)
     attn_generator_score score;
     begin(&w);
     attn_generator *g = trained(&w, directory, 0, "");
-    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_PART_ALL, &score), ATTN_OK);
+    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_SPLIT_ALL, &score), ATTN_OK);
     assert_int_equal(score.images, IMAGES);
     assert_int_equal(score.dims, DIMS);
     assert_true(fabs(score.bits - 2) < 1e-6);
@@ -95,8 +95,8 @@ static void test_costs(void **state)
     assert_true(fabs(score.baseline - baseline) < 1e-12);
     assert_true(attn_generator_is_at(w.context, directory));
     assert_false(attn_generator_is_at(w.context, w.data));
-    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_PART_TEST, &score), ATTN_ARGUMENT);
-    attn_context_clear(w.context);
+    assert_int_equal(attn_generator_evaluate(g, w.data, ATTN_SPLIT_TEST, &score), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.context);
     attn_generator_destroy(g);
     scratch_close(directory);
     end(&w);
@@ -187,13 +187,14 @@ static void test_draw(void **state)
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);
     attn_generator_options stopped = {.progress = stop_at_once, .user = &rows};
-    assert_int_equal(attn_generator_draw(g, many, MANY, &stopped), ATTN_INTERRUPTED);
+    assert_int_equal(attn_generator_draw(g, many, MANY, &stopped), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(rows, 1);
-    attn_context_clear(w.context);
-    assert_int_equal(attn_generator_draw(g, many, 0, NULL), ATTN_ARGUMENT);
-    attn_context_clear(w.context);
-    assert_int_equal(attn_generator_draw(g, many, 1, &(attn_generator_options){.temperature = -1}), ATTN_ARGUMENT);
-    attn_context_clear(w.context);
+    attn_context_clear_error(w.context);
+    assert_int_equal(attn_generator_draw(g, many, 0, NULL), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.context);
+    assert_int_equal(attn_generator_draw(g, many, 1, &(attn_generator_options){.temperature = -1}),
+                     ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.context);
     for (int i = 0; i < 2; i++) {
         attn_image_free(w.context, &first[i]);
         attn_image_free(w.context, &again[i]);
@@ -215,7 +216,7 @@ static void test_complete(void **state)
     attn_image given, whole = {0}, same = {0}, other = {0};
     begin(&w);
     attn_generator *g = trained(&w, directory, 2, "");
-    assert_int_equal(attn_image_create(&given, w.context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
+    assert_int_equal(attn_image_alloc(&given, w.context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
     for (int i = 0; i < DIMS; i++)
         given.pixels[i] = (unsigned char)(i * 37);
     assert_int_equal(attn_generator_complete(g, &whole, &given, ROWS, &(attn_generator_options){.seed = 1}), ATTN_OK);
@@ -230,9 +231,9 @@ static void test_complete(void **state)
     assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT, NULL), ATTN_OK);
     assert_int_equal(apart(&same, &given), 0);
     attn_image_free(w.context, &same);
-    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT + 1, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT + 1, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(w.context), "--rows 7: images have only 6 rows"));
-    attn_context_clear(w.context);
+    attn_context_clear_error(w.context);
     attn_image_free(w.context, &given);
     attn_image_free(w.context, &whole);
     attn_image_free(w.context, &other);

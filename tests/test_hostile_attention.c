@@ -133,8 +133,9 @@ static void check_selected(const attention *a, const char *solver, const int64_t
     }
 }
 
-/* dv[j] = the sum of dout[i] over the queries i that select j, up to what rounding of the scores makes of a weight that is
- * taken from them and the log-sum-exp; only where that is little and all queries of a head are told apart. */
+/* dv[j] = the sum of dout[i] over the queries i that select j, up to what rounding of the scores makes of a weight
+ * that is taken from them and the log-sum-exp; only where that is little and all queries of a head are told apart.
+ */
 static void check_dv(const attention *a, const char *solver, const int64_t *best, double *sums)
 {
     const int64_t dim = a->heads.dim, keys = a->heads.keys, queries = a->heads.queries;
@@ -270,11 +271,11 @@ static void by_structure(uint64_t number)
     truth_make(&t, &a.r);
     widen(&t, &a);
     for (int s = 0; attn_solver_name(s); s++) {
-        solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_FORWARD, &worst);
+        solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_DIRECTION_FORWARD, &worst);
     }
     solver_prepare_backward(hostile_context, &a.r);
     for (int s = 0; attn_solver_name(s); s++) {
-        solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_BACKWARD, &worst);
+        solver_check(hostile_context, attn_solver_name(s), &a.r, &t, ATTN_DIRECTION_BACKWARD, &worst);
     }
     truth_free(&t, &a.r);
     random_problem_free(&a.r);

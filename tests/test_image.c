@@ -166,22 +166,22 @@ static void a_damaged_png_is_refused(void **state)
     for (size_t size = 0; size < f.size; size++) {
         file cut = f;
         cut.size = size;
-        check_refused(&cut, ATTN_FORMAT, size < 8 ? "f: " : "the file is cut off");
+        check_refused(&cut, ATTN_ERROR_FORMAT, size < 8 ? "f: " : "the file is cut off");
     }
     for (size_t at = 8; at < f.size - 12; at++) { /* everything is under a checksum */
         file damaged = f;
         damaged.bytes[at] ^= 0x10;
-        check_refused(&damaged, ATTN_FORMAT, "f: byte ");
+        check_refused(&damaged, ATTN_ERROR_FORMAT, "f: byte ");
     }
     huge.width = huge.height = 900000;
     f = png_file(&huge);
-    check_refused(&f, ATTN_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
+    check_refused(&f, ATTN_ERROR_UNSUPPORTED, "900000 x 900000 pixels; at most 67108864");
     wide.width = wide.height = 8000;
     f = png_file(&wide); /* within the limit, but the file cannot hold it */
-    check_refused(&f, ATTN_FORMAT, "cut off");
+    check_refused(&f, ATTN_ERROR_FORMAT, "cut off");
     small.size = 2;
     f = png_file(&small);
-    check_refused(&f, ATTN_FORMAT, "png: ");
+    check_refused(&f, ATTN_ERROR_FORMAT, "png: ");
 }
 
 /* ------------------------------------------------------------------------------------------------ jpeg */
@@ -287,17 +287,17 @@ static void a_damaged_jpeg_is_refused(void **state)
     for (size_t size = 3; size < f.size - 2; size++) {
         file cut = f;
         cut.size = size;
-        check_refused(&cut, ATTN_FORMAT, "f: byte ");
+        check_refused(&cut, ATTN_ERROR_FORMAT, "f: byte ");
     }
     uint8_t *frame = NULL; /* the frame header says how large the picture is */
     for (size_t at = 0; at + 9 < wide.size && !frame; at++)
         frame = wide.bytes[at] == 0xff && wide.bytes[at + 1] == 0xc0 ? wide.bytes + at : NULL;
     assert_non_null(frame);
     memcpy(frame + 5, "\xff\xdc\xff\xdc", 4); /* 65500, libjpeg's most */
-    check_refused(&wide, ATTN_UNSUPPORTED, "65500 x 65500 pixels");
+    check_refused(&wide, ATTN_ERROR_UNSUPPORTED, "65500 x 65500 pixels");
     file none = {.bytes = "GIF89a....", .size = 10}, empty = {.size = 0};
-    check_refused(&none, ATTN_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
-    check_refused(&empty, ATTN_FORMAT, "empty file");
+    check_refused(&none, ATTN_ERROR_FORMAT, "not PNG, JPEG, WebP, BMP or PNM");
+    check_refused(&empty, ATTN_ERROR_FORMAT, "empty file");
 }
 
 /* ------------------------------------------------------------------------------------------------- pnm */
@@ -316,15 +316,15 @@ static void pnm_is_read(void **state)
     check_pixels(PNM("P5 1 1 65535\n\x80\x80"), 0, 1, 1, (uint8_t[]){128});
     check_pixels(PNM("P2\n2 2 15\n0 15 # end\n3\t6"), 0, 2, 2, (uint8_t[]){0, 255, 51, 102});
     check_pixels(PNM("P3 1 1 255 7 8 9"), 0, 1, 1, (uint8_t[]){7, 8, 9});
-    check_refused(PNM("P5 2 1 255\n\x01"), ATTN_FORMAT, "cut off");
-    check_refused(PNM("P5 2"), ATTN_FORMAT, "cut off");
-    check_refused(PNM("P5 0 1 255\n"), ATTN_FORMAT, "0 x 1 pixels");
-    check_refused(PNM("P5 1 1 0\n\x01"), ATTN_FORMAT, "white is 0");
-    check_refused(PNM("P5 1 x 255\n\x01"), ATTN_FORMAT, "no number");
-    check_refused(PNM("P2 1 1 9\n10"), ATTN_FORMAT, "a sample of 10");
-    check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_FORMAT, "a sample of 10");
-    check_refused(PNM("P5 99999 99999 255\n"), ATTN_UNSUPPORTED, "99999 x 99999");
-    check_refused(PNM("P5 99999999999 1 255\n"), ATTN_FORMAT, "a number of more than");
+    check_refused(PNM("P5 2 1 255\n\x01"), ATTN_ERROR_FORMAT, "cut off");
+    check_refused(PNM("P5 2"), ATTN_ERROR_FORMAT, "cut off");
+    check_refused(PNM("P5 0 1 255\n"), ATTN_ERROR_FORMAT, "0 x 1 pixels");
+    check_refused(PNM("P5 1 1 0\n\x01"), ATTN_ERROR_FORMAT, "white is 0");
+    check_refused(PNM("P5 1 x 255\n\x01"), ATTN_ERROR_FORMAT, "no number");
+    check_refused(PNM("P2 1 1 9\n10"), ATTN_ERROR_FORMAT, "a sample of 10");
+    check_refused(PNM("P5 1 1 9\n\x0a"), ATTN_ERROR_FORMAT, "a sample of 10");
+    check_refused(PNM("P5 99999 99999 255\n"), ATTN_ERROR_UNSUPPORTED, "99999 x 99999");
+    check_refused(PNM("P5 99999999999 1 255\n"), ATTN_ERROR_FORMAT, "a number of more than");
 }
 
 /* --------------------------------------------------------------------------------------- bmp and webp */
@@ -344,7 +344,7 @@ static void check_cut(const file *whole, const char *message)
     for (size_t size = 14; size < whole->size; size++) {
         file cut = *whole;
         cut.size = size;
-        check_refused(&cut, ATTN_FORMAT, message);
+        check_refused(&cut, ATTN_ERROR_FORMAT, message);
     }
 }
 
@@ -359,12 +359,12 @@ static void bmp_is_read(void **state)
     f.bytes[22] = 0xfe, f.bytes[23] = f.bytes[24] = f.bytes[25] = 0xff; /* height -2: the first row is the top one */
     check_pixels(&f, 0, 3, 2, (uint8_t[]){10, 20, 30, 255, 255, 255, 0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255});
     f.bytes[30] = 1;
-    check_refused(&f, ATTN_UNSUPPORTED, "bmp: compression 1 is not read");
+    check_refused(&f, ATTN_ERROR_UNSUPPORTED, "bmp: compression 1 is not read");
     check_pixels(&bits, 1, 3, 2, (uint8_t[]){255, 0, 255, 0, 255, 0});
     bits.bytes[46] = 1; /* a palette of one colour, of which the second is used */
-    check_refused(&bits, ATTN_FORMAT, "bmp: colour 1 of a palette of 1");
+    check_refused(&bits, ATTN_ERROR_FORMAT, "bmp: colour 1 of a palette of 1");
     bits.bytes[28] = 5;
-    check_refused(&bits, ATTN_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
+    check_refused(&bits, ATTN_ERROR_UNSUPPORTED, "bmp: a number of bits a pixel of 5");
 }
 
 static void webp_is_read(void **state)
@@ -375,7 +375,7 @@ static void webp_is_read(void **state)
     attn_image image;
     attn_context_create(&c, NULL);
     attn_status status = attn_image_parse(&image, c, f.bytes, f.size, "f", NULL);
-    if (status == ATTN_UNSUPPORTED && strstr(attn_context_error(c), "no libwebp")) {
+    if (status == ATTN_ERROR_UNSUPPORTED && strstr(attn_context_error(c), "no libwebp")) {
         attn_context_destroy(c);
         skip();
     }
@@ -394,7 +394,7 @@ static attn_image noise(attn_context *c, int64_t width, int64_t height, int chan
 {
     attn_image image;
     uint32_t x = 12345;
-    assert_int_equal(attn_image_create(&image, c, width, height, channels), ATTN_OK);
+    assert_int_equal(attn_image_alloc(&image, c, width, height, channels), ATTN_OK);
     for (int64_t i = 0; i < width * height * channels; i++) {
         x = x * 1664525 + 1013904223;
         image.pixels[i] = (unsigned char)(x >> 24);
@@ -437,7 +437,9 @@ static void resizing_is_the_filter_written_out(void **state)
         const int64_t *s = sizes[k / 2];
         bool bicubic = k % 2;
         attn_image from = noise(c, s[0], s[1], 3), to;
-        assert_int_equal(attn_image_resize(&to, c, &from, s[2], s[3], bicubic ? ATTN_BICUBIC : ATTN_BILINEAR), ATTN_OK);
+        assert_int_equal(attn_image_resize(&to, c, &from, s[2], s[3],
+                                           bicubic ? ATTN_IMAGE_FILTER_BICUBIC : ATTN_IMAGE_FILTER_BILINEAR),
+                         ATTN_OK);
         for (int64_t i = 0; i < s[2] * s[3] * 3; i++) {
             double wanted = filtered(&from, s[2], s[3], i / 3 % s[2], i / 3 / s[2], (int)(i % 3), bicubic);
             /* Rounded to 8 bits twice, and a bicubic filter's weights sum to up to 1.25 in absolute value; where the
@@ -458,7 +460,7 @@ static void bicubic_is_exact_where_nothing_is_cut(void **state)
     attn_image from = noise(c, 10, 9, 1), to;
     for (int i = 0; i < 90; i++)
         from.pixels[i] = (unsigned char)(90 + from.pixels[i] / 4);
-    assert_int_equal(attn_image_resize(&to, c, &from, 23, 4, ATTN_BICUBIC), ATTN_OK);
+    assert_int_equal(attn_image_resize(&to, c, &from, 23, 4, ATTN_IMAGE_FILTER_BICUBIC), ATTN_OK);
     for (int64_t i = 0; i < 23 * 4; i++)
         assert_true(fabs(to.pixels[i] - filtered(&from, 23, 4, i % 23, i / 23, 0, true)) <= 1.2);
     attn_image_free(c, &from);
@@ -471,17 +473,17 @@ static void the_middle_is_cut_out(void **state)
     (void)state;
     attn_context *c = context_new();
     attn_image wide, to;
-    assert_int_equal(attn_image_create(&wide, c, 30, 10, 1), ATTN_OK);
+    assert_int_equal(attn_image_alloc(&wide, c, 30, 10, 1), ATTN_OK);
     for (int i = 0; i < 300; i++)
         wide.pixels[i] = i % 30 < 10 ? 10 : i % 30 < 20 ? 120 : 250;
-    assert_int_equal(attn_image_fit(&to, c, &wide, 10, 10, ATTN_BILINEAR), ATTN_OK);
+    assert_int_equal(attn_image_fit(&to, c, &wide, 10, 10, ATTN_IMAGE_FILTER_BILINEAR), ATTN_OK);
     for (int i = 0; i < 100; i++)
         assert_int_equal(to.pixels[i], 120);
     attn_image_free(c, &to);
-    assert_int_equal(attn_image_crop(&to, c, &wide, 25, 0, 6, 1), ATTN_ARGUMENT);
-    attn_context_clear(c);
-    assert_int_equal(attn_image_resize(&to, c, &wide, 0, 3, ATTN_BILINEAR), ATTN_ARGUMENT);
-    attn_context_clear(c);
+    assert_int_equal(attn_image_crop(&to, c, &wide, 25, 0, 6, 1), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(c);
+    assert_int_equal(attn_image_resize(&to, c, &wide, 0, 3, ATTN_IMAGE_FILTER_BILINEAR), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(c);
     attn_image two[] = {wide, wide}, sheet;
     assert_int_equal(attn_image_sheet(&sheet, c, two, 2, 1, 3, 2), ATTN_OK);
     assert_int_equal(sheet.width, 66);
@@ -514,9 +516,9 @@ static void what_is_written_is_read(void **state)
         attn_image_free(c, &again);
     }
     snprintf(path, sizeof path, "%s/a.pgm", folder);
-    assert_int_equal(attn_image_write(c, &image, path), ATTN_ARGUMENT);
-    attn_context_clear(c);
-    assert_int_equal(attn_image_write(c, &image, "a.gif"), ATTN_ARGUMENT);
+    assert_int_equal(attn_image_write(c, &image, path), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(c);
+    assert_int_equal(attn_image_write(c, &image, "a.gif"), ATTN_ERROR_ARGUMENT);
     assert_int_equal(scratch_close(folder), 3);
     attn_image_free(c, &image);
     attn_context_destroy(c);
@@ -531,7 +533,7 @@ static attn_status read_all(attn_context *c, void *user)
     attn_bytes bytes = {0};
     attn_status status = attn_image_parse(&image, c, f->bytes, f->size, "f", &(attn_image_options){.channels = 3});
     if (status == ATTN_OK)
-        status = attn_image_fit(&small, c, &image, 5, 3, ATTN_BICUBIC);
+        status = attn_image_fit(&small, c, &image, 5, 3, ATTN_IMAGE_FILTER_BICUBIC);
     if (status == ATTN_OK)
         status = attn_image_png(&bytes, c, &small);
     attn_image_free(c, &image);

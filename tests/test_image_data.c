@@ -57,13 +57,13 @@ static void idx_files_are_read(void **state)
     assert_int_equal(attn_image_set_label(set, 1), 4);
     assert_memory_equal(attn_image_set_pixels(set, 1), "\4\5\6", 3);
     attn_image_set_destroy(set);
-    assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 7), ATTN_FORMAT);
+    assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 7), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "l: byte 8: label 7; there are 7 classes, from 0");
     assert_null(set);
     for (size_t size = 0; size < sizeof images; size++) {
-        attn_context_clear(c);
+        attn_context_clear_error(c);
         a.size = size;
-        assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_FORMAT);
+        assert_int_equal(attn_image_set_of_idx(&set, c, &a, &b, 0), ATTN_ERROR_FORMAT);
     }
     attn_context_destroy(c);
 }
@@ -84,13 +84,13 @@ static void cifar_records_are_read(void **state)
     assert_int_equal(attn_image_set_label(set, 1), 9);
     const unsigned char *pixel = attn_image_set_pixels(set, 1) + 3 * (2 * 32 + 5); /* row 2, column 5: 69 % 50 = 19 */
     assert_memory_equal(pixel, ((unsigned char[]){19, 69, 119}), 3);
-    assert_int_equal(attn_image_set_add_cifar(set, c, &cut, 10), ATTN_FORMAT);
-    attn_context_clear(c);
-    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 9), ATTN_FORMAT);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &cut, 10), ATTN_ERROR_FORMAT);
+    attn_context_clear_error(c);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 9), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f: byte 3073: label 9; there are 9 classes, from 0");
-    attn_context_clear(c);
+    attn_context_clear_error(c);
     file[0] = 255;
-    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 0), ATTN_FORMAT);
+    assert_int_equal(attn_image_set_add_cifar(set, c, &whole, 0), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f: byte 0: label 255; there are 10 classes, from 0");
     attn_image_set_destroy(set);
     attn_context_destroy(c);
@@ -103,7 +103,7 @@ static void parts_divide_and_stay(void **state)
     (void)state;
     attn_context *c = context_new();
     attn_image_set *all = some_images(c), *parts[3], *fewer, *held;
-    assert_int_equal(attn_image_set_split(all, 3, 0.2, 0.3, &parts[0], &parts[1], &parts[2]), ATTN_OK);
+    assert_int_equal(attn_image_set_split(&parts[0], &parts[1], &parts[2], all, 3, 0.2, 0.3), ATTN_OK);
     int64_t total = 0;
     for (int p = 0; p < 3; p++) {
         total += attn_image_set_size(parts[p]);
@@ -117,20 +117,20 @@ static void parts_divide_and_stay(void **state)
         picture(i, pixels);
         assert_int_equal(attn_image_set_add(fewer, pixels, i % 3, (uint64_t)i), ATTN_OK);
     }
-    assert_int_equal(attn_image_set_split(fewer, 3, 0.2, 0.3, NULL, NULL, &held), ATTN_OK);
+    assert_int_equal(attn_image_set_split(NULL, NULL, &held, fewer, 3, 0.2, 0.3), ATTN_OK);
     picture(0, pixels);
     bool had_first = memcmp(attn_image_set_pixels(parts[2], 0), pixels, PIXELS) == 0;
     assert_int_equal(attn_image_set_size(held) + had_first, attn_image_set_size(parts[2]));
     for (int64_t i = 0; i < attn_image_set_size(held); i++)
         assert_memory_equal(attn_image_set_pixels(held, i), attn_image_set_pixels(parts[2], i + had_first), PIXELS);
     attn_image_set_destroy(held);
-    assert_int_equal(attn_image_set_split(all, 3, 0.5, 0.5, &held, NULL, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_image_set_split(&held, NULL, NULL, all, 3, 0.5, 0.5), ATTN_ERROR_ARGUMENT);
     assert_true(attn_image_set_fingerprint(all) != attn_image_set_fingerprint(fewer));
-    assert_int_equal(attn_image_set_add(parts[0], pixels, 0, 0), ATTN_ARGUMENT);
+    assert_int_equal(attn_image_set_add(parts[0], pixels, 0, 0), ATTN_ERROR_ARGUMENT);
     for (int p = 0; p < 3; p++)
         attn_image_set_destroy(parts[p]);
     attn_image_set_destroy(fewer);
-    attn_context_clear(c);
+    attn_context_clear_error(c);
     attn_image_set_destroy(all);
     attn_context_destroy(c);
 }
@@ -244,7 +244,7 @@ static attn_status all_of_it(attn_context *c, void *user)
     for (int i = 0; i < 9 && status == ATTN_OK; i++)
         status = attn_image_set_add(set, pixels, i % 2, (uint64_t)i);
     if (status == ATTN_OK)
-        status = attn_image_set_split(set, 1, 0, 0.4, &train, NULL, &test);
+        status = attn_image_set_split(&train, NULL, &test, set, 1, 0, 0.4);
     if (status == ATTN_OK)
         status = attn_image_batches_create(&batches, c, train, NULL);
     attn_image_batches_destroy(batches);

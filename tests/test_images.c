@@ -123,7 +123,7 @@ static void an_untrained_model_costs_eight_bits(void **state)
     attn_tensor *bits = attn_axial_transformer_bits(w.model, w.tape, w.x, NULL);
     assert_non_null(bits);
     assert_true(fabs(test_at(bits, 0) - 8) < 1e-6);
-    attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
+    attn_tensor *slices = attn_tape_tensor(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
     assert_true(fabs(test_at(attn_axial_transformer_bits(w.model, w.tape, w.x, slices), 0) - 8) < 1e-6);
     end(&w);
 }
@@ -413,7 +413,7 @@ static void assert_said(world *w, attn_status status, attn_status wanted, const 
     assert_int_equal(status, wanted);
     if (!strstr(attn_context_error(w->context), part))
         fail_msg("%s", attn_context_error(w->context));
-    attn_context_clear(w->context);
+    attn_context_clear_error(w->context);
 }
 
 static void what_cannot_be_is_said(void **state)
@@ -423,26 +423,27 @@ static void what_cannot_be_is_said(void **state)
     int64_t rows = 0;
     begin(&w, &small, 2);
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.temperature = -1}),
-                ATTN_ARGUMENT, "temperature is -1");
+                ATTN_ERROR_ARGUMENT, "temperature is -1");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.noise = w.x}),
-                ATTN_SHAPE, "noise: 840 real numbers wanted");
+                ATTN_ERROR_SHAPE, "noise: 840 real numbers wanted");
     assert_said(&w, attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.known = w.x}),
-                ATTN_SHAPE, "known: 120 bytes wanted");
+                ATTN_ERROR_SHAPE, "known: 120 bytes wanted");
     assert_said(
         &w,
         attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.progress = stop, .user = &rows}),
-        ATTN_INTERRUPTED, "stopped");
+        ATTN_ERROR_INTERRUPTED, "stopped");
     assert_int_equal(rows, 5);
     attn_tape_reset(w.tape, NULL);
     numbers(&w)[3] = 7;
     assert_null(attn_axial_transformer_bits(w.model, w.tape, w.x, NULL));
-    assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "number 3 of the images is 7; allowed: 0 to 6");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT,
+                "number 3 of the images is 7; allowed: 0 to 6");
     numbers(&w)[3] = 0;
-    attn_tensor *slices = attn_tensor_make(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
+    attn_tensor *slices = attn_tape_tensor(w.tape, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){0, 3});
     assert_null(attn_axial_transformer_logits(w.model, w.tape, w.x, slices));
-    assert_said(&w, attn_context_status(w.context), ATTN_ARGUMENT, "integers of 0 to 2");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_ARGUMENT, "integers of 0 to 2");
     assert_null(attn_axial_transformer_logits(w.model, w.tape, slices, NULL));
-    assert_said(&w, attn_context_status(w.context), ATTN_SHAPE, "[b,3,4,5] wanted");
+    assert_said(&w, attn_context_status(w.context), ATTN_ERROR_SHAPE, "[b,3,4,5] wanted");
     end(&w);
 }
 

@@ -21,9 +21,11 @@ typedef struct layer {
 
 /* Around and above the least size that is not small (192 each way, or less beside more), odd ones; one is too small. */
 static const layer layers[] = {
-    {192, 192, 192, ATTN_IDENTITY, true},  {193, 193, 193, ATTN_GELU_ERF, true}, {191, 191, 191, ATTN_IDENTITY, true},
-    {300, 197, 257, ATTN_IDENTITY, false}, {509, 128, 251, ATTN_GELU_ERF, true}, {1031, 401, 97, ATTN_IDENTITY, true},
-    {97, 1021, 515, ATTN_GELU_ERF, false}, {577, 768, 131, ATTN_IDENTITY, true}, {130, 259, 1033, ATTN_IDENTITY, true}};
+    {192, 192, 192, ATTN_ACTIVATION_IDENTITY, true},  {193, 193, 193, ATTN_ACTIVATION_GELU_ERF, true},
+    {191, 191, 191, ATTN_ACTIVATION_IDENTITY, true},  {300, 197, 257, ATTN_ACTIVATION_IDENTITY, false},
+    {509, 128, 251, ATTN_ACTIVATION_GELU_ERF, true},  {1031, 401, 97, ATTN_ACTIVATION_IDENTITY, true},
+    {97, 1021, 515, ATTN_ACTIVATION_GELU_ERF, false}, {577, 768, 131, ATTN_ACTIVATION_IDENTITY, true},
+    {130, 259, 1033, ATTN_ACTIVATION_IDENTITY, true}};
 enum { LAYERS = sizeof layers / sizeof *layers };
 
 typedef enum operand { X, W, B, G, OPERANDS } operand;
@@ -62,7 +64,7 @@ static double unit(void)
 static void activate(const layer *l, double sum, double sum_err, double g, double y[2], double back[2])
 {
     double phi = exp(-sum * sum / 2) / sqrt(2 * acos(-1.0)), below = erfc(-sum / sqrt(2)) / 2;
-    if (l->activation == ATTN_IDENTITY) {
+    if (l->activation == ATTN_ACTIVATION_IDENTITY) {
         y[0] = sum, y[1] = sum_err;
         back[0] = g, back[1] = 0;
         return;
@@ -143,7 +145,7 @@ static attn_tensor *parameter(attn_context *c, int rank, const int64_t *shape, c
     attn_tensor *x = NULL;
     assert_int_equal(attn_tensor_create(&x, c, ATTN_F32, rank, shape), ATTN_OK);
     memcpy(attn_tensor_data(x), data, (size_t)attn_tensor_size(x) * sizeof *data);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
@@ -170,7 +172,7 @@ static void run(const sample *s, const char *isa, int threads, int64_t first, in
     attn_tensor *y = attn_linear(tape, x, w, b, l->activation);
     assert_non_null(y);
     got[Y] = copy_of(y);
-    attn_tensor *g = attn_tensor_make(tape, ATTN_F32, 2, (int64_t[]){rows, l->out}, s->in[G] + first * l->out);
+    attn_tensor *g = attn_tape_tensor(tape, ATTN_F32, 2, (int64_t[]){rows, l->out}, s->in[G] + first * l->out);
     assert_int_equal(attn_backward_from(tape, y, g), ATTN_OK);
     got[DX] = copy_of(attn_tensor_grad(x));
     got[DW] = copy_of(attn_tensor_grad(w));

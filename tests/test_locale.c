@@ -69,8 +69,8 @@ static void problems_are_read(void **state)
     if (strcmp(localeconv()->decimal_point, ".") == 0)
         skip();
     attn_problem p;
-    assert_int_equal(attn_problem_parse(&p, context, "b1h1q4k4d4:dropout=0.25,scale=0.5,causal", ATTN_FORWARD),
-                     ATTN_OK);
+    assert_int_equal(
+        attn_problem_parse(&p, context, "b1h1q4k4d4:dropout=0.25,scale=0.5,causal", ATTN_DIRECTION_FORWARD), ATTN_OK);
     assert_true(p.dropout == 0.25 && p.scale == 0.5);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * L1-regularised logistic regression against the conditions that its minimum must fulfil, and against a case whose
+ * L1-regularized logistic regression against the conditions that its minimum must fulfil, and against a case whose
  * minimum is known. */
 #include "support/cmocka.h"
 
@@ -85,21 +85,22 @@ static void log_odds_are_found(void **unused)
     assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_OK);
     assert_true(fabs(w + b - log(3.0 / 7)) < 1e-5);
     labels[0] = labels[1] = labels[2] = 0;
-    assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ARGUMENT);
-    attn_context_clear(context);
+    assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(context);
     labels[0] = 1;
     x[3] = NAN;
-    assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ERROR_ARGUMENT);
     attn_context_destroy(context);
 }
 
-static void keep_telling(void *user, const char *things, int64_t done, int64_t total)
+static bool keep_telling(void *user, const char *things, int64_t done, int64_t total)
 {
     int64_t *told = user; /* times, the last */
     assert_string_equal(things, "hundredths of the regression");
     assert_true(total == 100 && done >= told[1] && done <= total);
     told[0]++;
     told[1] = done;
+    return told[0] != told[2];
 }
 
 static void a_long_fit_tells_how_far_it_is(void **unused)
@@ -108,15 +109,18 @@ static void a_long_fit_tells_how_far_it_is(void **unused)
     static float x[FEATURES * ROWS];
     static uint8_t labels[ROWS];
     double w[FEATURES] = {0}, b = 0;
-    int64_t sweeps, told[2] = {0};
+    int64_t sweeps, told[3] = {0};
     attn_context *context;
     attn_context_create(&context, NULL);
     draw(x, labels);
-    attn_context_watch(context, keep_telling, told);
+    attn_context_set_progress(context, keep_telling, told);
     attn_logistic p = {.rows = ROWS, .features = FEATURES, .x = x, .labels = labels, .c = 1, .tolerance = 1e-11};
     assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_OK);
     assert_int_equal(told[0], sweeps);
     assert_int_equal(told[1], 100);
+    told[0] = told[1] = 0, told[2] = 2; /* stops it */
+    assert_int_equal(attn_logistic_fit(context, &p, w, &b, &sweeps), ATTN_ERROR_INTERRUPTED);
+    assert_int_equal(sweeps, 2);
     attn_context_destroy(context);
 }
 

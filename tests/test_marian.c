@@ -46,17 +46,17 @@ static void put_pieces(const fixture *f)
     static const char text[] = "a b a\tb a b\nb b\ta a\na\tb\nb a\ta b\n";
     attn_pairs *pairs;
     attn_vocab *vocab;
-    const char *bytes;
-    size_t size;
+    attn_bytes file;
     assert_int_equal(
         attn_pairs_parse(&pairs, f->c, text, sizeof text - 1, "t", &(attn_pairs_options){.keep_text = true}), ATTN_OK);
     assert_int_equal(
-        attn_vocab_build(&vocab, pairs, ATTN_SOURCE,
+        attn_vocab_build(&vocab, pairs, ATTN_SIDE_SOURCE,
                          &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 300, .joint = true}),
         ATTN_OK);
-    attn_vocab_format(vocab, &bytes, &size);
-    put(f, "source.spm", bytes, size);
-    put(f, "target.spm", bytes, size);
+    assert_int_equal(attn_vocab_format(vocab, &file), ATTN_OK);
+    put(f, "source.spm", file.data, file.size);
+    put(f, "target.spm", file.data, file.size);
+    attn_bytes_free(f->c, &file);
     attn_vocab_destroy(vocab);
     attn_pairs_destroy(pairs);
 }
@@ -117,7 +117,7 @@ static void banned_and_forced_tokens(void **state)
     attn_translator *t;
     attn_translation said;
     const char *line = ">>fra<< a b";
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
     for (int64_t beam = 1; beam <= 2; beam++) {
         assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = beam}, &said),
                          ATTN_OK);
@@ -135,8 +135,8 @@ static void names_of_specials_are_tokens(void **state)
     int32_t ids[16];
     static const int32_t wanted[] = {2, 3, 0, 4, 5, 1, 0};
     int64_t n, unknown;
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
-    const attn_vocab *source = attn_translator_vocab(t, ATTN_SOURCE);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    const attn_vocab *source = attn_translator_vocab(t, ATTN_SIDE_SOURCE);
     assert_int_equal(attn_vocab_encode(source, ">>fra<< a</s> b<pad><unk>", NULL, ids, 16, &n, &unknown), ATTN_OK);
     assert_int_equal(n, 7);
     assert_memory_equal(ids, wanted, sizeof wanted);
@@ -146,11 +146,11 @@ static void names_of_specials_are_tokens(void **state)
 static void check_refused(const fixture *f, attn_status status, const char *why)
 {
     attn_translator *t;
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), status);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), status);
     assert_null(t);
     if (!strstr(attn_context_error(f->c), why))
         fail_msg("\"%s\" is not in \"%s\"", why, attn_context_error(f->c));
-    attn_context_clear(f->c);
+    attn_context_clear_error(f->c);
 }
 
 static void what_is_wrong_is_named(void **state)
@@ -168,11 +168,11 @@ static void what_is_wrong_is_named(void **state)
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         put(f, "vocab.json", cases[i].vocab, strlen(cases[i].vocab));
-        check_refused(f, ATTN_FORMAT, cases[i].why);
+        check_refused(f, ATTN_ERROR_FORMAT, cases[i].why);
     }
     put(f, "vocab.json", vocab_json, sizeof vocab_json - 1);
     put_config(f, "maxout");
-    check_refused(f, ATTN_UNSUPPORTED, "activation_function is \"maxout\"");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "activation_function is \"maxout\"");
     put_config(f, "relu");
     static const char *const searches[][2] = {{"{\"repetition_penalty\": 1.5}", "\"repetition_penalty\""},
                                               {"{\"min_length\": 3}", "\"min_length\""},
@@ -180,7 +180,7 @@ static void what_is_wrong_is_named(void **state)
                                               {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
-        check_refused(f, ATTN_UNSUPPORTED, searches[i][1]);
+        check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
     }
     static const char *const numbers[][2] = {
         {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is no number"},
@@ -190,16 +190,16 @@ static void what_is_wrong_is_named(void **state)
         {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         put(f, "generation_config.json", numbers[i][0], strlen(numbers[i][0]));
-        check_refused(f, ATTN_FORMAT, numbers[i][1]);
+        check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
     }
     static const char neutral[] =
         "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0}";
     attn_translator *t;
     put(f, "generation_config.json", neutral, sizeof neutral - 1);
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
     attn_translator_destroy(t);
     put(f, "target.spm", "damaged", 7);
-    check_refused(f, ATTN_FORMAT, "target.spm");
+    check_refused(f, ATTN_ERROR_FORMAT, "target.spm");
 }
 
 typedef struct entry {
@@ -231,7 +231,7 @@ static void check_says(const fixture *f, const char *names, const char *expected
     attn_translator *t;
     attn_translation said;
     const char *line = "a b";
-    assert_int_equal(attn_translator_load_named(&t, f->c, f->directory, names), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, names), ATTN_OK);
     assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
     assert_string_equal(said.text, expected);
     attn_translations_free(f->c, &said, 1);
@@ -249,7 +249,8 @@ static void put_two_tables(const fixture *f, bool tied)
     put(f, "config.json", text, (size_t)n - 1);
 }
 
-/* One table or two, the output layer's own or the decoder's, with a bias or without; a tensor that has no place is named. */
+/* One table or two, the output layer's own or the decoder's, with a bias or without; a tensor that has no place is
+ * named. */
 static void tables_and_names(void **state)
 {
     static const entry encoder = {"model.encoder.embed_tokens.weight", V, D};
@@ -260,11 +261,11 @@ static void tables_and_names(void **state)
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){{"Wemb", V - 1, D}, {"decoder_ff_logit_out_b", 1, V - 1}}, 2); /* Marian's own */
     check_says(f, "marian-native", "b b b");
-    check_refused(f, ATTN_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "no rule of marian-huggingface takes \"Wemb\"");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, bias, {"model.encoder.layers.0.fc3.weight", V, D}}, 3);
-    check_refused(f, ATTN_UNSUPPORTED, "model.encoder.layers.0.fc3.weight");
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "model.encoder.layers.0.fc3.weight");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
-    check_refused(f, ATTN_SHAPE, "final_logits_bias");
+    check_refused(f, ATTN_ERROR_SHAPE, "final_logits_bias");
 
     put_two_tables(f, true);
     put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
@@ -272,7 +273,7 @@ static void tables_and_names(void **state)
     put_tensors(f, (entry[]){encoder, decoder, bias}, 3);
     check_says(f, NULL, "b b b");
     put_two_tables(f, false);
-    check_refused(f, ATTN_SHAPE, "decoder.dense.weight");
+    check_refused(f, ATTN_ERROR_SHAPE, "decoder.dense.weight");
     put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
     check_says(f, NULL, "b b b");
     put_config(f, "swish");
@@ -305,11 +306,11 @@ static void expected_pairs(const attn_translator *t, const attn__aligned *a, cha
 {
     attn_tape *tape;
     attn_named_list weights = {.context = t->context};
-    int32_t length = (int32_t)a->nsource, in[SAID] = {attn_vocab_special(t->target, ATTN_BOS)};
+    int32_t length = (int32_t)a->nsource, in[SAID] = {attn_vocab_special(t->target, ATTN_SPECIAL_BOS)};
     memcpy(in + 1, a->said, (size_t)(a->nsaid - 1) * sizeof *in);
     assert_int_equal(attn_tape_create(&tape, t->context), ATTN_OK);
     attn_tensor *source = attn__ids_on_tape(tape, 1, a->nsource, a->source);
-    attn_tensor *lens = attn_tensor_make(tape, ATTN_I32, 1, (int64_t[]){1}, &length);
+    attn_tensor *lens = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){1}, &length);
     attn_tensor *input = attn__ids_on_tape(tape, 1, a->nsaid, in);
     assert_non_null(
         attn_seq2seq_forward(t->model, tape, source, lens, input, &(attn_seq2seq_options){.weights = &weights}));
@@ -374,10 +375,10 @@ static void without_attention_there_are_no_alignments(void **state)
     attn_translation said;
     const char *line = "a b";
     attn_translator_options options = {.alignments = true};
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
-    assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_UNSUPPORTED);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(attn_context_error(f->c), "does not attend to the source"));
-    attn_context_clear(f->c);
+    attn_context_clear_error(f->c);
     attn_translator_destroy(t);
 }
 
@@ -388,7 +389,7 @@ static void translations_begin_as_they_must(void **state)
     attn_translation said[2];
     const char *lines[] = {"a b", "b"}, *prefixes[] = {"a a", NULL};
     attn_translator_options options = {.prefixes = prefixes};
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
     assert_int_equal(attn_translator_translate(t, lines, 2, &options, said), ATTN_OK);
     assert_string_equal(said[0].text, "a a b");
     assert_string_equal(said[1].text, "b b b");
@@ -398,10 +399,10 @@ static void translations_begin_as_they_must(void **state)
                                              {"zyx", "which is no word of the target"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         prefixes[1] = refused[i][0];
-        assert_int_equal(attn_translator_translate(t, lines, 2, &options, said), ATTN_ARGUMENT);
+        assert_int_equal(attn_translator_translate(t, lines, 2, &options, said), ATTN_ERROR_ARGUMENT);
         if (!strstr(attn_context_error(f->c), refused[i][1]))
             fail_msg("\"%s\" is not in \"%s\"", refused[i][1], attn_context_error(f->c));
-        attn_context_clear(f->c);
+        attn_context_clear_error(f->c);
     }
     attn_translator_destroy(t);
 }
@@ -413,13 +414,13 @@ static void weights_that_are_not_finite_name_the_line(void **state)
     attn_translator *t;
     attn_translation said[2];
     const char *lines[] = {"b", "a b"};
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
     attn_tensor *first = attn_model_parameters(t->model)->items[0].tensor;
     for (int64_t i = 0; i < attn_tensor_size(first); i++)
         ((float *)attn_tensor_data(first))[i] = NAN;
-    assert_int_equal(attn_translator_translate(t, lines, 2, NULL, said), ATTN_UNSUPPORTED);
+    assert_int_equal(attn_translator_translate(t, lines, 2, NULL, said), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(attn_context_error(f->c), "the probabilities of sentence 2 are not finite"));
-    attn_context_clear(f->c);
+    attn_context_clear_error(f->c);
     attn_translator_destroy(t);
 }
 

@@ -95,31 +95,31 @@ static void expect_error(fixture *f, const char *architecture, attn_config *conf
     if (!strstr(attn_context_error(f->context), text)) {
         fail_msg("\"%s\" is not in \"%s\"", text, attn_context_error(f->context));
     }
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 static void wrong_settings_are_told_with_the_right_ones(void **state)
 {
     fixture *f = *state;
     attn_config *config = NULL;
-    expect_error(f, "transfomer", NULL, ATTN_NOT_FOUND, "transfomer");
-    expect_error(f, "transformer", NULL, ATTN_ARGUMENT, "src_vocab_size");
-    expect_error(f, "multi-head-attention", NULL, ATTN_ARGUMENT, "num_hiddens");
+    expect_error(f, "transfomer", NULL, ATTN_ERROR_NOT_FOUND, "transfomer");
+    expect_error(f, "transformer", NULL, ATTN_ERROR_ARGUMENT, "src_vocab_size");
+    expect_error(f, "multi-head-attention", NULL, ATTN_ERROR_ARGUMENT, "num_hiddens");
     attn_config_create(&config, f->context);
     attn_config_set_int(config, "num_hidden", 8);
-    expect_error(f, "multi-head-attention", config, ATTN_ARGUMENT, "num_hiddens, num_heads");
+    expect_error(f, "multi-head-attention", config, ATTN_ERROR_ARGUMENT, "num_hiddens, num_heads");
     attn_config_destroy(config);
     config = small_config(f, "transformer");
     attn_config_set_text(config, "num_heads", "two");
-    expect_error(f, "transformer", config, ATTN_ARGUMENT, "num_heads must be an integer, not a text");
+    expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "num_heads must be an integer, not a text");
     attn_config_set_int(config, "num_heads", 3);
-    expect_error(f, "transformer", config, ATTN_ARGUMENT, "3 heads do not divide 8");
+    expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "3 heads do not divide 8");
     attn_config_set_int(config, "num_heads", 2);
     attn_config_set_real(config, "dropout", 1.5);
-    expect_error(f, "transformer", config, ATTN_ARGUMENT, "dropout is 1.5; allowed: 0 to 0.99");
+    expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "dropout is 1.5; allowed: 0 to 0.99");
     attn_config_set_real(config, "dropout", 0);
     attn_config_set_text(config, "init", "lucky");
-    expect_error(f, "transformer", config, ATTN_ARGUMENT, "allowed: xavier, torch");
+    expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "allowed: xavier, torch");
     attn_config_destroy(config);
 }
 
@@ -156,7 +156,7 @@ static void check_parameters(attn_model *model, const expected *wanted, int n, i
         }
         assert_int_equal(attn_tensor_rank(x), wanted[i].rank);
         for (int d = 0; d < wanted[i].rank; d++) {
-            assert_int_equal(attn_tensor_dim(x, d), wanted[i].shape[d]);
+            assert_int_equal(attn_tensor_length(x, d), wanted[i].shape[d]);
         }
     }
     assert_int_equal(list->n, all);
@@ -221,7 +221,7 @@ static void padding_changes_nothing(void **state)
         attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
         for (int64_t row = 0; row < B; row++) {
             int64_t n = src_lens[row];
-            attn_tensor *alone = attn_tensor_make(f->tape, ATTN_I32, 2, (int64_t[]){1, n},
+            attn_tensor *alone = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){1, n},
                                                   (int32_t *)attn_tensor_data(b.src) + row * TS);
             attn_tensor *tgt = attn_slice(f->tape, b.tgt, 0, row, row + 1);
             attn_tensor *own = attn_seq2seq_forward(model, f->tape, alone, NULL, tgt, NULL);
@@ -270,11 +270,11 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
         assert_int_equal(maps.n, counts[m]);
         attn_tensor *cross = attn_named_find(&maps, "cross.0");
         assert_non_null(cross);
-        assert_int_equal(attn_tensor_dim(cross, 2), TT);
-        assert_int_equal(attn_tensor_dim(cross, 3), TS);
+        assert_int_equal(attn_tensor_length(cross, 2), TT);
+        assert_int_equal(attn_tensor_length(cross, 3), TS);
         double sum = 0;
         for (int j = 0; j < TS; j++) { /* sentence 1, head 0, query 0 */
-            double weight = test_at(cross, attn_tensor_dim(cross, 1) * TT * TS + j);
+            double weight = test_at(cross, attn_tensor_length(cross, 1) * TT * TS + j);
             assert_true(j < src_lens[1] || weight == 0);
             sum += weight;
         }
@@ -292,9 +292,9 @@ static void named_inputs_give_named_outputs(void **state)
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     attn_named_add(&in, "tokens", b.src);
     attn_named_add(&in, "valid_lens", b.lens);
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "tgt_tokens"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_named_add(&in, "tgt_tokens", attn_cast(f->tape, b.tgt, ATTN_F32)); /* whole numbers of any type will do */
     attn_named_add(&out, "cross_weights", NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
@@ -303,7 +303,7 @@ static void named_inputs_give_named_outputs(void **state)
     assert_int_equal(attn_tensor_rank(attn_named_find(&out, "cross_weights")), 5);
     assert_int_equal(out.n, 2);
     attn_named_add(&in, "image", b.src);
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "no input \"image\""));
     attn_named_clear(&in);
     attn_named_clear(&out);
@@ -318,7 +318,8 @@ static double loss_of(fixture *f, attn_model *model, bool record)
     batch b = make_batch(f);
     attn_tensor *labels = test_ids(f->tape, 2, (int64_t[]){B, TT}, V, 3);
     attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
-    attn_tensor *loss = attn_cross_entropy(f->tape, logits, labels, &(attn_cross_entropy_options){.has_ignore = true});
+    attn_tensor *loss =
+        attn_cross_entropy(f->tape, logits, labels, &(attn_cross_entropy_options){.use_ignore_index = true});
     assert_non_null(loss);
     double value = test_at(loss, 0);
     if (record) {
@@ -359,8 +360,8 @@ static void gradients_are_the_slopes(void **state)
 
 static attn_tensor *column(fixture *f, const attn_tensor *tgt, int64_t t, int64_t width)
 {
-    int64_t rows = attn_tensor_dim(tgt, 0) * width, steps = attn_tensor_dim(tgt, 1);
-    attn_tensor *x = attn_tensor_make(f->tape, ATTN_I32, 1, &rows, NULL);
+    int64_t rows = attn_tensor_length(tgt, 0) * width, steps = attn_tensor_length(tgt, 1);
+    attn_tensor *x = attn_tape_tensor(f->tape, ATTN_I32, 1, &rows, NULL);
     for (int64_t i = 0; i < rows; i++) {
         ((int32_t *)attn_tensor_data(x))[i] = ((int32_t *)attn_tensor_data(tgt))[i / width * steps + t];
     }
@@ -398,7 +399,7 @@ static void steps_give_the_logits_of_the_whole(void **state)
         attn_tensor *whole = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
         for (int64_t width = 1; width <= 3; width += 2) {
             attn_decoding *decoding = NULL;
-            attn_decoding_options options = {.max_len = TT, .width = width};
+            attn_decoding_options options = {.max_len = TT, .beam = width};
             assert_int_equal(attn_decoding_create(&decoding, model, f->tape, b.src, b.lens, &options), ATTN_OK);
             for (int64_t t = 0; t < TT; t++) {
                 attn_tensor *logits = attn_decoding_step(decoding, f->tape, column(f, b.tgt, t, width));
@@ -410,8 +411,8 @@ static void steps_give_the_logits_of_the_whole(void **state)
                 }
             }
             assert_null(attn_decoding_step(decoding, f->tape, column(f, b.tgt, 0, width)));
-            assert_int_equal(attn_context_status(f->context), ATTN_SHAPE);
-            attn_context_clear(f->context);
+            assert_int_equal(attn_context_status(f->context), ATTN_ERROR_SHAPE);
+            attn_context_clear_error(f->context);
             attn_decoding_destroy(decoding);
         }
         attn_model_destroy(model);
@@ -432,7 +433,7 @@ static void one_table_needs_one_vocabulary(void **state)
     assert_non_null(attn_named_find(attn_model_parameters(model), "decoder.dense.bias"));
     attn_model_destroy(model);
     attn_config_set_int(config, "tgt_vocab_size", 10);
-    expect_error(f, "transformer", config, ATTN_ARGUMENT, "9 source and 10 target tokens");
+    expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "9 source and 10 target tokens");
     attn_config_destroy(config);
 }
 
@@ -445,13 +446,13 @@ static void reordered_rows_go_on_as_the_others(void **state)
         attn_tensor *src = test_ids(f->tape, 2, (int64_t[]){1, TS}, 11, 1), *logits[2];
         for (int swap = 0; swap < 2; swap++) {
             attn_decoding *decoding = NULL;
-            attn_decoding_create(&decoding, model, f->tape, src, NULL, &(attn_decoding_options){.width = 2});
+            attn_decoding_create(&decoding, model, f->tape, src, NULL, &(attn_decoding_options){.beam = 2});
             int32_t first[2] = {3, 7}, second[2] = {swap ? 9 : 5, swap ? 5 : 9};
             attn_decoding_step(decoding, f->tape, test_lens(f->tape, 2, first));
             assert_int_equal(attn_decoding_reorder(decoding, (int64_t[]){swap, 1 - swap}), ATTN_OK);
             logits[swap] = attn_decoding_step(decoding, f->tape, test_lens(f->tape, 2, second));
-            assert_int_equal(attn_decoding_reorder(decoding, (int64_t[]){0, 2}), ATTN_ARGUMENT);
-            attn_context_clear(f->context);
+            assert_int_equal(attn_decoding_reorder(decoding, (int64_t[]){0, 2}), ATTN_ERROR_ARGUMENT);
+            attn_context_clear_error(f->context);
             attn_decoding_destroy(decoding);
         }
         attn_tensor *a = attn_slice(f->tape, logits[0], 0, 0, 1), *b = attn_slice(f->tape, logits[1], 0, 1, 2);
@@ -466,7 +467,7 @@ static int64_t greedy(fixture *f, attn_model *model, const attn_tensor *src, int
 {
     int32_t tokens[32] = {1};
     for (int64_t t = 0; t < n; t++) {
-        attn_tensor *tgt = attn_tensor_make(f->tape, ATTN_I32, 2, (int64_t[]){1, t + 1}, tokens);
+        attn_tensor *tgt = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){1, t + 1}, tokens);
         attn_tensor *logits = attn_seq2seq_forward(model, f->tape, src, NULL, tgt, NULL);
         int32_t best = 0;
         for (int32_t v = 1; v < V; v++) {
@@ -487,11 +488,11 @@ static void greedy_translation_takes_the_likeliest_tokens(void **state)
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
         attn_hypothesis results[B];
-        attn_translate_options options = {.bos = 1, .eos = 2, .max_len = 8};
+        attn_beam_search_options options = {.bos = 1, .eos = 2, .max_len = 8};
         assert_int_equal(attn_seq2seq_translate(model, b.src, b.lens, &options, results), ATTN_OK);
         for (int64_t row = 0; row < B; row++) {
             int32_t ids[8];
-            attn_tensor *alone = attn_tensor_make(f->tape, ATTN_I32, 2, (int64_t[]){1, src_lens[row]},
+            attn_tensor *alone = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){1, src_lens[row]},
                                                   (int32_t *)attn_tensor_data(b.src) + row * TS);
             int64_t n = greedy(f, model, alone, 8, ids);
             assert_int_equal(results[row].n, n);
@@ -510,7 +511,7 @@ static void beams_find_likelier_translations(void **state)
         attn_model *model = small_model(f, both[m], ATTN_F32);
         batch b = make_batch(f);
         attn_hypothesis narrow[B], wide[B];
-        attn_translate_options options = {.bos = 1, .eos = 2, .max_len = 4};
+        attn_beam_search_options options = {.bos = 1, .eos = 2, .max_len = 4};
         assert_int_equal(attn_seq2seq_translate(model, b.src, b.lens, &options, narrow), ATTN_OK);
         options.beam = 100;
         assert_int_equal(attn_seq2seq_translate(model, b.src, b.lens, &options, wide), ATTN_OK);
@@ -531,7 +532,7 @@ static void what_is_no_sequence_model_says_so(void **state)
     batch b = make_batch(f);
     assert_int_equal(attn_model_create(&model, f->context, "masked-softmax", NULL, NULL), ATTN_OK);
     assert_null(attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL));
-    assert_int_equal(attn_context_status(f->context), ATTN_UNSUPPORTED);
+    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_UNSUPPORTED);
     attn_model_destroy(model);
 }
 
@@ -545,15 +546,15 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     float train[3] = {0, 1, 3}, labels[3] = {2, 4, 8}, at[2] = {0.25f, 9};
     int64_t three = 3, two = 2;
-    attn_named_add(&in, "x_train", attn_tensor_make(f->tape, ATTN_F32, 1, &three, train));
-    attn_named_add(&in, "y_train", attn_tensor_make(f->tape, ATTN_F32, 1, &three, labels));
-    attn_named_add(&in, "x_val", attn_tensor_make(f->tape, ATTN_F32, 1, &two, at));
+    attn_named_add(&in, "x_train", attn_tape_tensor(f->tape, ATTN_F32, 1, &three, train));
+    attn_named_add(&in, "y_train", attn_tape_tensor(f->tape, ATTN_F32, 1, &three, labels));
+    attn_named_add(&in, "x_val", attn_tape_tensor(f->tape, ATTN_F32, 1, &two, at));
     attn_config_create(&config, f->context);
     attn_config_set_text(config, "kernel", "epanechnikov");
     attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "x_val[1]"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_model_destroy(model);
     attn_config_set_text(config, "empty", "nan");
     attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
@@ -589,10 +590,10 @@ static void kernels_weigh_classes(void **state)
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     float train[4] = {0, 1, 3, 0.5f}, labels[4] = {2, 0, 1, 2}, at[2] = {0.25f, 9};
     int64_t four = 4, two = 2;
-    attn_tensor *classes = attn_tensor_make(f->tape, ATTN_F32, 1, &four, labels);
-    attn_named_add(&in, "x_train", attn_tensor_make(f->tape, ATTN_F32, 1, &four, train));
+    attn_tensor *classes = attn_tape_tensor(f->tape, ATTN_F32, 1, &four, labels);
+    attn_named_add(&in, "x_train", attn_tape_tensor(f->tape, ATTN_F32, 1, &four, train));
     attn_named_add(&in, "y_train", classes);
-    attn_named_add(&in, "x_val", attn_tensor_make(f->tape, ATTN_F32, 1, &two, at));
+    attn_named_add(&in, "x_val", attn_tape_tensor(f->tape, ATTN_F32, 1, &two, at));
     attn_config_create(&config, f->context);
     attn_config_set_text(config, "kernel", "epanechnikov");
     attn_config_set_text(config, "task", "classification");
@@ -600,21 +601,21 @@ static void kernels_weigh_classes(void **state)
     attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
     assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
     const attn_tensor *y = attn_named_find(&out, "y_hat");
-    assert_int_equal(attn_tensor_dim(y, 1), 3);
+    assert_int_equal(attn_tensor_length(y, 1), 3);
     const double sum = 0.75 + 0.25 + 0.75, wanted[6] = {0.25 / sum, 0, 1.5 / sum, 0, 0, 0};
     for (int i = 0; i < 6; i++) {
         assert_true(fabs(test_at(y, i) - wanted[i]) < 1e-6);
     }
     test_set(classes, 3, 1.5);
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "y_train[3] is 1.5"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_model_destroy(model);
     attn_config_set_int(config, "num_classes", 2);
     attn_model_create(&model, f->context, "nadaraya-watson", config, NULL);
-    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ARGUMENT);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "no class from 0 to 1"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_model_destroy(model);
     attn_config_destroy(config);
     attn_named_clear(&in);

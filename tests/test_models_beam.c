@@ -49,7 +49,7 @@ static void try_all(best *found, int32_t *ids, int n, int last, double sum, doub
     }
 }
 
-static void search(attn_context *context, const attn_translate_options *options, attn_hypothesis *result)
+static void search(attn_context *context, const attn_beam_search_options *options, attn_hypothesis *result)
 {
     attn__beam beam;
     bool left = true;
@@ -78,9 +78,10 @@ static void wide_beams_find_the_best_of_all(void **state)
         int32_t ids[MOST];
         attn_hypothesis result[2];
         try_all(&found, ids, 0, BOS, 0, alpha);
-        search(context,
-               &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
-               result);
+        search(
+            context,
+            &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha},
+            result);
         for (int row = 0; row < 2; row++) { /* two equal sentences: both get the same */
             assert_true(result[row].finished);
             assert_int_equal(result[row].n, found.n);
@@ -117,7 +118,7 @@ static void the_best_of_each_are_the_best_of_all(void **state)
         double alpha = 0.5 * a, scores[200];
         attn_hypothesis result[2 * NBEST];
         qsort(scores, (size_t)all_scores(scores, 0, 0, BOS, 0, alpha), sizeof *scores, falling);
-        attn_translate_options options = {
+        attn_beam_search_options options = {
             .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 300, .length_penalty = alpha, .nbest = NBEST};
         search(context, &options, result);
         for (int i = 0; i < 2 * NBEST; i++) {
@@ -138,7 +139,7 @@ static void where_there_are_fewer_the_last_are_empty(void **state)
     /* One token: the end, or one of the four cut off; banning 1 leaves the end, 2 and 3. */
     int32_t banned = 1;
     search(context,
-           &(attn_translate_options){
+           &(attn_beam_search_options){
                .bos = BOS, .eos = EOS, .max_len = 1, .beam = 8, .nbest = 8, .nbanned = 1, .banned = &banned},
            result);
     for (int row = 0; row < 2; row++) {
@@ -167,13 +168,13 @@ static void prefixes_are_followed(void **state)
         try_all(&forced, ids, 2, 2, log_prob(BOS, 1) + log_prob(1, 2), alpha);
         try_all(&found, (int32_t[MOST]){0}, 0, BOS, 0, alpha);
         search(context,
-               &(attn_translate_options){.bos = BOS,
-                                         .eos = EOS,
-                                         .max_len = MOST,
-                                         .beam = 300,
-                                         .length_penalty = alpha,
-                                         .prefix = prefix,
-                                         .nprefix = nprefix},
+               &(attn_beam_search_options){.bos = BOS,
+                                           .eos = EOS,
+                                           .max_len = MOST,
+                                           .beam = 300,
+                                           .length_penalty = alpha,
+                                           .prefix = prefix,
+                                           .nprefix = nprefix},
                result);
         assert_int_equal(result[0].n, forced.n);
         assert_memory_equal(result[0].ids, forced.ids, (size_t)forced.n * sizeof *ids);
@@ -202,11 +203,11 @@ static void prefixes_that_do_not_fit_are_refused(void **state)
         attn__beam beam;
         int32_t start[3] = {cases[i].token, 1, 1};
         const int32_t *prefix[1] = {start};
-        attn_translate_options options = {
+        attn_beam_search_options options = {
             .bos = BOS, .eos = EOS, .max_len = 3, .prefix = prefix, .nprefix = &cases[i].n};
-        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT);
         assert_non_null(strstr(attn_context_error(context), cases[i].why));
-        attn_context_clear(context);
+        attn_context_clear_error(context);
         attn__beam_destroy(&beam);
     }
     attn_context_destroy(context);
@@ -217,8 +218,8 @@ static void more_than_the_beam_are_refused(void **state)
     attn_context *context = test_context();
     attn__beam beam;
     (void)state;
-    attn_translate_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
-    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
+    attn_beam_search_options options = {.bos = BOS, .eos = EOS, .beam = 2, .nbest = 3};
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "3 hypotheses"));
     attn__beam_destroy(&beam);
     attn_context_destroy(context);
@@ -230,14 +231,14 @@ static void width_one_is_greedy(void **state)
     attn_hypothesis result[2];
     (void)state;
     /* The likeliest first token is 3, and behind it the likeliest are 2, then the end. */
-    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
+    search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, result);
     assert_int_equal(result[0].n, 2);
     assert_int_equal(result[0].ids[0], 3);
     assert_int_equal(result[0].ids[1], 2);
     assert_true(fabs(result[0].log_prob - log_prob(BOS, 3) - log_prob(3, 2) - log_prob(2, EOS)) < 1e-6);
     attn_hypotheses_free(context, result, 2);
     /* A wider one sees that 2 and the end are likelier together. */
-    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
+    search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
     assert_int_equal(result[0].n, 1);
     assert_int_equal(result[0].ids[0], 2);
     attn_hypotheses_free(context, result, 2);
@@ -249,7 +250,7 @@ static void what_does_not_end_is_cut(void **state)
     attn_context *context = test_context();
     attn_hypothesis result[2];
     (void)state;
-    search(context, &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = 1}, result);
+    search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = 1}, result);
     assert_false(result[1].finished);
     assert_int_equal(result[1].n, 1);
     assert_int_equal(result[1].ids[0], 3);
@@ -262,8 +263,8 @@ static void the_end_must_be_a_token(void **state)
     attn_context *context = test_context();
     attn__beam beam;
     (void)state;
-    attn_translate_options options = {.bos = BOS, .eos = V};
-    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ARGUMENT);
+    attn_beam_search_options options = {.bos = BOS, .eos = V};
+    assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_ERROR_ARGUMENT);
     attn__beam_destroy(&beam);
     attn_context_destroy(context);
 }
@@ -296,7 +297,7 @@ static void large_vocabularies_are_searched_to_the_last(void **state)
         attn_tensor *logits = NULL;
         attn__beam beam;
         int32_t banned = 600;
-        attn_translate_options options = {
+        attn_beam_search_options options = {
             .bos = 1, .eos = 0, .max_len = 2, .beam = WIDTH, .nbanned = 1, .banned = &banned};
         double sum = 0;
         assert_int_equal(attn_tensor_create(&logits, context, type ? ATTN_F64 : ATTN_F32, 2, (int64_t[]){WIDTH, LARGE}),
@@ -379,7 +380,7 @@ static void translate(attn_model *model, int64_t from, int64_t n, int64_t beam, 
     attn_context *context = attn_model_context(model);
     attn_tensor *src, *lens;
     make_sources(context, from, n, &src, &lens);
-    attn_translate_options options = {
+    attn_beam_search_options options = {
         .bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam, .length_penalty = 0.6};
     if (attn_seq2seq_translate(model, src, lens, &options, results) != ATTN_OK) {
         fail_msg("%s", attn_context_error(context));
@@ -401,8 +402,8 @@ static void weights_that_are_not_finite_are_named(void **state)
     memset(attn_tensor_data(src), 0, 2 * sizeof(int32_t));
     *(int32_t *)attn_tensor_data(lens) = 2;
     for (int64_t beam = 1; beam < 4; beam += 2) {
-        attn_translate_options options = {.bos = BOS, .eos = EOS, .max_len = 5, .beam = beam};
-        assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, &result), ATTN_UNSUPPORTED);
+        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = 5, .beam = beam};
+        assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, &result), ATTN_ERROR_UNSUPPORTED);
         assert_non_null(strstr(attn_context_error(context), "not finite"));
     }
     attn_tensor_destroy(src);
@@ -478,13 +479,13 @@ static attn_status translate_limited(attn_model *model, attn_tape *tape, int64_t
 {
     attn_tensor *src, *lens;
     make_sources(attn_model_context(model), from, n, &src, &lens);
-    attn_translate_options options = {.bos = BOS,
-                                      .eos = EOS,
-                                      .max_len = MOST_TOKENS,
-                                      .beam = beam,
-                                      .length_penalty = 0.6,
-                                      .allowed = a->lists,
-                                      .nallowed = a->n};
+    attn_beam_search_options options = {.bos = BOS,
+                                        .eos = EOS,
+                                        .max_len = MOST_TOKENS,
+                                        .beam = beam,
+                                        .length_penalty = 0.6,
+                                        .allowed = a->lists,
+                                        .nallowed = a->n};
     attn_status status = attn__seq2seq_translate(model, tape, src, lens, &options, NULL, results);
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
@@ -507,7 +508,7 @@ static double probability_of(attn_model *model, attn_tape *tape, int64_t sentenc
     int64_t n = said->n + said->finished;
     make_sources(attn_model_context(model), sentence, 1, &src, &lens);
     attn_tape_reset(tape, NULL);
-    attn_tensor *input = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
+    attn_tensor *input = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, n}, NULL);
     for (int64_t i = 0; i < n; i++) {
         ((int32_t *)attn_tensor_data(input))[i] = i == 0 ? BOS : said->ids[i - 1];
     }
@@ -601,19 +602,19 @@ static void lists_that_do_not_fit_are_refused(void **state)
     attn_tape *tape;
     (void)state;
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
-    attn_translate_options options = {.bos = BOS, .eos = EOS, .allowed = lists, .nallowed = &n};
+    attn_beam_search_options options = {.bos = BOS, .eos = EOS, .allowed = lists, .nallowed = &n};
     assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_OK);
     assert_int_equal(list.n, 3);
     attn__shortlist_destroy(&list, tape);
     options.prefix = prefix;
     options.nprefix = &nprefix;
-    assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ARGUMENT);
+    assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ERROR_ARGUMENT);
     attn__shortlist_destroy(&list, tape);
     options.prefix = NULL;
     for (int i = 0; i < 5; i++) {
         options.allowed = &bad[i];
         options.nallowed = &counts[i];
-        assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ARGUMENT);
+        assert_int_equal(attn__shortlist_create(&list, context, 1, V, &options), ATTN_ERROR_ARGUMENT);
         attn__shortlist_destroy(&list, tape);
     }
     attn_tape_destroy(tape);
@@ -625,18 +626,18 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_context *context = test_context();
     attn_nn_kv_cache cache;
     (void)state;
-    assert_int_equal(attn_nn_kv_cache_create(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 2, 4, 3), ATTN_OK);
     cache.length = 3;
     test_set(cache.k, 12 + 8, 5); /* row 1, token 2 */
-    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_SHAPE);
-    attn_context_clear(context);
-    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_SHAPE);
-    attn_context_clear(context);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 2, 2), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(context);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, NULL, 3, 4), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(context);
     assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){1}, 1, 7), ATTN_OK);
-    assert_int_equal(attn_tensor_dim(cache.k, 0), 1);
-    assert_int_equal(attn_tensor_dim(cache.k, 1), 7);
+    assert_int_equal(attn_tensor_length(cache.k, 0), 1);
+    assert_int_equal(attn_tensor_length(cache.k, 1), 7);
     assert_true(test_at(cache.k, 8) == 5);
-    attn_nn_kv_cache_destroy(&cache);
+    attn_nn_kv_cache_free(&cache);
     attn_context_destroy(context);
 }
 
@@ -690,8 +691,8 @@ static void follow_rows(history *h, const int64_t *rows, int64_t n)
     h->n = n;
 }
 
-/* Only what the two rows do not share is moved: what they share, and all that is wrong behind it, is found out by what the
- * cache holds after each of many steps. */
+/* Only what the two rows do not share is moved: what they share, and all that is wrong behind it, is found out by
+ * what the cache holds after each of many steps. */
 static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
 {
     attn_nn_kv_cache cache, spare;
@@ -699,8 +700,8 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
     history h = {.n = ROWS};
     attn__rng rng = {.seed = seed};
     int64_t rows[ROWS];
-    assert_int_equal(attn_nn_kv_cache_create(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
-    assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
     assert_int_equal(attn__lineage_begin(&lineage, context, ROWS, ROOM), ATTN_OK);
     for (int64_t t = 0; t < ROOM; t++) {
         attn__lineage_step(&lineage, t);
@@ -716,15 +717,15 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
         if (t == ROOM / 2) { /* the sentence in the middle leaves */
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
-            attn_nn_kv_cache_destroy(&spare);
-            assert_int_equal(attn_nn_kv_cache_create(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
+            attn_nn_kv_cache_free(&spare);
+            assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
             attn__lineage_select(&lineage, left, 6, t + 1);
             follow_rows(&h, left, 6);
         }
     }
     attn__lineage_end(&lineage, context);
-    attn_nn_kv_cache_destroy(&cache);
-    attn_nn_kv_cache_destroy(&spare);
+    attn_nn_kv_cache_free(&cache);
+    attn_nn_kv_cache_free(&spare);
 }
 
 static void only_what_rows_do_not_share_is_moved(void **state)
@@ -748,7 +749,7 @@ static void finished_sentences_leave(void **state)
     int64_t places[8], n;
     (void)state;
     assert_int_equal(attn__beam_create(&beam, context, 8, V,
-                                       &(attn_translate_options){.bos = BOS, .eos = EOS, .max_len = MOST}, NULL),
+                                       &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST}, NULL),
                      ATTN_OK);
     assert_int_equal(attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){8, V}), ATTN_OK);
     for (int64_t i = 0; i < 8; i++) {

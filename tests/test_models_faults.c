@@ -27,7 +27,7 @@ static attn_status translate(attn_model *model)
             ((int32_t *)attn_tensor_data(src_lens))[i] = lens[i];
         }
         static const int32_t some[] = {0, 2, 3}, *const allowed[] = {some, some};
-        attn_translate_options options = {.bos = 1, .eos = 2, .max_len = 4, .beam = 2};
+        attn_beam_search_options options = {.bos = 1, .eos = 2, .max_len = 4, .beam = 2};
         options.allowed = allowed;
         options.nallowed = (const int64_t[]){3, 2};
         status = attn_seq2seq_translate(model, src, src_lens, &options, results);
@@ -51,8 +51,8 @@ static attn_status learn(attn_model *model)
         int32_t ids[4] = {1, 3, 3, 0};
         int64_t shape[2] = {2, 2};
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true});
-        attn_tensor *src = attn_tensor_make(tape, ATTN_I32, 2, shape, ids);
-        attn_tensor *tgt = attn_tensor_make(tape, ATTN_I32, 2, shape, ids);
+        attn_tensor *src = attn_tape_tensor(tape, ATTN_I32, 2, shape, ids);
+        attn_tensor *tgt = attn_tape_tensor(tape, ATTN_I32, 2, shape, ids);
         attn_seq2seq_options options = {.weights = &maps};
         attn_tensor *logits = src && tgt ? attn_seq2seq_forward(model, tape, src, NULL, tgt, &options) : NULL;
         attn_tensor *loss = tgt ? attn_cross_entropy(tape, logits, tgt, NULL) : NULL;
@@ -110,7 +110,7 @@ static attn_status make_inputs(attn_context *context, const attn_architecture *a
         int rank = small_model_shape(fill, port->shape, shape);
         status = attn_tensor_create(&x, context, port->integer ? ATTN_I32 : ATTN_F32, rank, shape);
         if (status == ATTN_OK)
-            attn_tensor_set_needs_grad(x, !port->integer);
+            attn_tensor_set_requires_grad(x, !port->integer);
         if (status == ATTN_OK && (status = attn_named_add(inputs, port->name, x)) != ATTN_OK)
             attn_tensor_destroy(x);
     }
@@ -120,7 +120,7 @@ static attn_status make_inputs(attn_context *context, const attn_architecture *a
 static attn_status go_back(attn_tape *tape, attn_tensor *y)
 {
     attn_tensor *ones = NULL;
-    if (!attn_tensor_needs_grad(y))
+    if (!attn_tensor_requires_grad(y))
         return ATTN_OK;
     attn_status status =
         attn_tensor_create(&ones, attn_tape_context(tape), ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y));
@@ -184,7 +184,7 @@ static bool find_sizes(whole_life *life)
         life->fill =
             (small_filling){.config = life->config, .batch = 2, .channels = i & 1, .first = n, .others = i & 2 ? n : 3};
         taken = whole(context, life) == ATTN_OK;
-        attn_context_clear(context);
+        attn_context_clear_error(context);
     }
     attn_context_destroy(context);
     return taken;

@@ -46,7 +46,7 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
         else
             ((float *)attn_tensor_data(x))[i] = (float)(i * 7 % 11 - 5) / 4;
     }
-    attn_tensor_set_needs_grad(x, !port->integer);
+    attn_tensor_set_requires_grad(x, !port->integer);
     assert_int_equal(attn_named_add(inputs, port->name, x), ATTN_OK);
 }
 
@@ -54,7 +54,7 @@ static void add_input(run *r, const attn_port *port, attn_named_list *inputs)
 static void go_back(run *r, attn_tensor *y)
 {
     attn_tensor *ones;
-    if (!attn_tensor_needs_grad(y))
+    if (!attn_tensor_requires_grad(y))
         return;
     assert_int_equal(attn_tensor_create(&ones, r->context, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y)),
                      ATTN_OK);
@@ -102,11 +102,11 @@ static bool try_once(run *r)
         keep(r, y);
         for (int64_t i = 0; i < inputs.n; i++)
             keep(r, attn_tensor_grad(inputs.items[i].tensor));
-    } else if (strlen(attn_context_error(r->context)) < 8 || status == ATTN_INTERNAL) {
+    } else if (strlen(attn_context_error(r->context)) < 8 || status == ATTN_ERROR_INTERNAL) {
         fail_msg("%s at %lld, %lld: status %d says \"%s\"", a->name, (long long)r->fill.first,
                  (long long)r->fill.others, status, attn_context_error(r->context));
     }
-    attn_context_clear(r->context);
+    attn_context_clear_error(r->context);
     attn_tape_reset(r->tape, NULL);
     attn_named_clear(&outputs);
     attn_named_clear(&inputs);
@@ -229,12 +229,12 @@ static void every_architecture_takes_or_refuses_every_size(void **state)
 static bool store(const run *r, run *twin, attn_precision precision, bool *smaller)
 {
     char folder[64], small[128];
-    attn_weights *weights;
-    attn_weights_entry entry;
+    attn_checkpoint *weights;
+    attn_checkpoint_entry entry;
     scratch_open(folder);
     snprintf(small, sizeof small, "%s/model.safetensors", folder);
     assert_int_equal(attn_model_save(r->model, folder), ATTN_OK);
-    if (attn_model_store(r->context, folder, folder, precision) != ATTN_OK) {
+    if (attn_model_quantize(r->context, folder, folder, precision) != ATTN_OK) {
         if (precision != ATTN_PRECISION_INT8 || !strstr(attn_context_error(r->context), "store it as bf16"))
             fail_msg("%s: %s", attn_model_architecture(r->model)->name, attn_context_error(r->context));
         assert_int_equal(scratch_close(folder), 2);
@@ -242,13 +242,13 @@ static bool store(const run *r, run *twin, attn_precision precision, bool *small
     }
     if (attn_weights_load(attn_model_parameters(twin->model), small, NULL, NULL, NULL) != ATTN_OK)
         fail_msg("%s: %s", attn_model_architecture(r->model)->name, attn_context_error(twin->context));
-    assert_int_equal(attn_weights_open(&weights, r->context, small, NULL, NULL), ATTN_OK);
-    for (int64_t i = 0; attn_weights_at(weights, i, &entry); i++) {
+    assert_int_equal(attn_checkpoint_open(&weights, r->context, small, NULL, NULL), ATTN_OK);
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
         *smaller |= strcmp(entry.type, "i8") == 0 || strcmp(entry.type, "bf16") == 0;
         if (strcmp(entry.type, "i8") == 0)
             assert_int_equal(entry.bytes, entry.count + 4 * entry.shape[0]);
     }
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     assert_int_equal(scratch_close(folder), 2);
     return true;
 }

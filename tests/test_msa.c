@@ -72,7 +72,7 @@ static void refused(fixture *f, const int32_t *tokens, int64_t rows, int64_t col
     if (!strstr(attn_context_error(f->context), why)) {
         fail_msg("\"%s\" should say \"%s\"", attn_context_error(f->context), why);
     }
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 /* --------------------------------------------------------------------------------------- published sizes */
@@ -214,12 +214,12 @@ static void padding_and_bounds_change_nothing(void **state)
         double wants = p < COLS - 1 && q < COLS - 1 ? contacts[p * (COLS - 1) + q] : 0;
         assert_true(fabs(test_at(result.contacts, (C - 1) * (C - 1) + i) - wants) < 1e-5);
     }
-    assert_int_equal(attn_tensor_dim(result.representations[0], 3), DIM);
+    assert_int_equal(attn_tensor_length(result.representations[0], 3), DIM);
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
-/* A run ends where nothing more is wanted: contacts leave out most of the last layer, representations of an early layer the
- * layers behind it.  What is wanted are the same bits as in a run that goes on to the logits. */
+/* A run ends where nothing more is wanted: contacts leave out most of the last layer, representations of an early
+ * layer the layers behind it.  What is wanted are the same bits as in a run that goes on to the logits. */
 static void a_run_that_ends_early_has_the_same_bits(void **state)
 {
     fixture *f = *state;
@@ -275,12 +275,12 @@ static void budgets_change_rounding_only(void **state)
     attn_msa *msa = budget_model(f);
     attn_msa_options wanted = {.contacts = true, .layers = &last, .nlayers = 1};
     attn_msa_result result;
-    attn_msa_plan plan;
+    attn_msa_cost plan;
     int64_t before = BUDGET_HEADS + 1, kinds = 0;
     fill(tokens, R, C, R, C);
-    assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, R, C, &wanted, &plan), ATTN_OK);
     for (wanted.memory = plan.bytes; wanted.memory >= plan.smallest; wanted.memory -= 1024) {
-        assert_int_equal(attn_msa_plan_run(msa, 1, R, C, &wanted, &plan), ATTN_OK);
+        assert_int_equal(attn_msa_estimate(msa, 1, R, C, &wanted, &plan), ATTN_OK);
         assert_true(plan.bytes <= wanted.memory && plan.heads <= before);
         if (plan.heads == before)
             continue;
@@ -310,23 +310,23 @@ static void maps_of_one_layer(void **state)
     int32_t tokens[R * C];
     float rows[LAYERS * ROW], columns[LAYERS * COLUMN];
     attn_msa_result result;
-    attn_msa_plan all, one;
+    attn_msa_cost all, one;
     fill(tokens, R, C, R, C);
     attn_msa_options wanted = {.row_maps = true, .column_maps = true};
-    assert_int_equal(attn_msa_plan_run(f->msa, 1, R, C, &wanted, &all), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(f->msa, 1, R, C, &wanted, &all), ATTN_OK);
     assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
     memcpy(rows, attn_tensor_data(result.row_maps), sizeof rows);
     memcpy(columns, attn_tensor_data(result.column_maps), sizeof columns);
     for (wanted.map_layer = 1; wanted.map_layer <= LAYERS; wanted.map_layer++) {
         assert_int_equal(attn_msa_run(f->msa, tokens, 1, R, C, &wanted, &result), ATTN_OK);
-        assert_int_equal(attn_tensor_dim(result.row_maps, 1), 1);
+        assert_int_equal(attn_tensor_length(result.row_maps, 1), 1);
         assert_memory_equal(attn_tensor_data(result.row_maps), rows + (wanted.map_layer - 1) * ROW,
                             sizeof(float) * ROW);
         assert_memory_equal(attn_tensor_data(result.column_maps), columns + (wanted.map_layer - 1) * COLUMN,
                             sizeof(float) * COLUMN);
     }
     wanted.map_layer = 1;
-    assert_int_equal(attn_msa_plan_run(f->msa, 1, R, C, &wanted, &one), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(f->msa, 1, R, C, &wanted, &one), ATTN_OK);
     assert_int_equal(all.bytes - one.bytes, (LAYERS - 1) * (ROW + COLUMN) * sizeof(float));
     wanted.map_layer = LAYERS + 1;
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
@@ -348,12 +348,12 @@ static void peak_is_planned(int threads, int64_t rows, int64_t cols, const char 
     int32_t *tokens = malloc((size_t)(rows * cols) * sizeof *tokens);
     fill(tokens, (int)rows, (int)cols, (int)rows, (int)cols);
     attn_msa_options wanted = {.layers = &(int64_t){-1}, .nlayers = 1};
-    attn_msa_plan plan;
+    attn_msa_cost plan;
     attn_msa_result result;
-    assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
     assert_true(plan.smallest <= plan.bytes);
     wanted.memory = bounded ? plan.smallest : 0;
-    assert_int_equal(attn_msa_plan_run(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, rows, cols, &wanted, &plan), ATTN_OK);
     assert_int_equal(attn_msa_run(msa, tokens, 1, rows, cols, &wanted, &result), ATTN_OK);
     size_t held, peak;
     uint64_t count;
@@ -380,17 +380,17 @@ static void a_run_stays_within_its_plan(void **state)
 static void memory_is_planned(void **state)
 {
     fixture *f = *state;
-    attn_msa_plan free_plan, bound, strict;
+    attn_msa_cost free_plan, bound, strict;
     attn_msa_options wanted = {.logits = true, .max_tokens = 1 << 20};
-    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &free_plan), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(f->msa, 1, 512, 9, &wanted, &free_plan), ATTN_OK);
     assert_int_equal(free_plan.heads, HEADS);
     wanted.max_tokens = 0;
     wanted.memory = free_plan.bytes - 1;
-    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &bound), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(f->msa, 1, 512, 9, &wanted, &bound), ATTN_OK);
     assert_int_equal(bound.heads, 1);
     assert_true(bound.bytes <= wanted.memory && bound.bytes == bound.smallest);
     wanted.memory = bound.smallest - 1;
-    assert_int_equal(attn_msa_plan_run(f->msa, 1, 512, 9, &wanted, &strict), ATTN_ARGUMENT);
+    assert_int_equal(attn_msa_estimate(f->msa, 1, 512, 9, &wanted, &strict), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "at least; allowed"));
 }
 
@@ -412,11 +412,11 @@ static void errors_say_what_is_wrong(void **state)
     refused(f, tokens, 2, 5, NULL, "column 4 is padding in the first row but not in row 1");
     tokens[4] = 33;
     refused(f, tokens, 2, 5, NULL, "33");
-    assert_int_equal(attn_msa_load(&none, f->context, "no/such.pt", NULL), ATTN_NOT_FOUND);
+    assert_int_equal(attn_msa_load(&none, f->context, "no/such.pt", NULL), ATTN_ERROR_NOT_FOUND);
     assert_null(none);
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     assert_int_equal(attn_msa_load(&none, f->context, "tests/data/pt/msa_tiny-contact-regression.pt", NULL),
-                     ATTN_FORMAT);
+                     ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(f->context), "args.arch"));
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What is easily got wrong in an MSA Transformer, each against a computation of its own: positions and padding, the
  * table of row positions in both of its shapes, masked residues, one sequence, columns of padding alone, which
- * representations are normalised, dropouts, maps whose correction would divide by zero, what contacts take in memory. */
+ * representations are normalized, dropouts, maps whose correction would divide by zero, what contacts take in memory. */
 #include "support/cmocka.h"
 #include "support/tensors.h"
 
@@ -76,9 +76,9 @@ static void check_embedding(fixture *f, int64_t row_channels)
     const attn_tensor *tokens = parameter(msa, "embed_tokens.weight"),
                       *places = parameter(msa, "embed_positions.weight"),
                       *rows = parameter(msa, "msa_position_embedding");
-    assert_int_equal(attn_tensor_dim(rows, 1), 1024);
-    assert_int_equal(attn_tensor_dim(rows, 3), row_channels);
-    assert_int_equal(attn_tensor_dim(places, 0), C + 2); /* positions from padding_idx + 1 on */
+    assert_int_equal(attn_tensor_length(rows, 1), 1024);
+    assert_int_equal(attn_tensor_length(rows, 3), row_channels);
+    assert_int_equal(attn_tensor_length(places, 0), C + 2); /* positions from padding_idx + 1 on */
     const int64_t first = 0;
     attn_msa_result result;
     assert_int_equal(attn_msa_run(msa, batch, B, R, C, &(attn_msa_options){.layers = &first, .nlayers = 1}, &result),
@@ -107,7 +107,7 @@ static void embedding_follows_its_formula(void **state)
 }
 
 /* The last representation has gone through the final norm (whose weights are fresh: 1 and 0), the others have not. */
-static void only_the_last_representation_is_normalised(void **state)
+static void only_the_last_representation_is_normalized(void **state)
 {
     fixture *f = *state;
     attn_msa *msa = make(f);
@@ -174,7 +174,7 @@ static void columns_of_padding_alone_stay_finite(void **state)
     attn_tape_reset(tape, &(attn_tape_options){0});
     for (int i = 0; i < B * R * C; i++)
         keep[i] = batch[i] != PAD;
-    attn_tensor *mask = attn_tensor_make(tape, ATTN_U8, 3, (int64_t[]){B, R, C}, keep), *weights = NULL;
+    attn_tensor *mask = attn_tape_tensor(tape, ATTN_U8, 3, (int64_t[]){B, R, C}, keep), *weights = NULL;
     attn_tensor *x = test_random(tape, ATTN_F64, 4, (int64_t[]){R, C, B, DIM}, 1);
     attn_tensor *y = attn_nn_msa_attention_columns(&layer, tape, x, mask, &weights);
     assert_non_null(y);
@@ -205,7 +205,7 @@ static double logits_in_training(fixture *f, const char *key, double dropout)
     assert_int_equal(attn_msa_run(msa, batch, B, R, C, &(attn_msa_options){.logits = true}, &result), ATTN_OK);
     attn_tape_create(&tape, f->context);
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = 7});
-    attn_named_add(&in, "tokens", attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){B, R, C}, batch));
+    attn_named_add(&in, "tokens", attn_tape_tensor(tape, ATTN_I32, 3, (int64_t[]){B, R, C}, batch));
     assert_int_equal(attn_model_forward(attn_msa_model(msa), tape, &in, &out), ATTN_OK);
     const attn_tensor *logits = attn_named_find(&out, "logits");
     for (int64_t i = 0; i < attn_tensor_size(logits); i++) {
@@ -230,7 +230,8 @@ static void attention_dropout_is_taken_and_not_used(void **state)
 
 /* ---------------------------------------------------------------------------------------------- contacts */
 
-/* Keys of <cls> as large as can be: nobody looks at a residue, each map without <cls> is zeros, and its correction 0/0. */
+/* Keys of <cls> as large as can be: nobody looks at a residue, each map without <cls> is zeros, and its correction
+ * 0/0. */
 static void maps_of_zeros_have_no_correction(void **state)
 {
     fixture *f = *state;
@@ -239,7 +240,7 @@ static void maps_of_zeros_have_no_correction(void **state)
     attn_tensor *places = parameter(msa, "embed_positions.weight"),
                 *norm = parameter(msa, "emb_layer_norm_before.weight");
     for (int i = 0; i < 2; i++) { /* sign of channel 0 says <cls> or residue, whatever stands there */
-        for (int64_t p = 0; p < attn_tensor_dim(places, 0); p++)
+        for (int64_t p = 0; p < attn_tensor_length(places, 0); p++)
             test_set(places, p * DIM, p == 2 ? 1e4 : -1e4);
         test_set(norm, 0, 1);
     }
@@ -273,14 +274,14 @@ static void contacts_hold_no_column_maps(void **state)
     const float weights[LAYERS * HEADS] = {1};
     enum { ROWS = 512 };
     attn_msa *msa = make(f);
-    attn_msa_plan plain, contacts, columns;
+    attn_msa_cost plain, contacts, columns;
     attn_msa_options wanted = {.max_tokens = 1};
     attn_msa_set_regression(msa, weights, 0);
-    assert_int_equal(attn_msa_plan_run(msa, 1, ROWS, C, &wanted, &plain), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, ROWS, C, &wanted, &plain), ATTN_OK);
     wanted.contacts = true;
-    assert_int_equal(attn_msa_plan_run(msa, 1, ROWS, C, &wanted, &contacts), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, ROWS, C, &wanted, &contacts), ATTN_OK);
     wanted.column_maps = true;
-    assert_int_equal(attn_msa_plan_run(msa, 1, ROWS, C, &wanted, &columns), ATTN_OK);
+    assert_int_equal(attn_msa_estimate(msa, 1, ROWS, C, &wanted, &columns), ATTN_OK);
     assert_true(contacts.bytes - plain.bytes <= 2 * C * C * sizeof(float));
     assert_true(columns.bytes - contacts.bytes >= sizeof(float) * LAYERS * HEADS * C * ROWS * ROWS);
     attn_msa_destroy(msa);
@@ -291,7 +292,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(embedding_follows_its_formula),
-        TEST(only_the_last_representation_is_normalised),
+        TEST(only_the_last_representation_is_normalized),
         TEST(one_sequence_has_nothing_to_attend_to),
         TEST(columns_of_padding_alone_stay_finite),
         TEST(attention_dropout_is_taken_and_not_used),

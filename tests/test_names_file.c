@@ -133,12 +133,12 @@ static const char *checkpoint(void)
 
 static attn_status read_by(attn_context *c, attn_named_list *list, const char *rules, const char *path)
 {
-    attn_names *names;
-    attn_status status = attn_names_parse(&names, c, rules, strlen(rules), "rules.names");
+    attn_name_map *names;
+    attn_status status = attn_name_map_parse(&names, c, rules, strlen(rules), "rules.names");
     attn_weights_options how = {.names = names};
     if (status == ATTN_OK)
         status = attn_weights_read(list, path, &how, NULL, NULL);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return status;
 }
 
@@ -193,17 +193,17 @@ static void a_file_says_what_the_model_is(void **state)
 {
     (void)state;
     attn_context *c = NULL;
-    attn_names *names;
+    attn_name_map *names;
     attn_context_create(&c, NULL);
-    assert_int_equal(attn_names_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
-    const attn_config *settings = attn_names_settings(names);
-    assert_string_equal(attn_names_architecture(names), "vit");
+    assert_int_equal(attn_name_map_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
+    const attn_config *settings = attn_name_map_settings(names);
+    assert_string_equal(attn_name_map_architecture(names), "vit");
     assert_int_equal(attn_config_int(settings, "heads", 0), 4);
     assert_true(attn_config_real(settings, "eps", 0) == 1e-6);
     assert_true(attn_config_bool(settings, "tied", false));
     assert_string_equal(attn_config_text(settings, "kind", ""), "pre");
     assert_int_equal(attn_config_size(settings), 4);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     attn_context_destroy(c);
 }
 
@@ -214,7 +214,7 @@ static void defaults_become_zeros(void **state)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list model = {.context = c, .owns = true};
-    attn_names *names;
+    attn_name_map *names;
     static const char *const parameters[] = {"rows", "bias.x"};
     for (int i = 0; i < 2; i++) {
         attn_tensor *t = NULL;
@@ -222,12 +222,12 @@ static void defaults_become_zeros(void **state)
         ((float *)attn_tensor_data(t))[0] = 9;
         attn_named_add(&model, parameters[i], t);
     }
-    assert_int_equal(attn_names_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
+    assert_int_equal(attn_name_map_parse(&names, c, every, strlen(every), "n"), ATTN_OK);
     attn_weights_options how = {.names = names, .allow_extra = true};
     assert_int_equal(attn_weights_load(&model, checkpoint(), &how, NULL, NULL), ATTN_OK);
     check(&model, "bias.x", 2, (const int64_t[]){2, 2}, (const float[]){0, 0, 0, 0});
     check(&model, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     attn_named_clear(&model);
     attn_context_destroy(c);
 }
@@ -246,13 +246,13 @@ static void refuse_as(attn_status status, const char *rules, const char *words)
 
 static void refuse(const char *rules, const char *words)
 {
-    refuse_as(ATTN_FORMAT, rules, words);
+    refuse_as(ATTN_ERROR_FORMAT, rules, words);
 }
 
 static void what_does_not_fit_is_refused(void **state)
 {
     (void)state;
-    refuse_as(ATTN_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
+    refuse_as(ATTN_ERROR_UNSUPPORTED, HEAD "l1\\.qkv q\n", "no rule of rules.names takes \"");
     refuse(HEAD ".* x\n", "\"x\" is filled twice: by \"");
     refuse(HEAD "a\\.0 w join 0/2\n.* -\n", "\"w\" has a slice missing");
     refuse(HEAD "a\\.1 w join 1/2\n.* -\n", "\"w\" has a slice missing");
@@ -321,23 +321,23 @@ static void every_allocation_may_fail(void **state)
 
 static attn_model *model_by_names(attn_context *c, const char *names_file, const char *path)
 {
-    attn_names *names;
-    attn_weights *weights;
+    attn_name_map *names;
+    attn_checkpoint *weights;
     attn_config *config;
     attn_model *model;
-    assert_ok(c, attn_names_read(&names, c, names_file));
+    assert_ok(c, attn_name_map_read(&names, c, names_file));
     attn_weights_options how = {.names = names, .allow_extra = true};
-    assert_ok(c, attn_weights_open(&weights, c, path, &how, NULL));
+    assert_ok(c, attn_checkpoint_open(&weights, c, path, &how, NULL));
     assert_ok(c, attn_config_create(&config, c));
     assert_ok(c, attn_config_set_int(config, "num_heads", 2));
-    assert_ok(c, attn_names_measure(names, weights, config));
-    assert_ok(
-        c, attn_model_create(&model, c, attn_names_architecture(names), config, &(attn_model_options){.blank = true}));
+    assert_ok(c, attn_name_map_infer_config(names, weights, config));
+    assert_ok(c, attn_model_create(&model, c, attn_name_map_architecture(names), config,
+                                   &(attn_model_options){.blank = true}));
     how.allow_extra = false;
     assert_ok(c, attn_weights_load(attn_model_parameters(model), path, &how, NULL, NULL));
     attn_config_destroy(config);
-    attn_weights_close(weights);
-    attn_names_destroy(names);
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
     return model;
 }
 
@@ -355,21 +355,21 @@ static void compare(const attn_tensor *found, const attn_tensor *expected)
 
 static attn_status measure(attn_context *c, const char *text, const char *path, attn_config **config)
 {
-    attn_names *names = NULL;
-    attn_weights *weights = NULL;
+    attn_name_map *names = NULL;
+    attn_checkpoint *weights = NULL;
     *config = NULL;
-    attn_status status = attn_names_parse(&names, c, text, strlen(text), "names");
+    attn_status status = attn_name_map_parse(&names, c, text, strlen(text), "names");
     attn_weights_options how = {.names = names};
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, c, path, &how, NULL);
+        status = attn_checkpoint_open(&weights, c, path, &how, NULL);
     if (status == ATTN_OK)
         status = attn_config_create(config, c);
     if (status == ATTN_OK)
         status = attn_config_set_int(*config, "x", 7);
     if (status == ATTN_OK)
-        status = attn_names_measure(names, weights, *config);
-    attn_weights_close(weights);
-    attn_names_destroy(names);
+        status = attn_name_map_infer_config(names, weights, *config);
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
     return status;
 }
 

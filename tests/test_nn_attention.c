@@ -129,7 +129,7 @@ static void additive_follows_its_formula(void **state)
     }
     check_output(weights, v, out, DV);
     assert_non_null(attn_named_find(&f->parameters, "w_v.weight"));
-    assert_int_equal(attn_tensor_dim(attn_named_find(&f->parameters, "W_k.weight"), 1), 6);
+    assert_int_equal(attn_tensor_length(attn_named_find(&f->parameters, "W_k.weight"), 1), 6);
 }
 
 static void time_major_keys_are_the_same_keys(void **state)
@@ -169,8 +169,8 @@ static void multi_head_is_its_heads_side_by_side(void **state)
     attn_tensor *whole = attn_nn_linear_forward(&layer.w_o, f->tape, attn_concat(f->tape, parts, H, 2));
     assert_true(test_distance(out, whole) < 1e-12);
     assert_int_equal(attn_tensor_rank(maps), 4);
-    assert_int_equal(attn_tensor_dim(maps, 1), H);
-    assert_int_equal(attn_tensor_dim(maps, 3), TK);
+    assert_int_equal(attn_tensor_length(maps, 1), H);
+    assert_int_equal(attn_tensor_length(maps, 3), TK);
 }
 
 static void a_length_of_zero_gives_zero_or_the_mean(void **state)
@@ -206,7 +206,7 @@ static void lengths_may_differ_by_query(void **state)
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = D, .heads = H});
     attn_tensor *x = random3(f, B, TQ, D, 1);
-    attn_tensor *table = attn_tensor_make(f->tape, ATTN_I32, 2, (int64_t[]){B, TQ}, causal);
+    attn_tensor *table = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){B, TQ}, causal);
     attn_nn_mask by_lens = {.valid_lens = table}, by_band = {.causal = ATTN_CAUSAL_TOP_LEFT};
     attn_tensor *a = attn_nn_multi_head_forward(&layer, f->tape, x, x, x, &by_lens, NULL);
     attn_tensor *b = attn_nn_multi_head_forward(&layer, f->tape, x, x, x, &by_band, NULL);
@@ -273,13 +273,13 @@ static void shapes_that_do_not_fit_are_errors(void **state)
     fixture *f = *state;
     attn_nn_multi_head layer;
     attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = 6, .heads = 4});
-    assert_int_equal(attn_context_status(f->context), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_tensor *q = random3(f, B, TQ, D, 1), *k = random3(f, B, TK, D, 2);
     assert_null(attn_nn_dot_product(f->tape, q, k, random3(f, B, TK + 1, D, 3), NULL, 0, NULL));
-    assert_int_equal(attn_context_status(f->context), ATTN_SHAPE);
-    attn_context_clear(f->context);
+    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(f->context);
     attn_nn_mask short_mask = {.valid_lens = test_lens(f->tape, 1, lens)};
     assert_null(attn_nn_dot_product(f->tape, q, k, k, &short_mask, 0, NULL));
     assert_non_null(strstr(attn_context_error(f->context), "valid_lens"));

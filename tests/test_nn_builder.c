@@ -32,7 +32,7 @@ static void end(fixture *f)
 static void linear_at(fixture *f, const char *name, int64_t in, int64_t out)
 {
     attn_nn_linear layer;
-    attn_nn_push(&f->builder, "%s", name);
+    attn_nn_push(&f->builder, name);
     attn_nn_linear_init(&layer, &f->builder, in, out, true);
     attn_nn_pop(&f->builder);
 }
@@ -54,7 +54,7 @@ static void values_depend_on_seed_and_name_alone(void **state)
     assert_true(test_distance(one, attn_named_find(&b.parameters, "x.one.weight")) == 0);
     assert_true(test_distance(one, attn_named_find(&a.parameters, "x.two.weight")) > 0.1);
     assert_true(test_distance(one, attn_named_find(&c.parameters, "x.one.weight")) > 0.1);
-    assert_true(attn_tensor_needs_grad(one));
+    assert_true(attn_tensor_requires_grad(one));
     end(&a);
     end(&b);
     end(&c);
@@ -71,7 +71,7 @@ static double spread(const attn_tensor *x, double *most)
     return sqrt(sum / (double)attn_tensor_size(x));
 }
 
-static double filled(fixture *f, const char *name, attn_nn_fill fill, double *most)
+static double filled(fixture *f, const char *name, attn_nn_initializer fill, double *most)
 {
     return spread(attn_nn_parameter(&f->builder, name, 3, (int64_t[]){60, 50, 3}, fill), most);
 }
@@ -84,16 +84,17 @@ static void starts_have_the_spread_they_say(void **state)
     (void)state;
     begin(&f, 1);
     double bound = sqrt(6.0 / (150 + 180));
-    double deviation = filled(&f, "a", (attn_nn_fill){.start = ATTN_START_XAVIER_UNIFORM, .scale = 0}, &most);
+    double deviation = filled(&f, "a", (attn_nn_initializer){.start = ATTN_INIT_XAVIER_UNIFORM, .scale = 0}, &most);
     assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
     bound = 1 / sqrt(150);
-    deviation = filled(&f, "b", (attn_nn_fill){.start = ATTN_START_KAIMING_UNIFORM, .scale = 0}, &most);
+    deviation = filled(&f, "b", (attn_nn_initializer){.start = ATTN_INIT_KAIMING_UNIFORM, .scale = 0}, &most);
     assert_true(most <= bound && most > 0.99 * bound && fabs(deviation * sqrt(3) / bound - 1) < 0.03);
-    deviation = filled(&f, "c", (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 0.5}, &most);
+    deviation = filled(&f, "c", (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = 0.5}, &most);
     assert_true(fabs(deviation / 0.5 - 1) < 0.03 && most > 1.5);
-    deviation = spread(attn_nn_buffer(&f.builder, "d", 3, shape, (attn_nn_fill){.start = ATTN_START_ONES}), &most);
+    deviation =
+        spread(attn_nn_buffer(&f.builder, "d", 3, shape, (attn_nn_initializer){.start = ATTN_INIT_ONES}), &most);
     assert_true(deviation == 1 && most == 1);
-    assert_false(attn_tensor_needs_grad(attn_named_find(&f.parameters, "d")));
+    assert_false(attn_tensor_requires_grad(attn_named_find(&f.parameters, "d")));
     end(&f);
 }
 
@@ -104,14 +105,14 @@ static void bad_names_are_errors(void **state)
     begin(&f, 1);
     linear_at(&f, "same", 2, 2);
     linear_at(&f, "same", 2, 2);
-    assert_int_equal(attn_context_status(f.context), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(f.context), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f.context), "same.weight"));
     end(&f);
     begin(&f, 1);
     for (int i = 0; i < 20; i++) {
-        attn_nn_push(&f.builder, "part%d", i);
+        attn_nn_pushf(&f.builder, "part%d", i);
     }
-    assert_int_equal(attn_context_status(f.context), ATTN_ARGUMENT);
+    assert_int_equal(attn_context_status(f.context), ATTN_ERROR_ARGUMENT);
     for (int i = 0; i < 20; i++) {
         attn_nn_pop(&f.builder);
     }

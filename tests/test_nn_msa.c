@@ -16,12 +16,13 @@ typedef struct fixture {
     attn_tape *tape;
     attn_named_list parameters, constants;
     attn_nn_builder builder;
-    attn_nn_axial_layer layer;
+    attn_nn_msa_layer layer;
 } fixture;
 
-static const attn_nn_axial_options small = {.dim = D, .ffn_dim = F, .heads = HEADS, .fill = -10000, .own_depth = true};
+static const attn_nn_msa_layer_options small = {
+    .dim = D, .ffn_dim = F, .heads = HEADS, .fill = -10000, .own_depth = true};
 
-static void build(fixture *f, attn_dtype dtype, const attn_nn_axial_options *options)
+static void build(fixture *f, attn_dtype dtype, const attn_nn_msa_layer_options *options)
 {
     f->builder = (attn_nn_builder){.context = f->context,
                                    .parameters = &f->parameters,
@@ -29,7 +30,7 @@ static void build(fixture *f, attn_dtype dtype, const attn_nn_axial_options *opt
                                    .dtype = dtype,
                                    .seed = 3,
                                    .policy = ATTN_POLICY_TORCH};
-    attn_nn_axial_layer_init(&f->layer, &f->builder, options);
+    attn_nn_msa_layer_init(&f->layer, &f->builder, options);
 }
 
 static int begin(void **state)
@@ -60,21 +61,21 @@ static attn_tensor *padding(attn_tape *tape)
     for (int i = 0; i < B * R * C; i++) {
         keep[i] = i / (R * C) == 0 || (i / C % R < 2 && i % C < 3);
     }
-    return attn_tensor_make(tape, ATTN_U8, 3, (int64_t[]){B, R, C}, keep);
+    return attn_tape_tensor(tape, ATTN_U8, 3, (int64_t[]){B, R, C}, keep);
 }
 
 /* ---------------------------------------------------------------------------------------------- gradients */
 
 /* Inputs take the places of the layer's own parameters: x and those of one block. */
 typedef struct choice {
-    const attn_nn_axial_layer *layer;
+    const attn_nn_msa_layer *layer;
     int block; /* 0 rows, 1 columns, 2 feed-forward */
 } choice;
 
 static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const void *user)
 {
     const choice *c = user;
-    attn_nn_axial_layer layer = *c->layer;
+    attn_nn_msa_layer layer = *c->layer;
     attn_nn_msa_attention *attention = c->block == 0 ? &layer.rows : &layer.columns;
     attn_nn_layer_norm *norms[] = {&layer.rows_norm, &layer.columns_norm, &layer.ffn_norm};
     attn_nn_linear *first = c->block == 2 ? &layer.fc1 : &attention->q,
@@ -87,18 +88,18 @@ static attn_tensor *build_layer(attn_tape *tape, attn_tensor *const *in, const v
         attention->v.weight = in[7];
         attention->out.weight = in[8];
     }
-    return attn_nn_axial_layer_forward(&layer, tape, in[0], padding(tape), NULL, NULL);
+    return attn_nn_msa_layer_forward(&layer, tape, in[0], padding(tape), NULL, NULL);
 }
 
 /* Dropout is on: its numbers are the same in every evaluation. */
 static void gradients_are_differences(void **state)
 {
     fixture *f = *state;
-    attn_nn_axial_options options = small;
+    attn_nn_msa_layer_options options = small;
     options.dropout = options.activation_dropout = 0.2;
     build(f, ATTN_F64, &options);
     for (int64_t i = 0; i < f->parameters.n; i++) { /* those that are not looked at */
-        attn_tensor_set_needs_grad(f->parameters.items[i].tensor, false);
+        attn_tensor_set_requires_grad(f->parameters.items[i].tensor, false);
     }
     const gradcheck_input attention[] = {{4, {R, C, B, D}}, {1, {D}}, {1, {D}},    {2, {D, D}}, {1, {D}},
                                          {2, {D, D}},       {1, {D}}, {2, {D, D}}, {2, {D, D}}};
@@ -120,12 +121,12 @@ typedef struct maps {
 static void take(void *user, int64_t first, const attn_tensor *some)
 {
     maps *m = user;
-    int64_t each = attn_tensor_size(some) / attn_tensor_dim(some, 0);
+    int64_t each = attn_tensor_size(some) / attn_tensor_length(some, 0);
     assert_int_equal(first, m->heads);
     for (int64_t i = 0; i < attn_tensor_size(some); i++) {
         assert_true(fabs(test_at(some, i) - test_at(m->all, first * each + i)) < 1e-6);
     }
-    m->heads += attn_tensor_dim(some, 0);
+    m->heads += attn_tensor_length(some, 0);
     m->calls++;
 }
 
@@ -138,16 +139,16 @@ static void parts_change_nothing_but_rounding(void **state)
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C, B, D}, 1), *keep = padding(f->tape);
     maps rows = {0}, columns = {0};
-    attn_tensor *whole = attn_nn_axial_layer_forward(&f->layer, f->tape, x, keep, &rows.all, &columns.all);
+    attn_tensor *whole = attn_nn_msa_layer_forward(&f->layer, f->tape, x, keep, &rows.all, &columns.all);
     assert_non_null(whole);
     for (int64_t max_tokens = 1; max_tokens <= 64; max_tokens *= 4) {
         attn_tape *tape;
         attn_tape_create(&tape, f->context);
         attn_tape_reset(tape, &(attn_tape_options){0});
-        attn_tensor *y = attn_tensor_make(tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
-        attn_nn_axial_run run = {.keep = keep, .max_tokens = max_tokens, .rows = take, .user = &rows};
+        attn_tensor *y = attn_tape_tensor(tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
+        attn_nn_msa_layer_run run = {.keep = keep, .max_tokens = max_tokens, .rows = take, .user = &rows};
         rows.heads = rows.calls = 0;
-        assert_true(attn_nn_axial_layer_apply(&f->layer, tape, y, &run));
+        assert_true(attn_nn_msa_layer_apply(&f->layer, tape, y, &run));
         assert_int_equal(rows.heads, HEADS);
         assert_int_equal(rows.calls, max_tokens >= R * C * B ? 1 : max_tokens >= 16 ? 2 : HEADS);
         assert_true(test_distance(y, whole) < 1e-6);
@@ -158,12 +159,12 @@ static void parts_change_nothing_but_rounding(void **state)
 static void bf16_rounds_to_eight_bits(void **state)
 {
     fixture *f = *state;
-    build(f, ATTN_F32, &(attn_nn_axial_options){.dim = 64, .ffn_dim = 96, .heads = 2});
+    build(f, ATTN_F32, &(attn_nn_msa_layer_options){.dim = 64, .ffn_dim = 96, .heads = 2});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){8, 16, 1, 64}, 1);
-    attn_tensor *y = attn_tensor_make(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
-    attn_tensor *z = attn_tensor_make(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
-    assert_true(attn_nn_axial_layer_apply(&f->layer, f->tape, y, &(attn_nn_axial_run){0}));
-    assert_true(attn_nn_axial_layer_apply(&f->layer, f->tape, z, &(attn_nn_axial_run){.bf16 = true}));
+    attn_tensor *y = attn_tape_tensor(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
+    attn_tensor *z = attn_tape_tensor(f->tape, ATTN_F32, 4, attn_tensor_shape(x), attn_tensor_data(x));
+    assert_true(attn_nn_msa_layer_apply(&f->layer, f->tape, y, &(attn_nn_msa_layer_run){0}));
+    assert_true(attn_nn_msa_layer_apply(&f->layer, f->tape, z, &(attn_nn_msa_layer_run){.bf16 = true}));
     assert_true(test_distance(z, y) < 1.0 / 128);
     assert_true(test_distance(z, y) > 1e-5);
 }
@@ -173,7 +174,7 @@ static void bf16_rounds_to_eight_bits(void **state)
 /* Alignment b alone, [rows,cols,1,D], of x [R,C,B,D]. */
 static attn_tensor *alone(attn_tape *tape, const attn_tensor *x, int64_t b, int64_t rows, int64_t cols)
 {
-    attn_tensor *y = attn_tensor_make(tape, ATTN_F64, 4, (int64_t[]){rows, cols, 1, D}, NULL);
+    attn_tensor *y = attn_tape_tensor(tape, ATTN_F64, 4, (int64_t[]){rows, cols, 1, D}, NULL);
     for (int64_t i = 0; i < rows * cols * D; i++) {
         int64_t row = i / D / cols, col = i / D % cols;
         test_set(y, i, test_at(x, ((row * C + col) * B + b) * D + i % D));
@@ -186,12 +187,12 @@ static void padding_changes_nothing(void **state)
     fixture *f = *state;
     build(f, ATTN_F64, &small);
     attn_tensor *x = test_random(f->tape, ATTN_F64, 4, (int64_t[]){R, C, B, D}, 1);
-    attn_tensor *together = attn_nn_axial_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
-    attn_tensor *single = attn_nn_axial_layer_forward(&f->layer, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
+    attn_tensor *together = attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
+    attn_tensor *single = attn_nn_msa_layer_forward(&f->layer, f->tape, alone(f->tape, x, 1, 2, 3), NULL, NULL, NULL);
     assert_non_null(together);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) < 1e-12);
     f->layer.rows.own_depth = false; /* as the original: the padded number of rows scales the scores */
-    together = attn_nn_axial_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
+    together = attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL);
     assert_true(test_distance(alone(f->tape, together, 1, 2, 3), single) > 1e-6);
 }
 
@@ -200,23 +201,23 @@ static void padding_changes_nothing(void **state)
 static void errors_say_what_is_wrong(void **state)
 {
     fixture *f = *state;
-    build(f, ATTN_F32, &(attn_nn_axial_options){.dim = 6, .ffn_dim = 5, .heads = 4});
+    build(f, ATTN_F32, &(attn_nn_msa_layer_options){.dim = 6, .ffn_dim = 5, .heads = 4});
     assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_named_clear(&f->parameters);
     build(f, ATTN_F32, &small);
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){R, C, D}, 1);
-    assert_null(attn_nn_axial_layer_forward(&f->layer, f->tape, x, NULL, NULL, NULL));
-    assert_int_equal(attn_context_status(f->context), ATTN_SHAPE);
-    attn_context_clear(f->context);
+    assert_null(attn_nn_msa_layer_forward(&f->layer, f->tape, x, NULL, NULL, NULL));
+    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(f->context);
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C + 1, B, D}, 1);
-    assert_null(attn_nn_axial_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL));
+    assert_null(attn_nn_msa_layer_forward(&f->layer, f->tape, x, padding(f->tape), NULL, NULL));
     assert_non_null(strstr(attn_context_error(f->context), "u8 [2,3,5] wanted"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){R, C, B, D}, 1);
-    assert_false(attn_nn_axial_layer_apply(&f->layer, f->tape, x, &(attn_nn_axial_run){0}));
-    assert_int_equal(attn_context_status(f->context), ATTN_ARGUMENT);
+    assert_false(attn_nn_msa_layer_apply(&f->layer, f->tape, x, &(attn_nn_msa_layer_run){0}));
+    assert_int_equal(attn_context_status(f->context), ATTN_ERROR_ARGUMENT);
 }
 
 int main(void)

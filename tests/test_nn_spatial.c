@@ -58,7 +58,7 @@ static void expect_error(fixture *f, attn_status status, const char *text)
     assert_int_equal(attn_context_status(f->context), status);
     if (!strstr(attn_context_error(f->context), text))
         fail_msg("\"%s\" does not say \"%s\"", attn_context_error(f->context), text);
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 /* ------------------------------------------------------------------------------------------- gradients */
@@ -82,8 +82,14 @@ static attn_tensor *build_attention(attn_tape *t, tensors in, const void *user)
 static void gradients_of_attention_over_images(void **state)
 {
     (void)state;
-    attn_nn_image_attention_options o = {
-        .in = 2, .mid = 4, .out = 2, .heads = 2, .max_positions = 4, .relative = true, .bias = true, .project = true};
+    attn_nn_image_attention_options o = {.in_channels = 2,
+                                         .mid = 4,
+                                         .out_channels = 2,
+                                         .heads = 2,
+                                         .max_positions = 4,
+                                         .relative = true,
+                                         .bias = true,
+                                         .project = true};
     const gradcheck_input x = {4, {1, 2, 3, 4}}, w = {4, {8, 2, 1, 1}}, out = {4, {2, 8, 1, 1}}, all = {1, {8}};
     gradcheck(2, build_attention, &o, 10, IN(x, w, w, w, out, {2, {7, 2}}, {2, {7, 2}}, all, all, {1, {2}}));
     for (int border = ATTN_BORDER_MASK; border <= ATTN_BORDER_SHIFT; border++) {
@@ -106,8 +112,8 @@ static attn_tensor *build_non_local(attn_tape *t, tensors in, const void *user)
         convs[i]->geometry.spatial = 2;
     }
     layer.norm = (attn_nn_batch_norm){.weight = in[5], .bias = in[6], .momentum = 0.1, .eps = 1e-5};
-    layer.norm.running_mean = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
-    layer.norm.running_var = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
+    layer.norm.running_mean = attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
+    layer.norm.running_var = attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){4}, NULL);
     layer.concat = layer.pairwise == ATTN_PAIRWISE_CONCAT ? in[7] : NULL;
     return attn_nn_non_local_forward(&layer, t, in[0], NULL);
 }
@@ -149,7 +155,7 @@ static void gradients_of_gaussian_non_local_blocks(void **state)
 
 static attn_tensor *build_generalized(attn_tape *t, tensors in, const void *user)
 {
-    attn_nn_generalized layer = *(const attn_nn_generalized *)user;
+    attn_nn_generalized_attention layer = *(const attn_nn_generalized_attention *)user;
     attn_nn_conv *convs[] = {&layer.query, &layer.key, &layer.value, &layer.proj};
     for (int i = 0; i < 4; i++) {
         convs[i]->weight = in[1 + i];
@@ -160,13 +166,13 @@ static attn_tensor *build_generalized(attn_tape *t, tensors in, const void *user
     layer.u = in[7];
     layer.v = in[8];
     layer.gamma = in[9];
-    return attn_nn_generalized_forward(&layer, t, in[0]);
+    return attn_nn_generalized_attention_forward(&layer, t, in[0]);
 }
 
-static void gradients_of_generalised_attention(void **state)
+static void gradients_of_generalized_attention(void **state)
 {
     (void)state;
-    attn_nn_generalized layer = {.factors = 15, .heads = 2, .dim_head = 2, .position_dim = 4, .magnitude = 1};
+    attn_nn_generalized_attention layer = {.factors = 15, .heads = 2, .dim_head = 2, .position_dim = 4, .magnitude = 1};
     const gradcheck_input x = {4, {1, 3, 2, 3}}, w = {4, {4, 3, 1, 1}}, fc = {2, {4, 2}}, b = {1, {4}};
     gradcheck(2, build_generalized, &layer, 10, IN(x, w, w, w, {4, {3, 4, 1, 1}}, fc, fc, b, b, {1, {1}}));
 }
@@ -174,8 +180,8 @@ static void gradients_of_generalised_attention(void **state)
 static attn_tensor *build_vit_block(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
-    attn_nn_vit_block block = {.activation = ATTN_GELU_ERF, .attention = {.hidden = 4, .heads = 2}};
-    attn_tensor *ones = attn_affine(t, attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){4}, NULL), 1, 1);
+    attn_nn_vit_block block = {.activation = ATTN_ACTIVATION_GELU_ERF, .attention = {.hidden = 4, .heads = 2}};
+    attn_tensor *ones = attn_affine(t, attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){4}, NULL), 1, 1);
     block.ln1 = block.ln2 = (attn_nn_layer_norm){in[6], in[7], 1e-5};
     block.ln2.weight = ones;
     block.attention.w_q.weight = in[1];
@@ -222,12 +228,12 @@ static void non_local_blocks_begin_as_the_identity(void **state)
     attn_tensor *x = image(f, 5, 4, 6);
     for (int i = 0; i < 4; i++) {
         attn_nn_non_local layer;
-        attn_nn_push(&f->builder, "%d", i);
+        attn_nn_pushf(&f->builder, "%d", i);
         attn_nn_non_local_init(&layer, &f->builder, 5, 0, 2, (attn_nn_pairwise)i, i % 2 == 0, i < 2);
         attn_nn_pop(&f->builder);
         attn_tensor *map = NULL, *y = attn_nn_non_local_forward(&layer, f->tape, x, &map);
         assert_true(test_distance(y, x) == 0);
-        assert_int_equal(attn_tensor_dim(map, 2), i % 2 == 0 ? 6 : 24);
+        assert_int_equal(attn_tensor_length(map, 2), i % 2 == 0 ? 6 : 24);
     }
     assert_non_null(attn_named_find(&f->parameters, "0.phi.0.weight"));
     assert_non_null(attn_named_find(&f->parameters, "0.W.1.running_var"));
@@ -255,7 +261,7 @@ static void sines_count_what_is_not_padding(void **state)
     fixture *f = *state;
     attn_nn_sine_positions layer = {.feats = 4, .temperature = 100, .scale = 6};
     const uint8_t pads[6] = {0, 0, 1, 1, 0, 1}; /* 2 rows of 3 */
-    attn_tensor *padding = attn_tensor_make(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
+    attn_tensor *padding = attn_tape_tensor(f->tape, ATTN_U8, 3, (int64_t[]){1, 2, 3}, pads);
     attn_tensor *p = attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, padding);
     assert_non_null(p);
     /* Pixel (1,1): the second of its column's two, the first of its row's one. */
@@ -269,7 +275,7 @@ static void sines_count_what_is_not_padding(void **state)
     assert_true(fabs(test_at(p, 5 * 8 + 4) - sin(3)) < 1e-12);
     layer.feats = 3;
     assert_null(attn_nn_sine_positions_forward(&layer, f->tape, ATTN_F64, (int64_t[]){1, 2, 3}, NULL));
-    expect_error(f, ATTN_ARGUMENT, "an even number");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "an even number");
 }
 
 static void learned_positions_put_columns_first(void **state)
@@ -286,7 +292,7 @@ static void learned_positions_put_columns_first(void **state)
         assert_true(test_at(p, (2 * 4 + 1) * 4 + 2 + c) == test_at(layer.row, 2 * 2 + c));
     }
     assert_null(attn_nn_learned_positions_forward(&layer, f->tape, 6, 4));
-    expect_error(f, ATTN_SHAPE, "6 x 4");
+    expect_error(f, ATTN_ERROR_SHAPE, "6 x 4");
 }
 
 static void bad_sizes_are_errors(void **state)
@@ -294,32 +300,39 @@ static void bad_sizes_are_errors(void **state)
     fixture *f = *state;
     attn_nn_image_attention attention;
     attn_nn_image_attention_options o = {
-        .in = 3, .mid = 4, .out = 2, .heads = 2, .window = 4, .relative = true, .project = true};
+        .in_channels = 3, .mid = 4, .out_channels = 2, .heads = 2, .window = 4, .relative = true, .project = true};
     attn_nn_image_attention_init(&attention, &f->builder, &o);
-    expect_error(f, ATTN_ARGUMENT, "odd number of taps");
-    o = (attn_nn_image_attention_options){
-        .in = 3, .mid = 3, .out = 2, .heads = 2, .max_positions = 4, .relative = true, .project = true};
+    expect_error(f, ATTN_ERROR_ARGUMENT, "odd number of taps");
+    o = (attn_nn_image_attention_options){.in_channels = 3,
+                                          .mid = 3,
+                                          .out_channels = 2,
+                                          .heads = 2,
+                                          .max_positions = 4,
+                                          .relative = true,
+                                          .project = true};
     attn_nn_image_attention_init(&attention, &f->builder, &o);
-    expect_error(f, ATTN_ARGUMENT, "even number of channels");
+    expect_error(f, ATTN_ERROR_ARGUMENT, "even number of channels");
     o.mid = 4;
     attn_nn_image_attention_init(&attention, &f->builder, &o);
     assert_null(attn_nn_image_attention_forward(&attention, f->tape, image(f, 3, 5, 4), NULL));
-    expect_error(f, ATTN_SHAPE, "sides of at most 4");
+    expect_error(f, ATTN_ERROR_SHAPE, "sides of at most 4");
     attn_nn_conv conv;
-    attn_nn_conv_init(&conv, &f->builder, &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .groups = 2});
-    expect_error(f, ATTN_ARGUMENT, "2 groups do not divide 3 and 4");
     attn_nn_conv_init(&conv, &f->builder,
-                      &(attn_nn_conv_options){.spatial = 2, .in = 3, .out = 4, .activation = (attn_activation)99});
-    expect_error(f, ATTN_ARGUMENT, "convolution: there is no activation 99");
-    attn_nn_generalized general;
-    attn_nn_generalized_init(&general, &f->builder,
-                             &(attn_nn_generalized_options){.dim = 8, .heads = 2, .position_dim = 6});
-    expect_error(f, ATTN_ARGUMENT, "a multiple of 4");
+                      &(attn_nn_conv_options){.spatial = 2, .in_channels = 3, .out_channels = 4, .groups = 2});
+    expect_error(f, ATTN_ERROR_ARGUMENT, "2 groups do not divide 3 and 4");
+    attn_nn_conv_init(
+        &conv, &f->builder,
+        &(attn_nn_conv_options){.spatial = 2, .in_channels = 3, .out_channels = 4, .activation = (attn_activation)99});
+    expect_error(f, ATTN_ERROR_ARGUMENT, "convolution: there is no activation 99");
+    attn_nn_generalized_attention general;
+    attn_nn_generalized_attention_init(
+        &general, &f->builder, &(attn_nn_generalized_attention_options){.dim = 8, .heads = 2, .position_dim = 6});
+    expect_error(f, ATTN_ERROR_ARGUMENT, "a multiple of 4");
     attn_nn_push(&f->builder, "patches");
     attn_nn_patches_init(&conv, &f->builder, 3, 5, 4);
     attn_nn_pop(&f->builder);
     assert_null(attn_nn_patches_forward(&conv, f->tape, image(f, 3, 3, 8)));
-    expect_error(f, ATTN_SHAPE, "at least 4 x 4");
+    expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");
 }
 
 int main(void)
@@ -329,7 +342,7 @@ int main(void)
         cmocka_unit_test(gradients_of_attention_over_images),
         cmocka_unit_test(gradients_of_non_local_blocks),
         cmocka_unit_test(gradients_of_gaussian_non_local_blocks),
-        cmocka_unit_test(gradients_of_generalised_attention),
+        cmocka_unit_test(gradients_of_generalized_attention),
         cmocka_unit_test(gradients_of_a_vision_transformer),
         TEST(patches_are_a_convolution),
         TEST(non_local_blocks_begin_as_the_identity),

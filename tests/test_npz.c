@@ -22,8 +22,8 @@ static void check_file(const char *path)
     const attn_tensor *w = attn_named_find(&list, "encoder_l1_self_Wq"), *half = attn_named_find(&list, "half");
     const attn_tensor *columns = attn_named_find(&list, "columns"), *text = attn_named_find(&list, "special:model.yml");
     assert_true(w && half && columns && text);
-    assert_int_equal(attn_tensor_dim(w, 0), 2);
-    assert_int_equal(attn_tensor_dim(w, 1), 3);
+    assert_int_equal(attn_tensor_length(w, 0), 2);
+    assert_int_equal(attn_tensor_length(w, 1), 3);
     for (int i = 0; i < 6; i++)
         assert_true(((const float *)attn_tensor_data(w))[i] == (float)i);
     assert_memory_equal(attn_tensor_data(half), ((const float[]){1.5f, -2}), 8);
@@ -93,13 +93,13 @@ static void errors_name_the_member(void **state)
     uint8_t bytes[4096];
     char error[512];
     size_t size = read_bytes("tests/data/npz/objects.npz", bytes, sizeof bytes);
-    assert_int_equal(parse(bytes, size, error), ATTN_UNSUPPORTED);
+    assert_int_equal(parse(bytes, size, error), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(error, "f.npz(objects.npy)"));
     assert_non_null(strstr(error, "\"|O\" are not read"));
     size = read_bytes("tests/data/npz/huge.npz", bytes, sizeof bytes);
-    assert_int_equal(parse(bytes, size, error), ATTN_FORMAT);
+    assert_int_equal(parse(bytes, size, error), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(error, "f.npz(huge.npy)"));
-    assert_int_equal(parse((const uint8_t *)"nothing of a zip", 16, error), ATTN_FORMAT);
+    assert_int_equal(parse((const uint8_t *)"nothing of a zip", 16, error), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(error, "not a .npz file"));
 }
 

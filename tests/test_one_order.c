@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One order of sums: linear layers, products of matrices, convolutions and attention give an answer the same bits whatever rows,
- * outputs, examples and threads it came with.  On whatever instruction set ATTN_ISA names. */
+ * One order of sums: linear layers, products of matrices, convolutions and attention give an answer the same bits
+ * whatever rows, outputs, examples and threads it came with.  On whatever instruction set ATTN_ISA names. */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
@@ -59,7 +59,7 @@ static attn_tensor *apply(attn_tape *tape, const product *p, attn_tensor *x, att
 {
     switch (p->kind) {
     case LINEAR:
-        return attn_linear(tape, x, w, NULL, ATTN_IDENTITY);
+        return attn_linear(tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
     case MATMUL:
         return attn_matmul(tape, x, w, p->transpose_a, p->transpose_b);
     default:
@@ -75,15 +75,15 @@ static answer compute(int nthreads, const product *p, const float *x, const floa
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = nthreads}), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
-    attn_tensor *tx = attn_tensor_make(tape, ATTN_F32, p->rank[0], p->shape[0], x);
-    attn_tensor *tw = attn_tensor_make(tape, ATTN_F32, p->rank[1], p->shape[1], w);
+    attn_tensor *tx = attn_tape_tensor(tape, ATTN_F32, p->rank[0], p->shape[0], x);
+    attn_tensor *tw = attn_tape_tensor(tape, ATTN_F32, p->rank[1], p->shape[1], w);
     assert_non_null(tx);
     assert_non_null(tw);
-    attn_tensor_set_needs_grad(tx, true);
-    attn_tensor_set_needs_grad(tw, true);
+    attn_tensor_set_requires_grad(tx, true);
+    attn_tensor_set_requires_grad(tw, true);
     attn_tensor *y = apply(tape, p, tx, tw);
     assert_non_null(y);
-    const attn_tensor *gradient = attn_tensor_make(tape, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y), g);
+    const attn_tensor *gradient = attn_tape_tensor(tape, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y), g);
     assert_int_equal(attn_backward_from(tape, y, gradient), ATTN_OK);
     a.y = copy(y, &a.ny);
     a.dx = copy(attn_tensor_grad(tx), &a.nx);
@@ -285,7 +285,7 @@ static product convolution(const layer *l, int64_t batch, int64_t outputs)
 {
     return (product){
         .kind = CONVOLUTION,
-        .conv = {2, {l->stride, l->stride}, {l->padding, l->padding}, l->groups, ATTN_IDENTITY},
+        .conv = {2, {l->stride, l->stride}, {l->padding, l->padding}, l->groups, ATTN_ACTIVATION_IDENTITY},
         .rank = {4, 4},
         .shape = {{batch, l->channels, SIDE, SIDE}, {outputs, l->channels / l->groups, l->kernel, l->kernel}}};
 }
@@ -356,18 +356,18 @@ static void attend(const heads_run *r, int64_t queries, int64_t dim, const float
     for (int64_t b = 0; b < r->batch; b++) {
         lens[b] = (int32_t)r->seen;
     }
-    const attn_context_options options = {.threads = r->threads, .reproducible = r->reproducible};
+    const attn_context_options options = {.threads = r->threads, .batch_invariant = r->reproducible};
     assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_problem_heads(&problem, &heads), ATTN_OK);
-    problem.with |= out->lse ? ATTN_WANT_LSE : 0;
+    problem.flags |= out->lse ? ATTN_WANT_LSE : 0;
     assert_int_equal(attn_plan_create(&plan, context, &problem, NULL), ATTN_OK);
     attn_arrays arrays = *out;
     arrays.q = q, arrays.k = k, arrays.v = v, arrays.lens = lens;
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
     attn_plan_destroy(plan);
     if (out->dout) {
-        problem.direction = ATTN_BACKWARD;
-        problem.with = ATTN_WITH_LENS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        problem.direction = ATTN_DIRECTION_BACKWARD;
+        problem.flags = ATTN_WITH_LENS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
         assert_int_equal(attn_plan_create(&plan, context, &problem, NULL), ATTN_OK);
         assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
         attn_plan_destroy(plan);
@@ -481,9 +481,9 @@ static void padding(void **state)
 /* Rows [0, m) of x through w. */
 static void packed_product(attn_tape *tape, attn_dtype dtype, int64_t m, const attn_tensor *x, attn_tensor *w, void *to)
 {
-    int64_t in = attn_tensor_dim(w, 1), shape[2] = {m, in};
-    attn_tensor *part = attn_tensor_make(tape, dtype, 2, shape, attn_tensor_data((attn_tensor *)(uintptr_t)x));
-    attn_tensor *y = attn_linear(tape, part, w, NULL, ATTN_IDENTITY);
+    int64_t in = attn_tensor_length(w, 1), shape[2] = {m, in};
+    attn_tensor *part = attn_tape_tensor(tape, dtype, 2, shape, attn_tensor_data((attn_tensor *)(uintptr_t)x));
+    attn_tensor *y = attn_linear(tape, part, w, NULL, ATTN_ACTIVATION_IDENTITY);
     assert_non_null(y);
     memcpy(to, attn_tensor_data(y), (size_t)attn_tensor_size(y) * attn_dtype_size(dtype));
 }
@@ -519,7 +519,7 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
         assert_memory_equal(all, plain, bytes);
     }
     assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again) && !again);
-    attn_tensor *made = attn_tensor_make(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
+    attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
     assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
     assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* begins nest */
     attn__packed_weights_end(tape);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One order of sums in whole models: the same bits with any number of threads and, for pictures and in a reproducible context
- * for sentences and alignments too, alone and padded in a batch. */
+ * One order of sums in whole models: the same bits with any number of threads and, for pictures and in a
+ * reproducible context for sentences and alignments too, alone and padded in a batch. */
 #include "support/cmocka.h"
 
 #include "attn/axial_transformer.h"
@@ -35,7 +35,7 @@ static bool reproducible; /* the contexts of the models are */
 static stage open_stage(int threads, const setting *settings)
 {
     stage s;
-    const attn_context_options options = {.threads = threads, .reproducible = reproducible};
+    const attn_context_options options = {.threads = threads, .batch_invariant = reproducible};
     assert_int_equal(attn_context_create(&s.context, &options), ATTN_OK);
     assert_int_equal(attn_config_create(&s.config, s.context), ATTN_OK);
     assert_int_equal(attn_tape_create(&s.tape, s.context), ATTN_OK);
@@ -97,8 +97,8 @@ static const setting small_translator[] = {{"src_vocab_size", VOCABULARY},
 static void make_sentences(const stage *s, bool together, attn_tensor **words, attn_tensor **lens)
 {
     const int64_t batch = together ? BATCH : 1, longest = together ? 23 : WORDS, shape[2] = {batch, longest};
-    *words = attn_tensor_make(s->tape, ATTN_I32, 2, shape, NULL);
-    *lens = attn_tensor_make(s->tape, ATTN_I32, 1, &batch, NULL);
+    *words = attn_tape_tensor(s->tape, ATTN_I32, 2, shape, NULL);
+    *lens = attn_tape_tensor(s->tape, ATTN_I32, 1, &batch, NULL);
     assert_non_null(*words);
     assert_non_null(*lens);
     for (int64_t b = 0; b < batch; b++) {
@@ -118,8 +118,8 @@ static void translator(int threads, bool together, said *to)
     attn_model *model = model_of(&s, "transformer");
     attn_tensor *words, *lens;
     make_sentences(&s, together, &words, &lens);
-    const int64_t batch = attn_tensor_dim(words, 0), n = together ? 15 : SAID_WORDS, shape[2] = {batch, n};
-    attn_tensor *answer = attn_tensor_make(s.tape, ATTN_I32, 2, shape, NULL);
+    const int64_t batch = attn_tensor_length(words, 0), n = together ? 15 : SAID_WORDS, shape[2] = {batch, n};
+    attn_tensor *answer = attn_tape_tensor(s.tape, ATTN_I32, 2, shape, NULL);
     for (int64_t at = 0; at < batch * n; at++) {
         const int64_t example = together ? at / n : SENTENCE;
         ((int32_t *)attn_tensor_data(answer))[at] = token(example, at % n + 100, VOCABULARY);
@@ -138,7 +138,7 @@ static void translation(int threads, bool together, said *to)
     attn_tensor *words, *lens;
     attn_hypothesis results[BATCH];
     make_sentences(&s, together, &words, &lens);
-    const attn_translate_options options = {.bos = 2, .eos = 3, .max_len = 12, .beam = 4};
+    const attn_beam_search_options options = {.bos = 2, .eos = 3, .max_len = 12, .beam = 4};
     if (attn_seq2seq_translate(model, words, lens, &options, results) != ATTN_OK) {
         fail_msg("%s", attn_context_error(s.context));
     }
@@ -163,7 +163,7 @@ static void vit(int threads, bool together, said *to)
     stage s = open_stage(threads, settings);
     attn_model *model = model_of(&s, "vit");
     const int64_t batch = together ? BATCH : 1, shape[4] = {batch, COLOURS, SIDE, SIDE};
-    attn_tensor *x = attn_tensor_make(s.tape, ATTN_F32, 4, shape, NULL);
+    attn_tensor *x = attn_tape_tensor(s.tape, ATTN_F32, 4, shape, NULL);
     attn_named_list in = {.context = s.context}, out = {.context = s.context};
     for (int64_t b = 0; b < batch; b++) {
         attn__rng rng = {.seed = 9, .stream = (uint64_t)(together ? b : SENTENCE)};
@@ -184,8 +184,8 @@ static void vit(int threads, bool together, said *to)
 
 enum { ROWS = 4, COLS = 9, RESIDUES = 33 };
 
-/* Alignment 1 of three, the others with more columns.  The original scales scores of tied rows by the padded number of rows,
- * so that other rows change the numbers themselves. */
+/* Alignment 1 of three, the others with more columns.  The original scales scores of tied rows by the padded number
+ * of rows, so that other rows change the numbers themselves. */
 static void msa_transformer(int threads, bool together, said *to)
 {
     static const setting settings[] = {{"layers", 2},          {"embed_dim", 64},     {"ffn_embed_dim", 128},
@@ -222,7 +222,7 @@ static void axial_transformer(int threads, bool together, said *to)
     assert_int_equal(attn_config_set_real(s.config, "residual_init", 1), ATTN_OK);
     model = model_of(&s, "axial-transformer");
     const int64_t batch = together ? BATCH : 1, shape[4] = {batch, COLOURS, HEIGHT, HEIGHT};
-    attn_tensor *x = attn_tensor_make(s.tape, ATTN_I32, 4, shape, NULL);
+    attn_tensor *x = attn_tape_tensor(s.tape, ATTN_I32, 4, shape, NULL);
     for (int64_t at = 0; at < batch * IMAGE; at++) {
         ((int32_t *)attn_tensor_data(x))[at] = token(together ? at / IMAGE : SENTENCE, at % IMAGE, LEVELS);
     }

@@ -17,12 +17,12 @@ static attn_context *new_context(void)
     return c;
 }
 
-static void check_normalised(const char *text, attn_compat compat, const char *expected)
+static void check_normalized(const char *text, attn_compat compat, const char *expected)
 {
     attn_context *c = new_context();
     char out[256];
     size_t needed;
-    assert_int_equal(attn_text_normalise(c, text, strlen(text), compat, out, sizeof out, &needed), ATTN_OK);
+    assert_int_equal(attn_text_normalize(c, text, strlen(text), compat, out, sizeof out, &needed), ATTN_OK);
     assert_string_equal(out, expected);
     assert_int_equal(needed, strlen(expected));
     assert_true(needed <= 2 * strlen(text));
@@ -32,29 +32,29 @@ static void check_normalised(const char *text, attn_compat compat, const char *e
 static void text_is_prepared(void **state)
 {
     (void)state;
-    check_normalised("Go.", ATTN_COMPAT_NONE, "go .");
-    check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_NONE, "va !");
-    check_normalised("Va\xe2\x80\xaf!", ATTN_COMPAT_D2L, "va !");
-    check_normalised("\xc3\x89t\xc3\xa9, \xc5\x92uvre \xc3\x87"
+    check_normalized("Go.", ATTN_COMPAT_NONE, "go .");
+    check_normalized("Va\xe2\x80\xaf!", ATTN_COMPAT_NONE, "va !");
+    check_normalized("Va\xe2\x80\xaf!", ATTN_COMPAT_D2L, "va !");
+    check_normalized("\xc3\x89t\xc3\xa9, \xc5\x92uvre \xc3\x87"
                      "a ?",
                      ATTN_COMPAT_NONE,
                      "\xc3\xa9t\xc3\xa9 , \xc5\x93uvre \xc3\xa7"
                      "a ?");
-    check_normalised("J\xe2\x80\x99"
+    check_normalized("J\xe2\x80\x99"
                      "ai 3.14 \xe2\x82\xac\xe2\x80\x89; 10:30:",
                      ATTN_COMPAT_NONE, "j'ai 3.14 \xe2\x82\xac ; 10:30 :");
-    check_normalised("J\xe2\x80\x99"
+    check_normalized("J\xe2\x80\x99"
                      "ai 3.14 ; x:",
                      ATTN_COMPAT_D2L,
                      "j\xe2\x80\x99"
                      "ai 3 .14 ; x:");
-    check_normalised("co\xc2\xadop\xe2\x80\x8b"
+    check_normalized("co\xc2\xadop\xe2\x80\x8b"
                      "eration...",
                      ATTN_COMPAT_NONE, "cooperation . . .");
-    check_normalised("  a   b  ", ATTN_COMPAT_NONE, "a b");
-    check_normalised("!?", ATTN_COMPAT_NONE, "! ?");
-    check_normalised("\xc2\xab\xc2\xa0Oui\xc2\xa0\xc2\xbb", ATTN_COMPAT_NONE, "\xc2\xab oui \xc2\xbb");
-    check_normalised("", ATTN_COMPAT_NONE, "");
+    check_normalized("  a   b  ", ATTN_COMPAT_NONE, "a b");
+    check_normalized("!?", ATTN_COMPAT_NONE, "! ?");
+    check_normalized("\xc2\xab\xc2\xa0Oui\xc2\xa0\xc2\xbb", ATTN_COMPAT_NONE, "\xc2\xab oui \xc2\xbb");
+    check_normalized("", ATTN_COMPAT_NONE, "");
 }
 
 static void a_small_buffer_cuts_and_tells_the_length(void **state)
@@ -63,12 +63,12 @@ static void a_small_buffer_cuts_and_tells_the_length(void **state)
     attn_context *c = new_context();
     char out[4];
     size_t needed;
-    assert_int_equal(attn_text_normalise(c, "Hello!", 6, ATTN_COMPAT_NONE, out, sizeof out, &needed), ATTN_OK);
+    assert_int_equal(attn_text_normalize(c, "Hello!", 6, ATTN_COMPAT_NONE, out, sizeof out, &needed), ATTN_OK);
     assert_string_equal(out, "hel");
     assert_int_equal(needed, 7);
-    assert_int_equal(attn_text_normalise(c, "Hello!", 6, ATTN_COMPAT_NONE, NULL, 0, &needed), ATTN_OK);
+    assert_int_equal(attn_text_normalize(c, "Hello!", 6, ATTN_COMPAT_NONE, NULL, 0, &needed), ATTN_OK);
     assert_int_equal(needed, 7);
-    assert_int_equal(attn_text_detokenise("a , b !", false, out, sizeof out), 5);
+    assert_int_equal(attn_text_detokenize("a , b !", false, out, sizeof out), 5);
     assert_string_equal(out, "a, ");
     attn_context_destroy(c);
 }
@@ -81,8 +81,8 @@ static void invalid_utf8_is_told(void **state)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         attn_context *c = new_context();
         char out[16];
-        assert_int_equal(attn_text_normalise(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL),
-                         ATTN_FORMAT);
+        assert_int_equal(attn_text_normalize(c, bad[i], strlen(bad[i]), ATTN_COMPAT_NONE, out, sizeof out, NULL),
+                         ATTN_ERROR_FORMAT);
         assert_string_equal(attn_context_error(c), "byte 2: invalid UTF-8");
         attn_context_destroy(c);
     }
@@ -92,14 +92,14 @@ static void tokens_are_joined_for_reading(void **state)
 {
     (void)state;
     char out[64];
-    attn_text_detokenise("oui , \xc3\xa7"
+    attn_text_detokenize("oui , \xc3\xa7"
                          "a va ! . . .",
                          true, out, sizeof out);
     assert_string_equal(out, "oui, \xc3\xa7"
                              "a va !...");
-    attn_text_detokenise("yes , it is ! so : go ; on ?", false, out, sizeof out);
+    attn_text_detokenize("yes , it is ! so : go ; on ?", false, out, sizeof out);
     assert_string_equal(out, "yes, it is! so: go; on?");
-    assert_int_equal(attn_text_detokenise("", false, out, sizeof out), 0);
+    assert_int_equal(attn_text_detokenize("", false, out, sizeof out), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------ pairs */
@@ -144,7 +144,7 @@ static void lines_may_end_with_cr_alone(void **state)
     assert_string_equal(attn_pairs_get(pairs, 1).source, "two");
     assert_string_equal(attn_pairs_get(pairs, 2).target, "trois");
     attn_pairs_destroy(pairs);
-    assert_int_equal(parse(&pairs, c, "a\tb\rno tab\r", NULL), ATTN_FORMAT);
+    assert_int_equal(parse(&pairs, c, "a\tb\rno tab\r", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f.txt:2: no tab between two sentences");
     attn_context_destroy(c);
 }
@@ -167,7 +167,7 @@ static void bad_lines_are_named(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_context *c = new_context();
         attn_pairs *pairs;
-        assert_int_equal(parse(&pairs, c, cases[i].text, &(attn_pairs_options){.max_line = 8}), ATTN_FORMAT);
+        assert_int_equal(parse(&pairs, c, cases[i].text, &(attn_pairs_options){.max_line = 8}), ATTN_ERROR_FORMAT);
         assert_null(pairs);
         assert_string_equal(attn_context_error(c), cases[i].error);
         attn_context_destroy(c);
@@ -183,7 +183,7 @@ static void a_line_of_a_megabyte_is_refused(void **state)
     char *text = malloc(size);
     memset(text, 'x', size);
     text[5] = '\t';
-    assert_int_equal(attn_pairs_parse(&pairs, c, text, size, "f.txt", NULL), ATTN_FORMAT);
+    assert_int_equal(attn_pairs_parse(&pairs, c, text, size, "f.txt", NULL), ATTN_ERROR_FORMAT);
     assert_string_equal(attn_context_error(c), "f.txt:1: a line of 1048576 bytes, more than 65536");
     free(text);
     attn_context_destroy(c);
@@ -220,9 +220,9 @@ static void translations_of_a_sentence_stay_together(void **state)
     (void)state;
     attn_context *c = new_context();
     attn_pairs *all = numbered(c, 3000, 1000), *parts[3], *again[3];
-    attn_split_options options = {.seed = 7, .valid = 0.1, .test = 0.2};
-    assert_int_equal(attn_pairs_split(all, &options, &parts[0], &parts[1], &parts[2]), ATTN_OK);
-    assert_int_equal(attn_pairs_split(all, &options, &again[0], &again[1], &again[2]), ATTN_OK);
+    attn_pairs_split_options options = {.seed = 7, .valid = 0.1, .test = 0.2};
+    assert_int_equal(attn_pairs_split(&parts[0], &parts[1], &parts[2], all, &options), ATTN_OK);
+    assert_int_equal(attn_pairs_split(&again[0], &again[1], &again[2], all, &options), ATTN_OK);
     int64_t sum = 0;
     for (int p = 0; p < 3; p++) {
         assert_int_equal(attn_pairs_size(parts[p]), attn_pairs_size(again[p]));
@@ -241,13 +241,15 @@ static void translations_of_a_sentence_stay_together(void **state)
         attn_pairs_destroy(again[p]);
     }
     assert_int_equal(
-        attn_pairs_split(all, &(attn_split_options){.compat = ATTN_COMPAT_D2L}, &parts[0], &parts[1], NULL), ATTN_OK);
+        attn_pairs_split(&parts[0], &parts[1], NULL, all, &(attn_pairs_split_options){.compat = ATTN_COMPAT_D2L}),
+        ATTN_OK);
     assert_int_equal(attn_pairs_size(parts[0]), 512);
     assert_int_equal(attn_pairs_size(parts[1]), 3000 - 512);
     attn_pairs_destroy(parts[0]);
     attn_pairs_destroy(parts[1]);
-    assert_int_equal(attn_pairs_split(all, &(attn_split_options){.valid = 0.5, .test = 0.5}, &parts[0], NULL, NULL),
-                     ATTN_ARGUMENT);
+    assert_int_equal(
+        attn_pairs_split(&parts[0], NULL, NULL, all, &(attn_pairs_split_options){.valid = 0.5, .test = 0.5}),
+        ATTN_ERROR_ARGUMENT);
     attn_pairs_destroy(all);
     attn_context_destroy(c);
 }
@@ -258,7 +260,7 @@ static attn_status read_and_split(attn_context *c, void *user)
     attn_pairs *all, *train = NULL, *valid = NULL;
     attn_status status = parse(&all, c, "a\tb\nc\td\ne\tf\n", NULL);
     if (status == ATTN_OK)
-        status = attn_pairs_split(all, NULL, &train, &valid, NULL);
+        status = attn_pairs_split(&train, &valid, NULL, all, NULL);
     attn_pairs_destroy(train);
     attn_pairs_destroy(valid);
     attn_pairs_destroy(all);
@@ -282,25 +284,25 @@ static void pairs_are_filtered_and_mixed(void **state)
     attn_pairs_filtered counts;
     attn_pairs_filter_options options = {.max_ratio = 2, .unique = true};
     assert_int_equal(attn_pairs_parse(&all, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
-    assert_int_equal(attn_pairs_filter(all, &options, &kept, &counts), ATTN_OK);
+    assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_OK);
     assert_int_equal(counts.duplicates, 2);
     assert_int_equal(counts.unlike, 1); /* 2 and 4 characters, of two bytes each, are like enough */
     assert_int_equal(attn_pairs_size(kept), 3);
     assert_string_equal(attn_pairs_get(kept, 1).target, "x z");
     assert_string_equal(attn_pairs_get(kept, 2).source, "ab");
-    assert_int_equal(attn_pairs_mix(kept, all, 2, 1, &mixed), ATTN_OK);
+    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 2, 1), ATTN_OK);
     assert_int_equal(attn_pairs_size(mixed), 5);
     assert_string_equal(attn_pairs_get(mixed, 1).target, "x z");
     attn_pairs_destroy(mixed);
-    assert_int_equal(attn_pairs_mix(kept, all, 100, 1, &mixed), ATTN_OK); /* no more than there are */
+    assert_int_equal(attn_pairs_mix(&mixed, kept, all, 100, 1), ATTN_OK); /* no more than there are */
     assert_int_equal(attn_pairs_size(mixed), 9);
     attn_pairs_destroy(mixed);
     attn_pairs_destroy(kept);
-    assert_int_equal(attn_pairs_filter(all, &(attn_pairs_filter_options){0}, &kept, &counts), ATTN_OK);
+    assert_int_equal(attn_pairs_filter(&kept, &counts, all, &(attn_pairs_filter_options){0}), ATTN_OK);
     assert_int_equal(attn_pairs_size(kept), 6);
     attn_pairs_destroy(kept);
     options.max_ratio = 0.5;
-    assert_int_equal(attn_pairs_filter(all, &options, &kept, &counts), ATTN_ARGUMENT);
+    assert_int_equal(attn_pairs_filter(&kept, &counts, all, &options), ATTN_ERROR_ARGUMENT);
     attn_pairs_destroy(all);
     attn_context_destroy(c);
 }

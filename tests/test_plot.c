@@ -14,7 +14,7 @@ static const char *const french[] = {"je", "suis", "chez", "moi", ".", "<eos>"};
 static const char *const english[] = {
     "i'm", "home", "after", "an extraordinarily-long-token-that-must-be-cut-somewhere", ".", "<eos>"};
 
-static void keep(const attn_picture *picture, const char *name)
+static void keep(const attn_bytes *picture, const char *name)
 {
     const char *dir = getenv("ATTN_PLOT_DIR");
     if (!dir)
@@ -27,7 +27,7 @@ static void keep(const attn_picture *picture, const char *name)
     fclose(file);
 }
 
-static int64_t count(const attn_picture *picture, const char *what)
+static int64_t count(const attn_bytes *picture, const char *what)
 {
     int64_t n = 0;
     for (size_t i = 0, m = strlen(what); i + m <= picture->size; i++)
@@ -64,13 +64,13 @@ static void heatmaps_render_in_every_format(void **state)
     float values[8][36];
     attn_heatmaps maps = example(panels, values, rows);
     for (size_t i = 0; i < 3; i++) {
-        attn_picture_format format;
-        attn_picture picture;
-        assert_int_equal(attn_picture_format_of(&format, context, formats[i].path), ATTN_OK);
+        attn_plot_format format;
+        attn_bytes picture;
+        assert_int_equal(attn_plot_format_from_path(&format, context, formats[i].path), ATTN_OK);
         assert_int_equal(attn_heatmaps_render(&picture, context, &maps, format), ATTN_OK);
         assert_memory_equal(picture.data, formats[i].magic, strlen(formats[i].magic));
         keep(&picture, formats[i].path);
-        attn_picture_free(context, &picture);
+        attn_bytes_free(context, &picture);
     }
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
@@ -79,7 +79,7 @@ static void heatmaps_render_in_every_format(void **state)
 }
 
 /* Width and height as an SVG's first element says them, in points. */
-static void size_of(const attn_picture *svg, double *width, double *height)
+static void size_of(const attn_bytes *svg, double *width, double *height)
 {
     const char *w = strstr((const char *)svg->data, "width=\"");
     const char *h = strstr((const char *)svg->data, "height=\"");
@@ -99,24 +99,24 @@ static void many_layers_fold_into_columns(void **state)
     attn_panel_row rows[24];
     float values[8][36];
     attn_heatmaps maps = example(panels, values, rows);
-    attn_picture picture;
+    attn_bytes picture;
     double width, height, narrow, low;
-    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &narrow, &low);
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     for (int i = 2; i < 24; i++)
         rows[i] = rows[i % 2];
     maps.n = 24;
-    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &width, &height);
     assert_true(height <= 1.3 * width);
     assert_true(width * height > 8 * narrow * low && width * height < 20 * narrow * low);
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     maps.n = 2;
-    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &width, &height);
     assert_true(width == narrow && height == low);
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     attn_context_destroy(context);
 }
 
@@ -137,20 +137,20 @@ static void columns_are_no_more_than_the_page_needs(void **state)
         if (i >= 2)
             rows[i].panels = tall, rows[i].row_labels = NULL;
     }
-    attn_picture picture;
+    attn_bytes picture;
     double one, height, width, low;
-    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &one, &low);
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     maps.n = 6;
-    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &maps, ATTN_PLOT_SVG), ATTN_OK);
     size_of(&picture, &width, &height);
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     attn_context_destroy(context);
     assert_true(width > 1.5 * one && width < 2.5 * one);
 }
 
-static void draw_first_label(attn_picture *picture, attn_context *context, const char *label)
+static void draw_first_label(attn_bytes *picture, attn_context *context, const char *label)
 {
     attn_panel panels[8];
     attn_panel_row rows[2];
@@ -160,7 +160,7 @@ static void draw_first_label(attn_picture *picture, attn_context *context, const
     maps.n = 1;
     rows[0].row_labels = labels;
     rows[0].col_labels = french;
-    assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PNG), ATTN_OK);
+    assert_int_equal(attn_heatmaps_render(picture, context, &maps, ATTN_PLOT_PNG), ATTN_OK);
 }
 
 /* U+10FFFD is a private character: no font has it, and every font would show the same box for it. */
@@ -169,16 +169,16 @@ static void what_no_font_has_is_its_code_point(void **state)
     (void)state;
     attn_context *context;
     attn_context_create(&context, NULL);
-    attn_picture one, another, spelt;
+    attn_bytes one, another, spelt;
     draw_first_label(&one, context, "\xF4\x8F\xBF\xBD");
     draw_first_label(&another, context, "\xF4\x8F\xBF\xBC");
     draw_first_label(&spelt, context, " U+10FFFD ");
     assert_true(one.size != another.size || memcmp(one.data, another.data, one.size) != 0);
     assert_int_equal(one.size, spelt.size);
     assert_memory_equal(one.data, spelt.data, one.size);
-    attn_picture_free(context, &one);
-    attn_picture_free(context, &another);
-    attn_picture_free(context, &spelt);
+    attn_bytes_free(context, &one);
+    attn_bytes_free(context, &another);
+    attn_bytes_free(context, &spelt);
     attn_context_destroy(context);
 }
 
@@ -192,9 +192,9 @@ static void heatmaps_render_as_a_page(void **state)
     attn_panel_row rows[2];
     float values[8][36];
     attn_heatmaps maps = example(panels, values, rows);
-    attn_picture_format format;
-    attn_picture page;
-    assert_int_equal(attn_picture_format_of(&format, context, "a.HTML"), ATTN_OK);
+    attn_plot_format format;
+    attn_bytes page;
+    assert_int_equal(attn_plot_format_from_path(&format, context, "a.HTML"), ATTN_OK);
     maps.title = "a </script> \"b\"";
     assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
     assert_memory_equal(page.data, "<!doctype html>", 15);
@@ -204,15 +204,15 @@ static void heatmaps_render_as_a_page(void **state)
     assert_int_equal(count(&page, "id=\"w1-0\">"), 1);
     assert_int_equal(count(&page, "http://"), count(&page, "http://www.w3.org/2000/svg")); /* names, no addresses */
     keep(&page, "maps.html");
-    attn_picture_free(context, &page);
+    attn_bytes_free(context, &page);
     rows[1].title = "Encoder-decoder attention, layer 2";
     rows[1].row_labels = rows[0].row_labels;
     rows[1].col_labels = rows[0].col_labels;
     assert_int_equal(attn_heatmaps_render(&page, context, &maps, format), ATTN_OK);
     assert_int_equal(count(&page, "\"layers\":2,\"heads\":4,\"rows\":6,\"cols\":6"), 1);
-    attn_picture_free(context, &page);
+    attn_bytes_free(context, &page);
     attn_curves curves = {.n = 0};
-    assert_true(attn_curves_render(&page, context, &curves, ATTN_HTML) != ATTN_OK);
+    assert_true(attn_curves_render(&page, context, &curves, ATTN_PLOT_HTML) != ATTN_OK);
     attn_context_destroy(context);
 }
 
@@ -245,7 +245,7 @@ static void pictures_are_explored(void **state)
          .weights = all,
          .first_layer = 3,
          .key_rows = 3,
-         .key_columns = 3,
+         .key_cols = 3,
          .where = ATTN_KEYS_WINDOW},
         {.name = "Tokens",
          .layers = 1,
@@ -254,7 +254,7 @@ static void pictures_are_explored(void **state)
          .cols = 5,
          .weights = all + 2,
          .query_rows = 2,
-         .query_columns = 2,
+         .query_cols = 2,
          .before = "class token"},
         {.name = "Cross", .layers = 1, .heads = 1, .rows = 12, .cols = 7, .weights = all + 3, .where = ATTN_KEYS_CROSS},
     };
@@ -266,8 +266,8 @@ static void pictures_are_explored(void **state)
                               .width = 1,
                               .height = 1,
                               .grid_rows = 3,
-                              .grid_columns = 4};
-    attn_picture page;
+                              .grid_cols = 4};
+    attn_bytes page;
     if (attn_explorer_render(&page, context, &explorer) != ATTN_OK)
         fail_msg("%s", attn_context_error(context));
     assert_int_equal(count(&page, "\"grid\":[3,4,3,3],\"where\":\"window\""), 1);
@@ -275,9 +275,9 @@ static void pictures_are_explored(void **state)
     assert_int_equal(count(&page, "\"grid\":[3,4,3,4],\"where\":\"cross\""), 1);
     assert_int_equal(count(&page, "\"first\":3"), 1);
     keep(&page, "picture.html");
-    attn_picture_free(context, &page);
+    attn_bytes_free(context, &page);
     maps[0].cols = 8; /* no window of 3 x 3 */
-    assert_int_equal(attn_explorer_render(&page, context, &explorer), ATTN_ARGUMENT);
+    assert_int_equal(attn_explorer_render(&page, context, &explorer), ATTN_ERROR_ARGUMENT);
     assert_non_null(
         strstr(attn_context_error(context), "12 x 8 weights for queries on a grid of 3 x 4, each with 9 keys"));
     attn_context_destroy(context);
@@ -313,19 +313,19 @@ static void overlays_render(void **state)
          .cols = 1,
          .query_row = -1},
     };
-    attn_picture picture;
+    attn_bytes picture;
     const attn_overlays overlays = {.title = "overlays", .n = 2, .items = panels};
-    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_SVG), ATTN_OK);
     /* The frame: a quarter of 168 points, one cell from the left, in the grid of queries and not of the map; and the
      * white one around it. */
     assert_int_equal(count(&picture, "M 42 42 L 84 42 L 84 84 L 42 84 Z"), 1);
     assert_int_equal(count(&picture, "M 40.75 40.75 L 85.25 40.75 L 85.25 85.25 L 40.75 85.25 Z"), 1);
-    attn_picture_free(context, &picture);
-    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PNG), ATTN_OK);
+    attn_bytes_free(context, &picture);
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_OK);
     keep(&picture, "overlays.png");
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     panels[0].rows = 0;
-    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PNG), ATTN_ARGUMENT);
+    assert_int_equal(attn_overlays_render(&picture, context, &overlays, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
     attn_context_destroy(context);
 }
 
@@ -342,17 +342,17 @@ static void curves_render(void **state)
     }
     attn_curve lines[] = {{"training", 30, x, train}, {"validation", 30, x, valid}};
     attn_curves curves = {"Loss", "epoch", "nats per token", 2, lines};
-    attn_picture picture;
-    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_OK);
+    attn_bytes picture;
+    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_OK);
     keep(&picture, "curves.png");
-    attn_picture_free(context, &picture);
+    attn_bytes_free(context, &picture);
     curves.n = 0;
-    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PNG), ATTN_ARGUMENT);
+    assert_int_equal(attn_curves_render(&picture, context, &curves, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
     attn_context_destroy(context);
 }
 
 /* Crosses alone are drawn with lines of this width, which cairo before and after 1.18 writes in two ways. */
-static int64_t crosses(const attn_picture *picture)
+static int64_t crosses(const attn_bytes *picture)
 {
     return count(picture, "stroke-width:0.9;") + count(picture, "stroke-width=\"0.9\"");
 }
@@ -377,19 +377,19 @@ static void contacts_render(void **state)
                             .distances = distances,
                             .top = 1,
                             .min_separation = 2};
-    attn_picture one, two;
-    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_SVG), ATTN_OK);
+    attn_bytes one, two;
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PLOT_SVG), ATTN_OK);
     map.top = 2;
-    assert_int_equal(attn_contact_map_render(&two, context, &map, ATTN_SVG), ATTN_OK);
+    assert_int_equal(attn_contact_map_render(&two, context, &map, ATTN_PLOT_SVG), ATTN_OK);
     assert_int_equal(crosses(&one), 0);
     assert_int_equal(crosses(&two), 1);
     keep(&two, "contacts.svg");
-    attn_picture_free(context, &one);
-    attn_picture_free(context, &two);
+    attn_bytes_free(context, &one);
+    attn_bytes_free(context, &two);
     map.n = 0;
-    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
     map.n = 4097;
-    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PNG), ATTN_ARGUMENT);
+    assert_int_equal(attn_contact_map_render(&one, context, &map, ATTN_PLOT_PNG), ATTN_ERROR_ARGUMENT);
     attn_context_destroy(context);
 }
 
@@ -398,24 +398,24 @@ static void what_cannot_be_drawn_is_refused(void **state)
     (void)state;
     attn_context *context;
     attn_context_create(&context, NULL);
-    attn_picture picture;
-    attn_picture_format format;
-    assert_int_equal(attn_picture_format_of(&format, context, "maps.gif"), ATTN_ARGUMENT);
+    attn_bytes picture;
+    attn_plot_format format;
+    assert_int_equal(attn_plot_format_from_path(&format, context, "maps.gif"), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "maps.gif"));
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     attn_heatmaps none = {0};
-    assert_int_equal(attn_heatmaps_render(&picture, context, &none, ATTN_SVG), ATTN_ARGUMENT);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &none, ATTN_PLOT_SVG), ATTN_ERROR_ARGUMENT);
     float one = 1;
     attn_panel panel = {NULL, 1, 5000, &one};
     attn_panel_row row = {.n = 1, .panels = &panel};
-    attn_context_clear(context);
-    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_SVG),
-                     ATTN_ARGUMENT);
+    attn_context_clear_error(context);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_PLOT_SVG),
+                     ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "5000"));
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     panel = (attn_panel){"\xff\xfe", 1, 1, &one};
-    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_SVG),
-                     ATTN_ARGUMENT);
+    assert_int_equal(attn_heatmaps_render(&picture, context, &(attn_heatmaps){.n = 1, .rows = &row}, ATTN_PLOT_SVG),
+                     ATTN_ERROR_ARGUMENT);
     attn_context_destroy(context);
 }
 

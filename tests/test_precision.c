@@ -61,12 +61,15 @@ static void option_then_variable_then_f32(void **state)
     assert_int_equal(context_has("", 0, ATTN_OK), ATTN_PRECISION_F32);
     assert_int_equal(context_has("fma", 0, ATTN_OK), ATTN_PRECISION_FMA);
     assert_int_equal(context_has("int8", ATTN_PRECISION_BF16, ATTN_OK), ATTN_PRECISION_BF16);
-    context_has("f23", 0, ATTN_ARGUMENT);
-    context_has("default", 0, ATTN_ARGUMENT);
-    context_has(NULL, (attn_precision)(ATTN_PRECISION_INT8 + 1), ATTN_ARGUMENT);
+    context_has("f23", 0, ATTN_ERROR_ARGUMENT);
+    context_has("default", 0, ATTN_ERROR_ARGUMENT);
+    context_has(NULL, (attn_precision)(ATTN_PRECISION_INT8 + 1), ATTN_ERROR_ARGUMENT);
+    attn_precision found = ATTN_PRECISION_DEFAULT;
     for (int p = ATTN_PRECISION_F32; p <= ATTN_PRECISION_INT8; p++)
-        assert_int_equal(attn_precision_find(attn_precision_name((attn_precision)p)), p);
-    assert_int_equal(attn_precision_find("f64"), ATTN_PRECISION_DEFAULT);
+        assert_true(attn_precision_find(&found, attn_precision_name((attn_precision)p)) && (int)found == p);
+    assert_false(attn_precision_find(&found, "f64") || attn_precision_find(&found, "default") ||
+                 attn_precision_find(&found, "") || attn_precision_find(&found, NULL));
+    assert_int_equal(found, ATTN_PRECISION_INT8);
     assert_string_equal(attn_precision_name((attn_precision)77), "unknown");
 }
 
@@ -106,10 +109,10 @@ static void linear_is_that_of_rounded_numbers(void **state)
     attn_tensor *x = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, IN}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){OUT, IN}, 2);
     attn_tensor *dy = test_random(f->tape, ATTN_F32, 2, (int64_t[]){ROWS, OUT}, 3);
-    attn_tensor_set_needs_grad(x, true);
-    attn_tensor_set_needs_grad(w, true);
+    attn_tensor_set_requires_grad(x, true);
+    attn_tensor_set_requires_grad(w, true);
     f->tape->precision = ATTN_PRECISION_BF16;
-    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
     f->tape->precision = ATTN_PRECISION_DEFAULT; /* gradients have the precision that the operation had */
     assert_int_equal(attn_backward_from(f->tape, y, dy), ATTN_OK);
     for (int i = 0; i < ROWS; i++) {
@@ -151,7 +154,7 @@ static void convolution_is_that_of_rounded_numbers(void **state)
     attn_tensor *x = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, CHANNELS, SIDE, SIDE}, 1);
     attn_tensor *w = test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, CHANNELS, TAPS, TAPS}, 2);
     attn_tensor *dy = test_random(f->tape, ATTN_F32, 4, (int64_t[]){1, 2, SIDE, SIDE}, 3);
-    attn_tensor_set_needs_grad(w, true);
+    attn_tensor_set_requires_grad(w, true);
     f->tape->precision = ATTN_PRECISION_BF16;
     attn_conv how = {.spatial = 2, .padding = {1, 1}};
     attn_tensor *y = attn_convolve(f->tape, x, w, NULL, &how);
@@ -202,7 +205,7 @@ static void linear_int8(const char *isa, int rows, int in, float *y, attn_tensor
         operands[i] = test_random(own, ATTN_F32, i < 2 ? 2 : 1, (int64_t[]){i == 0 ? rows : OUT, in}, (uint64_t)i + 7);
     memset(attn_tensor_data(operands[0]), 0, (size_t)in * sizeof(float)); /* a row of zeros */
     tape->precision = ATTN_PRECISION_INT8;
-    attn_tensor *result = attn_linear(tape, operands[0], operands[1], operands[2], ATTN_IDENTITY);
+    attn_tensor *result = attn_linear(tape, operands[0], operands[1], operands[2], ATTN_ACTIVATION_IDENTITY);
     assert_non_null(result);
     memcpy(y, attn_tensor_data(result), (size_t)(rows * OUT) * sizeof(float));
     attn_tape_destroy(tape);
@@ -220,7 +223,7 @@ static void int8_weights_may_be_kept(void **state)
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             assert_int_equal(attn__packed_weights_begin(f->tape), ATTN_OK);
-        y[i] = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+        y[i] = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
         assert_non_null(y[i]);
         assert_memory_equal(attn_tensor_data((attn_tensor *)(uintptr_t)y[i]),
                             attn_tensor_data((attn_tensor *)(uintptr_t)y[0]), (size_t)(ROWS * OUT) * sizeof(float));
@@ -233,10 +236,10 @@ static void int8_weights_may_be_kept(void **state)
 static void int8_of_large_numbers_is_finite(void **state)
 {
     fixture *f = *state;
-    attn_tensor *x = attn_tensor_make(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){3e38f, 0});
-    attn_tensor *w = attn_tensor_make(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){0, 1e5f});
+    attn_tensor *x = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){3e38f, 0});
+    attn_tensor *w = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){1, 2}, (const float[]){0, 1e5f});
     f->tape->precision = ATTN_PRECISION_INT8;
-    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
     f->tape->precision = ATTN_PRECISION_DEFAULT;
     assert_non_null(y);
     assert_true(test_at(y, 0) == 0);
@@ -276,7 +279,7 @@ static void int8_keeps_what_is_not_finite(void **state)
     test_set(x, 1 * IN + 5, NAN);
     test_set(x, 2 * IN + 5, -INFINITY);
     f->tape->precision = ATTN_PRECISION_INT8;
-    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_IDENTITY);
+    attn_tensor *y = attn_linear(f->tape, x, w, NULL, ATTN_ACTIVATION_IDENTITY);
     for (int i = 0; i < 4 * OUT; i++)
         assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
 }
@@ -290,17 +293,17 @@ static void attend(fixture *f, bool before, float *o, float *gradient)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
     attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, TOKENS, 3 * WIDTH}, 5);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     for (int i = 0; i < TOKENS * 3 * WIDTH && before; i++)
         test_set(x, i, rounded(test_at(x, i)));
     f->tape->precision = before ? ATTN_PRECISION_F32 : ATTN_PRECISION_BF16;
     attn_attention a = {.q = {x, 0}, .k = {x, WIDTH}, .v = {x, 2 * WIDTH}};
     a.rank = 3;
     memcpy(a.shape, (int64_t[]){1, TOKENS, WIDTH}, 3 * sizeof(int64_t));
-    attn_dim dims[] = {{.role = ATTN_QUERY, .n = TOKENS, .q = 3 * WIDTH, .o = WIDTH, .lse = 1},
-                       {.role = ATTN_KEY, .n = TOKENS, .k = 3 * WIDTH, .v = 3 * WIDTH},
-                       {.role = ATTN_CONTRACT, .n = WIDTH, .q = 1, .k = 1},
-                       {.role = ATTN_VALUE, .n = WIDTH, .v = 1, .o = 1}};
+    attn_dim dims[] = {{.role = ATTN_ROLE_QUERY, .n = TOKENS, .q = 3 * WIDTH, .o = WIDTH, .lse = 1},
+                       {.role = ATTN_ROLE_KEY, .n = TOKENS, .k = 3 * WIDTH, .v = 3 * WIDTH},
+                       {.role = ATTN_ROLE_CONTRACT, .n = WIDTH, .q = 1, .k = 1},
+                       {.role = ATTN_ROLE_VALUE, .n = WIDTH, .v = 1, .o = 1}};
     memcpy(a.problem.dims, dims, sizeof dims);
     a.problem.ndims = 4;
     attn_tensor *y = attn_attend(f->tape, &a);
@@ -379,12 +382,12 @@ static void models_have_a_precision(void **state)
     assert_true(apart(bf16, f32) > 1e-4 && apart(bf16, f32) < 0.03);
     assert_true(apart(int8, f32) > 1e-4 && apart(int8, f32) < 0.06);
     assert_true(apart(int8, bf16) > 1e-4);
-    assert_int_equal(answer(f, ATTN_PRECISION_INT8, true, int8), ATTN_UNSUPPORTED);
+    assert_int_equal(answer(f, ATTN_PRECISION_INT8, true, int8), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(attn_context_error(f->context), "int8 has no gradients"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     assert_null(model_of(f, ATTN_F64, ATTN_PRECISION_BF16));
     assert_non_null(strstr(attn_context_error(f->context), "bf16"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)

@@ -46,7 +46,7 @@ static void a_nested_file_is_read(void **state)
     assert_int_equal(list.n, 15);
     check_floats(&list, "model.weight", 12, counted);
     check_floats(&list, "model.transposed", 12, turned);
-    assert_int_equal(attn_tensor_dim(attn_named_find(&list, "model.transposed"), 0), 3);
+    assert_int_equal(attn_tensor_length(attn_named_find(&list, "model.transposed"), 0), 3);
     check_floats(&list, "model.column", 4, (const float[]){1, 4, 7, 10});
     check_floats(&list, "model.rows", 6, counted + 3);
     check_floats(&list, "model.bias", 2, (const float[]){0.5f, -1.5f});
@@ -67,7 +67,7 @@ static void a_nested_file_is_read(void **state)
     assert_true(attn_config_real(args, "args.dropout", 0) == 0.1);
     assert_string_equal(attn_config_text(args, "args.arch", ""), "msa_transformer");
     assert_false(attn_config_bool(args, "args.use_bias", true));
-    assert_int_equal(attn_config_get(args, "args.max_positions")->type, ATTN_VALUE_NULL);
+    assert_int_equal(attn_config_get(args, "args.max_positions")->type, ATTN_CONFIG_TYPE_NULL);
     assert_int_equal(attn_config_get(args, "args.shape")->n, 2);
     assert_non_null(strstr(report.data, "\"device\" is of a class that is not known"));
     attn_bytes_free(c, &report);
@@ -175,7 +175,7 @@ static void damage_file(const char *path, int flip_every)
     for (size_t bit = 0; bit < file.size * 8; bit += (size_t)flip_every) {
         guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
         attn_status status = parse_quietly(guarded, file.size);
-        assert_true(status == ATTN_OK || status == ATTN_FORMAT || status == ATTN_UNSUPPORTED);
+        assert_true(status == ATTN_OK || status == ATTN_ERROR_FORMAT || status == ATTN_ERROR_UNSUPPORTED);
         guarded[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }
     guard_free(guarded, file.size);
@@ -259,7 +259,7 @@ static void hostile_pickles_are_refused(void **state)
         attn_context *c = NULL;
         attn_context_create(&c, NULL);
         attn_named_list list = {.context = c, .owns = true};
-        assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_FORMAT);
+        assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
         if (!strstr(attn_context_error(c), cases[i].error))
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(c), cases[i].error);
         attn_context_destroy(c);
@@ -284,7 +284,7 @@ static void shapes_that_overflow_are_refused(void **state)
     attn_named_list list = {.context = c, .owns = true};
     size_t size = wrap(file, object, sizeof object - 1) - 4; /* without its empty list of storages */
     memcpy(file + size, storages, sizeof storages);
-    assert_int_equal(attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_FORMAT);
+    assert_int_equal(attn_pt_parse(&list, file, size + sizeof storages, "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
     if (!strstr(attn_context_error(c), "its size overflows"))
         fail_msg("\"%s\"", attn_context_error(c));
     attn_context_destroy(c);
@@ -326,13 +326,13 @@ static void shared_lists_do_not_explode(void **state)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
-    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_FORMAT);
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(c), "more than a million values"));
     /* Nor does what is kept of them beside the tensors: its keys are looked up one by one. */
     attn_config *plain;
-    attn_context_clear(c);
+    attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);
-    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, plain, NULL), ATTN_FORMAT);
+    assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, plain, NULL), ATTN_ERROR_FORMAT);
     assert_int_equal(attn_config_size(plain), 4096);
     attn_config_destroy(plain);
     attn_context_destroy(c);

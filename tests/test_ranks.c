@@ -25,7 +25,7 @@ static void alone(void **state)
     assert_int_equal(attn__ranks_share(c, 7, &first), 7);
     assert_int_equal(first, 0);
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), ATTN_OK);
-    assert_int_equal(attn_ranks_agree(c, ATTN_IO, "no"), ATTN_IO);
+    assert_int_equal(attn_ranks_agree(c, ATTN_ERROR_IO, "no"), ATTN_ERROR_IO);
     assert_int_equal(attn__ranks_same(c, 5, "differs"), ATTN_OK);
     assert_int_equal(attn__ranks_poll(c), ATTN_OK);
     attn_ranks_leave(c);
@@ -46,7 +46,7 @@ static void sums_and_words(void **state)
     assert_int_equal(attn__ranks_share(c, 1, &first), 0);
     assert_int_equal(attn__ranks_same(c, 17, "differs"), ATTN_OK);
     other.differs = true;
-    assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ARGUMENT);
+    assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
     assert_int_equal(other.finished, 1); /* both know: they part in peace */
@@ -65,23 +65,23 @@ static void waiting_ends(void **state)
     double x = 1;
     int asked = 0;
     other.mute = true; /* killed, say; and then the signal */
-    attn_ranks_watch(c, two_ranks_stop, &asked);
-    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_INTERRUPTED);
+    attn_ranks_set_stop(c, two_ranks_stop, &asked);
+    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
-    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_INTERRUPTED); /* at once, from now on */
+    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED); /* at once, from now on */
     assert_int_equal(other.begun, 1);
     attn_context_destroy(c);
     assert_int_equal(other.finished, 0); /* MPI could not: a sum is unfinished */
     assert_int_equal(other.told, 2);
     c = two_ranks_joined();
     other.mute = true;
-    other.fails = ATTN_MEMORY;
-    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_MEMORY);
+    other.fails = ATTN_ERROR_MEMORY;
+    assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_MEMORY);
     assert_string_equal(attn_context_error(c), "rank 1: memory ran out");
     attn_context_destroy(c);
     c = two_ranks_joined();
-    attn__ranks_give_up(c, attn__fail(c, ATTN_IO, "no disk"));
-    attn__ranks_give_up(c, ATTN_IO);
+    attn__ranks_give_up(c, attn__fail(c, ATTN_ERROR_IO, "no disk"));
+    attn__ranks_give_up(c, ATTN_ERROR_IO);
     assert_int_equal(other.told, 1);
     attn_context_destroy(c);
 }
@@ -112,9 +112,10 @@ static void one_process_needs_no_module(void **state)
     assert_int_equal(joins((const char *const[]){"SLURM_NTASKS", "8", NULL}), ATTN_OK); /* a batch job, not a step */
     assert_int_equal(
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
-        ATTN_UNSUPPORTED);
-    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}), ATTN_UNSUPPORTED); /* nobody says how many */
-    assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_UNSUPPORTED);
+        ATTN_ERROR_UNSUPPORTED);
+    assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}),
+                     ATTN_ERROR_UNSUPPORTED); /* nobody says how many */
+    assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_ERROR_UNSUPPORTED);
     joins((const char *const[]){NULL});
     unsetenv("ATTN_MPI_MODULE");
 }
@@ -136,9 +137,9 @@ static void texts_go_in_pieces(void **state)
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
     other.writes = UINT64_MAX - 1; /* with what stands before it, no size says that */
-    assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_MEMORY);
+    assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
-    assert_int_equal(other.told_first, ATTN_MEMORY);
+    assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
     attn_context_memory(c, &held, NULL, NULL);
     assert_int_equal(held, before);
     attn_context_destroy(c);
@@ -149,13 +150,13 @@ static void texts_go_in_pieces(void **state)
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
 /* d loss / dx and y of batch norm over x, which stands `times` times in the batch; weights of the loss differ. */
-static void normalised(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
+static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
     attn_tensor *x, *v[4];
     assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
     assert_int_equal(attn_tensor_create(&x, c, ATTN_F32, 3, (int64_t[]){times * HALF, CHANNELS, PLANE}), ATTN_OK);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     for (int64_t i = 0; i < times * SIZE; i++)
         test_set(x, i, (double)(i % SIZE * 7 % 11) / 3 + (double)(i % SIZE));
     for (int i = 0; i < 4; i++) {
@@ -166,7 +167,7 @@ static void normalised(attn_context *c, int times, attn_shard share, float y[SIZ
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true});
     attn_tape_shard(tape, share);
     attn_tensor *made = attn_batch_norm(tape, x, v[0], v[1], v[2], v[3], 0.1, 1e-5);
-    attn_tensor *up = attn_tensor_make(tape, ATTN_F32, 3, attn_tensor_shape(x), NULL);
+    attn_tensor *up = attn_tape_tensor(tape, ATTN_F32, 3, attn_tensor_shape(x), NULL);
     for (int64_t i = 0; i < times * SIZE; i++)
         test_set(up, i, (double)(i % SIZE % 5) - 1.5);
     assert_non_null(made);
@@ -184,10 +185,10 @@ static void batch_statistics_are_of_all(void **state)
     (void)state;
     float whole[2][SIZE], half[2][SIZE];
     attn_context *c = test_context();
-    normalised(c, 2, (attn_shard){0}, whole[0], whole[1]);
+    normalized(c, 2, (attn_shard){0}, whole[0], whole[1]);
     attn_context_destroy(c);
     c = two_ranks_joined();
-    normalised(c, 1, (attn_shard){0, HALF, 2 * HALF}, half[0], half[1]);
+    normalized(c, 1, (attn_shard){0, HALF, 2 * HALF}, half[0], half[1]);
     attn_context_destroy(c);
     for (int i = 0; i < SIZE; i++) {
         assert_float_equal(half[0][i], whole[0][i], 2e-6F);
@@ -214,7 +215,7 @@ static void dropout_is_of_the_whole(void **state)
             if (divided)
                 attn_tape_shard(tape, (attn_shard){first, count, WHOLE});
             tape->examples = 1;
-            attn_tensor *ones = attn_affine(tape, attn_tensor_make(tape, ATTN_F32, 4, shape, NULL), 1, 1);
+            attn_tensor *ones = attn_affine(tape, attn_tape_tensor(tape, ATTN_F32, 4, shape, NULL), 1, 1);
             const float *y = attn_tensor_data(attn_dropout(tape, ones, 0.4));
             if (!divided)
                 memcpy(all, y, sizeof all);

@@ -24,8 +24,8 @@ static attn_tensor *run_branch(const void *self, attn_tape *tape, attn_tensor *x
 {
     const branch *own = self;
     attn_scope_begin(tape);
-    attn_tensor *y = attn_dropout(tape, attn_linear(tape, x, own->w, own->b, ATTN_GELU_TANH), 0.4);
-    y = attn_linear(tape, y, own->w, NULL, ATTN_TANH);
+    attn_tensor *y = attn_dropout(tape, attn_linear(tape, x, own->w, own->b, ATTN_ACTIVATION_GELU_TANH), 0.4);
+    y = attn_linear(tape, y, own->w, NULL, ATTN_ACTIVATION_TANH);
     return attn_scope_end(tape, attn_dropout(tape, y, 0.3));
 }
 
@@ -53,7 +53,7 @@ static attn_tensor *made(stack *s, int rank, int64_t n, uint64_t seed)
     attn_tensor *x;
     assert_int_equal(attn_tensor_create(&x, s->context, ATTN_F64, rank, (int64_t[]){n, WIDTH}), ATTN_OK);
     gradcheck_fill(x, seed);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
@@ -92,12 +92,12 @@ static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH 
 {
     int64_t n = 0;
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
-        attn_tensor_clear_grad(s->all[i]);
+        attn_tensor_zero_grad(s->all[i]);
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
     /* A site before and one behind: the counter must stand where it would without the second run of the branches. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
     attn_tensor *y =
-        plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, BLOCKS, s->blocks);
+        plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, s->blocks, BLOCKS);
     y = attn_dropout(s->tape, y, 0.1);
     assert_non_null(y);
     for (int64_t i = 0; i < attn_tensor_size(y); i++)
@@ -142,7 +142,7 @@ static attn_tensor *build_checked(attn_tape *tape, attn_tensor *const *in, const
     kept[1] = g;
     attn_reversible_block blocks[2] = {{{run_branch, &kept[0]}, {run_branch, &kept[1]}},
                                        {{run_branch, &kept[1]}, {run_branch, &kept[0]}}};
-    return attn_reversible(tape, in[0], 2, blocks);
+    return attn_reversible(tape, in[0], blocks, 2);
 }
 
 static void gradients_are_those_of_differences(void **state)
@@ -176,17 +176,17 @@ static void what_branches_may_not_do_is_said(void **state)
     attn_tape_reset(s.tape, &(attn_tape_options){.record = true});
     outside = attn_affine(s.tape, s.x, 2, 0);
     attn_reversible_block reaching = {{run_reaching_out, NULL}, {run_reaching_out, NULL}};
-    assert_null(attn_reversible(s.tape, s.x, 1, &reaching));
+    assert_null(attn_reversible(s.tape, s.x, &reaching, 1));
     assert_non_null(strstr(attn_context_error(s.context), "uses a tensor from outside that needs a gradient"));
-    attn_context_clear(s.context);
+    attn_context_clear_error(s.context);
     attn_reversible_block shortening = {{run_shortening, NULL}, {run_shortening, NULL}};
-    assert_null(attn_reversible(s.tape, s.x, 1, &shortening));
+    assert_null(attn_reversible(s.tape, s.x, &shortening, 1));
     assert_non_null(strstr(attn_context_error(s.context), "a branch makes [1,6] of [5,6]"));
-    attn_context_clear(s.context);
-    assert_null(attn_reversible(s.tape, s.x, 2, NULL));
-    attn_context_clear(s.context);
+    attn_context_clear_error(s.context);
+    assert_null(attn_reversible(s.tape, s.x, NULL, 2));
+    attn_context_clear_error(s.context);
     /* No block at all: the mean of two copies. */
-    assert_true(test_distance(attn_reversible(s.tape, s.x, 0, NULL), s.x) == 0);
+    assert_true(test_distance(attn_reversible(s.tape, s.x, NULL, 0), s.x) == 0);
     end(&s);
 }
 
@@ -226,7 +226,7 @@ static figures train_step(int depth, bool reversible, attn_dtype dtype, int64_t 
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     for (int64_t i = 0; i < attn_tensor_size(x); i++)
         test_set(x, i, sin((double)i * 0.7));
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = 1});
     attn_named_list inputs = {.context = context}, outputs = {.context = context};
     attn_named_add(&inputs, "x", x);

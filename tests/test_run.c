@@ -17,7 +17,7 @@ enum { STEPS = 3, ROWS = 3, WIDTH = 4 };
 
 /* The keys of two ages: the newer has one more. */
 static const char *const ways[] = {"straight", "round", NULL};
-static const attn_key all_keys[] = {
+static const attn_setting all_keys[] = {
     ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0"),
     ATTN__INT("seed", "1", 0, 0, "seed"),
     ATTN__TEXT("way", "straight", ways, "a setting that was added"),
@@ -44,7 +44,7 @@ static attn_status write(const attn__run *run)
 {
     char path[200];
     snprintf(path, sizeof path, "%s/config.json", run->directory);
-    return attn_config_write(run->context, attn_model_config(run->model), path);
+    return attn_config_write(attn_model_config(run->model), run->context, path);
 }
 
 static int64_t steps(void *self)
@@ -60,7 +60,7 @@ static attn_tensor *loss(void *self, attn_tape *tape, int64_t epoch, int64_t ste
     for (int i = 0; i < ROWS * WIDTH; i++)
         x[i] = (float)((i * 7 + step * 3 + epoch) % 11) / 5;
     attn_named_list in = {.context = run->context}, out = {.context = run->context};
-    attn_tensor *given = attn_tensor_make(tape, ATTN_F32, 3, (int64_t[]){1, ROWS, WIDTH}, x), *y = NULL;
+    attn_tensor *given = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){1, ROWS, WIDTH}, x), *y = NULL;
     *counted = ROWS;
     if (given && attn_named_add(&in, "x", given) == ATTN_OK &&
         attn_model_forward(run->model, tape, &in, &out) == ATTN_OK)
@@ -180,14 +180,14 @@ static void a_setting_that_was_added_since(void **state)
     job jobs[3];
     open_all(jobs, 3);
     assert_int_equal(train(&newer, &jobs[0], "{\"seed\": 5}", NULL), ATTN_OK);
-    assert_int_equal(train(&older, &jobs[1], "{\"seed\": 5}", NULL), ATTN_INTERRUPTED);
+    assert_int_equal(train(&older, &jobs[1], "{\"seed\": 5}", NULL), ATTN_ERROR_INTERRUPTED);
     jobs[1].stop_at = 0;
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
     /* The other way round: an older attn cannot do what it does not know. */
-    assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_INTERRUPTED);
-    assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_FORMAT);
+    assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
+    assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);
 }
 
@@ -202,14 +202,14 @@ static void a_setting_that_was_changed(void **state)
     job jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[1], "{\"label_smoothing\": 0.2, \"way\": \"straight\"}", NULL),
-                     ATTN_INTERRUPTED);
+                     ATTN_ERROR_INTERRUPTED);
     replace(&jobs[1], "training.json", "\"epochs\"", "\"epochz\""); /* this one may change, but not get lost */
-    assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_FORMAT);
+    assert_int_equal(train(&newer, &jobs[1], NULL, "\"epochz\" is no setting"), ATTN_ERROR_FORMAT);
     replace(&jobs[1], "training.json", "\"epochz\"", "\"epochs\"");
     assert_int_equal(train(&newer, &jobs[0], "{\"label_smoothing\": 0.2}", NULL), ATTN_OK);
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         replace(&jobs[1], "training.json", changes[i][0], changes[i][1]);
-        assert_int_equal(train(&newer, &jobs[1], NULL, "another \""), ATTN_FORMAT);
+        assert_int_equal(train(&newer, &jobs[1], NULL, "another \""), ATTN_ERROR_FORMAT);
         replace(&jobs[1], "training.json", changes[i][1], changes[i][0]);
     }
     jobs[1].stop_at = 0;
@@ -225,13 +225,13 @@ static void a_checkpoint_without_settings(void **state)
     job jobs[2];
     open_all(jobs, 2);
     assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_OK);
-    assert_int_equal(train(&newer, &jobs[1], "{}", NULL), ATTN_INTERRUPTED);
+    assert_int_equal(train(&newer, &jobs[1], "{}", NULL), ATTN_ERROR_INTERRUPTED);
     replace(&jobs[1], "checkpoint.safetensors", "\"settings\"", "\"nothings\"");
     jobs[1].stop_at = 0;
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
     replace(&jobs[1], "config.json", "2", "4");
-    assert_int_equal(train(&newer, &jobs[1], NULL, "its sum is not that"), ATTN_FORMAT);
+    assert_int_equal(train(&newer, &jobs[1], NULL, "its sum is not that"), ATTN_ERROR_FORMAT);
     close_all(jobs, 2);
 }
 
@@ -252,7 +252,7 @@ static void a_decimal_comma(void **state)
     jobs[1].stop_at = 0;
     attn_status gone_on = train(&newer, &jobs[1], NULL, NULL);
     setlocale(LC_NUMERIC, "C");
-    assert_int_equal(begun, ATTN_INTERRUPTED);
+    assert_int_equal(begun, ATTN_ERROR_INTERRUPTED);
     assert_int_equal(gone_on, ATTN_OK);
     for (size_t i = 0; i < sizeof files / sizeof *files; i++)
         check_same(&jobs[0], &jobs[1], files[i]);

@@ -116,12 +116,12 @@ static void int8_weights_have_scales(void **state)
             scratch_open(folder);
             snprintf(path, sizeof path, "%s/f.safetensors", folder);
             attn_file_write(c, path, f.bytes, f.size);
-            assert_int_equal(attn_weights_load(&model, path, NULL, NULL, &report), ATTN_SHAPE);
+            assert_int_equal(attn_weights_load(&model, path, NULL, NULL, &report), ATTN_ERROR_SHAPE);
             assert_non_null(strstr(report.data, said[i]));
             attn_bytes_free(c, &report);
             scratch_close(folder);
         } else if (i > 0) {
-            assert_int_equal(status, ATTN_FORMAT);
+            assert_int_equal(status, ATTN_ERROR_FORMAT);
             assert_non_null(strstr(attn_context_error(c), said[i]));
             assert_non_null(strstr(attn_context_error(c), "w.int8_scale"));
         } else {
@@ -135,7 +135,7 @@ static void int8_weights_have_scales(void **state)
         scales[1] = bad[i];
         memcpy(data, scales, sizeof scales);
         file f = make_file(headers[0], data, sizeof data);
-        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), ATTN_FORMAT);
+        assert_int_equal(parse(&list, &f, NULL, NULL, NULL), ATTN_ERROR_FORMAT);
         assert_non_null(strstr(attn_context_error(c), "w.int8_scale\": scale 1 is "));
     }
     attn_named_clear(&model);
@@ -151,7 +151,7 @@ static void trailing_bytes_are_refused(void **state)
     attn_bytes report;
     uint8_t data[24] = {0};
     file f = make_file(good_header, data, sizeof data);
-    assert_int_equal(parse(&list, &f, NULL, NULL, &report), ATTN_FORMAT);
+    assert_int_equal(parse(&list, &f, NULL, NULL, &report), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(c), "4 bytes more than the tensors of the header need"));
     assert_int_equal(list.n, 0);
     assert_null(report.data);
@@ -167,27 +167,27 @@ static void each_broken_rule_is_named(void **state)
         attn_status status;
         const char *error;
     } cases[] = {
-        {"", ATTN_FORMAT, "header does not begin with {"},
-        {" {}", ATTN_FORMAT, "header does not begin with {"},
-        {"{\"a\":1}", ATTN_FORMAT, "must have \"dtype\""},
-        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT,
+        {"", ATTN_ERROR_FORMAT, "header does not begin with {"},
+        {" {}", ATTN_ERROR_FORMAT, "header does not begin with {"},
+        {"{\"a\":1}", ATTN_ERROR_FORMAT, "must have \"dtype\""},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_ERROR_FORMAT,
          "duplicate object key"},
-        {"{\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_FORMAT, "begins at 4 of the data, not at 0"},
-        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"b\":" T("F32", "[1]", "[0,4]") "}", ATTN_FORMAT,
+        {"{\"a\":" T("F32", "[1]", "[4,8]") "}", ATTN_ERROR_FORMAT, "begins at 4 of the data, not at 0"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]") ",\"b\":" T("F32", "[1]", "[0,4]") "}", ATTN_ERROR_FORMAT,
          "begins at 0 of the data, not at 4"},
-        {"{\"a\":" T("F32", "[2]", "[0,4]") "}", ATTN_FORMAT, "need 8 bytes, the offsets give 4"},
-        {"{\"a\":" T("F32", "[9]", "[0,36]") "}", ATTN_FORMAT, "offsets 0 to 36 do not lie in the 8 bytes"},
-        {"{\"a\":" T("F32", "[1]", "[4,0]") "}", ATTN_FORMAT, "offsets 4 to 0"},
-        {"{\"a\":" T("F32", "[-1]", "[0,4]") "}", ATTN_FORMAT, "is not of integers"},
-        {"{\"a\":" T("F32", "[1.5]", "[0,4]") "}", ATTN_FORMAT, "is not of integers"},
-        {"{\"a\":" T("F32", "[4294967296,4294967296,16]", "[0,8]") "}", ATTN_FORMAT, "overflows"},
-        {"{\"a\":" T("F32", "[0,9223372036854775807,9]", "[0,0]") "}", ATTN_FORMAT, "overflows"},
-        {"{\"a\":" T("F32", "[99999999999999999999]", "[0,0]") "}", ATTN_FORMAT, "too big integer"},
-        {"{\"a\":" T("F8_E5M2", "[8]", "[0,8]") "}", ATTN_UNSUPPORTED, "\"F8_E5M2\" is not read"},
-        {"{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", ATTN_UNSUPPORTED, "more than 8 axes"},
-        {"{\"__metadata__\":{\"a\":1}}", ATTN_FORMAT, "__metadata__ \"a\" is not a text"},
-        {"{\"a\":[[[[[1]]]]]}", ATTN_FORMAT, "nested too deep"},
-        {"{\"a\":" T("F32", "[1]", "[0,4]"), ATTN_FORMAT, "'}' expected"},
+        {"{\"a\":" T("F32", "[2]", "[0,4]") "}", ATTN_ERROR_FORMAT, "need 8 bytes, the offsets give 4"},
+        {"{\"a\":" T("F32", "[9]", "[0,36]") "}", ATTN_ERROR_FORMAT, "offsets 0 to 36 do not lie in the 8 bytes"},
+        {"{\"a\":" T("F32", "[1]", "[4,0]") "}", ATTN_ERROR_FORMAT, "offsets 4 to 0"},
+        {"{\"a\":" T("F32", "[-1]", "[0,4]") "}", ATTN_ERROR_FORMAT, "is not of integers"},
+        {"{\"a\":" T("F32", "[1.5]", "[0,4]") "}", ATTN_ERROR_FORMAT, "is not of integers"},
+        {"{\"a\":" T("F32", "[4294967296,4294967296,16]", "[0,8]") "}", ATTN_ERROR_FORMAT, "overflows"},
+        {"{\"a\":" T("F32", "[0,9223372036854775807,9]", "[0,0]") "}", ATTN_ERROR_FORMAT, "overflows"},
+        {"{\"a\":" T("F32", "[99999999999999999999]", "[0,0]") "}", ATTN_ERROR_FORMAT, "too big integer"},
+        {"{\"a\":" T("F8_E5M2", "[8]", "[0,8]") "}", ATTN_ERROR_UNSUPPORTED, "\"F8_E5M2\" is not read"},
+        {"{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", ATTN_ERROR_UNSUPPORTED, "more than 8 axes"},
+        {"{\"__metadata__\":{\"a\":1}}", ATTN_ERROR_FORMAT, "__metadata__ \"a\" is not a text"},
+        {"{\"a\":[[[[[1]]]]]}", ATTN_ERROR_FORMAT, "nested too deep"},
+        {"{\"a\":" T("F32", "[1]", "[0,4]"), ATTN_ERROR_FORMAT, "'}' expected"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         attn_context *c = NULL;
@@ -221,7 +221,7 @@ static void damage_never_harms(void **state)
         attn_context_create(&c, &(attn_context_options){.threads = 1});
         attn_named_list list = {.context = c, .owns = true};
         attn_status status = attn_safetensors_parse(&list, guarded, size, "f", NULL, NULL, NULL);
-        assert_true(status == ATTN_OK || status == ATTN_FORMAT || status == ATTN_UNSUPPORTED);
+        assert_true(status == ATTN_OK || status == ATTN_ERROR_FORMAT || status == ATTN_ERROR_UNSUPPORTED);
         assert_true(status == ATTN_OK || (*attn_context_error(c) && list.n == 0));
         assert_true(i >= f.size || status != ATTN_OK);
         read += status == ATTN_OK;
@@ -293,7 +293,7 @@ static void a_model_survives_a_file(void **state)
     assert_int_equal((8 + (unsigned char)bytes.data[0] + 256 * (unsigned char)bytes.data[1]) % 64, 0);
     attn_bytes_free(c, &bytes);
     assert_int_equal(attn_named_add(&model, "enc.bias", NULL), ATTN_OK);
-    assert_int_equal(attn_safetensors_write(&model, path, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_safetensors_write(&model, path, NULL), ATTN_ERROR_ARGUMENT);
     attn_named_clear(&model);
     attn_named_clear(&other);
     attn_named_clear(&list);
@@ -313,7 +313,7 @@ static void all_misfits_are_listed(void **state)
     tensor(&source, "dec.weight", ATTN_F32, 2, (const int64_t[]){2, 3});
     tensor(&source, "head", ATTN_F32, 1, (const int64_t[]){9});
     attn_bytes report;
-    assert_int_equal(attn_weights_assign(&model, &source, NULL, &report), ATTN_SHAPE);
+    assert_int_equal(attn_weights_assign(&model, &source, NULL, &report), ATTN_ERROR_SHAPE);
     assert_string_equal(report.data, "misshapen: enc.weight expected [3,5], found [5,3]\n"
                                      "missing: enc.bias [3]\n"
                                      "extra: head [9]\n");

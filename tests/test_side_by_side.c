@@ -99,7 +99,7 @@ static attn_status plan_and_run(worker *w)
         attn_problem problem;
         attn_plan *plan = NULL;
         memset(out, 0, sizeof out);
-        status = attn_problem_parse(&problem, w->context, problems[i], ATTN_FORWARD);
+        status = attn_problem_parse(&problem, w->context, problems[i], ATTN_DIRECTION_FORWARD);
         if (status == ATTN_OK)
             status = attn_plan_create(&plan, w->context, &problem, NULL);
         if (status == ATTN_OK && problem.score == ATTN_SCORE_DOT)
@@ -113,13 +113,13 @@ static attn_status measure(worker *w)
 {
     attn_problem problem;
     attn_plan *plan = NULL;
-    attn_status status = attn_problem_parse(&problem, w->context, "b1h1q8k8d8", ATTN_FORWARD);
+    attn_status status = attn_problem_parse(&problem, w->context, "b1h1q8k8d8", ATTN_DIRECTION_FORWARD);
     if (status == ATTN_OK)
         status = attn_plan_create(&plan, w->context, &problem, &(attn_plan_options){.effort = ATTN_MEASURE});
     attn_plan_destroy(plan);
     char wisdom[256];
     if (status == ATTN_OK && attn_wisdom_export(w->context, wisdom, sizeof wisdom) >= sizeof wisdom)
-        return ATTN_INTERNAL;
+        return ATTN_ERROR_INTERNAL;
     return status == ATTN_OK ? attn_wisdom_import(w->context, wisdom) : status;
 }
 
@@ -169,8 +169,8 @@ static attn_status build_and_learn(worker *w, const char *name, const char *sett
         status = attn_tape_create(&tape, w->context);
     if (status == ATTN_OK) {
         attn_tape_reset(tape, &(attn_tape_options){.record = true, .train = true, .seed = 3});
-        attn_tensor *x = attn_tensor_make(tape, integer ? ATTN_I32 : ATTN_F32, rank, shape, NULL);
-        status = x ? attn_named_add(&inputs, input, x) : ATTN_MEMORY;
+        attn_tensor *x = attn_tape_tensor(tape, integer ? ATTN_I32 : ATTN_F32, rank, shape, NULL);
+        status = x ? attn_named_add(&inputs, input, x) : ATTN_ERROR_MEMORY;
         for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
             if (integer)
                 ((int32_t *)attn_tensor_data(x))[i] = (int32_t)(i % 3 + 4);
@@ -232,7 +232,7 @@ static attn_status array_there_and_back(worker *w, const char *path)
     for (int i = 0; status == ATTN_OK && i < 12; i++)
         ((float *)attn_tensor_data(array))[i] = (float)i;
     if (status == ATTN_OK)
-        status = attn_npy_write(w->context, array, path);
+        status = attn_npy_write(array, w->context, path);
     if (status == ATTN_OK)
         status = attn_file_read(&bytes, w->context, path, 0);
     if (status == ATTN_OK)
@@ -305,14 +305,14 @@ static attn_status err(worker *w)
     snprintf(name, sizeof name, "/nowhere/of-thread-%d", w->number);
     attn_bytes bytes = {0};
     for (int i = 0; i < 50; i++) {
-        if (attn_file_read(&bytes, w->context, name, 0) != ATTN_NOT_FOUND ||
+        if (attn_file_read(&bytes, w->context, name, 0) != ATTN_ERROR_NOT_FOUND ||
             !strstr(attn_context_error(w->context), name))
-            return ATTN_INTERNAL;
+            return ATTN_ERROR_INTERNAL;
         /* Even threads clear theirs, odd ones keep it and find it again. */
         if (w->number % 2 == 0)
-            attn_context_clear(w->context);
+            attn_context_clear_error(w->context);
     }
-    attn_context_clear(w->context);
+    attn_context_clear_error(w->context);
     return ATTN_OK;
 }
 

@@ -67,13 +67,13 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_problem p;
     attn_plan *plan;
     assert_int_equal(attn_problem_parse(&p, c, text, direction), ATTN_OK);
-    p.accumulate = accumulate && direction == ATTN_BACKWARD;
+    p.accumulate = accumulate && direction == ATTN_DIRECTION_BACKWARD;
     p.seed = 5;
-    if (direction == ATTN_FORWARD)
-        p.with |= ATTN_WANT_LSE;
+    if (direction == ATTN_DIRECTION_FORWARD)
+        p.flags |= ATTN_WANT_LSE;
     attn_plan_options options = {.solver = solver, .threads = threads};
     assert_int_equal(attn_plan_create(&plan, c, &p, &options), ATTN_OK);
-    for (int array = 0; array < ATTN_ARRAYS; array++) {
+    for (int array = 0; array < ATTN_ARRAY_COUNT; array++) {
         attn_span span;
         if (attn_plan_span(plan, (attn_array)array, &span))
             assert_true(span.low >= 0 && span.high <= MOST);
@@ -118,10 +118,10 @@ static void compare_outputs(attn_context *c, const char *text, arrays *a, const 
     float *found = malloc(2 * sizeof a->o);
     memset(a->o, 0, sizeof a->o);
     memset(a->lse, 0, sizeof a->lse);
-    run(c, text, ATTN_FORWARD, solver, 2, a, false);
+    run(c, text, ATTN_DIRECTION_FORWARD, solver, 2, a, false);
     memcpy(found, a->o, sizeof a->o);
     memcpy(found + MOST, a->lse, sizeof a->lse);
-    run(c, text, ATTN_FORWARD, "reference", 1, a, false);
+    run(c, text, ATTN_DIRECTION_FORWARD, "reference", 1, a, false);
     assert_close(found, a->o);
     assert_close(found + MOST, a->lse);
     free(found);
@@ -130,12 +130,12 @@ static void compare_outputs(attn_context *c, const char *text, arrays *a, const 
 static void compare(attn_context *c, const char *text, arrays *a, const char *solver, bool accumulate)
 {
     float *expected = malloc(sizeof a->grad);
-    run(c, text, ATTN_FORWARD, "reference", 1, a, false);
+    run(c, text, ATTN_DIRECTION_FORWARD, "reference", 1, a, false);
     start_gradients(a, accumulate ? 0.5f : 0.0f);
-    run(c, text, ATTN_BACKWARD, "reference", 1, a, accumulate);
+    run(c, text, ATTN_DIRECTION_BACKWARD, "reference", 1, a, accumulate);
     memcpy(expected, a->grad, sizeof a->grad);
     start_gradients(a, accumulate ? 0.5f : 0.0f);
-    run(c, text, ATTN_BACKWARD, solver, 2, a, accumulate);
+    run(c, text, ATTN_DIRECTION_BACKWARD, solver, 2, a, accumulate);
     for (int i = 0; i < 3; i++)
         assert_close(a->grad[i], expected + i * MOST);
     free(expected);
@@ -208,8 +208,8 @@ static void unseen_keys_change_no_bits(void **state)
     arrays *a = fill();
     float *first = malloc(2 * sizeof a->o);
     for (int i = 0; i < 2; i++) {
-        run(c, "b1h1q30k50d40:causal", ATTN_FORWARD, "small_sequence", 1, a, false);
-        run(c, "b1h1q30k50d40:causal", ATTN_BACKWARD, "small_sequence_backward", 1, a, false);
+        run(c, "b1h1q30k50d40:causal", ATTN_DIRECTION_FORWARD, "small_sequence", 1, a, false);
+        run(c, "b1h1q30k50d40:causal", ATTN_DIRECTION_BACKWARD, "small_sequence_backward", 1, a, false);
         for (int j = 0; i && j < 30 * 40; j++) {
             assert_memory_equal(first + j, a->o + j, sizeof(float));
             assert_memory_equal(first + MOST + j, a->grad[0] + j, sizeof(float));
@@ -233,10 +233,10 @@ static void threads_do_not_change_bits(void **state)
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     arrays *a = fill();
     float *first = malloc(sizeof a->grad);
-    run(c, "b20h4q33k20d7", ATTN_FORWARD, NULL, 1, a, false);
+    run(c, "b20h4q33k20d7", ATTN_DIRECTION_FORWARD, NULL, 1, a, false);
     for (int i = 0; i < 8; i++) {
         memset(a->grad, 0xff, sizeof a->grad);
-        run(c, "b20h4q33k20d7", ATTN_BACKWARD, solvers[i / 4], counts[i % 4], a, false);
+        run(c, "b20h4q33k20d7", ATTN_DIRECTION_BACKWARD, solvers[i / 4], counts[i % 4], a, false);
         if (i % 4 == 0)
             memcpy(first, a->grad, sizeof a->grad);
         assert_memory_equal(first, a->grad, sizeof a->grad);

@@ -67,7 +67,7 @@ static void check_chain(const char *text)
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "B"), ATTN_OK);
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'W');
     attn_structure_destroy(s);
-    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "C"), ATTN_NOT_FOUND);
+    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "C"), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "f: no chain 'C'; there are 'A', 'B'");
     attn_context_destroy(c);
 }
@@ -78,7 +78,7 @@ static void a_chain_without_a_name_is_named_in_words(void **state)
     static const char text[] = "ATOM      2  CA  ALA     1      11.639   6.071  -5.147  1.00  0.00           C\n";
     attn_context *c = new_context();
     attn_structure *s;
-    assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_NOT_FOUND);
+    assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", "B"), ATTN_ERROR_NOT_FOUND);
     assert_string_equal(attn_context_error(c), "f: no chain 'B'; its one chain has no name: leave the chain out");
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
     attn_structure_destroy(s);
@@ -105,12 +105,12 @@ static void distances_follow_the_rule_asked_for(void **state)
     assert_float_equal(identity, 1, 0);
     const int64_t expected[] = {-1, 0, 1, -1, 2};
     assert_memory_equal(to, expected, sizeof to);
-    attn_structure_distances(s, to, 5, ATTN_BETA_ATOM, d);
+    attn_structure_distances(s, to, 5, ATTN_CBETA_ATOM, d);
     assert_true(isnan(d[0]) && isnan(d[1 * 5 + 3]));
     assert_float_equal(d[2 * 5 + 4], 3, 1e-6); /* C-alpha of glycine to C-beta of methionine */
     assert_float_equal(d[4 * 5 + 2], 3, 1e-6);
     assert_float_equal(d[1 * 5 + 2], sqrt(1.765 * 1.765 + 3.42 * 3.42 + 0.751 * 0.751), 1e-5);
-    attn_structure_distances(s, to, 5, ATTN_BETA_IMPUTED, d);
+    attn_structure_distances(s, to, 5, ATTN_CBETA_IMPUTED, d);
     assert_true(isnan(d[2 * 5 + 4])); /* no N and C to place it from */
     assert_float_equal(d[1 * 5 + 1], 0, 0);
     attn_structure_destroy(s);
@@ -136,7 +136,7 @@ static void an_imputed_beta_has_ideal_geometry(void **state)
     int64_t to[3] = {0, 1, 2};
     float d[9];
     assert_int_equal(attn_structure_parse(&s, c, text, sizeof text - 1, "f", NULL), ATTN_OK);
-    attn_structure_distances(s, to, 3, ATTN_BETA_IMPUTED, d);
+    attn_structure_distances(s, to, 3, ATTN_CBETA_IMPUTED, d);
     assert_float_equal(d[1], 5, 1e-5); /* the same residue, moved by 5 */
     /* Residue 3 is residue 1 turned by a quarter about x: (x, y, z) becomes (x, -z, y). */
     double y = 1.522 * cos(1.927), out = 1.522 * sin(1.927), z = out * sin(2.143);
@@ -182,20 +182,20 @@ static void check_error(const char *text, attn_status status, const char *messag
 static void errors_say_where(void **state)
 {
     (void)state;
-    check_error("", ATTN_FORMAT, "f: no residues of a protein in it");
-    check_error("ATOM      1  N   ALA A   1      11.104\n", ATTN_FORMAT,
+    check_error("", ATTN_ERROR_FORMAT, "f: no residues of a protein in it");
+    check_error("ATOM      1  N   ALA A   1      11.104\n", ATTN_ERROR_FORMAT,
                 "f:1: an atom's record of less than 54 columns");
-    check_error("ATOM      1  N   ALA A   1      11.104   6.13x  -6.504\n", ATTN_FORMAT,
+    check_error("ATOM      1  N   ALA A   1      11.104   6.13x  -6.504\n", ATTN_ERROR_FORMAT,
                 "f:1: columns 31 to 54 are no coordinates");
-    check_error("ATOM      1  N   ALA A   x      11.104   6.134  -6.504\n", ATTN_FORMAT,
+    check_error("ATOM      1  N   ALA A   x      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
                 "f:1: columns 23 to 26 are no residue number");
-    check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_FORMAT,
+    check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_ERROR_FORMAT,
                 "f:5: the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
     attn_context *c = new_context();
     attn_structure *s = NULL;
     int64_t to[3];
     assert_int_equal(attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_OK);
-    assert_int_equal(attn_structure_map(s, "WWW", 3, to, NULL), ATTN_FORMAT);
+    assert_int_equal(attn_structure_map(s, "WWW", 3, to, NULL), ATTN_ERROR_FORMAT);
     attn_structure_destroy(s);
     attn_context_destroy(c);
 }

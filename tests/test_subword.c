@@ -36,7 +36,7 @@ static int set_up(void **state)
     assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
     read_pairs(f, true);
     assert_int_equal(
-        attn_vocab_build(&f->vocab, f->pairs, ATTN_SOURCE,
+        attn_vocab_build(&f->vocab, f->pairs, ATTN_SIDE_SOURCE,
                          &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 340, .joint = true}),
         ATTN_OK);
     *state = f;
@@ -68,17 +68,17 @@ static void parts_are_those_of_the_words(void **state)
 {
     fixture *f = *state;
     fixture words = {.c = f->c};
-    attn_pairs *kept, *normalised;
-    attn_split_options how = {.seed = 3, .valid = 0.3, .test = -1};
+    attn_pairs *kept, *normalized;
+    attn_pairs_split_options how = {.seed = 3, .valid = 0.3, .test = -1};
     read_pairs(&words, false);
-    assert_int_equal(attn_pairs_split(f->pairs, &how, NULL, &kept, NULL), ATTN_OK);
-    assert_int_equal(attn_pairs_split(words.pairs, &how, NULL, &normalised, NULL), ATTN_OK);
+    assert_int_equal(attn_pairs_split(NULL, &kept, NULL, f->pairs, &how), ATTN_OK);
+    assert_int_equal(attn_pairs_split(NULL, &normalized, NULL, words.pairs, &how), ATTN_OK);
     assert_true(attn_pairs_size(kept) > 0 && attn_pairs_size(kept) < 12);
-    assert_int_equal(attn_pairs_size(kept), attn_pairs_size(normalised));
+    assert_int_equal(attn_pairs_size(kept), attn_pairs_size(normalized));
     for (int64_t i = 0; i < attn_pairs_size(kept); i++)
-        assert_int_equal(attn_pairs_get(kept, i).source[0] | 0x20, attn_pairs_get(normalised, i).source[0]);
+        assert_int_equal(attn_pairs_get(kept, i).source[0] | 0x20, attn_pairs_get(normalized, i).source[0]);
     attn_pairs_destroy(kept);
-    attn_pairs_destroy(normalised);
+    attn_pairs_destroy(normalized);
     attn_pairs_destroy(words.pairs);
 }
 
@@ -91,7 +91,7 @@ static void check_round(const fixture *f, const attn_vocab *vocab, const char *t
     assert_int_equal(attn_vocab_encode(vocab, text, &(attn_encode_options){.steps = 256}, ids, 256, &n, &unknown),
                      ATTN_OK);
     assert_int_equal(unknown, 0);
-    assert_int_equal(ids[n - 1], attn_vocab_special(vocab, ATTN_EOS));
+    assert_int_equal(ids[n - 1], attn_vocab_special(vocab, ATTN_SPECIAL_EOS));
     attn_vocab_decode(vocab, ids, n, tokens, sizeof tokens);
     assert_int_equal(attn__vocab_join(vocab, tokens, &back), ATTN_OK);
     assert_string_equal(back, text);
@@ -125,9 +125,9 @@ static void merged_pairs_too(void **state)
 {
     fixture *f = *state;
     attn_vocab *bpe;
-    assert_int_equal(
-        attn_vocab_build(&bpe, f->pairs, ATTN_TARGET, &(attn_vocab_options){.kind = ATTN_VOCAB_BPE, .max_size = 320}),
-        ATTN_OK);
+    assert_int_equal(attn_vocab_build(&bpe, f->pairs, ATTN_SIDE_TARGET,
+                                      &(attn_vocab_options){.kind = ATTN_VOCAB_BPE, .max_size = 320}),
+                     ATTN_OK);
     check_round(f, bpe, "c'est-\xc3\xa0-dire Marie!");
     attn_vocab_destroy(bpe);
 }
@@ -141,20 +141,21 @@ static void cut_where_steps_end(void **state)
         attn_vocab_encode(f->vocab, "zyzzyva zyzzyva zyzzyva", &(attn_encode_options){.steps = 8}, ids, 8, &n, NULL),
         ATTN_OK);
     assert_int_equal(n, 8);
-    assert_int_equal(ids[7], attn_vocab_special(f->vocab, ATTN_EOS));
+    assert_int_equal(ids[7], attn_vocab_special(f->vocab, ATTN_SPECIAL_EOS));
 }
 
 static void a_file_comes_back(void **state)
 {
     fixture *f = *state;
     attn_vocab *again;
-    const char *bytes, *bytes_again;
-    size_t size, size_again;
-    assert_int_equal(attn_vocab_format(f->vocab, &bytes, &size), ATTN_OK);
-    assert_int_equal(attn_vocab_parse_subwords(&again, f->c, bytes, size, "s"), ATTN_OK);
-    assert_int_equal(attn_vocab_format(again, &bytes_again, &size_again), ATTN_OK);
-    assert_int_equal(size, size_again);
-    assert_memory_equal(bytes, bytes_again, size);
+    attn_bytes file, second;
+    assert_int_equal(attn_vocab_format(f->vocab, &file), ATTN_OK);
+    assert_int_equal(attn_vocab_parse_subwords(&again, f->c, file.data, file.size, "s"), ATTN_OK);
+    assert_int_equal(attn_vocab_format(again, &second), ATTN_OK);
+    assert_int_equal(file.size, second.size);
+    assert_memory_equal(file.data, second.data, file.size);
+    attn_bytes_free(f->c, &file);
+    attn_bytes_free(f->c, &second);
     assert_true(attn_vocab_has_subwords(again));
     attn_vocab_destroy(again);
 }
@@ -162,19 +163,20 @@ static void a_file_comes_back(void **state)
 static void check_refused(attn_context *c, const char *bytes, size_t size)
 {
     attn_vocab *vocab;
-    assert_int_equal(attn_vocab_parse_subwords(&vocab, c, bytes, size, "damaged.spm"), ATTN_FORMAT);
+    assert_int_equal(attn_vocab_parse_subwords(&vocab, c, bytes, size, "damaged.spm"), ATTN_ERROR_FORMAT);
     assert_null(vocab);
     assert_non_null(strstr(attn_context_error(c), "damaged.spm"));
-    attn_context_clear(c);
+    attn_context_clear_error(c);
 }
 
 /* The size of the rules' double array stands in front of it: where its first unit is known, so is the size. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;
-    const char *bytes;
-    size_t size, at = 0;
-    assert_int_equal(attn_vocab_format(f->vocab, &bytes, &size), ATTN_OK);
+    attn_bytes file;
+    assert_int_equal(attn_vocab_format(f->vocab, &file), ATTN_OK);
+    const char *bytes = file.data;
+    size_t size = file.size, at = 0;
     check_refused(f->c, bytes, 0);
     check_refused(f->c, bytes, size / 2);
     check_refused(f->c, "not a model at all", 18);
@@ -195,6 +197,7 @@ static void damage_is_refused(void **state)
     memcpy(longer, bytes, size);
     memcpy(longer + size, key, 8);
     check_refused(f->c, longer, size + 8);
+    attn_bytes_free(f->c, &file);
     free(longer);
 }
 
@@ -202,12 +205,12 @@ static void sizes_that_cannot_be(void **state)
 {
     fixture *f = *state;
     attn_vocab *vocab;
-    assert_int_equal(attn_vocab_build(&vocab, f->pairs, ATTN_SOURCE,
+    assert_int_equal(attn_vocab_build(&vocab, f->pairs, ATTN_SIDE_SOURCE,
                                       &(attn_vocab_options){.kind = ATTN_VOCAB_UNIGRAM, .max_size = 10}),
-                     ATTN_ARGUMENT);
+                     ATTN_ERROR_ARGUMENT);
     assert_null(vocab);
     assert_non_null(strstr(attn_context_error(f->c), "vocabulary"));
-    attn_context_clear(f->c);
+    attn_context_clear_error(f->c);
 }
 
 int main(void)

@@ -74,7 +74,7 @@ typedef struct resize_case {
 static attn_tensor *build_resize(attn_tape *t, tensors in, const void *user)
 {
     const resize_case *c = user;
-    return attn_resize(t, in[0], c->axis, c->n, c->kind);
+    return attn_interpolate(t, in[0], c->axis, c->n, c->kind);
 }
 
 static void gradients_of_other_lengths(void **state)
@@ -113,18 +113,18 @@ static void lengths_are_interpolated_between_pixels(void **state)
     (void)state;
     world w = begin(false);
     const double line[4] = {0, 1, 4, 9};
-    attn_tensor *x = attn_tensor_make(w.t, ATTN_F64, 1, (int64_t[]){4}, line);
-    attn_tensor *half = attn_resize(w.t, x, 0, 2, ATTN_INTERPOLATE_LINEAR),
-                *twice = attn_resize(w.t, x, -1, 8, ATTN_INTERPOLATE_LINEAR);
+    attn_tensor *x = attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, line);
+    attn_tensor *half = attn_interpolate(w.t, x, 0, 2, ATTN_INTERPOLATE_LINEAR),
+                *twice = attn_interpolate(w.t, x, -1, 8, ATTN_INTERPOLATE_LINEAR);
     assert_true(test_at(half, 0) == 0.5 && test_at(half, 1) == 6.5);
     const double expected[8] = {0, 0.25, 0.75, 1.75, 3.25, 5.25, 7.75, 9};
     for (int i = 0; i < 8; i++)
         assert_true(fabs(test_at(twice, i) - expected[i]) < 1e-15);
     /* Cubic weights at 1/2 are -3/32, 19/32, 19/32, -3/32 for a = -0.75; the end positions count again beyond. */
-    attn_tensor *cubic = attn_resize(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
+    attn_tensor *cubic = attn_interpolate(w.t, x, 0, 2, ATTN_INTERPOLATE_CUBIC);
     assert_true(fabs(test_at(cubic, 0) - (-3 * 0 + 19 * 0 + 19 * 1 - 3 * 4) / 32.0) < 1e-15);
     assert_true(fabs(test_at(cubic, 1) - (-3 * 1 + 19 * 4 + 19 * 9 - 3 * 9) / 32.0) < 1e-15);
-    assert_ptr_equal(attn_resize(w.t, x, 0, 4, ATTN_INTERPOLATE_CUBIC), x);
+    assert_ptr_equal(attn_interpolate(w.t, x, 0, 4, ATTN_INTERPOLATE_CUBIC), x);
     end(w);
 }
 
@@ -146,7 +146,7 @@ static void channels_move_between_axes(void **state)
         there = attn_permute(w.t, there, order);
         assert_int_equal(attn_tensor_size(y), attn_tensor_size(there));
         for (int j = 0; j < 3; j++)
-            assert_int_equal(attn_tensor_dim(y, j), attn_tensor_dim(there, j));
+            assert_int_equal(attn_tensor_length(y, j), attn_tensor_length(there, j));
         for (int64_t j = 0; j < attn_tensor_size(y); j++)
             assert_true(fabs(test_at(y, j) - test_at(there, j)) <= 1e-6);
     }
@@ -160,13 +160,13 @@ static void equal_channels_have_finite_gradients(void **state)
     for (int i = 0; i < 2; i++) {
         world w = begin(true);
         attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
-        attn_tensor *x = attn_tensor_make(w.t, dtype, 3, (int64_t[]){1, 4, 3}, NULL);
-        attn_tensor *g = attn_tensor_make(w.t, dtype, 1, (int64_t[]){4}, NULL);
+        attn_tensor *x = attn_tape_tensor(w.t, dtype, 3, (int64_t[]){1, 4, 3}, NULL);
+        attn_tensor *g = attn_tape_tensor(w.t, dtype, 1, (int64_t[]){4}, NULL);
         for (int64_t j = 0; j < 12; j++)
             test_set(x, j, 2);
         for (int64_t j = 0; j < 4; j++)
             test_set(g, j, 1 + (double)j);
-        attn_tensor_set_needs_grad(x, true);
+        attn_tensor_set_requires_grad(x, true);
         attn_tensor *y = attn_channel_norm(w.t, x, 1, g, g, 1e-5, ATTN_NORM_DEVIATION);
         for (int64_t j = 0; j < 12; j++)
             assert_true(test_at(y, j) == 1 + (double)(j / 3));
@@ -197,8 +197,8 @@ static void single_precision_is_that_of_double(void **state)
             attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
             x[i] = test_random(w[i].t, dtype, 3, (int64_t[]){2, 13, inner}, 1);
             gain[i] = test_random(w[i].t, dtype, 1, (int64_t[]){13}, 2);
-            attn_tensor_set_needs_grad(x[i], true);
-            attn_tensor_set_needs_grad(gain[i], true);
+            attn_tensor_set_requires_grad(x[i], true);
+            attn_tensor_set_requires_grad(gain[i], true);
             y[i] = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-5, kind);
             attn_tensor *again = attn_channel_norm(w[i].t, x[i], 1, gain[i], gain[i], 1e-3, kind);
             attn_tensor *weighted = attn_mul(w[i].t, attn_add(w[i].t, y[i], again), y[i]);
@@ -229,10 +229,12 @@ static void what_does_not_fit_is_said(void **state)
         const char *said;
     } cases[] = {
         {attn_channel_norm(w.t, x, 1, v, v, 0, ATTN_NORM_VARIANCE), "channel_norm: x [2,3,4], axis 1"},
-        {(attn_context_clear(w.c), attn_linear_axis(w.t, x, 1, v, NULL)), "linear_axis: x [2,3,4] with axis 1, w [4]"},
-        {(attn_context_clear(w.c), attn_linear_between(w.t, x, 0, 1, v, NULL)), "linear_axis: from axis 0 to 1"},
-        {(attn_context_clear(w.c), attn_resize(w.t, x, 1, 0, ATTN_INTERPOLATE_LINEAR)), "resize: axis 1 of length 3"},
-        {(attn_context_clear(w.c), attn_resize(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
+        {(attn_context_clear_error(w.c), attn_linear_axis(w.t, x, 1, v, NULL)),
+         "linear_axis: x [2,3,4] with axis 1, w [4]"},
+        {(attn_context_clear_error(w.c), attn_linear_between(w.t, x, 0, 1, v, NULL)), "linear_axis: from axis 0 to 1"},
+        {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 1, 0, ATTN_INTERPOLATE_LINEAR)),
+         "resize: axis 1 of length 3"},
+        {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
     assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one stands */
@@ -287,7 +289,7 @@ static void attention_along_any_axis_moves_nothing(void **state)
             layers_begin(&l);
             attn_nn_self_attention_init(&layer, &l.builder, 8, 2, 3);
             attn_tensor *x = test_random(l.w.t, ATTN_F32, 5, shape, 1);
-            attn_tensor_set_needs_grad(x, true);
+            attn_tensor_set_requires_grad(x, true);
             check_still(&l, attn_nn_self_attention_axis(&layer, l.w.t, x, axis, channel));
             layers_end(&l);
         }
@@ -306,8 +308,8 @@ static void attention_along_no_axis_is_refused(void **state)
     attn_tensor *x = test_random(l.w.t, ATTN_F32, 3, (int64_t[]){2, 8, 8}, 1);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
         assert_null(attn_nn_self_attention_axis(&layer, l.w.t, x, none[i].from, none[i].to));
-        assert_int_equal(attn_context_status(l.w.c), ATTN_SHAPE);
-        attn_context_clear(l.w.c);
+        assert_int_equal(attn_context_status(l.w.c), ATTN_ERROR_SHAPE);
+        attn_context_clear_error(l.w.c);
     }
     layers_end(&l);
 }
@@ -321,7 +323,7 @@ static void rows_and_columns_of_alignments_move_nothing(void **state)
         layers_begin(&l);
         attn_nn_msa_attention_init(&layer, &l.builder, 8, 2, 0, -10000);
         attn_tensor *x = test_random(l.w.t, ATTN_F32, 4, (int64_t[]){5, 7, 2, 8}, 1);
-        attn_tensor_set_needs_grad(x, true);
+        attn_tensor_set_requires_grad(x, true);
         attn_tensor *y = columns ? attn_nn_msa_attention_columns(&layer, l.w.t, x, NULL, NULL)
                                  : attn_nn_msa_attention_rows(&layer, l.w.t, x, NULL, NULL);
         check_still(&l, y);
@@ -335,7 +337,7 @@ static void what_is_moved_is_counted(void **state)
     (void)state;
     world w = begin(true);
     attn_tensor *x = test_random(w.t, ATTN_F32, 2, (int64_t[]){3, 4}, 1);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     attn_tensor *y = attn_permute(w.t, x, (int[]){1, 0});
     assert_int_equal(attn_tape_copied(w.t), 48);
     y = attn_slice(w.t, y, 0, 1, 3);
@@ -362,7 +364,7 @@ static void assert_refused(const wrong *c)
     attn_config *config;
     attn_model *model;
     const bool positions = strcmp(c->architecture, "axial-positional-embedding") == 0;
-    const attn_value shape = {.type = ATTN_VALUE_INTS, .n = c->nshape, .integers = c->shape};
+    const attn_config_value shape = {.type = ATTN_CONFIG_TYPE_INTS, .n = c->nshape, .integers = c->shape};
     assert_int_equal(attn_config_create(&config, w.c), ATTN_OK);
     attn_config_set_int(config, "dim", 8);
     if (!positions)

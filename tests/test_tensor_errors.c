@@ -34,7 +34,7 @@ static void end_world(world w)
 
 static attn_tensor *zeros(world w, int rank, int64_t a, int64_t b, int64_t c)
 {
-    return attn_tensor_make(w.t, ATTN_F32, rank, (int64_t[]){a, b, c}, NULL);
+    return attn_tape_tensor(w.t, ATTN_F32, rank, (int64_t[]){a, b, c}, NULL);
 }
 
 static void assert_said(world w, attn_tensor *result, attn_status status, const char *part)
@@ -42,7 +42,7 @@ static void assert_said(world w, attn_tensor *result, attn_status status, const 
     assert_null(result);
     if (attn_context_status(w.c) != status || !strstr(attn_context_error(w.c), part))
         fail_msg("status %d: %s", attn_context_status(w.c), attn_context_error(w.c));
-    attn_context_clear(w.c);
+    attn_context_clear_error(w.c);
 }
 
 static void shapes_that_do_not_fit_are_named(void **state)
@@ -50,25 +50,25 @@ static void shapes_that_do_not_fit_are_named(void **state)
     (void)state;
     world w = make_world();
     attn_tensor *x = zeros(w, 2, 3, 4, 0), *y = zeros(w, 2, 3, 5, 0), *v = zeros(w, 1, 4, 0, 0);
-    attn_tensor *ids = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){1, 3});
-    assert_said(w, attn_add(w.t, x, y), ATTN_SHAPE, "[3,4] and [3,5]");
-    assert_said(w, attn_linear(w.t, x, y, NULL, ATTN_RELU), ATTN_SHAPE, "x [3,4], w [3,5]");
-    assert_said(w, attn_linear(w.t, x, x, v, ATTN_RELU), ATTN_SHAPE, "b [4]");
-    assert_said(w, attn_matmul(w.t, x, y, false, false), ATTN_SHAPE, "matmul");
-    assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_SHAPE, "[3,4] does not become [5,-1]");
-    assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_SHAPE, "permutation");
-    assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_SHAPE, "concat");
-    assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_SHAPE, "[2, 5) of axis 1");
-    assert_said(w, attn_sum(w.t, x, 2), ATTN_ARGUMENT, "axis 2");
-    assert_said(w, attn_gather(w.t, x, ids), ATTN_ARGUMENT, "index 3, the 1-th");
-    assert_said(w, attn_embedding(w.t, y, attn_slice(w.t, ids, 0, 0, 1), 1, x, 0), ATTN_SHAPE, "positions");
-    assert_said(w, attn_layer_norm(w.t, y, v, v, 1e-5), ATTN_SHAPE, "g [4]");
-    assert_said(w, attn_softmax(w.t, x, v, 0), ATTN_SHAPE, "lens [4] of f32");
-    assert_said(w, attn_gru(w.t, x, NULL, x, x, v, v), ATTN_SHAPE, "gru");
-    assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_SHAPE, "labels [2]");
-    assert_said(w, attn_dropout(w.t, x, 1), ATTN_ARGUMENT, "dropout 1");
-    assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ARGUMENT, "f64");
-    assert_said(w, attn_tensor_make(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ARGUMENT, "8 axes");
+    attn_tensor *ids = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){1, 3});
+    assert_said(w, attn_add(w.t, x, y), ATTN_ERROR_SHAPE, "[3,4] and [3,5]");
+    assert_said(w, attn_linear(w.t, x, y, NULL, ATTN_ACTIVATION_RELU), ATTN_ERROR_SHAPE, "x [3,4], w [3,5]");
+    assert_said(w, attn_linear(w.t, x, x, v, ATTN_ACTIVATION_RELU), ATTN_ERROR_SHAPE, "b [4]");
+    assert_said(w, attn_matmul(w.t, x, y, false, false), ATTN_ERROR_SHAPE, "matmul");
+    assert_said(w, attn_reshape(w.t, x, 2, (int64_t[]){5, -1}), ATTN_ERROR_SHAPE, "[3,4] does not become [5,-1]");
+    assert_said(w, attn_permute(w.t, x, (int[]){0, 0}), ATTN_ERROR_SHAPE, "permutation");
+    assert_said(w, attn_concat(w.t, (attn_tensor *[]){x, y}, 2, 0), ATTN_ERROR_SHAPE, "concat");
+    assert_said(w, attn_slice(w.t, x, 1, 2, 5), ATTN_ERROR_SHAPE, "[2, 5) of axis 1");
+    assert_said(w, attn_sum(w.t, x, 2), ATTN_ERROR_ARGUMENT, "axis 2");
+    assert_said(w, attn_index_select(w.t, x, ids), ATTN_ERROR_ARGUMENT, "index 3, the 1-th");
+    assert_said(w, attn_embedding(w.t, y, attn_slice(w.t, ids, 0, 0, 1), 1, x, 0), ATTN_ERROR_SHAPE, "positions");
+    assert_said(w, attn_layer_norm(w.t, y, v, v, 1e-5), ATTN_ERROR_SHAPE, "g [4]");
+    assert_said(w, attn_softmax(w.t, x, v, 0), ATTN_ERROR_SHAPE, "lens [4] of f32");
+    assert_said(w, attn_gru(w.t, x, NULL, x, x, v, v), ATTN_ERROR_SHAPE, "gru");
+    assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_ERROR_SHAPE, "labels [2]");
+    assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
+    assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
+    assert_said(w, attn_tape_tensor(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ERROR_ARGUMENT, "8 axes");
     end_world(w);
 }
 
@@ -77,11 +77,11 @@ static void a_failure_sticks(void **state)
     (void)state;
     world w = make_world();
     attn_tensor *x = zeros(w, 2, 3, 4, 0), *y = zeros(w, 2, 3, 5, 0), *bad = attn_add(w.t, x, y);
-    attn_tensor *z = attn_sum(w.t, attn_add(w.t, attn_activate(w.t, bad, ATTN_RELU), x), 0);
+    attn_tensor *z = attn_sum(w.t, attn_add(w.t, attn_activate(w.t, bad, ATTN_ACTIVATION_RELU), x), 0);
     assert_null(z);
     assert_non_null(strstr(attn_context_error(w.c), "add"));
-    assert_int_equal(attn_backward(w.t, z), ATTN_ARGUMENT);
-    assert_int_equal(attn_context_status(w.c), ATTN_SHAPE);
+    assert_int_equal(attn_backward(w.t, z), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_context_status(w.c), ATTN_ERROR_SHAPE);
     end_world(w);
 }
 
@@ -94,15 +94,15 @@ static void attention_stays_within_its_tensors(void **state)
     attn_problem_heads(&a.problem, &(attn_heads){.batch = 2, .heads = 2, .queries = 3, .keys = 3, .dim = 4});
     assert_non_null(attn_attend(w.t, &a));
     a.k.offset = 1;
-    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "k, from element 1");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k, from element 1");
     a.k.offset = -1;
-    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "k, from element -1");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "k, from element -1");
     a.k.offset = 0;
     a.shape[1] = 2;
-    assert_said(w, attn_attend(w.t, &a), ATTN_SHAPE, "o, from");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_SHAPE, "o, from");
     a.shape[1] = 3;
     a.problem.nwindows = ATTN_MAX_WINDOWS + 1;
-    assert_said(w, attn_attend(w.t, &a), ATTN_ARGUMENT, "4 windows");
+    assert_said(w, attn_attend(w.t, &a), ATTN_ERROR_ARGUMENT, "4 windows");
     end_world(w);
 }
 
@@ -111,16 +111,16 @@ static void backward_needs_something_recorded(void **state)
     (void)state;
     world w = make_world();
     attn_tensor *x = zeros(w, 1, 3, 0, 0), *y = attn_affine(w.t, x, 2, 0);
-    assert_int_equal(attn_backward(w.t, y), ATTN_ARGUMENT);
-    attn_context_clear(w.c);
-    attn_tensor_set_needs_grad(x, true);
+    assert_int_equal(attn_backward(w.t, y), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.c);
+    attn_tensor_set_requires_grad(x, true);
     y = attn_affine(w.t, x, 2, 0);
-    assert_int_equal(attn_backward(w.t, y), ATTN_SHAPE);
-    attn_context_clear(w.c);
+    assert_int_equal(attn_backward(w.t, y), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(w.c);
     attn_tensor *sum = attn_sum(w.t, y, 0);
     assert_int_equal(attn_backward(w.t, sum), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[2] == 2.0f);
-    assert_int_equal(attn_backward(w.t, sum), ATTN_ARGUMENT);
+    assert_int_equal(attn_backward(w.t, sum), ATTN_ERROR_ARGUMENT);
     end_world(w);
 }
 
@@ -147,7 +147,7 @@ static attn_status make_model(model *m, attn_context *c)
         for (int64_t j = 0; x && j < attn_tensor_size(m->p[i]); j++)
             x[j] = i == 3 ? 1.0f : 0.1f * (float)((j * 7 + i) % 11 - 5);
         if (x)
-            attn_tensor_set_needs_grad(m->p[i], true);
+            attn_tensor_set_requires_grad(m->p[i], true);
     }
     return status;
 }
@@ -162,10 +162,10 @@ static attn_tensor *forward(attn_tape *t, model *m)
 {
     attn_tensor *const *p = m->p;
     const int32_t words[] = {1, 2, 3, 4, 5, 10};
-    attn_tensor *ids = attn_tensor_make(t, ATTN_I32, 2, (int64_t[]){BATCH, TIME}, words);
+    attn_tensor *ids = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){BATCH, TIME}, words);
     attn_tensor *x = attn_dropout(t, attn_embedding(t, p[0], ids, 1, NULL, 0), 0.1);
     attn_scope_begin(t);
-    attn_tensor *qkv = attn_linear(t, x, p[1], p[2], ATTN_IDENTITY);
+    attn_tensor *qkv = attn_linear(t, x, p[1], p[2], ATTN_ACTIVATION_IDENTITY);
     attn_attention a = {.q = {qkv, 0},
                         .k = {qkv, WIDTH},
                         .v = {qkv, 2 * WIDTH},
@@ -182,10 +182,10 @@ static attn_tensor *forward(attn_tape *t, model *m)
                                                  .v_row = 3 * WIDTH});
     x = attn_add_layer_norm(t, x, attn_attend(t, &a), 0.1, p[3], p[4], 1e-5);
     x = attn_scope_end(t, x);
-    attn_tensor *h = attn_linear(t, x, p[5], NULL, ATTN_GELU_ERF);
-    x = attn_add(t, x, attn_linear(t, h, p[6], NULL, ATTN_IDENTITY));
+    attn_tensor *h = attn_linear(t, x, p[5], NULL, ATTN_ACTIVATION_GELU_ERF);
+    x = attn_add(t, x, attn_linear(t, h, p[6], NULL, ATTN_ACTIVATION_IDENTITY));
     x = attn_gru(t, attn_permute(t, x, (int[]){1, 0, 2}), NULL, p[9], p[10], p[11], p[12]);
-    attn_tensor *logits = attn_linear(t, attn_permute(t, x, (int[]){1, 0, 2}), p[7], p[8], ATTN_IDENTITY);
+    attn_tensor *logits = attn_linear(t, attn_permute(t, x, (int[]){1, 0, 2}), p[7], p[8], ATTN_ACTIVATION_IDENTITY);
     return attn_cross_entropy(t, logits, ids, &(attn_cross_entropy_options){.label_smoothing = 0.1});
 }
 
@@ -201,7 +201,7 @@ static attn_status step(attn_tape *t, model *m, float *loss)
         float *x = attn_tensor_data(m->p[i]), *g = attn_tensor_data(attn_tensor_grad(m->p[i]));
         for (int64_t j = 0; j < attn_tensor_size(m->p[i]); j++)
             x[j] -= 0.1f * g[j];
-        attn_tensor_clear_grad(m->p[i]);
+        attn_tensor_zero_grad(m->p[i]);
     }
     return status;
 }
@@ -270,7 +270,7 @@ static attn_status two_steps(attn_context *c)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    attn_status status = ATTN_MEMORY;
+    attn_status status = ATTN_ERROR_MEMORY;
     long n = 2;
     for (; status != ATTN_OK; n++) {
         failing memory = {.fail_at = n};
@@ -280,7 +280,7 @@ static void every_allocation_may_fail(void **state)
             ATTN_OK);
         status = two_steps(c);
         if (status != ATTN_OK)
-            assert_int_equal(status, ATTN_MEMORY);
+            assert_int_equal(status, ATTN_ERROR_MEMORY);
         attn_context_destroy(c);
         assert_int_equal(memory.held, 0);
         assert_true(n < 2000);
@@ -322,13 +322,13 @@ static void scopes_free_what_is_not_needed_while_recording(void **state)
     (void)state;
     world w = make_world();
     attn_tensor *x = zeros(w, 1, 1000, 0, 0);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     attn_scope_begin(w.t);
     attn_tensor *gone = attn_affine(w.t, x, 2, 0), *kept = attn_mul(w.t, gone, gone);
     attn_tensor *sum = attn_affine(w.t, attn_add(w.t, gone, x), 3, 1);
     attn_scope_end(w.t, sum);
     assert_null(attn_tensor_data(kept));
-    assert_said(w, attn_add(w.t, kept, sum), ATTN_ARGUMENT, "freed by the end of a scope");
+    assert_said(w, attn_add(w.t, kept, sum), ATTN_ERROR_ARGUMENT, "freed by the end of a scope");
     attn_tensor *loss = attn_sum(w.t, sum, 0);
     assert_int_equal(attn_backward(w.t, loss), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[999] == 9.0f);
@@ -344,7 +344,7 @@ static void gradients_return_their_memory_or_outlive_the_tape(void **state)
     size_t peak = 0, later = 0;
     attn_tensor *x;
     assert_int_equal(attn_tensor_create(&x, w.c, ATTN_F32, 1, (int64_t[]){N}), ATTN_OK);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     for (int i = 0; i < 4; i++) {
         attn_tape_reset(w.t, &(attn_tape_options){.record = true});
         assert_null(attn_tensor_grad(x));

@@ -80,7 +80,7 @@ static attn_tensor *build_linear_plain(attn_tape *t, tensors in, const void *use
 static void activations_alone_and_after_linear(void **state)
 {
     (void)state;
-    for (attn_activation a = ATTN_IDENTITY; a <= ATTN_SIGMOID; a++) {
+    for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SIGMOID; a++) {
         gradcheck(2, build_activate, &a, 1, IN({2, {3, 17}}));
         gradcheck(2, build_linear, &a, 3, IN({3, {2, 3, 5}}, {2, {7, 5}}, {1, {7}}));
         gradcheck(1, build_linear_plain, &a, 2, IN({1, {4}}, {2, {3, 4}}));
@@ -142,17 +142,17 @@ static attn_tensor *build_lookup(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
     const int32_t ids[] = {3, 0, 3, 1, 3, 0};
-    attn_tensor *index = attn_tensor_make(t, ATTN_I32, 2, (int64_t[]){2, 3}, ids);
+    attn_tensor *index = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){2, 3}, ids);
     attn_tensor *a = attn_embedding(t, in[0], index, 1.7, in[1], 1);
     attn_tensor *b = attn_embedding(t, in[0], index, 1, NULL, 0);
-    return attn_concat(t, (attn_tensor *[]){a, b, attn_gather(t, attn_mul(t, in[0], in[0]), index)}, 3, 0);
+    return attn_concat(t, (attn_tensor *[]){a, b, attn_index_select(t, attn_mul(t, in[0], in[0]), index)}, 3, 0);
 }
 
 static attn_tensor *build_gather_blocks(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
     const int32_t ids[] = {1, 1, 0};
-    return attn_gather(t, in[0], attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){3}, ids));
+    return attn_index_select(t, in[0], attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){3}, ids));
 }
 
 static void rows_looked_up_twice_add_up(void **state)
@@ -162,14 +162,14 @@ static void rows_looked_up_twice_add_up(void **state)
     gradcheck(2, build_gather_blocks, NULL, 1, IN({3, {2, 3, 2}}));
 }
 
-/* ------------------------------------------------------------------------------- normalisation and loss */
+/* ------------------------------------------------------------------------------- normalization and loss */
 
 static attn_tensor *build_softmax(attn_tape *t, tensors in, const void *user)
 {
     const double *fill = user;
     const int32_t lens[] = {2, 0, 5, 1, 4, 3};
-    attn_tensor *rows = attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){6}, lens);
-    attn_tensor *first = attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){2}, lens);
+    attn_tensor *rows = attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){6}, lens);
+    attn_tensor *first = attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){2}, lens);
     attn_tensor *a = attn_softmax(t, in[0], NULL, 0), *b = attn_softmax(t, in[0], rows, *fill);
     return attn_add(t, attn_add(t, a, b), attn_softmax(t, in[0], first, *fill));
 }
@@ -192,12 +192,12 @@ static attn_tensor *build_add_norm(attn_tape *t, tensors in, const void *user)
     return attn_add_layer_norm(t, in[0], in[1], *(const double *)user, in[2], in[3], 1e-5);
 }
 
-/* With the gain multiplied by zero, the normalised rows cannot be found from the output. */
+/* With the gain multiplied by zero, the normalized rows cannot be found from the output. */
 static attn_tensor *build_zero_gain(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
     double flags[] = {1, 0, 1, 0, 1};
-    attn_tensor *gain = attn_mul(t, in[1], attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){5}, flags));
+    attn_tensor *gain = attn_mul(t, in[1], attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){5}, flags));
     return attn_layer_norm(t, in[0], gain, in[2], 1e-5);
 }
 
@@ -226,9 +226,9 @@ static void dropout_drops_the_same_twice(void **state)
 static attn_tensor *build_entropy(attn_tape *t, tensors in, const void *user)
 {
     const int32_t labels[] = {4, 1, 0, 1};
-    attn_tensor *label = attn_tensor_make(t, ATTN_I32, 2, (int64_t[]){2, 2}, labels);
+    attn_tensor *label = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){2, 2}, labels);
     attn_tensor *logits = attn_affine(t, in[0], 3, 0);
-    attn_tensor *other = attn_activate(t, logits, ATTN_TANH); /* the logits have another reader */
+    attn_tensor *other = attn_activate(t, logits, ATTN_ACTIVATION_TANH); /* the logits have another reader */
     attn_tensor *loss = attn_cross_entropy(t, logits, label, user);
     attn_tensor *direct = attn_cross_entropy(t, in[0], label, NULL);
     return attn_add(t, attn_add(t, loss, direct), attn_mul(t, other, logits));
@@ -239,10 +239,10 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
     (void)state;
     const attn_cross_entropy_options options[] = {
         {0},
-        {.has_ignore = true, .ignore = 1},
+        {.use_ignore_index = true, .ignore_index = 1},
         {.label_smoothing = 0.2},
-        {.has_ignore = true, .ignore = -100, .divisor = 7},
-        {.has_ignore = true, .ignore = 1, .label_smoothing = 0.1, .divisor = 3},
+        {.use_ignore_index = true, .ignore_index = -100, .divisor = 7},
+        {.use_ignore_index = true, .ignore_index = 1, .label_smoothing = 0.1, .divisor = 3},
     };
     for (int i = 0; i < COUNT(options); i++)
         gradcheck(2, build_entropy, &options[i], 1, IN({3, {2, 2, 5}}));
@@ -328,15 +328,15 @@ static attn_tensor *build_attend_bias(attn_tape *t, tensors in, const void *user
     attn_attention a = heads_attention((attn_operand){in[0], 0}, (attn_operand){in[1], 0}, (attn_operand){in[2], 0}, 0,
                                        ATTN_CAUSAL_NONE);
     const int32_t lens[] = {2, 3};
-    a.lens = attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){BATCH}, lens);
+    a.lens = attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){BATCH}, lens);
     a.bias = in[3];
     for (int i = 0; i < a.problem.ndims; i++) {
         attn_dim *d = &a.problem.dims[i];
-        d->bias = d->role == ATTN_QUERY ? TIME : d->role == ATTN_KEY ? 1 : 0; /* one for all heads */
+        d->bias = d->role == ATTN_ROLE_QUERY ? TIME : d->role == ATTN_ROLE_KEY ? 1 : 0; /* one for all heads */
         d->lens = i == 0;
     }
     for (int i = 0; i < a.problem.ndims; i++)
-        a.problem.lens_dim = a.problem.dims[i].role == ATTN_KEY ? i : a.problem.lens_dim;
+        a.problem.lens_dim = a.problem.dims[i].role == ATTN_ROLE_KEY ? i : a.problem.lens_dim;
     return attn_attend(t, &a);
 }
 
@@ -356,7 +356,7 @@ static attn_tensor *build_attend_additive(attn_tape *t, tensors in, const void *
     a.w = in[3];
     a.w2 = use_w2 ? in[4] : NULL;
     for (int i = 0; i < a.problem.ndims; i++)
-        a.problem.dims[i].w = a.problem.dims[i].role == ATTN_CONTRACT;
+        a.problem.dims[i].w = a.problem.dims[i].role == ATTN_ROLE_CONTRACT;
     return attn_attend(t, &a);
 }
 
@@ -384,7 +384,7 @@ static void convolutions_of_one_to_three_axes(void **state)
               IN({3, {2, 3, 7}}, {3, {4, 3, 3}}, {1, {4}}));
     gradcheck(2, build_convolve, &(attn_conv){.spatial = 2, .stride = {2, 1}, .padding = {1, 2}, .groups = 2}, 3,
               IN({4, {2, 4, 5, 4}}, {4, {6, 2, 3, 2}}, {1, {6}}));
-    const attn_activation kinds[] = {ATTN_LEAKY_RELU, ATTN_TANH, ATTN_GELU_ERF};
+    const attn_activation kinds[] = {ATTN_ACTIVATION_LEAKY_RELU, ATTN_ACTIVATION_TANH, ATTN_ACTIVATION_GELU_ERF};
     for (int i = 0; i < 3; i++)
         gradcheck(1, build_convolve, &(attn_conv){.spatial = 2, .activation = kinds[i]}, 3,
                   IN({4, {2, 3, 5, 4}}, {4, {4, 3, 3, 2}}, {1, {4}}));
@@ -395,14 +395,14 @@ static void convolutions_of_one_to_three_axes(void **state)
 static attn_tensor *build_pool(attn_tape *t, tensors in, const void *user)
 {
     const int64_t *k = user;
-    attn_tensor *largest = attn_max_pool(t, in[0], 2, k, k + 2);
+    attn_tensor *largest = attn_max_pool(t, in[0], 2, k, k + 2, NULL);
     return attn_mul(t, largest, attn_avg_pool(t, in[0], 2, k, k + 2));
 }
 
 static attn_tensor *build_padded_pool(attn_tape *t, tensors in, const void *user)
 {
     (void)user;
-    return attn_max_pool_padded(t, in[0], 2, (int64_t[]){3, 2}, (int64_t[]){2, 1}, (int64_t[]){1, 1});
+    return attn_max_pool(t, in[0], 2, (int64_t[]){3, 2}, (int64_t[]){2, 1}, (int64_t[]){1, 1});
 }
 
 static void pooling_over_windows(void **state)
@@ -417,8 +417,8 @@ static void pooling_over_windows(void **state)
 static attn_tensor *build_batch_norm(attn_tape *t, tensors in, const void *user)
 {
     double ones[3] = {1, 1, 1};
-    attn_tensor *mean = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){3}, NULL);
-    attn_tensor *var = attn_tensor_make(t, ATTN_F64, 1, (int64_t[]){3}, ones);
+    attn_tensor *mean = attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){3}, NULL);
+    attn_tensor *var = attn_tape_tensor(t, ATTN_F64, 1, (int64_t[]){3}, ones);
     return attn_batch_norm(t, in[0], in[1], in[2], mean, var, *(const double *)user, 1e-5);
 }
 

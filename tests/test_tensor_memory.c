@@ -34,7 +34,7 @@ static attn_tensor *wrapped(world w, float *numbers, int64_t n)
 {
     attn_tensor *x;
     assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){n}, numbers), ATTN_OK);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     return x;
 }
 
@@ -70,21 +70,21 @@ static void wrong_memory_is_refused(void **state)
     (void)state;
     world w = make_world();
     attn_tensor *x = (attn_tensor *)&w;
-    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){3}, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){3}, NULL), ATTN_ERROR_ARGUMENT);
     assert_null(x);
     assert_non_null(strstr(attn_context_error(w.c), "NULL"));
-    attn_context_clear(w.c);
-    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){-3}, w.c), ATTN_ARGUMENT);
+    attn_context_clear_error(w.c);
+    assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 1, (int64_t[]){-3}, w.c), ATTN_ERROR_ARGUMENT);
     assert_null(x);
-    attn_context_clear(w.c);
+    attn_context_clear_error(w.c);
     assert_int_equal(attn_tensor_wrap(&x, w.c, ATTN_F32, 2, (int64_t[]){0, 3}, NULL), ATTN_OK);
     assert_int_equal(attn_tensor_size(x), 0);
     attn_tensor_destroy(x);
-    assert_int_equal(attn_tensor_share(&x, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_tensor_share(&x, NULL), ATTN_ERROR_ARGUMENT);
     attn_scope_begin(w.t);
     attn_tensor *parameter = wrapped(w, (float[3]){1, 2, 3}, 3), *gone = attn_affine(w.t, parameter, 2, 0);
     attn_scope_end(w.t, NULL);
-    assert_int_equal(attn_tensor_share(&x, gone), ATTN_ARGUMENT);
+    assert_int_equal(attn_tensor_share(&x, gone), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(w.c), "scope"));
     attn_tape_reset(w.t, NULL);
     attn_tensor_destroy(parameter);
@@ -101,14 +101,14 @@ static void a_shared_result_outlives_its_tape(void **state)
     attn_tensor *y = attn_affine(w.t, x, 3, 0);
     assert_int_equal(attn_tensor_share(&kept, y), ATTN_OK);
     assert_ptr_equal(attn_tensor_data(kept), attn_tensor_data(y));
-    assert_false(attn_tensor_needs_grad(kept));
+    assert_false(attn_tensor_requires_grad(kept));
     assert_int_equal(attn_backward(w.t, attn_sum(w.t, y, 0)), ATTN_OK);
     assert_int_equal(attn_tensor_share(&grad, attn_tensor_grad(x)), ATTN_OK);
     for (int i = 0; i < 3; i++) {
         attn_tape_reset(w.t, &(attn_tape_options){.record = true});
         assert_int_equal(attn_backward(w.t, attn_sum(w.t, attn_affine(w.t, x, 100, 0), 0)), ATTN_OK);
     }
-    attn_tensor_clear_grad(x);
+    attn_tensor_zero_grad(x);
     assert_true(numbers_of(attn_tensor_grad(x))[0] == 0);
     attn_tape_destroy(w.t);
     w.t = NULL;
@@ -127,21 +127,21 @@ static void several_results_give_one_gradient(void **state)
     float numbers[3] = {1, 2, 3}, ones[3] = {1, 10, 100}, twos[3] = {2, 2, 2};
     attn_tensor *x = wrapped(w, numbers, 3), *a = wrapped(w, ones, 3), *b = wrapped(w, twos, 3);
     attn_tensor *y = attn_affine(w.t, x, 5, 0), *z = attn_mul(w.t, y, x); /* 5x and 5x^2 */
-    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, z}, (const attn_tensor *[]){a, b}), ATTN_OK);
+    assert_int_equal(attn_backward_many(w.t, (attn_tensor *[]){y, z}, (const attn_tensor *[]){a, b}, 2), ATTN_OK);
     for (int i = 0; i < 3; i++)
         assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 2 * 10 * numbers[i]);
     attn_tape_reset(w.t, &(attn_tape_options){.record = true});
     y = attn_affine(w.t, x, 1, 0);
-    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, y}, (const attn_tensor *[]){a, b}), ATTN_OK);
+    assert_int_equal(attn_backward_many(w.t, (attn_tensor *[]){y, y}, (const attn_tensor *[]){a, b}, 2), ATTN_OK);
     attn_tape_reset(w.t, &(attn_tape_options){.record = true});
     y = attn_affine(w.t, x, 1, 0);
-    assert_int_equal(attn_backward_many(w.t, 0, NULL, NULL), ATTN_ARGUMENT);
-    attn_context_clear(w.c);
-    assert_int_equal(attn_backward_many(w.t, 2, (attn_tensor *[]){y, NULL}, (const attn_tensor *[]){a, b}),
-                     ATTN_ARGUMENT);
-    attn_context_clear(w.c);
-    assert_int_equal(attn_backward_many(w.t, 1, &y, (const attn_tensor *[]){NULL}), ATTN_SHAPE);
-    attn_context_clear(w.c);
+    assert_int_equal(attn_backward_many(w.t, NULL, NULL, 0), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.c);
+    assert_int_equal(attn_backward_many(w.t, (attn_tensor *[]){y, NULL}, (const attn_tensor *[]){a, b}, 2),
+                     ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(w.c);
+    assert_int_equal(attn_backward_many(w.t, &y, (const attn_tensor *[]){NULL}, 1), ATTN_ERROR_SHAPE);
+    attn_context_clear_error(w.c);
     attn_tape_reset(w.t, NULL);
     for (int i = 0; i < 3; i++) /* the second pass added ones + twos, the refused ones nothing */
         assert_true(numbers_of(attn_tensor_grad(x))[i] == 5 * ones[i] + 20 * numbers[i] + ones[i] + 2);
@@ -154,7 +154,7 @@ static void several_results_give_one_gradient(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    attn_status status = ATTN_MEMORY;
+    attn_status status = ATTN_ERROR_MEMORY;
     for (long n = 2; status != ATTN_OK; n++) {
         failing memory = {.fail_at = n};
         attn_context *c;
@@ -166,7 +166,7 @@ static void every_allocation_may_fail(void **state)
         if (status == ATTN_OK)
             status = attn_tensor_share(&y, x);
         if (status != ATTN_OK)
-            assert_int_equal(status, ATTN_MEMORY);
+            assert_int_equal(status, ATTN_ERROR_MEMORY);
         attn_tensor_destroy(x);
         attn_tensor_destroy(y);
         attn_context_destroy(c);

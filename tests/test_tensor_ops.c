@@ -34,7 +34,7 @@ static void end_world(world w)
 
 static attn_tensor *random_tensor(world w, int rank, const int64_t *shape, uint64_t seed)
 {
-    attn_tensor *x = attn_tensor_make(w.t, ATTN_F64, rank, shape, NULL);
+    attn_tensor *x = attn_tape_tensor(w.t, ATTN_F64, rank, shape, NULL);
     gradcheck_fill(x, seed);
     return x;
 }
@@ -53,19 +53,19 @@ static void assert_near(double got, double expected)
 static double activated(double x, attn_activation a)
 {
     switch (a) {
-    case ATTN_RELU:
+    case ATTN_ACTIVATION_RELU:
         return x > 0 ? x : 0;
-    case ATTN_LEAKY_RELU:
+    case ATTN_ACTIVATION_LEAKY_RELU:
         return x > 0 ? x : 0.01 * x;
-    case ATTN_GELU_ERF:
+    case ATTN_ACTIVATION_GELU_ERF:
         return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case ATTN_GELU_TANH:
+    case ATTN_ACTIVATION_GELU_TANH:
         return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x)));
-    case ATTN_GELU_SIGMOID:
+    case ATTN_ACTIVATION_GELU_SIGMOID:
         return x / (1 + exp(-1.702 * x));
-    case ATTN_TANH:
+    case ATTN_ACTIVATION_TANH:
         return tanh(x);
-    case ATTN_SIGMOID:
+    case ATTN_ACTIVATION_SIGMOID:
         return 1 / (1 + exp(-x));
     default:
         return x;
@@ -77,7 +77,7 @@ static void linear_and_activations(void **state)
     (void)state;
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 5), *m = TENSOR(2, 7, 5), *b = TENSOR(3, 7);
-    for (attn_activation a = ATTN_IDENTITY; a <= ATTN_SIGMOID; a++) {
+    for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SIGMOID; a++) {
         attn_tensor *y = attn_linear(w.t, x, m, b, a);
         for (int i = 0; i < 21; i++) {
             double sum = NUMBERS(b)[i % 7];
@@ -95,7 +95,7 @@ static void layer_norm_and_softmax(void **state)
     world w = make_world(NULL, 2);
     enum { N = 6 };
     attn_tensor *x = TENSOR(1, 2, N), *y = TENSOR(2, 2, N), *g = TENSOR(3, N), *b = TENSOR(4, N);
-    attn_tensor *lens = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
+    attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){4, 0});
     attn_tensor *norm = attn_add_layer_norm(w.t, x, y, 0.5, g, b, 1e-3); /* no dropout outside training */
     attn_tensor *soft = attn_softmax(w.t, x, lens, 0), *filled = attn_softmax(w.t, x, lens, -2);
     for (int r = 0; r < 2; r++) {
@@ -123,9 +123,10 @@ static void cross_entropy_and_lookups(void **state)
     (void)state;
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 4), *table = TENSOR(2, 5, 3), *position = TENSOR(3, 4, 3);
-    attn_tensor *ids = attn_tensor_make(w.t, ATTN_I32, 1, (int64_t[]){3}, (int32_t[]){2, 0, 3});
+    attn_tensor *ids = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){3}, (int32_t[]){2, 0, 3});
     attn_tensor *loss = attn_cross_entropy(
-        w.t, x, ids, &(attn_cross_entropy_options){.has_ignore = true, .ignore = 0, .label_smoothing = 0.2});
+        w.t, x, ids,
+        &(attn_cross_entropy_options){.use_ignore_index = true, .ignore_index = 0, .label_smoothing = 0.2});
     double expected = 0;
     for (int r = 0; r < 3; r += 2) {
         double sum = 0, mean = 0;
@@ -160,7 +161,8 @@ static void one_recurrent_step(void **state)
             for (int k = 0; k < H; k++)
                 rec[gate] += NUMBERS(wh)[row * H + k] * NUMBERS(h)[i / H * H + k];
         }
-        double r = activated(in[0] + rec[0], ATTN_SIGMOID), z = activated(in[1] + rec[1], ATTN_SIGMOID);
+        double r = activated(in[0] + rec[0], ATTN_ACTIVATION_SIGMOID),
+               z = activated(in[1] + rec[1], ATTN_ACTIVATION_SIGMOID);
         assert_near(NUMBERS(y)[i], (1 - z) * tanh(in[2] + r * rec[2]) + z * NUMBERS(h)[i]);
     }
     end_world(w);
@@ -190,7 +192,7 @@ static attn_tensor *build_recurrence(attn_tape *t, tensors in, attn_activation a
     attn_tensor *y = attn_gru(t, x, NULL, gates, gates, bias, bias);
     int32_t labels[] = {0, 36, 5, 5, 7};
     attn_tensor *loss =
-        attn_cross_entropy(t, attn_slice(t, y, 0, 2, 3), attn_tensor_make(t, ATTN_I32, 1, (int64_t[]){5}, labels),
+        attn_cross_entropy(t, attn_slice(t, y, 0, 2, 3), attn_tape_tensor(t, ATTN_I32, 1, (int64_t[]){5}, labels),
                            &(attn_cross_entropy_options){.label_smoothing = 0.1});
     return attn_add(t, y, loss);
 }
@@ -208,7 +210,7 @@ static int64_t run_mixture(world w, attn_dtype dtype, mixture build, attn_activa
         for (int64_t j = 0; i == 1 && j < attn_tensor_size(x); j++)
             NUMBERS(x)[j] /= 4;
         in[i] = attn_cast(w.t, x, dtype);
-        attn_tensor_set_needs_grad(in[i], true);
+        attn_tensor_set_requires_grad(in[i], true);
     }
     attn_tensor *y = build(w.t, in, activation);
     if (!y)
@@ -235,7 +237,7 @@ static void single_agrees_with_double(void **state)
     static double exact[ROOM], single[ROOM];
     const mixture mixtures[] = {build_mixture, build_recurrence};
     for (int isa = 0; attn_isa_name(isa); isa++) {
-        for (attn_activation a = ATTN_IDENTITY; a <= ATTN_SIGMOID; a++) {
+        for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SIGMOID; a++) {
             for (int m = 0; m < 2; m++) {
                 world w = make_world(attn_isa_name(isa), 1 + isa % 2 * 2);
                 int64_t n = run_mixture(w, ATTN_F64, mixtures[m], a, exact);
@@ -263,23 +265,23 @@ static void functions_are_accurate(void **state)
         x[i] = (float)(i - N / 2) / 100;
     for (int isa = 0; attn_isa_name(isa); isa++) {
         world w = make_world(attn_isa_name(isa), 1);
-        for (attn_activation a = ATTN_RELU; a <= ATTN_SIGMOID; a++) {
-            attn_tensor *t = attn_activate(w.t, attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){N}, x), a);
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+            attn_tensor *t = attn_activate(w.t, attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, x), a);
             memcpy(y, attn_tensor_data(t), sizeof y);
             for (int i = 0; i < N; i++) {
                 double expected = activated((double)x[i], a),
-                       scale = a >= ATTN_TANH ? fabs(expected) : fabs((double)x[i]);
+                       scale = a >= ATTN_ACTIVATION_TANH ? fabs(expected) : fabs((double)x[i]);
                 if (!(fabs((double)y[i] - expected) <= 4e-7 * scale + 1e-37))
                     fail_msg("%s, activation %d of %g: %.9g instead of %.9g", attn_isa_name(isa), (int)a, (double)x[i],
                              (double)y[i], expected);
             }
         }
         float special[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f};
-        attn_tensor *t = attn_tensor_make(w.t, ATTN_F32, 1, (int64_t[]){5}, special);
-        for (attn_activation a = ATTN_RELU; a <= ATTN_SIGMOID; a++)
+        attn_tensor *t = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){5}, special);
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++)
             assert_true(isnan(((float *)attn_tensor_data(attn_activate(w.t, t, a)))[0]));
-        float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_SIGMOID)),
-              *h = attn_tensor_data(attn_activate(w.t, t, ATTN_TANH));
+        float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_ACTIVATION_SIGMOID)),
+              *h = attn_tensor_data(attn_activate(w.t, t, ATTN_ACTIVATION_TANH));
         assert_true(s[1] == 1 && s[2] == 0 && s[3] == 1 && s[4] == 0);
         assert_true(h[1] == 1 && h[2] == -1 && h[3] == 1 && h[4] == -1);
         end_world(w);

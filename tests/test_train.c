@@ -108,13 +108,13 @@ static void bleu_of_long_lines(void **state)
 static void schedules_rise_and_fall(void **state)
 {
     (void)state;
-    attn_schedule s = {.kind = ATTN_COSINE, .peak = 2, .warmup = 10, .total = 110, .floor = 0.1};
+    attn_schedule s = {.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 110, .floor = 0.1};
     CLOSE(attn_schedule_rate(&s, 5), 1, 1e-12);
     CLOSE(attn_schedule_rate(&s, 10), 2, 1e-12);
     CLOSE(attn_schedule_rate(&s, 60), 1.1, 1e-12);
     CLOSE(attn_schedule_rate(&s, 110), 0.2, 1e-12);
     CLOSE(attn_schedule_rate(&s, 1000), 0.2, 1e-12);
-    s.kind = ATTN_INVERSE_SQUARE_ROOT;
+    s.kind = ATTN_SCHEDULE_INVERSE_SQUARE_ROOT;
     CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
     s = (attn_schedule){.peak = 3};
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);

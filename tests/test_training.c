@@ -41,7 +41,7 @@ static attn_tensor *loss(void *user, attn_tape *tape, int64_t epoch, int64_t ste
     for (int i = 0; i < WIDTH; i++)
         x[i] = (float)((i + 2) * (step + 5) + epoch * 3) / 100;
     *tokens = 4;
-    attn_tensor *y = attn_mul(tape, attn_tensor_make(tape, ATTN_F32, 1, (int64_t[]){WIDTH}, x), r->w);
+    attn_tensor *y = attn_mul(tape, attn_tape_tensor(tape, ATTN_F32, 1, (int64_t[]){WIDTH}, x), r->w);
     y = attn_dropout(tape, y, 0.2);
     return attn_mean(tape, attn_mul(tape, y, y), 0);
 }
@@ -57,7 +57,7 @@ static attn_status save(void *user, bool improved)
 {
     run *r = user;
     (void)improved;
-    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(r->training));
+    const attn_named_list *state = attn_optimizer_state(attn_training_optimizer(r->training));
     memcpy(r->store.w, attn_tensor_data(r->w), sizeof r->store.w);
     memcpy(r->store.m, attn_tensor_data(attn_named_find(state, "m.w")), sizeof r->store.m);
     memcpy(r->store.v, attn_tensor_data(attn_named_find(state, "v.w")), sizeof r->store.v);
@@ -77,7 +77,7 @@ static void begin(run *r, const saved *from)
     attn_training_options options = {.epochs = EPOCHS, .seed = 3, .schedule = {.peak = 0.01, .warmup = 4}};
     assert_int_equal(attn_context_create(&r->c, NULL), ATTN_OK);
     assert_int_equal(attn_tensor_create(&r->w, r->c, ATTN_F32, 1, (int64_t[]){WIDTH}), ATTN_OK);
-    attn_tensor_set_needs_grad(r->w, true);
+    attn_tensor_set_requires_grad(r->w, true);
     r->parameters = (attn_named_list){.context = r->c};
     assert_int_equal(attn_named_add(&r->parameters, "w", r->w), ATTN_OK);
     assert_int_equal(attn_training_create(&r->training, r->c, &r->parameters, &options), ATTN_OK);
@@ -86,7 +86,7 @@ static void begin(run *r, const saved *from)
         ((float *)attn_tensor_data(r->w))[i] = (float)(i + 1) / WIDTH;
     if (!from)
         return;
-    const attn_named_list *state = attn_optimiser_state(attn_training_optimiser(r->training));
+    const attn_named_list *state = attn_optimizer_state(attn_training_optimizer(r->training));
     memcpy(attn_tensor_data(r->w), from->w, sizeof from->w);
     memcpy(attn_tensor_data(attn_named_find(state, "m.w")), from->m, sizeof from->m);
     memcpy(attn_tensor_data(attn_named_find(state, "v.w")), from->v, sizeof from->v);
@@ -127,7 +127,7 @@ static void a_stopped_run_ends_in_the_same_bits(void **state)
     for (int64_t at = 1; at < EPOCHS * STEPS; at++) {
         run first = {.stop_at = at}, second = {0};
         begin(&first, NULL);
-        assert_int_equal(go(&first), ATTN_INTERRUPTED);
+        assert_int_equal(go(&first), ATTN_ERROR_INTERRUPTED);
         begin(&second, &first.store);
         assert_int_equal(go(&second), ATTN_OK);
         assert_memory_equal(second.store.w, whole.store.w, sizeof whole.store.w);
@@ -148,9 +148,9 @@ static void counters_that_make_no_sense_are_refused(void **state)
     run r = {0};
     begin(&r, NULL);
     assert_int_equal(go(&r), ATTN_OK);
-    assert_int_equal(attn_config_set_int(r.store.counters, "optimiser_steps", -1), ATTN_OK);
-    assert_int_equal(attn_training_restore(r.training, r.store.counters), ATTN_FORMAT);
-    assert_non_null(strstr(attn_context_error(r.c), "optimiser_steps"));
+    assert_int_equal(attn_config_set_int(r.store.counters, "optimizer_steps", -1), ATTN_OK);
+    assert_int_equal(attn_training_restore(r.training, r.store.counters), ATTN_ERROR_FORMAT);
+    assert_non_null(strstr(attn_context_error(r.c), "optimizer_steps"));
     end(&r);
 }
 
@@ -162,20 +162,21 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     begin(&r, NULL);
     float before[WIDTH];
     attn_tape *tape;
-    attn_optimiser *optimiser = attn_training_optimiser(r.training);
+    attn_optimizer *optimizer = attn_training_optimizer(r.training);
     memcpy(before, attn_tensor_data(r.w), sizeof before);
     assert_int_equal(attn_tape_create(&tape, r.c), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     attn_tensor *y = attn_affine(tape, r.w, (double)INFINITY, 0);
     assert_int_equal(attn_backward(tape, attn_mean(tape, y, 0)), ATTN_OK);
-    assert_int_equal(attn_optimiser_step(optimiser, 0.1, NULL), ATTN_OK);
+    assert_int_equal(attn_optimizer_step(optimizer, 0.1, NULL), ATTN_OK);
     assert_memory_equal(before, attn_tensor_data(r.w), sizeof before);
-    assert_int_equal(attn_optimiser_steps(optimiser), 0);
+    assert_int_equal(attn_optimizer_steps(optimizer), 0);
     attn_tape_destroy(tape);
     end(&r);
 }
 
-/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape is gone. */
+/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape
+ * is gone. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {
@@ -183,29 +184,29 @@ static size_t bytes_of_training(bool frozen, size_t *left)
     attn_context *c;
     attn_tensor *pair[2];
     attn_tape *tape;
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     attn_named_list parameters;
     assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
     parameters = (attn_named_list){.context = c};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(attn_tensor_create(&pair[i], c, ATTN_F32, 1, (int64_t[]){BIG}), ATTN_OK);
-        attn_tensor_set_needs_grad(pair[i], i == 0 || !frozen);
+        attn_tensor_set_requires_grad(pair[i], i == 0 || !frozen);
         for (int k = 0; k < BIG; k++)
             ((float *)attn_tensor_data(pair[i]))[k] = 1;
         assert_int_equal(attn_named_add(&parameters, i ? "b" : "a", pair[i]), ATTN_OK);
     }
     attn_context_memory(c, &before, NULL, NULL);
-    assert_int_equal(attn_optimiser_create(&optimiser, c, &parameters, NULL), ATTN_OK);
+    assert_int_equal(attn_optimizer_create(&optimizer, c, &parameters, NULL), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     assert_int_equal(attn_backward(tape, attn_mean(tape, attn_mul(tape, pair[0], pair[1]), 0)), ATTN_OK);
     assert_true((attn_tensor_grad(pair[1]) == NULL) == frozen);
     attn_context_memory(c, &with_gradients, NULL, NULL);
-    assert_int_equal(attn_optimiser_step(optimiser, 0.1, NULL), ATTN_OK);
+    assert_int_equal(attn_optimizer_step(optimizer, 0.1, NULL), ATTN_OK);
     assert_true((((float *)attn_tensor_data(pair[1]))[7] == 1) == frozen);
     attn_tape_destroy(tape);
     attn_context_memory(c, &after, NULL, NULL);
-    attn_optimiser_destroy(optimiser);
+    attn_optimizer_destroy(optimizer);
     attn_named_clear(&parameters);
     for (int i = 0; i < 2; i++)
         attn_tensor_destroy(pair[i]);

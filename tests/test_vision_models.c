@@ -30,7 +30,7 @@ static int64_t count(const char *architecture, const char *json)
     const attn_named_list *list = attn_model_parameters(model);
     int64_t n = 0;
     for (int64_t i = 0; i < list->n; i++)
-        n += attn_tensor_needs_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+        n += attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
     attn_model_destroy(model);
     attn_context_destroy(context);
     return n;
@@ -68,11 +68,11 @@ static void depths_are_some_numbers(void **state)
         attn_config *config = NULL;
         snprintf(json, sizeof json, "{\"depth\": %s}", wrong[i]);
         assert_int_equal(attn_config_parse(&config, context, json, strlen(json), "test"), ATTN_OK);
-        assert_int_equal(attn_model_create(&model, context, "sasa-resnet", config, NULL), ATTN_ARGUMENT);
+        assert_int_equal(attn_model_create(&model, context, "sasa-resnet", config, NULL), ATTN_ERROR_ARGUMENT);
         assert_non_null(strstr(attn_context_error(context),
                                i < 2 ? "depth is 27; allowed: 26, 38, 50" : "depth must be an integer"));
         attn_config_destroy(config);
-        attn_context_clear(context);
+        attn_context_clear_error(context);
     }
     attn_context_destroy(context);
 }
@@ -112,8 +112,8 @@ static void windows_of_a_residual_network(void **state)
             snprintf(name, sizeof name, "windows_%d", g + 1);
             attn_tensor *w = output_of(model, tape, x, name);
             assert_non_null(w);
-            assert_int_equal(attn_tensor_dim(w, 0), blocks[d][g]);
-            assert_int_equal(attn_tensor_dim(w, 3), blocks[d][g] ? sides[g] : 0);
+            assert_int_equal(attn_tensor_length(w, 0), blocks[d][g]);
+            assert_int_equal(attn_tensor_length(w, 3), blocks[d][g] ? sides[g] : 0);
             for (int64_t i = 0; i < attn_tensor_size(w); i += 9) {
                 double sum = 0;
                 for (int64_t k = 0; k < 9; k++)
@@ -188,7 +188,7 @@ static void gradients_of_an_axial_classifier(void **state)
     const attn_named_list *list = attn_model_parameters(model);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     attn_tensor *logits = output_of(model, tape, x, "logits");
-    attn_tensor *c = attn_tensor_make(tape, ATTN_F64, 2, (int64_t[]){2, 3}, NULL);
+    attn_tensor *c = attn_tape_tensor(tape, ATTN_F64, 2, (int64_t[]){2, 3}, NULL);
     for (int64_t i = 0; i < 6; i++)
         test_set(c, i, (double)(i + 1) / 7);
     attn_tensor *loss = attn_sum(tape, attn_reshape(tape, attn_mul(tape, logits, c), 1, (int64_t[]){6}), 0);
@@ -360,9 +360,9 @@ static void hugging_face_checkpoints_load(void **state)
     rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
     attn_model *loaded = NULL;
-    assert_int_equal(attn_vit_load(&loaded, f->context, f->folder, NULL), ATTN_NOT_FOUND);
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->folder, NULL), ATTN_ERROR_NOT_FOUND);
     assert_non_null(strstr(attn_context_error(f->context), "config.json"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     snprintf(path, sizeof path, "%s/config.json", f->folder);
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
     load_and_compare(f, f->folder);
@@ -391,10 +391,10 @@ static void timm_checkpoints_load(void **state)
     /* A tensor that a plain ViT has not. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_int_equal(attn_vit_load(&larger, f->context, f->file, NULL), ATTN_UNSUPPORTED);
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, NULL), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(attn_context_error(f->context), "blocks.0.ls1.gamma"));
     assert_null(larger);
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 /* A checkpoint becomes a classifier's directory, which gives the same logits and names its classes. */
@@ -417,11 +417,11 @@ static void checkpoints_become_classifiers(void **state)
         assert_int_equal(kind, ATTN_CHECKPOINT_VIT);
         attn_pixel_scale scale = {{0.25f, 0.5f, 0.5f}, {1, 1, 0.125f}};
         assert_int_equal(attn_vit_convert(f->context, from, NULL, &scale, made), ATTN_OK);
-        assert_int_equal(attn_classifier_load(&classifier, f->context, made), ATTN_OK);
+        assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
         attn_tensor *logits = logits_of(attn_classifier_model(classifier), f->tape, 8);
         assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
-        assert_string_equal(attn_classifier_class(classifier, 0), "0");
-        assert_string_equal(attn_classifier_class(classifier, 1), "tench");
+        assert_string_equal(attn_classifier_class_name(classifier, 0), "0");
+        assert_string_equal(attn_classifier_class_name(classifier, 1), "tench");
         assert_int_equal(attn_classifier_shape(classifier).width, 8);
         attn_classifier_destroy(classifier);
     }
@@ -429,8 +429,8 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(kind, ATTN_CHECKPOINT_MSA);
     assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "tests/data/pt/linear.pt"), ATTN_OK);
     assert_int_equal(kind, ATTN_CHECKPOINT_OTHER);
-    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_NOT_FOUND);
-    attn_context_clear(f->context);
+    assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_ERROR_NOT_FOUND);
+    attn_context_clear_error(f->context);
     assert_int_equal(scratch_close(made), 2);
 }
 
@@ -443,17 +443,17 @@ static void a_fresh_head_for_other_classes(void **state)
     rename_all(&f->renamed, own, timm_names, all - 2); /* no head, and no biases of queries, keys and values */
     pack(f->tape, &f->renamed, own, "weight");
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ARGUMENT);
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "num_classes"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &(attn_vit_options){.num_classes = 7}), ATTN_OK);
-    assert_int_equal(attn_tensor_dim(logits_of(loaded, f->tape, 8), 1), 7);
+    assert_int_equal(attn_tensor_length(logits_of(loaded, f->tape, 8), 1), 7);
     assert_true(test_at(attn_named_find(attn_model_parameters(loaded), "blks.0.attention.W_k.bias"), 3) == 0);
     attn_model_destroy(loaded);
     static const char text[] = "nothing of the kind";
     assert_int_equal(attn_file_write(f->context, f->file, text, sizeof text), ATTN_OK);
     assert_int_not_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_OK);
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
 }
 
 /* Also where as many whole patches are in them. */
@@ -462,9 +462,9 @@ static void images_of_another_size_are_refused(void **state)
     fixture *f = *state;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
     attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, 8, 9}, 9));
-    assert_int_equal(attn_model_forward(f->model, f->tape, &in, &out), ATTN_SHAPE);
+    assert_int_equal(attn_model_forward(f->model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
     assert_non_null(strstr(attn_context_error(f->context), "8 x 9 pixels, img_size is 8"));
-    attn_context_clear(f->context);
+    attn_context_clear_error(f->context);
     attn_named_clear(&in);
     attn_named_clear(&out);
 }

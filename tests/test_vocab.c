@@ -29,8 +29,8 @@ static void set_up(fixture *f, attn_compat compat, int64_t min_frequency)
     assert_int_equal(attn_pairs_parse(&f->pairs, f->c, corpus_text, sizeof corpus_text - 1, "t",
                                       &(attn_pairs_options){.compat = compat}),
                      ATTN_OK);
-    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SOURCE, &options), ATTN_OK);
-    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_TARGET, &options), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SIDE_SOURCE, &options), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_SIDE_TARGET, &options), ATTN_OK);
 }
 
 static void tear_down(fixture *f)
@@ -63,7 +63,7 @@ static void frequent_words_come_first(void **state)
     assert_int_equal(attn_vocab_find(f.source, "go", 2), 6);
     assert_int_equal(attn_vocab_find(f.source, "i", 1), -1);
     assert_int_equal(attn_vocab_find(f.source, "<pad>", 5), -1);
-    assert_int_equal(attn_vocab_special(f.source, ATTN_UNK), 3);
+    assert_int_equal(attn_vocab_special(f.source, ATTN_SPECIAL_UNK), 3);
     tear_down(&f);
 }
 
@@ -78,8 +78,8 @@ static void the_books_vocabulary(void **state)
                  (const char *const[]){".", "<eos>", "<pad>", "<unk>", "and", "go", "he", "here", "is", "there", NULL});
     check_tokens(f.target, (const char *const[]){"!", ".", "<bos>", "<eos>", "<pad>", "<unk>", "est", "et", "ici", "il",
                                                  "l\xc3\xa0", "va", NULL});
-    assert_int_equal(attn_vocab_special(f.source, ATTN_BOS), -1);
-    assert_int_equal(attn_vocab_special(f.target, ATTN_BOS), 2);
+    assert_int_equal(attn_vocab_special(f.source, ATTN_SPECIAL_BOS), -1);
+    assert_int_equal(attn_vocab_special(f.target, ATTN_SPECIAL_BOS), 2);
     tear_down(&f);
 }
 
@@ -88,10 +88,11 @@ static void vocabularies_survive_a_file(void **state)
     (void)state;
     fixture f;
     set_up(&f, ATTN_COMPAT_NONE, 1);
-    const char *text;
-    size_t size;
+    attn_bytes file;
     attn_vocab *again;
-    assert_int_equal(attn_vocab_format(f.target, &text, &size), ATTN_OK);
+    assert_int_equal(attn_vocab_format(f.target, &file), ATTN_OK);
+    const char *text = file.data;
+    size_t size = file.size;
     assert_int_equal(attn_vocab_parse(&again, f.c, text, size, "v"), ATTN_OK);
     assert_int_equal(attn_vocab_size(again), attn_vocab_size(f.target));
     for (int64_t i = 0; i < attn_vocab_size(again); i++)
@@ -99,11 +100,12 @@ static void vocabularies_survive_a_file(void **state)
     attn_vocab_destroy(again);
     /* Cut anywhere, the file is refused or is a shorter vocabulary that ends with a whole line. */
     for (size_t cut = 0; cut < size; cut++) {
-        attn_context_clear(f.c);
+        attn_context_clear_error(f.c);
         attn_status status = attn_vocab_parse(&again, f.c, text, cut, "v");
-        assert_true(status == ATTN_FORMAT || (status == ATTN_OK && text[cut - 1] == '\n'));
+        assert_true(status == ATTN_ERROR_FORMAT || (status == ATTN_OK && text[cut - 1] == '\n'));
         attn_vocab_destroy(again);
     }
+    attn_bytes_free(f.c, &file);
     tear_down(&f);
 }
 
@@ -125,7 +127,7 @@ static void damaged_vocabularies_are_refused(void **state)
         attn_context *c = NULL;
         attn_vocab *v;
         attn_context_create(&c, NULL);
-        assert_int_equal(attn_vocab_parse(&v, c, cases[i].text, strlen(cases[i].text), "v"), ATTN_FORMAT);
+        assert_int_equal(attn_vocab_parse(&v, c, cases[i].text, strlen(cases[i].text), "v"), ATTN_ERROR_FORMAT);
         assert_null(v);
         assert_string_equal(attn_context_error(c), cases[i].error);
         attn_context_destroy(c);
@@ -145,16 +147,16 @@ static void sentences_become_ids_and_back(void **state)
     assert_int_equal(attn_vocab_encode(f.source, "he is unknown .", NULL, ids, 16, &n, &unknown), ATTN_OK);
     assert_int_equal(n, 5);
     assert_int_equal(unknown, 1);
-    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_UNK));
-    assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_EOS));
+    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_SPECIAL_UNK));
+    assert_int_equal(ids[4], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
     attn_vocab_decode(f.source, ids, n, text, sizeof text);
     assert_string_equal(text, "he is <unk> .");
     /* A cut sentence still ends. */
     assert_int_equal(attn_vocab_encode(f.source, "he is here .", &(attn_encode_options){.steps = 3}, ids, 16, &n, NULL),
                      ATTN_OK);
     assert_int_equal(n, 3);
-    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_EOS));
-    assert_int_equal(attn_vocab_encode(f.source, "he is here .", NULL, ids, 4, &n, NULL), ATTN_ARGUMENT);
+    assert_int_equal(ids[2], attn_vocab_special(f.source, ATTN_SPECIAL_EOS));
+    assert_int_equal(attn_vocab_encode(f.source, "he is here .", NULL, ids, 4, &n, NULL), ATTN_ERROR_ARGUMENT);
     assert_int_equal(attn_vocab_encode(f.source, "", NULL, ids, 4, &n, NULL), ATTN_OK);
     assert_int_equal(n, 1);
     tear_down(&f);
@@ -170,7 +172,7 @@ static void the_book_cuts_the_end_mark(void **state)
     const attn_encode_options d2l = {.compat = ATTN_COMPAT_D2L};
     assert_int_equal(attn_vocab_encode(f.source, "go .", &d2l, ids, 9, &n, NULL), ATTN_OK);
     assert_int_equal(n, 3);
-    assert_int_equal(ids[8], attn_vocab_special(f.source, ATTN_PAD));
+    assert_int_equal(ids[8], attn_vocab_special(f.source, ATTN_SPECIAL_PAD));
     assert_int_equal(attn_vocab_encode(f.source, "he is here and there and here and there .", &d2l, ids, 9, &n, NULL),
                      ATTN_OK);
     assert_int_equal(n, 9);
@@ -244,7 +246,8 @@ static void the_books_batch(void **state)
     assert_int_equal(b.target_lens[4], 9);
     assert_memory_equal(b.input + 4 * 9 + 1, b.labels + 4 * 9, 8 * sizeof(int32_t));
     attn_batches_destroy(batches);
-    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.fixed_steps = 8}), ATTN_ARGUMENT);
+    assert_int_equal(attn_batches_create(&batches, corpus, &(attn_batches_options){.fixed_steps = 8}),
+                     ATTN_ERROR_ARGUMENT);
     attn_corpus_destroy(corpus);
     tear_down(&f);
 }
@@ -265,8 +268,8 @@ static void many_sentences(fixture *f)
     }
     assert_int_equal(attn_context_create(&f->c, NULL), ATTN_OK);
     assert_int_equal(attn_pairs_parse(&f->pairs, f->c, text, (size_t)(at - text), "m", NULL), ATTN_OK);
-    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SOURCE, NULL), ATTN_OK);
-    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_TARGET, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->source, f->pairs, ATTN_SIDE_SOURCE, NULL), ATTN_OK);
+    assert_int_equal(attn_vocab_build(&f->target, f->pairs, ATTN_SIDE_TARGET, NULL), ATTN_OK);
     free(text);
 }
 
@@ -356,7 +359,7 @@ static void batches_are_counted_by_tokens(void **state)
     assert_int_equal(attn_batches_count(batches), 700);
     attn_batches_destroy(batches);
     options.mixed_lengths = true;
-    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_ARGUMENT);
+    assert_int_equal(attn_batches_create(&batches, corpus, &options), ATTN_ERROR_ARGUMENT);
     attn_corpus_destroy(corpus);
     tear_down(&f);
 }
@@ -390,24 +393,24 @@ static attn_status all_steps(attn_context *c, void *user)
     attn_vocab *source = NULL, *target = NULL, *again = NULL;
     attn_corpus *corpus = NULL;
     attn_batches *batches = NULL;
-    const char *text = NULL;
-    size_t size = 0;
+    attn_bytes file = {0};
     attn_vocab_options options = {.compat = *(attn_compat *)user};
     attn_status status = attn_pairs_parse(&pairs, c, corpus_text, sizeof corpus_text - 1, "t", NULL);
     if (status == ATTN_OK)
-        status = attn_vocab_build(&source, pairs, ATTN_SOURCE, &options);
+        status = attn_vocab_build(&source, pairs, ATTN_SIDE_SOURCE, &options);
     if (status == ATTN_OK)
-        status = attn_vocab_build(&target, pairs, ATTN_TARGET, &options);
+        status = attn_vocab_build(&target, pairs, ATTN_SIDE_TARGET, &options);
     if (status == ATTN_OK)
-        status = attn_vocab_format(target, &text, &size);
+        status = attn_vocab_format(target, &file);
     if (status == ATTN_OK)
-        status = attn_vocab_parse(&again, c, text, size, "v");
+        status = attn_vocab_parse(&again, c, file.data, file.size, "v");
     if (status == ATTN_OK)
         status = attn_corpus_create(&corpus, pairs, source, target, NULL);
     if (status == ATTN_OK)
         status = attn_batches_create(&batches, corpus, NULL);
     attn_batches_destroy(batches);
     attn_corpus_destroy(corpus);
+    attn_bytes_free(c, &file);
     attn_vocab_destroy(again);
     attn_vocab_destroy(source);
     attn_vocab_destroy(target);
@@ -430,18 +433,19 @@ static void lexicons_survive_a_file(void **state)
     (void)state;
     fixture f;
     attn_lexicon *lexicon, *again;
-    const char *written, *rewritten;
-    size_t size, same;
+    attn_bytes written, rewritten;
     set_up(&f, ATTN_COMPAT_NONE, 1);
     assert_int_equal(attn_lexicon_parse(&lexicon, f.c, text, sizeof text - 1, "t", f.source, f.target), ATTN_OK);
     assert_int_equal(attn_lexicon_size(lexicon), 3);
-    assert_int_equal(attn_lexicon_format(lexicon, &written, &size), ATTN_OK);
-    assert_non_null(strstr(written, "va go 0.75\nvais go 0.25\n"));
-    assert_non_null(strstr(written, ". . 0.001\n"));
-    assert_int_equal(attn_lexicon_parse(&again, f.c, written, size, "again", f.source, f.target), ATTN_OK);
-    assert_int_equal(attn_lexicon_format(again, &rewritten, &same), ATTN_OK);
-    assert_int_equal(same, size);
-    assert_memory_equal(rewritten, written, size);
+    assert_int_equal(attn_lexicon_format(lexicon, &written), ATTN_OK);
+    assert_non_null(strstr(written.data, "va go 0.75\nvais go 0.25\n"));
+    assert_non_null(strstr(written.data, ". . 0.001\n"));
+    assert_int_equal(attn_lexicon_parse(&again, f.c, written.data, written.size, "again", f.source, f.target), ATTN_OK);
+    assert_int_equal(attn_lexicon_format(again, &rewritten), ATTN_OK);
+    assert_int_equal(rewritten.size, written.size);
+    assert_memory_equal(rewritten.data, written.data, written.size);
+    attn_bytes_free(f.c, &written);
+    attn_bytes_free(f.c, &rewritten);
     attn_lexicon_destroy(lexicon);
     attn_lexicon_destroy(again);
     tear_down(&f);
@@ -470,18 +474,18 @@ static void damaged_lexicons_are_refused(void **state)
     char *huge = malloc(1 << 20);
     set_up(&f, ATTN_COMPAT_NONE, 1);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        attn_context_clear(f.c);
+        attn_context_clear_error(f.c);
         assert_int_equal(attn_lexicon_parse(&lexicon, f.c, bad[i][0], strlen(bad[i][0]), "t", f.source, f.target),
-                         ATTN_FORMAT);
+                         ATTN_ERROR_FORMAT);
         assert_null(lexicon);
         if (!strstr(attn_context_error(f.c), bad[i][1]))
             fail_msg("%s: %s", bad[i][0], attn_context_error(f.c));
     }
-    attn_context_clear(f.c);
-    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, "va go\0 1", 8, "t", f.source, f.target), ATTN_FORMAT);
+    attn_context_clear_error(f.c);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, "va go\0 1", 8, "t", f.source, f.target), ATTN_ERROR_FORMAT);
     memset(huge, 'x', 1 << 20);
-    attn_context_clear(f.c);
-    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, huge, 1 << 20, "t", f.source, f.target), ATTN_FORMAT);
+    attn_context_clear_error(f.c);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f.c, huge, 1 << 20, "t", f.source, f.target), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(f.c), "t:1: a line of 1048576 bytes"));
     free(huge);
     tear_down(&f);
@@ -524,20 +528,19 @@ static void lexicons_are_learned_from_pairs(void **state)
     fixture f;
     attn_corpus *corpus;
     attn_lexicon *lexicon;
-    const char *text;
-    size_t size;
+    attn_bytes file;
     static double t[SIDE + 1][SIDE];
     int64_t wanted = 0, found = 0;
     set_up(&f, ATTN_COMPAT_NONE, 1);
     assert_true(attn_vocab_size(f.source) <= SIDE && attn_vocab_size(f.target) <= SIDE);
     assert_int_equal(attn_corpus_create(&corpus, f.pairs, f.source, f.target, NULL), ATTN_OK);
-    attn_lexicon_options options = {.iterations = 7, .least = 0.01};
+    attn_lexicon_options options = {.iterations = 7, .min_probability = 0.01};
     assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
-    assert_int_equal(attn_lexicon_format(lexicon, &text, &size), ATTN_OK);
+    assert_int_equal(attn_lexicon_format(lexicon, &file), ATTN_OK);
     model_one(&f, 7, t);
     for (int i = 0; i < SIDE * SIDE; i++)
         wanted += t[i / SIDE][i % SIDE] >= 0.01;
-    for (const char *line = text; *line; line = strchr(line, '\n') + 1, found++) {
+    for (const char *line = file.data; *line; line = strchr(line, '\n') + 1, found++) {
         char target[32], source[32];
         double p;
         assert_int_equal(sscanf(line, "%31s %31s %lf", target, source, &p), 3);
@@ -550,6 +553,7 @@ static void lexicons_are_learned_from_pairs(void **state)
         }
     }
     assert_int_equal(found, wanted);
+    attn_bytes_free(f.c, &file);
     attn_lexicon_destroy(lexicon);
     options.best = 1; /* the likeliest of each of nine words, and of what is unknown */
     assert_int_equal(attn_lexicon_learn(&lexicon, corpus, f.source, f.target, &options), ATTN_OK);
@@ -565,17 +569,17 @@ static attn_status learn_and_read(attn_context *context, void *user)
     attn_corpus *corpus = NULL;
     attn_lexicon *lexicon = NULL, *again = NULL;
     attn_pairs *pairs = NULL;
-    const char *text;
-    size_t size;
+    attn_bytes file = {0};
     attn_status status = attn_pairs_parse(&pairs, context, corpus_text, sizeof corpus_text - 1, "t", NULL);
     if (status == ATTN_OK)
         status = attn_corpus_create(&corpus, pairs, f->source, f->target, NULL);
     if (status == ATTN_OK)
         status = attn_lexicon_learn(&lexicon, corpus, f->source, f->target, NULL);
     if (status == ATTN_OK)
-        status = attn_lexicon_format(lexicon, &text, &size);
+        status = attn_lexicon_format(lexicon, &file);
     if (status == ATTN_OK)
-        status = attn_lexicon_parse(&again, context, text, size, "again", f->source, f->target);
+        status = attn_lexicon_parse(&again, context, file.data, file.size, "again", f->source, f->target);
+    attn_bytes_free(context, &file);
     attn_lexicon_destroy(again);
     attn_lexicon_destroy(lexicon);
     attn_corpus_destroy(corpus);

@@ -8,7 +8,7 @@
 #include "support/two_ranks.h"
 #include "tensor/all_reduce_inner.h"
 #include "tensor/gemm_slices.h"
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ typedef struct layers {
     attn_named_list list;
     attn_tensor *w[2], *x;
     attn_tape *tape;
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     attn__all_reduce *all_reduce; /* NULL: alone */
     int taken;                    /* products that found their weights packed */
 } layers;
@@ -52,18 +52,18 @@ static attn_status make_layers(layers *l, bool many)
         for (int64_t k = 0; status == ATTN_OK && k < l->w[i]->size; k++)
             test_set(l->w[i], k, 0.2 * number(k + i));
         if (status == ATTN_OK)
-            attn_tensor_set_needs_grad(l->w[i], true);
+            attn_tensor_set_requires_grad(l->w[i], true);
     }
     if (status == ATTN_OK)
         status = attn_tensor_create(&l->x, l->context, ATTN_F32, 2, (int64_t[]){rows, IN});
     for (int64_t k = 0; status == ATTN_OK && k < rows * IN; k++)
         test_set(l->x, k, number(k + (many ? attn_ranks_rank(l->context) : 0) * ROWS * IN));
     if (status == ATTN_OK)
-        status = attn_optimiser_create(&l->optimiser, l->context, &l->list, NULL);
+        status = attn_optimizer_create(&l->optimizer, l->context, &l->list, NULL);
     if (status == ATTN_OK)
         status = attn_tape_create(&l->tape, l->context);
     if (status == ATTN_OK && many)
-        status = attn__all_reduce_create(&l->all_reduce, l->context, &l->list, attn_optimiser_state(l->optimiser), 0);
+        status = attn__all_reduce_create(&l->all_reduce, l->context, &l->list, attn_optimizer_state(l->optimizer), 0);
     if (l->all_reduce)
         l->all_reduce->pack_from = 0;
     return status;
@@ -73,7 +73,7 @@ static void end_layers(layers *l)
 {
     attn__all_reduce_destroy(l->all_reduce);
     attn_tape_destroy(l->tape);
-    attn_optimiser_destroy(l->optimiser);
+    attn_optimizer_destroy(l->optimizer);
     attn_tensor_destroy(l->x);
     attn_named_clear(&l->list);
     attn_ranks_leave(l->context);
@@ -82,10 +82,10 @@ static void end_layers(layers *l)
 
 static attn_tensor *output_of(layers *l)
 {
-    attn_tensor *hidden = attn_linear(l->tape, l->x, l->w[0], NULL, ATTN_TANH);
+    attn_tensor *hidden = attn_linear(l->tape, l->x, l->w[0], NULL, ATTN_ACTIVATION_TANH);
     for (int i = 0; i < 2 && l->all_reduce; i++)
         l->taken += attn__weight_cache_find(l->all_reduce, l->w[i], i == 0, ROWS) != NULL;
-    return attn_linear(l->tape, hidden, l->w[1], NULL, ATTN_IDENTITY);
+    return attn_linear(l->tape, hidden, l->w[1], NULL, ATTN_ACTIVATION_IDENTITY);
 }
 
 /* What a validation computes between two steps, bit for bit what the step after it will. */
@@ -115,15 +115,15 @@ static attn_status layers_step(layers *l, double *loss)
     attn_tensor *y = output_of(l), *mean = y ? attn_mean(l->tape, attn_mul(l->tape, y, y), -1) : NULL;
     mean = mean ? attn_mean(l->tape, mean, 0) : NULL;
     if (!mean || !outputs_agree(l, y))
-        return attn_context_status(l->context) == ATTN_OK ? ATTN_INTERNAL : attn_context_status(l->context);
+        return attn_context_status(l->context) == ATTN_OK ? ATTN_ERROR_INTERNAL : attn_context_status(l->context);
     totals[0] = *loss = test_at(mean, 0);
     if (!l->all_reduce) {
         attn_status status = attn_backward(l->tape, mean);
-        return status == ATTN_OK ? attn_optimiser_step(l->optimiser, 0.001, &norm) : status;
+        return status == ATTN_OK ? attn_optimizer_step(l->optimizer, 0.001, &norm) : status;
     }
     attn_status status = attn__all_reduce_backward(l->all_reduce, l->tape, mean, 1.0 / OF_ALL, totals, 1);
     *loss = totals[0] / OF_ALL;
-    return status == ATTN_OK ? attn__optimiser_step_shared(l->optimiser, l->all_reduce, 0.001, &norm) : status;
+    return status == ATTN_OK ? attn__optimizer_step_shared(l->optimizer, l->all_reduce, 0.001, &norm) : status;
 }
 
 /* All ranks write the same. */
@@ -139,7 +139,7 @@ static attn_status forward_with_others(layers *l)
     enum { BYTES = HIDDEN * IN * sizeof(float) };
     void *own = l->w[0]->data, *zero = calloc(1, BYTES);
     if (!zero)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     l->w[0]->data = zero;
     attn_tape_reset(l->tape, &(attn_tape_options){.record = true});
     if (l->all_reduce)
@@ -152,7 +152,7 @@ static attn_status forward_with_others(layers *l)
     attn_tape_reset(l->tape, NULL);
     l->w[0]->data = own;
     free(zero);
-    return zeros ? ATTN_OK : ATTN_INTERNAL;
+    return zeros ? ATTN_OK : ATTN_ERROR_INTERNAL;
 }
 
 static attn_status losses_of(layers *l, bool many, double losses[LAYERS_STEPS])
@@ -243,8 +243,8 @@ static void packing_is_left(void **state)
     assert_int_equal(layers_step(&l, &loss), ATTN_OK);
     assert_int_equal(layers_step(&l, &loss), ATTN_OK);
     memcpy(before, attn_tensor_data(l.w[0]), sizeof before);
-    attn_ranks_watch(l.context, two_ranks_stop, &asked);
-    assert_int_equal(layers_step(&l, &loss), ATTN_INTERRUPTED);
+    attn_ranks_set_stop(l.context, two_ranks_stop, &asked);
+    assert_int_equal(layers_step(&l, &loss), ATTN_ERROR_INTERRUPTED);
     attn__all_reduce_abandon(l.all_reduce, l.tape);
     assert_memory_equal(before, attn_tensor_data(l.w[0]), sizeof before);
     end_layers(&l);

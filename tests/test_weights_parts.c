@@ -102,17 +102,19 @@ static void contradictions_are_refused(void **state)
 {
     (void)state;
     write_all();
-    refuse("{\"weight_map\": {\"b0\": " B ", \"a0\": " A "}}", ATTN_FORMAT, "holds \"a1\", which");
-    refuse("{\"weight_map\": {\"b0\": " A ", \"a0\": " A ", \"a1\": " A "}}", ATTN_FORMAT, "does not hold \"b0\"");
-    refuse("{\"weight_map\": {\"b0\": " B ", \"b1\": " B ", \"a0\": " A ", \"a1\": " A "}}", ATTN_FORMAT,
+    refuse("{\"weight_map\": {\"b0\": " B ", \"a0\": " A "}}", ATTN_ERROR_FORMAT, "holds \"a1\", which");
+    refuse("{\"weight_map\": {\"b0\": " A ", \"a0\": " A ", \"a1\": " A "}}", ATTN_ERROR_FORMAT,
+           "does not hold \"b0\"");
+    refuse("{\"weight_map\": {\"b0\": " B ", \"b1\": " B ", \"a0\": " A ", \"a1\": " A "}}", ATTN_ERROR_FORMAT,
            "does not hold \"b1\"");
-    refuse("{\"weight_map\": {\"c\": \"parts-3.safetensors\"}}", ATTN_NOT_FOUND, "parts-3.safetensors");
-    refuse("{\"weight_map\": {\"a0\": \"../parts-1.safetensors\"}}", ATTN_FORMAT, "plain file name");
-    refuse("{\"weight_map\": {\"a0\": 1}}", ATTN_FORMAT, "plain file name");
-    refuse("{\"weight_map\": {}}", ATTN_FORMAT, "weight_map");
-    refuse("{}", ATTN_FORMAT, "weight_map");
-    refuse("[", ATTN_FORMAT, "parts.safetensors.index.json");
-    refuse("{\"weight_map\": {\"a0\": \"parts.safetensors.index.json\"}}", ATTN_FORMAT, "parts.safetensors.index.json");
+    refuse("{\"weight_map\": {\"c\": \"parts-3.safetensors\"}}", ATTN_ERROR_NOT_FOUND, "parts-3.safetensors");
+    refuse("{\"weight_map\": {\"a0\": \"../parts-1.safetensors\"}}", ATTN_ERROR_FORMAT, "plain file name");
+    refuse("{\"weight_map\": {\"a0\": 1}}", ATTN_ERROR_FORMAT, "plain file name");
+    refuse("{\"weight_map\": {}}", ATTN_ERROR_FORMAT, "weight_map");
+    refuse("{}", ATTN_ERROR_FORMAT, "weight_map");
+    refuse("[", ATTN_ERROR_FORMAT, "parts.safetensors.index.json");
+    refuse("{\"weight_map\": {\"a0\": \"parts.safetensors.index.json\"}}", ATTN_ERROR_FORMAT,
+           "parts.safetensors.index.json");
 }
 
 static attn_status read_index(attn_context *c, void *user)
@@ -139,7 +141,7 @@ static void a_directory_without_weights_is_named(void **state)
     attn_context *c = NULL;
     attn_context_create(&c, NULL);
     attn_named_list list = {.context = c, .owns = true};
-    assert_int_equal(attn_weights_read(&list, "tests/data", NULL, NULL, NULL), ATTN_NOT_FOUND);
+    assert_int_equal(attn_weights_read(&list, "tests/data", NULL, NULL, NULL), ATTN_ERROR_NOT_FOUND);
     assert_non_null(strstr(attn_context_error(c), "tests/data: no weights in this directory"));
     attn_context_destroy(c);
 }

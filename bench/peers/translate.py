@@ -109,7 +109,7 @@ class Attn:
         self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
         os.environ["ATTN_THREADS"] = str(threads)
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
-        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode())
+        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
 
     def translate(self, lines, beam, batch):

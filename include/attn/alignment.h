@@ -33,7 +33,8 @@ extern "C" {
  *              of low coverage, in lower case, stay.
  *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
  *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
- *   CLUSTAL    a line that begins with CLUSTAL, MUSCLE or PROBCONS, then blocks of "name sequence"; columns as in FASTA. */
+ *   CLUSTAL    a line that begins with CLUSTAL, MUSCLE or PROBCONS, then blocks of "name sequence"; columns as in FASTA.
+ */
 typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_ANY = 0, /* by the content, and by .a3m and .a2m in the name where that leaves a choice */
     ATTN_ALIGNMENT_A3M,
@@ -52,9 +53,9 @@ typedef struct attn_alignment_options {
 
 typedef struct attn_alignment attn_alignment;
 
-/* `options` may be NULL; `text` is not needed later.  ATTN_FORMAT, with `name:line:` and the reason: no sequence, an
- * empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks above), a format
- * that cannot be recognised.  ATTN_MEMORY. */
+/* `options` may be NULL; `text` is not needed later.  ATTN_ERROR_FORMAT, with `name:line:` and the reason: no
+ * sequence, an empty one, rows of different lengths, a character that is no residue (letters, '-' and the marks
+ * above), a format that cannot be recognized.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text,
                                           size_t size, const char *name, const attn_alignment_options *options);
 ATTN_API void attn_alignment_destroy(attn_alignment *alignment);                       /* NULL is allowed */
@@ -83,30 +84,31 @@ typedef struct attn_selection {
     uint64_t seed;
 } attn_selection;
 
-/* A new alignment with the chosen rows in their order.  ATTN_ARGUMENT: negative depth; ATTN_MEMORY. */
+/* A new alignment with the chosen rows in their order.  ATTN_ERROR_ARGUMENT: negative depth; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all,
                                            const attn_selection *selection);
 
 /* ------------------------------------------------------------------------------------- weights of sequences */
 
 /* weights[R]: 1 / (rows that agree with row i in at least `identity` (0: 0.8) of all columns, gaps counted like
- * residues, itself included); their sum is the effective number of sequences, Neff (direct coupling analysis, Morcos et
- * al. 2011, doi:10.1073/pnas.1111471108).  Every pair of rows is looked at until it differs too much: time R^2 L / 2 at
- * worst, about a quarter of it for rows of little similarity, on all threads of the context; the same weights for any
- * number of them.  Memory: 4 bytes a row.  ATTN_ARGUMENT: identity not in (0, 1]; ATTN_MEMORY. */
+ * residues, itself included); their sum is the effective number of sequences, Neff (direct coupling analysis, Morcos
+ * et al. 2011, doi:10.1073/pnas.1111471108).  Each pair of rows is compared until it differs too much: at worst R^2
+ * L / 2 comparisons, about a quarter of that for dissimilar rows. Uses all threads of the context; the result does
+ * not depend on their number.  Memory: 4 bytes a row.  ATTN_ERROR_ARGUMENT: identity not in (0, 1];
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights);
 /* weights[R]: position-based weights (Henikoff and Henikoff 1994, doi:10.1016/0022-2836(94)90032-9): in a column with k
  * kinds of residue, n of them as this row's, a row gets 1 / (k n); the mean over the columns where it has one of the
  * twenty amino acids, scaled so that the mean over all rows is 1.  Gaps and letters that stand for several residues are
  * left out, a row without any residue weighs 0, and the mean per residue (as in HMMER) does not punish a fragment for
- * being short.  Time R L, memory L.  ATTN_MEMORY. */
+ * being short.  Time R L, memory L.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_alignment_position_weights(const attn_alignment *alignment, double *weights);
 
 /* ------------------------------------------------------------------------------------------- residue ids */
 
 /* The 33 symbols of the ESM models (Rives et al. 2021, doi:10.1073/pnas.2016239118). */
 enum {
-    ATTN_RESIDUES = 33,
+    ATTN_RESIDUE_COUNT = 33,
     ATTN_RESIDUE_CLS = 0,
     ATTN_RESIDUE_PAD = 1,
     ATTN_RESIDUE_EOS = 2,
@@ -143,9 +145,10 @@ typedef struct attn_residue {
 
 typedef struct attn_structure attn_structure; /* one chain */
 
-/* Reads PDB or mmCIF text (recognised by the content): the first model, one chain, of alternative locations the first;
- * selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with residues.
- * ATTN_FORMAT: `name:line:` and the reason; ATTN_NOT_FOUND: no such chain (the message lists them); ATTN_MEMORY. */
+/* Reads PDB or mmCIF text (recognized by the content): the first model, one chain, of alternative locations the
+ * first; selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with
+ * residues. ATTN_ERROR_FORMAT: `name:line:` and the reason; ATTN_ERROR_NOT_FOUND: no such chain (the message lists
+ * them); ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
@@ -156,22 +159,22 @@ ATTN_API const char *attn_structure_chain(const attn_structure *structure);
 /* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, or not
  * resolved).  A global alignment of the query with the chain (Needleman and Wunsch 1970; match 2, mismatch -1, gap -2).
  * `query` has L characters with gaps.  *identity (may be NULL) gets the share of equal letters among the mapped.
- * ATTN_FORMAT: less than half of the shorter of the two agrees: another protein; ATTN_MEMORY. */
+ * ATTN_ERROR_FORMAT: less than half of the shorter of the two agrees: another protein; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns,
                                         int64_t *to, double *identity);
 
-typedef enum attn_beta {
-    ATTN_BETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */
-    ATTN_BETA_IMPUTED   /* C-beta placed from N, C-alpha, C for every residue, as ESM's notebook measures */
-} attn_beta;
+typedef enum attn_cbeta {
+    ATTN_CBETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */
+    ATTN_CBETA_IMPUTED   /* C-beta placed from N, C-alpha, C for every residue, as ESM's notebook measures */
+} attn_cbeta;
 /* distances [L,L] in angstrom between the residues that `to` gives, NAN where one is missing. */
 ATTN_API void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns,
-                                       attn_beta beta, float *distances);
+                                       attn_cbeta beta, float *distances);
 
-/* Share of true contacts (distance below `cutoff`, 0: 8) among the `count` best-scored resolved pairs (i, j) with
- * least <= j - i < most (most 0: no limit); ties keep the order of i, then j.  If fewer pairs exist, among those.
- * *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if no pair is resolved.
- * ATTN_MEMORY. */
+/* The fraction of true contacts (distance below `cutoff`; 0: 8) among the `count` highest-scoring resolved pairs (i,
+ * j) with min_separation <= j - i < max_separation (0: no limit). Ties are ordered by i, then j.  If fewer pairs
+ * exist, among those. *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if
+ * no pair is resolved. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
                                             int64_t columns, int64_t least, int64_t most, int64_t count, double cutoff,
                                             double *precision, int64_t *counted);

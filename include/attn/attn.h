@@ -3,7 +3,7 @@
  * attn.h - the attention engine: describe a problem once, plan it, execute it often.
  *
  *     S[b,i,j] = cap(scale * score(q[b,i,:], k[b,j,:])) + bias[b,i,j]     cap: none, or softcap * tanh(x / softcap)
- *     P        = normalise(mask(S))              over the keys j
+ *     P        = normalize(mask(S))              over the keys j
  *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
  *
  * A problem is a table of dimensions.  Each dimension has one of five roles (attn_role), a length, and
@@ -47,16 +47,16 @@ ATTN_API const char *attn_version(void);
 /* clang-format off */
 #define ATTN_STATUS_MAP(X)                                                                                   \
     X(OK, 0, "success")                                                                                      \
-    X(ARGUMENT, 1, "invalid argument")                                                                       \
-    X(SHAPE, 2, "shapes do not fit")                                                                         \
-    X(MEMORY, 3, "out of memory")                                                                            \
-    X(UNSUPPORTED, 4, "not supported")                                                                       \
-    X(BUSY, 5, "in use by another thread or process")                                       \
-    X(IO, 6, "input or output failed")                                                                       \
-    X(FORMAT, 7, "malformed input")                                                                          \
-    X(NOT_FOUND, 8, "not found")                                                                             \
-    X(INTERRUPTED, 9, "interrupted")                                                                         \
-    X(INTERNAL, 10, "internal error")
+    X(ERROR_ARGUMENT, 1, "invalid argument")                                                                       \
+    X(ERROR_SHAPE, 2, "shapes do not fit")                                                                         \
+    X(ERROR_MEMORY, 3, "out of memory")                                                                            \
+    X(ERROR_UNSUPPORTED, 4, "not supported")                                                                       \
+    X(ERROR_BUSY, 5, "in use by another thread or process")                                       \
+    X(ERROR_IO, 6, "input or output failed")                                                                       \
+    X(ERROR_FORMAT, 7, "malformed input")                                                                          \
+    X(ERROR_NOT_FOUND, 8, "not found")                                                                             \
+    X(ERROR_INTERRUPTED, 9, "interrupted")                                                                         \
+    X(ERROR_INTERNAL, 10, "internal error")
 /* clang-format on */
 
 typedef enum attn_status {
@@ -78,7 +78,7 @@ typedef struct attn_allocator {
     void *user;
 } attn_allocator;
 
-/* In which numbers products of matrices are computed: linear layers, convolutions, attention.  Sums, norms, softmax and
+/* The number format of matrix products (linear layers, convolutions, attention).  Sums, norms, softmax and
  * losses are f32 in all of them. */
 typedef enum attn_precision {
     ATTN_PRECISION_DEFAULT = 0,
@@ -88,8 +88,8 @@ typedef enum attn_precision {
     ATTN_PRECISION_INT8  /* linear layers in 8-bit integers, the rest as in bf16; without gradients */
 } attn_precision;
 ATTN_API const char *attn_precision_name(attn_precision precision); /* "f32", "fma", ...; a constant string */
-/* The precision called `name`; ATTN_PRECISION_DEFAULT: there is none such. */
-ATTN_API attn_precision attn_precision_find(const char *name);
+/* The precision of that name ("f32", "fma", "bf16", "int8"); false, with *precision unchanged: there is none. */
+ATTN_API bool attn_precision_find(attn_precision *precision, const char *name);
 
 /* Zero means the default in each field. */
 typedef struct attn_context_options {
@@ -99,36 +99,43 @@ typedef struct attn_context_options {
     void (*log)(void *user, const char *line); /* default: none; gets one line for each plan made */
     void *log_user;
     int verbose; /* 0, or 1: the log also says why each other solver was not chosen */
-    /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else f32. */
+    /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else
+     * f32. */
     attn_precision precision;
-    /* An answer has the same bits whatever it is padded to and whatever stands beside it in a batch.  It costs speed in short
-     * sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_REPRODUCIBLE is 1, else false. */
-    bool reproducible;
+    /* The result for one sequence is bitwise the same whatever its padding and whatever else is in the batch.  It
+     * costs speed in short sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_BATCH_INVARIANT is 1,
+     * else false. */
+    bool batch_invariant;
+    int64_t reserved[8]; /* zero: room for later versions */
 } attn_context_options;
 
 /* A context holds the allocator, the number of threads, the chosen instruction set and the last error.
  * One thread at a time may use a context; different contexts are independent. */
 typedef struct attn_context attn_context;
 
-/* Makes a context.  `options` may be NULL.  There is no context yet to keep words in, so each reason has a status of its
- * own: ATTN_NOT_FOUND, an instruction set (the option or ATTN_ISA) of no known name; ATTN_UNSUPPORTED, one that the
- * machine lacks; ATTN_ARGUMENT, threads below 0 or above 1024, an allocator with one of its two functions, a precision
- * (the option or ATTN_PRECISION) that does not exist, or an ATTN_REPRODUCIBLE that is neither 0 nor 1; ATTN_MEMORY.  *context is then NULL and nothing is held. */
+/* Makes a context.  `options` may be NULL.  There is no context yet to keep words in, so each reason has a status of
+ * its own: ATTN_ERROR_NOT_FOUND, an instruction set (the option or ATTN_ISA) of no known name;
+ * ATTN_ERROR_UNSUPPORTED, one that the machine lacks; ATTN_ERROR_ARGUMENT, threads below 0 or above 1024, an
+ * allocator with one of its two functions, a precision (the option or ATTN_PRECISION) that does not exist, or an
+ * ATTN_BATCH_INVARIANT that is neither 0 nor 1; ATTN_ERROR_MEMORY.  *context is then NULL and nothing is held. */
 ATTN_API attn_status attn_context_create(attn_context **context, const attn_context_options *options);
 ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 
-/* What the last failing call was refused for: its status, and a line that says what was wrong and where ("" if none
- * failed since the last attn_context_clear).  The text lives as long as the context and changes with the next call that
- * fails.  Of operations on a tape the first that fails stays (tensor.h).  They cannot fail. */
+/* The status of the last call that failed, and a one-line message that says what was wrong and where ("" if none has
+ * failed since the last attn_context_clear_error).  The text lives as long as the context and changes with the next
+ * call that fails.  For operations on a tape, the first failure is kept (see tensor.h).  These three functions
+ * cannot fail. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
-ATTN_API void attn_context_clear(attn_context *context);
+ATTN_API void attn_context_clear_error(attn_context *context);
 
-/* Long calls of the library (a pass over an alignment, measuring or translating many) tell `work` how far they are: `done`
- * of `total` "layers", "sentences" or other `things`, a constant string.  It is called often, by the thread that made the
- * call, and must return soon.  NULL: nobody is told, as at first.  Trainings and drawings have callbacks of their own. */
-ATTN_API void attn_context_watch(attn_context *context,
-                                 void (*work)(void *user, const char *things, int64_t done, int64_t total), void *user);
+/* Long calls of the library (a pass over an alignment, measuring or translating many) tell `work` how far they are:
+ * `done` of `total` "layers", "sentences" or other `things`, a constant string.  It is called often, by the thread
+ * that made the call, and must return soon; false stops the call, which then returns ATTN_ERROR_INTERRUPTED.  NULL,
+ * the initial state, switches the reports off.  Training and image generation have their own callbacks. */
+ATTN_API void attn_context_set_progress(attn_context *context,
+                                        bool (*work)(void *user, const char *things, int64_t done, int64_t total),
+                                        void *user);
 
 /* The threads that the context was made with, its default already resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
@@ -142,6 +149,14 @@ ATTN_API attn_precision attn_context_precision(const attn_context *context);
 /* The i-th instruction set that this machine can run, best first; NULL past the end. */
 ATTN_API const char *attn_isa_name(int i);
 
+/* Bytes of the context's memory.  Functions that fill one overwrite what it held without freeing it: start
+ * with {0}.  A zero byte, not counted in `size`, follows the last one, so that text can be used as a string. */
+typedef struct attn_bytes {
+    char *data;
+    size_t size;
+} attn_bytes;
+ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empties it; an empty one is allowed */
+
 /* --------------------------------------------------------------------------------------------- problem */
 
 #define ATTN_MAX_DIMS     16
@@ -151,11 +166,11 @@ ATTN_API const char *attn_isa_name(int i);
 #define ATTN_MAX_PICKS    4
 
 typedef enum attn_role {
-    ATTN_BATCH,    /* runs along with everything: batch, head, the other axes of an image */
-    ATTN_QUERY,    /* positions that ask */
-    ATTN_KEY,      /* positions that are asked */
-    ATTN_CONTRACT, /* summed in the score: the channels of a head */
-    ATTN_VALUE     /* carried to the output */
+    ATTN_ROLE_BATCH = 1, /* runs along with everything: batch, head, the other axes of an image */
+    ATTN_ROLE_QUERY,     /* positions that ask */
+    ATTN_ROLE_KEY,       /* positions that are asked */
+    ATTN_ROLE_CONTRACT,  /* summed in the score: the channels of a head */
+    ATTN_ROLE_VALUE      /* carried to the output */
 } attn_role;
 
 typedef enum attn_dtype {
@@ -186,13 +201,13 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a
 #define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
 #define ATTN_SCORE_ONE(NAME, name)   +1
 typedef enum attn_score { ATTN_SCORES(ATTN_SCORE_VALUE) } attn_score;
-enum { ATTN_SCORE_KINDS = ATTN_SCORES(ATTN_SCORE_ONE) }; /* how many there are */
+enum { ATTN_SCORE_COUNT = ATTN_SCORES(ATTN_SCORE_ONE) }; /* how many there are */
 
-typedef enum attn_normalise {
-    ATTN_SOFTMAX = 0, /* exp(S) / sum exp(S) */
-    ATTN_ONE_OVER_N,  /* S / N, N the number of keys of the row that are not masked */
-    ATTN_KERNEL_SUM   /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
-} attn_normalise;
+typedef enum attn_normalization {
+    ATTN_NORMALIZATION_SOFTMAX = 0, /* exp(S) / sum exp(S) */
+    ATTN_NORMALIZATION_MEAN,        /* S / N, N the number of keys of the row that are not masked */
+    ATTN_NORMALIZATION_SUM /* S / sum S, for nonnegative S; a row whose sum is 0 gives zero output and lse -inf */
+} attn_normalization;
 
 /* One row of the table.  Strides are in elements and may be negative.  An operand may only have strides in
  * the roles named; elsewhere they must be 0. */
@@ -213,6 +228,7 @@ typedef struct attn_dim {
     int64_t blocks;  /* BATCH QUERY KEY; from block to block along attn_problem.blocks' two dims */
     /* Gradients.  Used only where attn_problem.own_grad_strides; else dq goes like q, and so on. */
     int64_t dq, dk, dv, dout, dbias;
+    int64_t reserved[4]; /* zero, as in all structs below that have it: room for later versions */
 } attn_dim;
 
 /* Key j is attended by query i only if lo <= j - i <= hi, j and i the indices along the two dims named.
@@ -271,15 +287,15 @@ typedef struct attn_pick {
     const int64_t *index; /* read when the plan is made */
 } attn_pick;
 
-/* Sequences of different lengths one behind the other, without padding (cu_seqlens).  Index s of `batch_dim` (BATCH)
- * counts sequences: sequence s has queries [q_offsets[s], q_offsets[s + 1]) and keys [k_offsets[s], k_offsets[s + 1]) of
- * the packed positions.  The lengths of `query_dim` and `key_dim` are those of the longest sequence.  Along `batch_dim`
- * q, k, v, o, lse and their gradients have stride 0: index i of `query_dim` stands at position q_offsets[s] + i of q, o,
- * lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv.  Bias, mask, lens, weights, bands and
- * dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past a sequence's length do not exist: they
- * cost nothing, nothing is written for them (weights: 0), and mask_fill does not count them.  A sequence gets the same
- * bits whatever the others are: those that it gets alone, and padded in a reproducible context.  (On AMX the longest
- * sequence decides whether AMX is used, and with it the last bits.) */
+/* Sequences of different lengths stored end to end without padding (the cu_seqlens layout).  Index s of `batch_dim`
+ * (BATCH) counts sequences: sequence s has queries [q_offsets[s], q_offsets[s + 1]) and keys [k_offsets[s],
+ * k_offsets[s + 1]) of the packed positions.  The lengths of `query_dim` and `key_dim` are those of the longest
+ * sequence.  Along `batch_dim` q, k, v, o, lse and their gradients have stride 0: index i of `query_dim` stands at
+ * position q_offsets[s] + i of q, o, lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv.
+ * Bias, mask, lens, weights, bands and dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past
+ * a sequence's length do not exist: they cost nothing, nothing is written for them (weights: 0), and mask_fill does
+ * not count them.  A sequence gets the same bits whatever the others are: those that it gets alone, and padded in a
+ * batch-invariant context.  (On AMX the longest sequence decides whether AMX is used, and with it the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */
@@ -295,9 +311,10 @@ typedef struct attn_bias_index {
     int64_t rows; /* of the table; entries lie in [0, rows) */
     int64_t row_stride;
 } attn_bias_index;
-/* A mask of blocks: query i and key j, the indices along the two dims named, may meet only if the byte of block
- * (i / queries, j / keys) is not 0.  What no byte lets through costs nothing.  Bands, lens and the mask cut further.  Not with
- * windows or packed sequences.  (As block-sparse attention and FlexAttention's BlockMask have it, arXiv:2412.05496.) */
+/* A mask of blocks: query i and key j, the indices along the two dims named, may meet only if the byte of block (i /
+ * queries, j / keys) is not 0.  Blocks whose byte is 0 cost no work.  Bands, lens and the mask cut further.  Not
+ * with windows or packed sequences.  (As block-sparse attention and FlexAttention's BlockMask have it,
+ * arXiv:2412.05496.) */
 typedef struct attn_blocks {
     int query_dim, key_dim;
     int64_t queries, keys; /* of a block; the last ones may be cut short */
@@ -310,29 +327,30 @@ enum {
     ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
     ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, as attn_problem.packed says */
     /* arrays.sinks: a row's sink s takes part in its sum as a key of score s and value 0 (Xiao et al. 2023,
-     * arXiv:2309.17453; a number for each head in gpt-oss): the log-sum-exp contains it, weights and o become smaller, and
-     * a row without keys gives zero output and lse = s.  -inf: none.  Softmax only, and without mask_fill. */
+     * arXiv:2309.17453; a number for each head in gpt-oss): the log-sum-exp contains it, weights and o become
+     * smaller, and a row without keys gives zero output and lse = s.  -inf: none.  Softmax only, and without
+     * mask_fill. */
     ATTN_WITH_SINKS = 1 << 4,
     /* backward: arrays.dlse, the gradient of the log-sum-exp, as merging partial attentions leaves it.  Softmax only;
      * ignored forward, and where a row has no keys. */
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
     ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
-    ATTN_WITH_ALL = (1 << 8) - 1,  /* every operand */
-    ATTN_WANT_LSE = 1 << 8,        /* forward: arrays.lse */
-    ATTN_WANT_WEIGHTS = 1 << 9,    /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 10,        /* backward: the gradients wanted; refused forward */
-    ATTN_WANT_DK = 1 << 11,
-    ATTN_WANT_DV = 1 << 12,
-    ATTN_WANT_DBIAS = 1 << 13,
-    ATTN_WANT_DTABLES = 1 << 14,
-    ATTN_WANT_DW = 1 << 15,
-    ATTN_WANT_DSINKS = 1 << 16
+    ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, of later versions too */
+    ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */
+    ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: arrays.weights, before dropout unless weights_dropped */
+    ATTN_WANT_DQ = 1 << 18,        /* backward: the gradients wanted; refused forward */
+    ATTN_WANT_DK = 1 << 19,
+    ATTN_WANT_DV = 1 << 20,
+    ATTN_WANT_DBIAS = 1 << 21,
+    ATTN_WANT_DTABLES = 1 << 22,
+    ATTN_WANT_DW = 1 << 23,
+    ATTN_WANT_DSINKS = 1 << 24
 };
 
-typedef enum attn_direction { ATTN_FORWARD = 0, ATTN_BACKWARD } attn_direction;
+typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWARD } attn_direction;
 
-/* Zero-initialise, then fill; zero means the default everywhere. */
+/* Zero-initialize, then fill; zero means the default everywhere. */
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
@@ -342,12 +360,12 @@ typedef struct attn_problem {
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */
     double width; /* of the distance kernels; 0: 1 */
-    /* Not 0: scores x = scale * (score + tables) become softcap * tanh(x / softcap), before the bias and the masks: a bias
-     * or a mask_fill is not capped.  Between 1e-30 and 1e30.  (Gemma 2, arXiv:2408.00118.) */
+    /* Not 0: scores x = scale * (score + tables) become softcap * tanh(x / softcap), before the bias and the masks:
+     * a bias or a mask_fill is not capped.  Between 1e-30 and 1e30.  (Gemma 2, arXiv:2408.00118.) */
     double softcap;
-    attn_normalise normalise;
-    unsigned with; /* ATTN_WITH_* | ATTN_WANT_* */
-    int lens_dim;  /* the KEY dim that lengths cut */
+    attn_normalization normalization;
+    unsigned flags; /* ATTN_WITH_* | ATTN_WANT_* */
+    int lens_dim;   /* the KEY dim that lengths cut */
     attn_packed packed;
     attn_bias_index bias_index; /* the gradient of the table lies as the table does, and is not accumulated */
     attn_blocks blocks;
@@ -363,16 +381,18 @@ typedef struct attn_problem {
      * -inf and zero gradients.  Else this finite score replaces its own (-1e6 in Dive into Deep Learning,
      * -10000 in ESM), so that a row without keys gives the mean of all values. */
     double mask_fill;
-    double dropout; /* probability, 0 <= p < 1, on the normalised weights; scaled by 1/(1-p) */
+    double dropout; /* probability, 0 <= p < 1, on the normalized weights; scaled by 1/(1-p) */
     uint64_t seed;  /* dropout's; together with `stream` it fixes every dropped position, in any solver */
     uint64_t stream;
     bool weights_dropped; /* weights are written after dropout */
     bool accumulate;      /* backward: add to the gradients instead of overwriting them */
     bool own_grad_strides;
+    int64_t reserved[16];
 } attn_problem;
 
-/* Rows of dropout where the problem is a part of a larger one, a batch that several processes divide: what is row r here
- * is row r + first + r / block * skip of the whole, so that the parts drop what the whole would.  block 0: r itself. */
+/* Dropout rows when this problem is one shard of a larger batch: row r of the shard is row r + first + r / block *
+ * skip of the whole batch, so that each shard drops the same elements as the whole batch would.  block 0: r itself.
+ */
 typedef struct attn_drop_rows {
     int64_t first, block, skip;
 } attn_drop_rows;
@@ -407,6 +427,7 @@ typedef struct attn_arrays {
     void *dtable[ATTN_MAX_RELATIVE];
     uint64_t seed_offset; /* added to problem.seed: a new one each training step, with the same plan */
     attn_drop_rows drop_rows;
+    const void *reserved[16];
 } attn_arrays;
 
 /* ------------------------------------------------------------------------------------------------ plan */
@@ -419,16 +440,17 @@ typedef enum attn_effort {
 typedef struct attn_plan_options {
     int threads; /* the most, fewer run what is too small to gain; with a `solver`, exactly these.  0: the context's */
     attn_effort effort;
-    const char *solver; /* NULL: the best; else this one by name, or ATTN_UNSUPPORTED with its reason */
+    const char *solver; /* NULL: the best; else this one by name, or ATTN_ERROR_UNSUPPORTED with its reason */
+    int64_t reserved[4];
 } attn_plan_options;
 
-/* A plan is immutable and may outlive neither its context nor its allocator. */
+/* A plan is immutable. Destroy it before its context and its allocator. */
 typedef struct attn_plan attn_plan;
 
 /* Checks `problem` and plans it.  `options` may be NULL.  The problem is copied.
- * ATTN_ARGUMENT or ATTN_SHAPE: the problem is wrong (negative or overflowing sizes, strides in a role that an
+ * ATTN_ERROR_ARGUMENT or ATTN_ERROR_SHAPE: the problem is wrong (negative or overflowing sizes, strides in a role that an
  * operand does not have, an output whose elements would overlap, an impossible window, ...), and the
- * context's error says which dim and why; ATTN_UNSUPPORTED; ATTN_MEMORY.  *plan is NULL on failure. */
+ * context's error says which dim and why; ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY.  *plan is NULL on failure. */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
                                       const attn_plan_options *options);
 ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
@@ -448,12 +470,12 @@ ATTN_API const char *attn_plan_solver(const attn_plan *plan);
  * cut to `size` bytes with its final 0; returns the length that it would have had. */
 ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size);
 
-/* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own.
- * Several threads may execute one plan at once if each gives a workspace; with NULL the second one gets
- * ATTN_BUSY.  ATTN_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is
- * the same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order,
- * an entry of bias_index that is no row of the table.  Nothing is allocated or written on error.
- * The same bits come out for any number of threads. */
+/* Runs the plan.  `workspace` is attn_plan_workspace() bytes aligned to 64, or NULL for the plan's own. Several
+ * threads may execute one plan at once if each gives a workspace; with NULL the second one gets ATTN_ERROR_BUSY.
+ * ATTN_ERROR_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is the
+ * same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order,
+ * an entry of bias_index that is no row of the table.  Nothing is allocated or written on error. The same bits come
+ * out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
 /* The fields of attn_arrays; TABLE + i and DTABLE + i are the i-th relative's. */
@@ -484,10 +506,10 @@ typedef enum attn_array {
     ATTN_ARRAY_DSINKS,
     ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
-    ATTN_ARRAYS = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
+    ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
 } attn_array;
 
-/* What an execution touches of an array: elements [low, high) counted from the pointer that it is given.
+/* The elements [low, high) of an array that an execution reads or writes, counted from the pointer passed in.
  * `low` is 0 but where strides are negative; low = high where a dim has length 0. */
 typedef struct attn_span {
     attn_dtype dtype;
@@ -502,7 +524,7 @@ ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span 
 ATTN_API const char *attn_solver_name(int i);
 
 /* What ATTN_MEASURE learned, as text lines: exports to a caller's buffer like attn_plan_describe; import
- * reads them into the context (ATTN_FORMAT names the line that is malformed). */
+ * reads them into the context (ATTN_ERROR_FORMAT names the line that is malformed). */
 ATTN_API size_t attn_wisdom_export(const attn_context *context, char *text, size_t size);
 ATTN_API attn_status attn_wisdom_import(attn_context *context, const char *text);
 
@@ -526,15 +548,16 @@ typedef struct attn_heads {
     attn_causal causal;
     int lens_per;     /* 0 none, 1 lens[B], 2 lens[B,Tq] */
     bool key_padding; /* mask[B,Tk], nonzero = attend */
-    /* Packed sequences: `batch` is how many, `queries` and `keys` are the longest; q and o are [packed_queries,H,D], k and
-     * v [packed_keys,Hkv,D] ([H,packed_queries,D] and so on in BHTD), lse is [H,packed_queries].  causal BOTTOM_RIGHT
-     * aligns the ends of each sequence. */
+    /* Packed sequences: `batch` is how many, `queries` and `keys` are the longest; q and o are [packed_queries,H,D],
+     * k and v [packed_keys,Hkv,D] ([H,packed_queries,D] and so on in BHTD), lse is [H,packed_queries].  causal
+     * BOTTOM_RIGHT aligns the ends of each sequence. */
     bool packed;
     int64_t packed_queries, packed_keys;
+    int64_t reserved[4];
 } attn_heads;
 /* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
- * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_SHAPE: kv_heads does not
- * divide heads.  ATTN_ARGUMENT: a size below 0 or above 2^40, lens_per or causal none of those above. */
+ * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_ERROR_SHAPE: kv_heads does not
+ * divide heads.  ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, lens_per or causal none of those above. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array: x is [n0, ..., n(rank-1)] with the channels (heads * dim)
@@ -546,12 +569,12 @@ typedef struct attn_axis {
     int64_t heads; /* divides shape[channel_axis]; head-major channels */
     attn_causal causal;
 } attn_axis;
-/* ATTN_SHAPE: heads does not divide the channels.  ATTN_ARGUMENT: rank not 2 to 8, an axis that is not one of them or
- * is the channels', a negative length, heads < 1. */
+/* ATTN_ERROR_SHAPE: heads does not divide the channels.  ATTN_ERROR_ARGUMENT: rank not 2 to 8, an axis that is not
+ * one of them or is the channels', a negative length, heads < 1. */
 ATTN_API attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis);
 
 /* Tied rows of an alignment: q, k, v, o are [R,C,B,H,D]; one map [H,B,C,C] for all rows.  Scale 1/sqrt(D*R).
- * Rao et al. 2021, MSA Transformer.  ATTN_ARGUMENT: a size below 0 or above 2^40. */
+ * Rao et al. 2021, MSA Transformer.  ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40. */
 ATTN_API attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t cols, int64_t batch,
                                             int64_t heads, int64_t dim);
 
@@ -562,7 +585,7 @@ typedef struct attn_window2d {
     int64_t step, dilation;     /* 0 means 1; with a step q and o are the smaller grid, ceil(size/step) */
     attn_border border;
 } attn_window2d;
-/* Fills a problem with it.  ATTN_ARGUMENT: a size below 0 or above 2^40, a border that is none of the three. */
+/* Fills a problem with it.  ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, a border that is none of the three. */
 ATTN_API attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *window);
 
 /* Attention over two parts of the keys, merged into attention over both:
@@ -576,7 +599,8 @@ typedef struct attn_partials {
     attn_layout layout;
     attn_dtype dtype; /* f32, bf16, f64 */
 } attn_partials;
-/* ATTN_SHAPE: a negative or too large size; ATTN_UNSUPPORTED: another type; ATTN_ARGUMENT: no such layout, or NULL. */
+/* ATTN_ERROR_SHAPE: a negative or too large size; ATTN_ERROR_UNSUPPORTED: another type; ATTN_ERROR_ARGUMENT: no such
+ * layout, or NULL. */
 ATTN_API attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1,
                                          const void *lse1, const void *o2, const void *lse2, void *o, void *lse);
 
@@ -616,15 +640,16 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     sinks                  a sink for each index of the batch dims but the first: for each head
  *     dlse                   backward: a gradient of the log-sum-exp as well
  *     dot additive concat gaussian boxcar constant triangular   the score: any `name` of ATTN_SCORES
- *     over-n kernel-sum      another normalisation
+ *     over-n kernel-sum      another normalization
  *     bthd bhtd              (multi-head) the layout; else bthd
  *     row col axis=N first   (axis) along the last axis of lengths, the first, or the N-th; the channels in front
  *                            of all; else row, and the channels last
  *     zero mask-border shift (window) the border; else mask-border
  * So "b2h8q512k512d64:causal,bf16", "axis256x256c64h8:col", "window256x256w7h8d8:zero,rel".
  *
- * With ATTN_BACKWARD every gradient of an operand that the problem has is wanted.  `problem` is overwritten.
- * ATTN_ARGUMENT: the context's error says at which character and why; the problem's own checks come with its plan. */
+ * With ATTN_DIRECTION_BACKWARD every gradient of an operand that the problem has is wanted.  `problem` is
+ * overwritten. ATTN_ERROR_ARGUMENT: the context's error says at which character and why; the problem's own checks
+ * come with its plan. */
 ATTN_API attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,
                                         attn_direction direction);
 

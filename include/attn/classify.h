@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * classify.h - the image classifier: trained from labelled images, kept in a directory, asked what is on a picture, for
- * its accuracy and for what it attends to.
+ * classify.h - the image classifier: trained from labelled images, kept in a directory, asked what is on a picture,
+ * for its accuracy and for what it attends to.
  *
  * A classifier's directory holds
  *     config.json          the architecture, its settings, the size of images, mean and deviation, names of the classes
@@ -16,8 +16,7 @@
  *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
  *
- * One thread at a time uses a context and what was made from it; different contexts are independent.
- */
+ * One thread at a time uses a context and what was made from it; different contexts are independent. */
 #ifndef ATTN_CLASSIFY_H
 #define ATTN_CLASSIFY_H
 
@@ -35,12 +34,12 @@ extern "C" {
 /* -------------------------------------------------------------------------------------------- training */
 
 /* The settings of a training; see attn_translator_keys.  Its *n keys stay for ever. */
-ATTN_API const attn_key *attn_classifier_keys(int *n);
-/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ARGUMENT. */
+ATTN_API const attn_setting *attn_classifier_keys(int *n);
+/* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
 /* What a run is about to do. */
-typedef struct attn_classifier_plan {
+typedef struct attn_classifier_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
     int64_t classes, train_images, valid_images, test_images;
@@ -48,7 +47,7 @@ typedef struct attn_classifier_plan {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-} attn_classifier_plan;
+} attn_classifier_run_info;
 
 typedef struct attn_classifier_job {
     const char *data;            /* a folder; when resuming NULL: that of the training */
@@ -58,11 +57,11 @@ typedef struct attn_classifier_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  progress->measure is the accuracy in
      * validation, 0 to 1.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_classifier_plan *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_classifier_run_info *plan); /* once before the first step; may be NULL */
     void *user;
 } attn_classifier_job;
 
-/* Trains and leaves the directory complete.  Statuses as of attn_translator_train.  ATTN_ARGUMENT: data that are no
+/* Trains and leaves the directory complete.  Statuses as of attn_translator_train.  ATTN_ERROR_ARGUMENT: data that are no
  * labelled images. */
 ATTN_API attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job);
 
@@ -72,31 +71,30 @@ typedef struct attn_classifier attn_classifier;
 
 /* Whether the directory's config.json is a classifier's; false also where it cannot be read. */
 ATTN_API bool attn_classifier_is_at(attn_context *context, const char *directory);
-/* A classifier from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
- * (parameters that are not those of the config), ATTN_MEMORY. */
-ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory);
-/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. What such a file's
- * shapes say need not stand in config.json, which may be missing; without "class_names" classes go by their numbers, without
- * "mean" and "std" pixels run from -1 to 1.
- * ATTN_FORMAT also: the file, or what it leaves out. */
-ATTN_API attn_status attn_classifier_load_named(attn_classifier **classifier, attn_context *context, const char *path,
-                                                const char *names);
+/* A classifier from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
+ * or the name of one that is built in, for weights of foreign names; NULL: none. What such a file's shapes say need
+ * not stand in config.json, which may be missing; without "class_names" classes go by their numbers, without "mean"
+ * and "std" pixels run from -1 to 1. ATTN_ERROR_FORMAT also: the names file, or what it leaves out. */
+ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
+                                          const char *names);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_classifier_model(const attn_classifier *classifier);
 ATTN_API attn_image_shape attn_classifier_shape(const attn_classifier *classifier);
-ATTN_API int64_t attn_classifier_classes(const attn_classifier *classifier);
+ATTN_API int64_t attn_classifier_class_count(const attn_classifier *classifier);
 /* The name of class i, which the classifier owns. */
-ATTN_API const char *attn_classifier_class(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
+ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
 
-typedef struct attn_guess {
+typedef struct attn_prediction {
     int64_t label;
     double probability;
-} attn_guess;
-/* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and number of
- * channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ARGUMENT: top not in 1 to the number of classes. */
+} attn_prediction;
+/* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and
+ * number of channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ERROR_ARGUMENT: top not in 1 to the
+ * number of classes. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
-                                              int64_t top, attn_guess *guesses);
+                                              int64_t top, attn_prediction *guesses);
 
 /* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
  * (mean of all) and "contrast" (standard deviation) that lies outside of all of theirs. */
@@ -105,20 +103,21 @@ typedef struct attn_likeness {
     double found, min, max; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
     bool inverted;          /* the picture's negative would lie within */
 } attn_likeness;
-/* ATTN_MEMORY. */
+/* ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
                                              attn_likeness *likeness);
 
 typedef struct attn_classifier_score {
-    int64_t images, right;
+    int64_t images, correct;
     double loss; /* nats an image */
     double images_per_second;
     int64_t classes;
     int64_t *confusion; /* [classes][classes]: of images of class (row), how many were taken for (column) */
 } attn_classifier_score;
 /* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
- * ATTN_ARGUMENT: no such data, or other classes; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
-ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_part part,
+ * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_split part,
                                               attn_classifier_score *score);
 ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
 
@@ -130,18 +129,19 @@ typedef struct attn_classifier_view {
      * that it lies in); 0: the class token, or the middle. */
     int64_t query_row, query_col;
 } attn_classifier_view;
-/* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red over it,
- * each from 0 to its largest, which is printed.
+/* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red
+ * over it, each from 0 to its largest, which is printed.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
  *   sasa       the window of one position in each layer; at the border part of it lies outside the picture
  *   nonlocal   the keys of one position in each non-local block
  *   axial      the row and the column of one position in each block; where they cross, the larger weight
- * As ATTN_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be NULL) gets what
- * it takes the picture for.  `view` may be NULL.  ATTN_ARGUMENT: there is no such layer, head or cell; ATTN_UNSUPPORTED: the architecture gives no weights. */
-ATTN_API attn_status attn_classifier_show(attn_classifier *classifier, const attn_image *image,
-                                          const attn_classifier_view *view, attn_picture_format format,
-                                          attn_picture *picture, attn_guess *guess);
+ * As ATTN_PLOT_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be
+ * NULL) gets what it takes the picture for.  `view` may be NULL.  ATTN_ERROR_ARGUMENT: there is no such layer, head
+ * or cell; ATTN_ERROR_UNSUPPORTED: the architecture gives no weights. */
+ATTN_API attn_status attn_classifier_render_attention(attn_classifier *classifier, const attn_image *image,
+                                                      const attn_classifier_view *view, attn_plot_format format,
+                                                      attn_bytes *picture, attn_prediction *guess);
 
 #ifdef __cplusplus
 }

@@ -2,9 +2,8 @@
  *
  * config.h - typed settings by name: what a config.json holds, what an architecture is built from.
  *
- * A config keeps its keys in the order in which they were set.  Not thread safe; reading from several threads
- * is.
- */
+ * A config keeps its keys in the order in which they were set.  Any number of threads may read a config at once; no
+ * other thread may use it while one changes it. */
 #ifndef ATTN_CONFIG_H
 #define ATTN_CONFIG_H
 
@@ -14,18 +13,18 @@
 extern "C" {
 #endif
 
-typedef enum attn_value_type {
-    ATTN_VALUE_NULL = 0,
-    ATTN_VALUE_BOOL,
-    ATTN_VALUE_INT,
-    ATTN_VALUE_REAL,
-    ATTN_VALUE_TEXT,
-    ATTN_VALUE_INTS, /* a list of integers: shapes */
-    ATTN_VALUE_TEXTS /* a list of texts: factors, class names */
-} attn_value_type;
+typedef enum attn_config_type {
+    ATTN_CONFIG_TYPE_NULL = 0,
+    ATTN_CONFIG_TYPE_BOOL,
+    ATTN_CONFIG_TYPE_INT,
+    ATTN_CONFIG_TYPE_REAL,
+    ATTN_CONFIG_TYPE_TEXT,
+    ATTN_CONFIG_TYPE_INTS, /* a list of integers: shapes */
+    ATTN_CONFIG_TYPE_TEXTS /* a list of texts: factors, class names */
+} attn_config_type;
 
-typedef struct attn_value {
-    attn_value_type type;
+typedef struct attn_config_value {
+    attn_config_type type;
     bool boolean;
     int64_t integer;
     double real; /* also set for INT */
@@ -33,16 +32,16 @@ typedef struct attn_value {
     int64_t n; /* of the lists */
     const int64_t *integers;
     const char *const *texts;
-} attn_value;
+} attn_config_value;
 
 typedef struct attn_config attn_config;
 
-/* An empty config, which the caller destroys before the context.  ATTN_MEMORY. */
+/* An empty config, which the caller destroys before the context.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_config_create(attn_config **config, attn_context *context);
 ATTN_API void attn_config_destroy(attn_config *config); /* NULL is allowed */
 
-/* Sets `key`, in place if it is there.  Everything is copied.  ATTN_MEMORY. */
-ATTN_API attn_status attn_config_set(attn_config *config, const char *key, const attn_value *value);
+/* Sets `key`, in place if it is there.  Everything is copied.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value);
 ATTN_API attn_status attn_config_set_int(attn_config *config, const char *key, int64_t value);
 ATTN_API attn_status attn_config_set_real(attn_config *config, const char *key, double value);
 ATTN_API attn_status attn_config_set_bool(attn_config *config, const char *key, bool value);
@@ -52,10 +51,10 @@ ATTN_API attn_status attn_config_set_text(attn_config *config, const char *key, 
 ATTN_API int64_t attn_config_size(const attn_config *config);
 ATTN_API const char *attn_config_key(const attn_config *config, int64_t i); /* NULL past the end */
 /* NULL if there is no such key.  Lives until the key is set again or the config is destroyed. */
-ATTN_API const attn_value *attn_config_get(const attn_config *config, const char *key);
+ATTN_API const attn_config_value *attn_config_get(const attn_config *config, const char *key);
 
 /* Whether two values are the same: of one type, but for an integer and a real number, which are compared as numbers. */
-ATTN_API bool attn_value_equal(const attn_value *a, const attn_value *b);
+ATTN_API bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b);
 
 /* The value of `key`, or `fallback` if there is no such key or it is of another type. */
 ATTN_API int64_t attn_config_int(const attn_config *config, const char *key, int64_t fallback);
@@ -75,16 +74,16 @@ ATTN_API bool attn_nearest_found(const attn_nearest *nearest);
 
 /* What a key of a config may be: one line of the table that describes an architecture's or a training's settings.
  * `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
-typedef struct attn_key {
+typedef struct attn_setting {
     const char *name;
-    attn_value_type type;
-    const char *fallback;       /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
+    attn_config_type type;
+    const char *default_text;   /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
     double min, max;            /* of numbers; 0, 0: any */
     const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
                                  * numbers are allowed; such a number is also taken as a text */
     const char *doc;
-} attn_key;
+} attn_setting;
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,7 @@ typedef enum attn_checkpoint_kind {
 ATTN_API attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
 
 /* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors, in that
- * architecture's own names, as attn_model_create and attn_weights_load take them.  ATTN_IO; ATTN_MEMORY. */
+ * architecture's own names, as attn_model_create and attn_weights_load take them.  ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
 
 /* How pictures are prepared for a classifier: (value / 255 - mean) / std, for each of three channels. */
@@ -39,35 +39,37 @@ typedef struct attn_pixel_scale {
 } attn_pixel_scale;
 /* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
  * config.json has them, else by their numbers.  `scale` NULL: 0.5 for all, as google/vit and timm's own were trained
- * (DeiT and others: ImageNet's mean and deviation).  Statuses of attn_vit_load, and ATTN_IO. */
+ * (DeiT and others: ImageNet's mean and deviation).  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                                       const attn_pixel_scale *scale, const char *directory);
 
 /* A directory as Marian leaves it, written as one in Hugging Face's MarianMT form.  Statuses of attn_translator_load, and
- * ATTN_IO. */
+ * ATTN_ERROR_IO. */
 ATTN_API attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
 /* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
  * become __metadata__.  *tensors (may be NULL) gets how many.  `report` and statuses as
- * in attn_weights_read, and ATTN_IO. */
+ * in attn_weights_read, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 
 /* Whether a directory holds attn's config.json and a low-rank adapter (adapter_config.json, adapter_model.safetensors).
  * Readers of weights merge it as they read. */
-ATTN_API bool attn_model_is_adapted(attn_context *context, const char *directory);
-/* Writes such a directory's model with the adapter in its weights to another directory: config.json, its vocabularies and
- * model.safetensors.  ATTN_ARGUMENT: the same directory, or one with an adapter; the statuses of attn_weights_read. */
-ATTN_API attn_status attn_model_merge(attn_context *context, const char *directory, const char *to);
+ATTN_API bool attn_model_has_adapter(attn_context *context, const char *directory);
+/* Writes such a directory's model with the adapter in its weights to another directory: config.json, its
+ * vocabularies and model.safetensors.  ATTN_ERROR_ARGUMENT: the same directory, or one with an adapter; the statuses
+ * of attn_weights_read. */
+ATTN_API attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
-/* Writes the model of a directory of attn's own to another directory, or to the same, with the weights of its linear layers
- * in fewer bytes: BF16, or INT8, I8 [out,in] with "NAME.int8_scale", F32 [out]; everything else stays as it is.  Read
- * again, which makes f32 of them, the model gives in that precision the bits that it gave before.  Weights whose int8 form
- * would not (numbers that are not finite, or next to the largest) stay F32.  config.json and vocabularies are copied.
- * ATTN_ARGUMENT: another precision, or an adapter in `to`; ATTN_UNSUPPORTED: int8 of an architecture whose layers have none
- * (the MSA Transformer and its layers, the axial image transformer); the statuses of attn_weights_read. */
-ATTN_API attn_status attn_model_store(attn_context *context, const char *directory, const char *to,
-                                      attn_precision precision);
+/* Writes the model of a directory of attn's own to another directory, or to the same, with the weights of its linear
+ * layers in fewer bytes: BF16, or INT8, I8 [out,in] with "NAME.int8_scale", F32 [out]; everything else stays as it
+ * is.  Read again, which makes f32 of them, the model gives in that precision the bits that it gave before.  Weights
+ * whose int8 form would not (numbers that are not finite, or next to the largest) stay F32.  config.json and
+ * vocabularies are copied. ATTN_ERROR_ARGUMENT: another precision, or an adapter in `to`; ATTN_ERROR_UNSUPPORTED:
+ * int8 of an architecture whose layers have none (the MSA Transformer and its layers, the axial image transformer);
+ * the statuses of attn_weights_read. */
+ATTN_API attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to,
+                                         attn_precision precision);
 
 #ifdef __cplusplus
 }

@@ -8,9 +8,9 @@
  *     attn_bytes file = {0};
  *     attn_file_read(&file, context, "fra.txt.gz", 0);
  *     attn_pairs_parse(&all, context, file.data, file.size, "fra.txt.gz", NULL);
- *     attn_pairs_split(all, NULL, &train, &valid, &test);
- *     attn_vocab_build(&source, train, ATTN_SOURCE, NULL);
- *     attn_vocab_build(&target, train, ATTN_TARGET, NULL);
+ *     attn_pairs_split(&train, &valid, &test, all, NULL);
+ *     attn_vocab_build(&source, train, ATTN_SIDE_SOURCE, NULL);
+ *     attn_vocab_build(&target, train, ATTN_SIDE_TARGET, NULL);
  *     attn_corpus_create(&corpus, train, source, target, NULL);
  *     attn_batches_create(&batches, corpus, &(attn_batches_options){.size = 64, .seed = 1});
  *     for (int64_t epoch = 0; epoch < 30; epoch++) {
@@ -47,21 +47,21 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
  * spaces, U+200B and U+00AD go, U+2019 becomes '; a space before , . ! ? ; : unless one is there or the mark
  * stands between two digits; runs of spaces become one, none at the ends.  Writes to `out`, cut to `size`
  * bytes with its final 0 (2 * length + 1 always suffice); `needed` (may be NULL) gets the length that it would
- * have had.  `out` may be NULL if `size` is 0.  ATTN_FORMAT: invalid UTF-8, the error says at which byte. */
-ATTN_API attn_status attn_text_normalise(attn_context *context, const char *text, size_t length, attn_compat compat,
+ * have had.  `out` may be NULL if `size` is 0.  ATTN_ERROR_FORMAT: invalid UTF-8, the error says at which byte. */
+ATTN_API attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat,
                                          char *out, size_t size, size_t *needed);
 /* Steps through the words of a text (anything between spaces): *word and *length get the next one, *text moves
  * behind it.  False at the end. */
 ATTN_API bool attn_text_word(const char **text, const char **word, size_t *length);
 /* Tokens joined by spaces as a reader wants them: no space before , . ! ? ; : (with `space_before_high_marks`,
- * as French has it, the one before ! ? ; : stays).  Buffer as in attn_text_normalise; returns the length
+ * as French has it, the one before ! ? ; : stays).  Buffer as in attn_text_normalize; returns the length
  * needed. */
-ATTN_API size_t attn_text_detokenise(const char *text, bool space_before_high_marks, char *out, size_t size);
+ATTN_API size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size);
 
 /* ----------------------------------------------------------------------------------------------- pairs */
 
 typedef struct attn_pair {
-    const char *source, *target; /* normalised, unless the text was to be kept */
+    const char *source, *target; /* normalized, unless the text was to be kept */
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
@@ -75,29 +75,29 @@ typedef struct attn_pairs_options {
 
 /* Reads lines `source<TAB>target[<TAB>anything]`; empty lines are passed over, a carriage return at the end of
  * a line is dropped, a byte order mark at the start too.  `options` may be NULL; `text` is not needed later.
- * ATTN_FORMAT: nothing but empty lines, a line without a tab, with an empty side, too long, or with invalid
- * UTF-8; the error says `name:line:` and, for UTF-8, the byte of the line.  ATTN_MEMORY. */
+ * ATTN_ERROR_FORMAT: nothing but empty lines, a line without a tab, with an empty side, too long, or with invalid
+ * UTF-8; the error says `name:line:` and, for UTF-8, the byte of the line.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const char *text, size_t size,
                                       const char *name, const attn_pairs_options *options);
 ATTN_API void attn_pairs_destroy(attn_pairs *pairs); /* NULL is allowed */
 ATTN_API int64_t attn_pairs_size(const attn_pairs *pairs);
 ATTN_API attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i); /* 0 <= i < size; lives as long as pairs */
 
-typedef struct attn_split_options {
+typedef struct attn_pairs_split_options {
     attn_compat compat;
     uint64_t seed;
     double valid, test;     /* shares; 0: 0.05 each, negative: none */
     int64_t train_examples; /* d2l's way: the first ones; 0: 512 */
-} attn_split_options;
-/* Divides pairs by a hash of the seed and the normalised source sentence (also where the text was kept), so that all
- * translations of one sentence stand on one side, whatever else the file holds.  The parts (each NULL-able: not wanted) keep the order and borrow
- * the texts: they must be destroyed before `all`.  A part may be empty.  ATTN_ARGUMENT: shares sum to 1 or
- * more.  ATTN_MEMORY. */
-ATTN_API attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
-                                      attn_pairs **valid, attn_pairs **test);
-/* Pairs [begin, end) as a part of their own, under the same rules.  ATTN_ARGUMENT: a range that is none of theirs;
- * ATTN_MEMORY. */
-ATTN_API attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part);
+} attn_pairs_split_options;
+/* Divides pairs by a hash of the seed and the normalized source sentence (also where the text was kept), so that all
+ * translations of one sentence stand on one side, whatever else the file holds.  The parts (each NULL-able: not
+ * wanted) keep the order and borrow the texts: they must be destroyed before `all`.  A part may be empty.
+ * ATTN_ERROR_ARGUMENT: shares sum to 1 or more.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
+                                      const attn_pairs_split_options *options);
+/* Pairs [begin, end) as a part of their own, under the same rules.  ATTN_ERROR_ARGUMENT: a range that is none of theirs;
+ * ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end);
 
 /* Which pairs to leave out; zero leaves none out. */
 typedef struct attn_pairs_filter_options {
@@ -107,18 +107,19 @@ typedef struct attn_pairs_filter_options {
 typedef struct attn_pairs_filtered {
     int64_t unlike, duplicates; /* left out; what is both counts as a duplicate */
 } attn_pairs_filtered;
-/* The pairs that are left, which borrow the texts and keep the order.  ATTN_ARGUMENT: a ratio below 1; ATTN_MEMORY. */
-ATTN_API attn_status attn_pairs_filter(const attn_pairs *all, const attn_pairs_filter_options *options,
-                                       attn_pairs **kept, attn_pairs_filtered *counts);
+/* The pairs that are left, which borrow the texts and keep the order.  ATTN_ERROR_ARGUMENT: a ratio below 1;
+ * ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
+                                       const attn_pairs_filter_options *options);
 /* The pairs of `own` and behind them at most `n` of `other`, drawn without repetition by the seed; both must outlive what
- * is made.  ATTN_ARGUMENT, ATTN_MEMORY. */
-ATTN_API attn_status attn_pairs_mix(const attn_pairs *own, const attn_pairs *other, int64_t n, uint64_t seed,
-                                    attn_pairs **mixed);
+ * is made.  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n,
+                                    uint64_t seed);
 
 /* ------------------------------------------------------------------------------------------ vocabulary */
 
-typedef enum attn_side { ATTN_SOURCE = 0, ATTN_TARGET } attn_side;
-typedef enum attn_special { ATTN_PAD = 0, ATTN_BOS, ATTN_EOS, ATTN_UNK } attn_special;
+typedef enum attn_side { ATTN_SIDE_SOURCE = 0, ATTN_SIDE_TARGET } attn_side;
+typedef enum attn_special { ATTN_SPECIAL_PAD = 0, ATTN_SPECIAL_BOS, ATTN_SPECIAL_EOS, ATTN_SPECIAL_UNK } attn_special;
 typedef struct attn_vocab attn_vocab;
 
 /* What a vocabulary holds: words, or pieces of words as SentencePiece learns them (Kudo and Richardson 2018,
@@ -137,21 +138,23 @@ typedef struct attn_vocab_options {
 
 /* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
  * frequency, equal ones by code point; d2l's way: all by code point.  Pieces: the same four, then in SentencePiece's
- * order; the pairs should have been read with keep_text.  ATTN_ARGUMENT: a size too small for the bytes and letters of
- * the texts; ATTN_UNSUPPORTED: pieces, and the library was built without SentencePiece; ATTN_MEMORY. */
+ * order; the pairs should have been read with keep_text.  ATTN_ERROR_ARGUMENT: a size too small for the bytes and
+ * letters of the texts; ATTN_ERROR_UNSUPPORTED: pieces, and the library was built without SentencePiece;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                                       const attn_vocab_options *options);
 ATTN_API void attn_vocab_destroy(attn_vocab *vocab); /* NULL is allowed */
-/* As a text file: one token a line, the line number (from 0) is the id; pieces as a file of SentencePiece (.spm).  `text`
- * lives as long as the vocabulary.  ATTN_MEMORY. */
-ATTN_API attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size);
-/* ATTN_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
+/* As a text file: one token a line, the line number (from 0) is the id; pieces as a file of SentencePiece (.spm).  The
+ * caller frees *file with attn_bytes_free.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file);
+/* ATTN_ERROR_FORMAT: an empty line, a token with a space, a duplicate, invalid UTF-8, no newline at the end (a file
  * cut off), <pad>, <eos> or <unk> missing; the error says `name:line:`. */
 ATTN_API attn_status attn_vocab_parse(attn_vocab **vocab, attn_context *context, const char *text, size_t size,
                                       const char *name);
 
-/* From the bytes of a SentencePiece model, whose own ids count.  ATTN_FORMAT: damaged, or without a <pad>, <eos> or <unk>;
- * the error begins with `name`.  ATTN_UNSUPPORTED: the library was built without SentencePiece; ATTN_MEMORY. */
+/* From the bytes of a SentencePiece model, whose own ids count.  ATTN_ERROR_FORMAT: damaged, or without a <pad>,
+ * <eos> or <unk>; the error begins with `name`.  ATTN_ERROR_UNSUPPORTED: the library was built without
+ * SentencePiece; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context, const char *bytes,
                                                size_t size, const char *name);
 /* Whether the library was built with SentencePiece. */
@@ -170,23 +173,23 @@ typedef struct attn_encode_options {
     attn_compat compat;
     int64_t steps; /* most tokens with <eos>; 0: 128 (d2l's way: 9) */
 } attn_encode_options;
-/* A normalised sentence (for pieces: any) as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
+/* A normalized sentence (for pieces: any) as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
  * `steps`).  Writes at most `capacity` ids; *n (may be NULL) gets how many there are with <eos> but without
- * padding, which is the valid length; *unknown (may be NULL) how many of them are <unk>.  ATTN_ARGUMENT: more
- * ids than `capacity`; ATTN_FORMAT: pieces, and the text is not UTF-8. */
+ * padding, which is the valid length; *unknown (may be NULL) how many of them are <unk>.  ATTN_ERROR_ARGUMENT: more
+ * ids than `capacity`; ATTN_ERROR_FORMAT: pieces, and the text is not UTF-8. */
 ATTN_API attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
                                        int32_t *ids, int64_t capacity, int64_t *n, int64_t *unknown);
 /* Ids as words joined by spaces, up to the first <eos>; <pad> and <bos> are passed over, ids out of range give
- * <unk>.  Buffer as in attn_text_detokenise; returns the length needed. */
+ * <unk>.  Buffer as in attn_text_detokenize; returns the length needed. */
 ATTN_API size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size);
 
 /* --------------------------------------------------------------------------------------------- batches */
 
 /* Pairs as ids. */
 typedef struct attn_corpus attn_corpus;
-/* Copies what it needs of the pairs and the vocabularies.  ATTN_ARGUMENT: the target vocabulary has no <bos>,
+/* Copies what it needs of the pairs and the vocabularies.  ATTN_ERROR_ARGUMENT: the target vocabulary has no <bos>,
  * or a sentence takes more than 1024 places (options.steps beyond it);
- * ATTN_MEMORY. */
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                         const attn_vocab *target, const attn_encode_options *options);
 ATTN_API void attn_corpus_destroy(attn_corpus *corpus); /* NULL is allowed */
@@ -210,7 +213,9 @@ typedef struct attn_batch {
     /* Of a batch that is divided (attn_batches_shard): it has `whole` sentences with `whole_tokens` target tokens, of
      * which these begin at `first`.  Undivided: 0, B and target_tokens. */
     int64_t first, whole, whole_tokens;
-    bool stands_in; /* there were fewer sentences than processes: this one is another's, and must not count */
+    /* A placeholder: there were fewer sentences than processes.  This one belongs to another process and must not be
+     * counted. */
+    bool stands_in;
 } attn_batch;
 
 typedef struct attn_batches attn_batches;
@@ -229,7 +234,7 @@ typedef struct attn_batches_options {
 
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go
  * on later.  `corpus` must outlive the batches.  Stands at (0, 0).  All memory is taken here.
- * ATTN_ARGUMENT, ATTN_MEMORY. */
+ * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
                                          const attn_batches_options *options);
 ATTN_API void attn_batches_destroy(attn_batches *batches); /* NULL is allowed */
@@ -250,24 +255,24 @@ ATTN_API int64_t attn_batches_position(const attn_batches *batches);
 /* How likely each token of a source vocabulary translates to each of a target's; both must outlive it.  As text, in the
  * form of Marian's lexical shortlists (lex.s2t), a line is `target source probability`. */
 typedef struct attn_lexicon attn_lexicon;
-/* Lines with "NULL" for a token are passed over.  ATTN_FORMAT: a line that has not three fields or is too long, a
+/* Lines with "NULL" for a token are passed over.  ATTN_ERROR_FORMAT: a line that has not three fields or is too long, a
  * token that its vocabulary lacks, what is no probability, invalid UTF-8 (the error says `name:line:`), or no entry at
- * all; ATTN_MEMORY. */
+ * all; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, const char *text, size_t size,
                                         const char *name, const attn_vocab *source, const attn_vocab *target);
 typedef struct attn_lexicon_options {
-    int64_t iterations; /* 0: 5 */
-    int64_t best;       /* translations kept of each source token, the likeliest; 0: 100 */
-    double least;       /* probability of what is kept; 0: 0.0001 */
+    int64_t iterations;     /* 0: 5 */
+    int64_t best;           /* translations kept of each source token, the likeliest; 0: 100 */
+    double min_probability; /* of what is kept; 0: 0.0001 */
 } attn_lexicon_options;
-/* Learned from pairs by IBM Model 1 (Brown et al. 1993), on one thread.  `options` may be NULL.  ATTN_ARGUMENT: pairs without tokens;
- * ATTN_MEMORY. */
+/* Learned from pairs by IBM Model 1 (Brown et al. 1993), on one thread.  `options` may be NULL.
+ * ATTN_ERROR_ARGUMENT: pairs without tokens; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                         const attn_vocab *target, const attn_lexicon_options *options);
 ATTN_API void attn_lexicon_destroy(attn_lexicon *lexicon);       /* NULL is allowed */
 ATTN_API int64_t attn_lexicon_size(const attn_lexicon *lexicon); /* entries */
-/* As text, by source token, the likeliest first; it lives as long as the lexicon.  ATTN_MEMORY. */
-ATTN_API attn_status attn_lexicon_format(attn_lexicon *lexicon, const char **text, size_t *size);
+/* As text, by source token, the likeliest first.  The caller frees *file with attn_bytes_free.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_lexicon_format(const attn_lexicon *lexicon, attn_bytes *file);
 
 #ifdef __cplusplus
 }

@@ -4,7 +4,7 @@
  * new ones, for the rest of a half-given one, and for how many bits an image costs.
  *
  *     attn_generator_train(context, &(attn_generator_job){.data = "fashion_mnist", .directory = "clothes"});
- *     attn_generator_load(&generator, context, "clothes");
+ *     attn_generator_load(&generator, context, "clothes", NULL);
  *     attn_generator_draw(generator, images, 16, &(attn_generator_options){.seed = 1});
  *
  * The model is the axial transformer (axial_transformer.h; Ho et al. 2019, arXiv:1912.12180).  Samples of 8 bits become
@@ -36,19 +36,19 @@ extern "C" {
 /* -------------------------------------------------------------------------------------------- training */
 
 /* The settings of a training; see attn_translator_keys.  Its *n keys stay for ever. */
-ATTN_API const attn_key *attn_generator_keys(int *n);
-/* `given` (may be NULL) with every other key filled in.  ATTN_ARGUMENT. */
+ATTN_API const attn_setting *attn_generator_keys(int *n);
+/* `given` (may be NULL) with every other key filled in.  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
 /* What a run is about to do. */
-typedef struct attn_generator_plan {
+typedef struct attn_generator_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
     int64_t levels, train_images, valid_images, test_images;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-} attn_generator_plan;
+} attn_generator_run_info;
 
 typedef struct attn_generator_job {
     const char *data;            /* a folder; when resuming NULL: that of the training */
@@ -58,12 +58,12 @@ typedef struct attn_generator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  Losses are bits per dimension.  May
      * be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_generator_plan *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_generator_run_info *plan); /* once before the first step; may be NULL */
     void *user;
 } attn_generator_job;
 
 /* Trains and leaves the directory complete.  A step predicts one channel of each image, chosen at random, which estimates
- * the loss without bias; validation all of them.  Statuses as of attn_translator_train.  ATTN_ARGUMENT: data that
+ * the loss without bias; validation all of them.  Statuses as of attn_translator_train.  ATTN_ERROR_ARGUMENT: data that
  * are no images. */
 ATTN_API attn_status attn_generator_train(attn_context *context, const attn_generator_job *job);
 
@@ -73,14 +73,12 @@ typedef struct attn_generator attn_generator;
 
 /* Whether the directory's config.json is a generator's; false also where it cannot be read. */
 ATTN_API bool attn_generator_is_at(attn_context *context, const char *directory);
-/* A generator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
- * (parameters that are not those of the config), ATTN_MEMORY. */
-ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory);
-/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. What such a file's
- * shapes say need not stand in config.json, which may be missing.
- * ATTN_FORMAT also: the file, or what it leaves out. */
-ATTN_API attn_status attn_generator_load_named(attn_generator **generator, attn_context *context, const char *path,
-                                               const char *names);
+/* A generator from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
+ * or the name of one that is built in, for weights of foreign names; NULL: none. What such a file's shapes say need
+ * not stand in config.json, which may be missing. ATTN_ERROR_FORMAT also: the names file, or what it leaves out. */
+ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path,
+                                         const char *names);
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_generator_model(const attn_generator *generator);
@@ -92,16 +90,17 @@ typedef struct attn_generator_options {
     uint64_t seed;      /* the same seed, the same images with the same number of threads */
     double temperature; /* below 1 nearer to the likeliest image, above it wilder; 0: 1 */
     bool slow;          /* the definition: the whole model for each pixel; the same images, to compare times */
-    /* Called with the rows drawn and all there are, of all channels; false stops with ATTN_INTERRUPTED.  May be NULL. */
+    /* Called with the rows drawn and all there are, of all channels; false stops with ATTN_ERROR_INTERRUPTED.  May
+     * be NULL. */
     bool (*progress)(void *user, int64_t done, int64_t total);
     void *user;
 } attn_generator_options;
 /* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  The first of them have
- * the same noise for any n.  `options` may be NULL.  ATTN_ARGUMENT: n < 1, a temperature that is not above 0. */
+ * the same noise for any n.  `options` may be NULL.  ATTN_ERROR_ARGUMENT: n < 1, a temperature that is not above 0. */
 ATTN_API attn_status attn_generator_draw(attn_generator *generator, attn_image *images, int64_t n,
                                          const attn_generator_options *options);
 /* Draws the rows below the first `rows` of `given`, which is brought to the model's size first (attn_image_fit, bicubic).
- * The first rows of `done` are those of the image that was given, before its samples became levels.  ATTN_ARGUMENT:
+ * The first rows of `done` are those of the image that was given, before its samples became levels.  ATTN_ERROR_ARGUMENT:
  * rows not in 0 to the height. */
 ATTN_API attn_status attn_generator_complete(attn_generator *generator, attn_image *done, const attn_image *given,
                                              int64_t rows, const attn_generator_options *options);
@@ -113,9 +112,9 @@ typedef struct attn_generator_score {
                                  added to every count */
     double images_per_second; /* measured, of the model */
 } attn_generator_score;
-/* What the images of a part of the data cost, divided as the training divided them.  ATTN_ARGUMENT: no such data, or
- * images that do not fit; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
-ATTN_API attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_part part,
+/* What the images of a part of the data cost, divided as the training divided them.  ATTN_ERROR_ARGUMENT: no such
+ * data, or images that do not fit; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_split part,
                                              attn_generator_score *score);
 
 #ifdef __cplusplus

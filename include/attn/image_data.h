@@ -25,11 +25,11 @@ typedef struct attn_image_shape {
     int64_t width, height, channels; /* 1: grey, 3: red, green, blue */
 } attn_image_shape;
 
-/* Empty.  ATTN_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3. */
+/* Empty.  ATTN_ERROR_ARGUMENT: a side not in 1 to 4096, or channels other than 1 and 3. */
 ATTN_API attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape shape);
 ATTN_API void attn_image_set_destroy(attn_image_set *set); /* NULL is allowed */
 /* Copies pixels[(y * width + x) * channels + c].  `key` decides the part in a split: a number that stays with the image
- * (its place in a file, a hash of its name).  ATTN_ARGUMENT: a negative label. */
+ * (its place in a file, a hash of its name).  ATTN_ERROR_ARGUMENT: a negative label. */
 ATTN_API attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key);
 
 /* The shape that all of its images have. */
@@ -49,10 +49,10 @@ ATTN_API uint64_t attn_image_set_fingerprint(const attn_image_set *set);
 
 /* Divides by a hash of seed and key: an image's part does not depend on which others there are.  Parts (each NULL-able:
  * not wanted) keep the order and borrow the pixels: they must be destroyed before `all`, and nothing can be added to
- * them.  A part may be empty.  ATTN_ARGUMENT: shares are negative or sum to 1 or more. */
-ATTN_API attn_status attn_image_set_split(const attn_image_set *all, uint64_t seed, double valid_share,
-                                          double test_share, attn_image_set **train, attn_image_set **valid,
-                                          attn_image_set **test);
+ * them.  A part may be empty.  ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
+ATTN_API attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
+                                          const attn_image_set *all, uint64_t seed, double valid_share,
+                                          double test_share);
 
 /* --------------------------------------------------------------------------------------------- files */
 
@@ -71,12 +71,12 @@ typedef struct attn_idx {
     const unsigned char *elements; /* in the file's bytes */
     int64_t n;                     /* product of the sizes */
 } attn_idx;
-/* ATTN_FORMAT (with the file's name and the byte): not IDX, cut off, bytes too many; ATTN_UNSUPPORTED: another type
- * or rank. */
+/* ATTN_ERROR_FORMAT (with the file's name and the byte): not IDX, cut off, bytes too many; ATTN_ERROR_UNSUPPORTED:
+ * another type or rank. */
 ATTN_API attn_status attn_idx_parse(attn_idx *idx, attn_context *context, const attn_named_bytes *file);
 
 /* A new set of images [n,h,w] or [n,h,w,c] and labels [n], keys from 0.  `classes`: labels must be less; 0: any.
- * ATTN_FORMAT: the files do not belong together, a label is out of range (with its byte). */
+ * ATTN_ERROR_FORMAT: the files do not belong together, a label is out of range (with its byte). */
 ATTN_API attn_status attn_image_set_of_idx(attn_image_set **set, attn_context *context, const attn_named_bytes *images,
                                            const attn_named_bytes *labels, int64_t classes);
 
@@ -107,13 +107,15 @@ typedef struct attn_image_batch {
     const int64_t *indices; /* [B]; in the set */
     /* Of a batch that is divided: these begin at `first` of `whole`.  Undivided: 0 and B. */
     int64_t first, whole;
-    bool stands_in; /* there were fewer images than processes: this one is another's, and must not count */
+    /* A placeholder: there were fewer images than processes.  This one belongs to another process and must not be
+     * counted. */
+    bool stands_in;
 } attn_image_batch;
 
 typedef struct attn_image_batches attn_image_batches;
 
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go on
- * later.  `set` must outlive the batches and not grow.  Stands at (0, 0).  ATTN_ARGUMENT, ATTN_MEMORY. */
+ * later.  `set` must outlive the batches and not grow.  Stands at (0, 0).  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context,
                                                const attn_image_set *set, const attn_image_batches_options *options);
 ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */

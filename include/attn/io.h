@@ -2,21 +2,20 @@
  *
  * io.h - files: bytes, JSON, and the formats that weights and arrays are kept in.
  *
- * Every reader takes (pointer, length) and a name for its messages, and has a sister that takes a path.  What
- * is wrong with an input is said in the context's error with the file's name and the byte offset (line and
- * column for JSON); nothing is kept of an input that is refused.  Files may be hostile: sizes are checked
- * before memory is taken, nothing recurses as deep as a file says, and nothing of a file is ever executed.
- * Writers replace a file as a whole: they write a temporary one in the same folder, flush it to the disk and rename it,
- * so that a full disk or a crash leaves the old file.
+ * Every _parse function takes (pointer, length) and a name for its messages; configs, weights, names files and .npy
+ * also have a _read function that takes a path.  What is wrong with an input is said in the context's error with the
+ * file's name and the byte offset (line and column for JSON); nothing is kept of an input that is refused.  Files
+ * may be hostile: sizes are checked before memory is taken, nothing recurses as deep as a file says, and nothing of
+ * a file is ever executed. Writers replace a file as a whole: they write a temporary one in the same folder, flush
+ * it to the disk and rename it, so that a full disk or a crash leaves the old file.
  *
  *     attn_named_list weights = {.context = context, .owns = true};
  *     if (attn_weights_read(&weights, "model.safetensors", NULL, NULL, NULL) != ATTN_OK)
  *         puts(attn_context_error(context));
  *
  * One thread at a time uses a context; functions on different contexts are independent.  Common statuses:
- * ATTN_IO (the system's reason is in the error), ATTN_NOT_FOUND (no such file), ATTN_FORMAT (malformed input),
- * ATTN_UNSUPPORTED (well formed, but of a kind that is not read), ATTN_MEMORY.
- */
+ * ATTN_ERROR_IO (the system's reason is in the error), ATTN_ERROR_NOT_FOUND (no such file), ATTN_ERROR_FORMAT
+ * (malformed input), ATTN_ERROR_UNSUPPORTED (well formed, but of a kind that is not read), ATTN_ERROR_MEMORY. */
 #ifndef ATTN_IO_H
 #define ATTN_IO_H
 
@@ -30,24 +29,17 @@ extern "C" {
 
 /* ----------------------------------------------------------------------------------------------- files */
 
-/* Bytes of the context's memory.  Functions that fill one overwrite what it held without freeing it: start
- * with {0}.  A zero byte, not counted in `size`, follows the last one, so that text can be used as a string. */
-typedef struct attn_bytes {
-    char *data;
-    size_t size;
-} attn_bytes;
-ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empties it; an empty one is allowed */
-
-/* Reads a whole file, decompressed if it is gzip (by its first bytes, whatever its name).  `limit`: most bytes
- * to hold, after decompression; 0 means 1 GiB.  ATTN_NOT_FOUND, ATTN_IO (pipes, devices and directories too, which are
- * never waited for), ATTN_FORMAT (damaged or cut gzip, larger than `limit`), ATTN_MEMORY. */
+/* Reads a whole file, decompressed if it is gzip (by its first bytes, whatever its name).  `limit`: most bytes to
+ * hold, after decompression; 0 means 1 GiB.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO (pipes, devices and directories
+ * too, which are never waited for), ATTN_ERROR_FORMAT (damaged or cut gzip, larger than `limit`), ATTN_ERROR_MEMORY.
+ */
 ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit);
-/* Replaces or makes a file.  On failure the old file stays and no temporary one is left.  ATTN_IO with the system's
- * reason; ATTN_MEMORY. */
+/* Replaces or makes a file.  On failure the old file stays and no temporary one is left.  ATTN_ERROR_IO with the system's
+ * reason; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
 ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
-/* Makes a directory and those above it; one that is there already is fine.  ATTN_ARGUMENT: no name; ATTN_IO;
- * ATTN_MEMORY. */
+/* Makes a directory and those above it; one that is there already is fine.  ATTN_ERROR_ARGUMENT: no name; ATTN_ERROR_IO;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
 /* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
 typedef struct attn_entries {
@@ -55,7 +47,7 @@ typedef struct attn_entries {
     char **names;
 } attn_entries;
 /* Its files, or its sub-directories (links count as what they point to).  `entries` starts as {0}; freed by
- * attn_entries_free.  ATTN_NOT_FOUND, ATTN_IO, ATTN_MEMORY. */
+ * attn_entries_free.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path,
                                          bool directories);
 ATTN_API void attn_entries_free(attn_context *context, attn_entries *entries); /* empties it */
@@ -94,26 +86,27 @@ ATTN_API void attn_json_int(attn_json *json, const char *key, int64_t value);
 ATTN_API void attn_json_real(attn_json *json, const char *key, double value);
 ATTN_API void attn_json_bool(attn_json *json, const char *key, bool value);
 ATTN_API void attn_json_null(attn_json *json, const char *key);
-ATTN_API void attn_json_value(attn_json *json, const char *key, const attn_value *value);
+ATTN_API void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
 ATTN_API void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* as an object */
-/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_MEMORY; ATTN_ARGUMENT: begun
+/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_ERROR_MEMORY; ATTN_ERROR_ARGUMENT: begun
  * and ended things do not match, or a key where there must be none, or none where there must be one. */
 ATTN_API attn_status attn_json_finish(attn_json *json, const char **text);
 ATTN_API void attn_json_free(attn_json *json);
 
 /* A JSON object as a config.  Objects inside become keys joined by dots ("id2label.0").  Lists must be of
- * integers or of texts; an empty one is of integers.  `name` stands in messages.  ATTN_FORMAT (line and column;
- * duplicate keys and nesting deeper than 64 too), ATTN_UNSUPPORTED (other lists: the key is named). */
+ * integers or of texts; an empty one is of integers.  `name` stands in messages.  ATTN_ERROR_FORMAT (line and column;
+ * duplicate keys and nesting deeper than 64 too), ATTN_ERROR_UNSUPPORTED (other lists: the key is named). */
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
-/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects).  ATTN_IO;
- * ATTN_MEMORY. */
-ATTN_API attn_status attn_config_write(attn_context *context, const attn_config *config, const char *path);
+/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects).  ATTN_ERROR_IO;
+ * ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path);
 
 /* --------------------------------------------------------------------------------------------- weights */
 
-/* A names file: rules that bring the tensors of a checkpoint of foreign names under a model's own.  Text of one rule a line,
+/* A names file: rules that bring the tensors of a checkpoint of foreign names under a model's own.  Text of one rule
+ * a line,
  *
  *     attn names 1
  *     arch vit
@@ -121,21 +114,23 @@ ATTN_API attn_status attn_config_write(attn_context *context, const attn_config 
  *     blocks\.(\d+)\.attn\.qkv\.(weight|bias)   blks.\1.attention.W_q.\2   part 0/3
  *     .*\.num_batches_tracked                    -
  *
- * where a pattern is for the whole name: literals, . [ ] ( ) | * + ? \d; a target may hold \1 to \9 and {\1-1}; and then
- * come operations, done from left to right: transpose; part i/n [axis]; rows a:b; reshape a,b,...; squeeze; scale x;
- * append-zero-row; join i/n [axis], the last: slice i of a target made of n sources; default: the target may stay zeros.
- * Lines `size KEY TARGET AXIS`, `count KEY PREFIX` and `when KEY=VALUE TARGET` read settings from shapes.
- * Every rule that matches applies; `-` passes over what no other rule takes.  docs/names.md has it in full. */
-typedef struct attn_names attn_names;
-/* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_FORMAT, with the line. */
-ATTN_API attn_status attn_names_parse(attn_names **names, attn_context *context, const char *text, size_t size,
-                                      const char *name);
-/* The same from a file, or the carried one of that name, plus ATTN_NOT_FOUND and ATTN_IO. */
-ATTN_API attn_status attn_names_read(attn_names **names, attn_context *context, const char *path);
-ATTN_API void attn_names_destroy(attn_names *names); /* NULL is allowed */
+ * where a pattern is for the whole name: literals, . [ ] ( ) | * + ? \d; a target may hold \1 to \9 and {\1-1}; and
+ * then come operations, done from left to right: transpose; part i/n [axis]; rows a:b; reshape a,b,...; squeeze;
+ * scale x; append-zero-row; join i/n [axis], the last: slice i of a target made of n sources; default: the target
+ * may stay zeros. Lines `size KEY TARGET AXIS`, `count KEY PREFIX` and `when KEY=VALUE TARGET` read settings from
+ * shapes. Every matching rule is applied; the target `-` skips tensors that no other rule matches.  docs/names.md
+ * has it in full. */
+typedef struct attn_name_map attn_name_map;
+/* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
+ * with the line. */
+ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
+                                         const char *name);
+/* The same from a file, or the carried one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
+ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
+ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
 /* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
-ATTN_API const char *attn_names_architecture(const attn_names *names);
-ATTN_API const attn_config *attn_names_settings(const attn_names *names);
+ATTN_API const char *attn_name_map_architecture(const attn_name_map *names);
+ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
@@ -149,44 +144,49 @@ typedef struct attn_weights_options {
      * final 0 among them); false: the tensor is passed over. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
-    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_UNSUPPORTED: a tensor that no
-     * rule takes; ATTN_FORMAT: a target filled twice, a join with a slice missing, an operation that does not fit its tensor. */
-    const attn_names *names;
+    /* If not NULL, and before `rename`: the tensors are those that its rules make.  ATTN_ERROR_UNSUPPORTED: a tensor
+     * that no rule takes; ATTN_ERROR_FORMAT: a target filled twice, a join with a slice missing, an operation that
+     * does not fit its tensor. */
+    const attn_name_map *names;
+    int64_t reserved[4];
 } attn_weights_options;
 
 /* A path of weights is a file; or Hugging Face's NAME.index.json, which names the files in its folder that hold the parts
  * (each must hold the tensors that the index places in it, and no others); or a directory with model.safetensors,
  * pytorch_model.bin, the index of either, or model.npz, the first of them in this order. */
 
-/* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the
- * file's order.  The contents say the format: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
+/* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the file's
+ * order.  The contents say the format: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
  * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
- * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict).
- * `report` gets notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_NOT_FOUND,
- * ATTN_IO, ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
+ * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict). `report` gets
+ * notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_ERROR_NOT_FOUND,
+ * ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,
                                        attn_config *metadata, attn_bytes *report);
-/* The same from memory.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
- * ATTN_MEMORY. */
+/* The same from memory.  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not
+ * read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                         const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-/* How many bytes a model may take whose weights are in that file, as `limit` of attn_model_options: 16 times the file's
- * size and 64 MiB, since weights may be stored in smaller types and tables are computed.  ATTN_NOT_FOUND, ATTN_IO. */
+/* How many bytes a model may take whose weights are in that file, as `limit` of attn_model_options: 16 times the
+ * file's size and 64 MiB, since weights may be stored in smaller types and tables are computed.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
 ATTN_API attn_status attn_weights_bound(attn_context *context, const char *path, size_t *bytes);
 /* Fills the tensors that are in `parameters` already (a model's) from a file, without a second copy of them in
- * memory.  ATTN_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
+ * memory.  ATTN_ERROR_SHAPE: parameters are missing, extra or misshapen; then none is changed, the error counts them
  * and names the first ones, and `report` (may be NULL) lists all with expected and found shapes, one a line.
  * Reals are converted to the parameter's own type.  An extra name for the memory of a tensor that is taken (a tied
  * parameter, as PyTorch saves it) is not extra. */
 ATTN_API attn_status attn_weights_load(attn_named_list *parameters, const char *path,
                                        const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
-/* The same from tensors in memory.  ATTN_SHAPE: missing, extra or misshapen ones, all of them listed; ATTN_MEMORY. */
+/* The same from tensors in memory.  ATTN_ERROR_SHAPE: missing, extra or misshapen ones, all of them listed;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_list *source,
                                          const attn_weights_options *options, attn_bytes *report);
 
 /* A checkpoint to look into, without its tensors in memory. */
-typedef struct attn_weights attn_weights;
-typedef struct attn_weights_entry {
+typedef struct attn_checkpoint attn_checkpoint;
+typedef struct attn_checkpoint_entry {
     const char *name;
     const char *type; /* in the file: "f32", "bf16", ... */
     int rank;
@@ -194,70 +194,71 @@ typedef struct attn_weights_entry {
     int64_t count; /* of its elements */
     size_t bytes;
     const char *origin; /* its name in the file where a names file gave it another; NULL: none did */
-} attn_weights_entry;
-/* Opens what attn_weights_read would read; with `allow_extra` of the options, tensors that no rule of `names` takes keep their
- * names.  `options` and `metadata` may be NULL.  The caller closes *weights, NULL on failure, before the context; what
- * entries point to lives until then.  Statuses of attn_weights_read. */
-ATTN_API attn_status attn_weights_open(attn_weights **weights, attn_context *context, const char *path,
-                                       const attn_weights_options *options, attn_config *metadata);
-ATTN_API void attn_weights_close(attn_weights *weights);              /* NULL is allowed */
-ATTN_API const char *attn_weights_path(const attn_weights *weights);  /* of the file or index that was chosen */
-ATTN_API const char *attn_weights_notes(const attn_weights *weights); /* what was passed over, one a line */
+} attn_checkpoint_entry;
+/* Opens what attn_weights_read would read; with `allow_extra` of the options, tensors that no rule of `names` takes
+ * keep their names.  `options` and `metadata` may be NULL.  The caller closes *weights, NULL on failure, before the
+ * context; what entries point to lives until then.  Statuses of attn_weights_read. */
+ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
+                                          const attn_weights_options *options, attn_config *metadata);
+ATTN_API void attn_checkpoint_close(attn_checkpoint *weights);              /* NULL is allowed */
+ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);  /* of the file or index that was chosen */
+ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights); /* what was passed over, one a line */
 /* The i-th tensor; false past the end. */
-ATTN_API bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry *entry);
+ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
 /* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.
- * ATTN_ARGUMENT: there is no i-th; ATTN_FORMAT: more numbers than the file can hold; ATTN_MEMORY. */
-ATTN_API attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i);
+ * ATTN_ERROR_ARGUMENT: there is no i-th; ATTN_ERROR_FORMAT: more numbers than the file can hold; ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *weights, int64_t i);
 
-/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX` and `when
- * KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`; keys that the config
- * has stay.  ATTN_MEMORY. */
-ATTN_API attn_status attn_names_measure(const attn_names *names, const attn_weights *weights, attn_config *config);
-/* The i-th names file that the library carries, NULL past the last; attn_names_read takes its name for a path.  `text` (may
- * be NULL) gets what is in it. */
-ATTN_API const char *attn_names_carried(int i, const char **text);
-/* The carried file that would bring most of the tensors somewhere, and how many (`known` may be NULL); *name is NULL where no
- * file knows any.  ATTN_MEMORY. */
-ATTN_API attn_status attn_names_guess(const char **name, const attn_weights *weights, int64_t *known);
+/* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX`
+ * and `when KEY=VALUE TARGET` read from the shapes of `weights`, which were opened with it, then its lines `set`;
+ * keys that the config has stay.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights,
+                                                attn_config *config);
+/* The i-th names file that the library carries, NULL past the last; attn_name_map_read takes its name for a path.
+ * `text` (may be NULL) gets what is in it. */
+ATTN_API const char *attn_name_map_builtin(int i, const char **text);
+/* The built-in names file whose rules match the most tensors; *known (may be NULL) gets how many. *name is NULL if
+ * no file matches any.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known);
 
 /* safetensors (github.com/huggingface/safetensors): header of at most 100,000,000 bytes, offsets in order and
- * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged, with the offset),
- * ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
+ * without holes, no duplicate names.  Parameters as in attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the offset),
+ * ATTN_ERROR_UNSUPPORTED (of a kind that is not read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_safetensors_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                             const attn_weights_options *options, attn_config *metadata,
                                             attn_bytes *report);
 /* Writes the tensors in the order given, in their own types, data aligned to 64 bytes.  `metadata` (may be
- * NULL) becomes __metadata__: its values as texts.  ATTN_ARGUMENT: two tensors of one name. */
+ * NULL) becomes __metadata__: its values as texts.  ATTN_ERROR_ARGUMENT: two tensors of one name. */
 ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const char *path, const attn_config *metadata);
 
-/* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts
- * inside dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is
- * read as data: OrderedDict, tensors, parameters and argparse.Namespace are known, every other class is passed
- * over with a note in the report, and nothing is called.  Parameters as in attn_weights_read.  ATTN_FORMAT (damaged,
- * with the offset), ATTN_UNSUPPORTED (of a kind that is not read), ATTN_MEMORY. */
+/* PyTorch's torch.save: the zip form (since 1.6) and the older form of pickles one after the other.  Dicts inside
+ * dicts and lists give names joined by dots ("model.encoder.weight", "states.0").  The pickle is read as data:
+ * OrderedDict, tensors, parameters and argparse.Namespace are known, every other class is passed over with a note in
+ * the report, and nothing is called.  Parameters as in attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the
+ * offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
 /* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays go by their names without ".npy".  Parameters as in
- * attn_weights_read.  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is not read),
- * ATTN_MEMORY. */
+ * attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                     const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
 /* ------------------------------------------------------------------------------------------------ .npy */
 
-/* NumPy's array format 1 to 3, both byte orders, Fortran order converted to rows.  f2 f4 give F32, f8 F64,
- * i1 i2 i4 u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor.  *tensor
- * gets the file's shape [n0,n1,...].  ATTN_FORMAT (damaged, with the offset), ATTN_UNSUPPORTED (of a kind that is
- * not read), ATTN_MEMORY. */
+/* NumPy's array format 1 to 3, both byte orders, Fortran order converted to rows.  f2 f4 give F32, f8 F64, i1 i2 i4
+ * u2 I32, i8 u4 I64, u1 U8, b1 BOOL; u8 gives I64 if it fits.  The caller destroys the tensor.  *tensor gets the
+ * file's shape [n0,n1,...].  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is
+ * not read), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npy_parse(attn_tensor **tensor, attn_context *context, const void *data, size_t size,
                                     const char *name);
-/* The same from a file, plus ATTN_NOT_FOUND and ATTN_IO; the caller destroys the tensor, whose shape [n0,n1,...] is
- * the file's. */
+/* The same from a file, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO; the caller destroys the tensor, whose shape
+ * [n0,n1,...] is the file's. */
 ATTN_API attn_status attn_npy_read(attn_tensor **tensor, attn_context *context, const char *path);
-/* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type).  Any shape.  ATTN_IO;
- * ATTN_UNSUPPORTED; ATTN_MEMORY. */
-ATTN_API attn_status attn_npy_write(attn_context *context, const attn_tensor *tensor, const char *path);
+/* Version 1, little endian, rows.  BF16 is written as f4 (NumPy has no such type).  Any shape.  ATTN_ERROR_IO;
+ * ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_npy_write(const attn_tensor *tensor, attn_context *context, const char *path);
 
 #ifdef __cplusplus
 }

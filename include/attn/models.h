@@ -37,7 +37,7 @@ typedef struct attn_architecture {
     const char *summary;
     const char *source; /* paper or text */
     int nkeys, ninputs, noutputs;
-    const attn_key *keys;
+    const attn_setting *keys;
     const attn_port *inputs, *outputs;
     bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
 } attn_architecture;
@@ -47,7 +47,7 @@ ATTN_API int attn_architecture_count(void);
 ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
 ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
 /* Sets in `to` those keys of `from` that are the architecture's own: for config files that hold more.
- * ATTN_MEMORY. */
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from,
                                               attn_config *to);
 
@@ -61,19 +61,21 @@ typedef struct attn_model_options {
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
     bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
     size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
-    /* The precision of products; parameters, their gradients and an optimiser's moments stay f32.  The default is the
+    /* The precision of products; parameters, their gradients and an optimizer's moments stay f32.  The default is the
      * context's precision; a model in f64 computes in f64. */
     attn_precision precision;
+    int64_t reserved[4];
 } attn_model_options;
 
 /* Builds `architecture` with the settings in `config` (may be NULL; a key "architecture" in it is ignored).
- * `options` may be NULL.  ATTN_NOT_FOUND: no such architecture; ATTN_ARGUMENT: a key unknown, missing, of the
- * wrong type or out of range (the message says what is allowed), or more than options->limit; ATTN_MEMORY.  *model is NULL on failure. */
+ * `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such architecture; ATTN_ERROR_ARGUMENT: a key unknown, missing,
+ * of the wrong type or out of range (the message says what is allowed), or more than options->limit;
+ * ATTN_ERROR_MEMORY.  *model is NULL on failure. */
 ATTN_API attn_status attn_model_create(attn_model **model, attn_context *context, const char *architecture,
                                        const attn_config *config, const attn_model_options *options);
 ATTN_API void attn_model_destroy(attn_model *model); /* NULL is allowed */
 
-/* The architecture that it is of; lives for ever. */
+/* The model's architecture; a constant of the library. */
 ATTN_API const attn_architecture *attn_model_architecture(const attn_model *model);
 ATTN_API const attn_config *attn_model_config(const attn_model *model); /* every key, defaults filled in */
 /* The context that it was made with, which is the caller's. */
@@ -82,12 +84,12 @@ ATTN_API attn_context *attn_model_context(const attn_model *model);
 ATTN_API attn_dtype attn_model_dtype(const attn_model *model);
 /* ATTN_PRECISION_DEFAULT for f64. */
 ATTN_API attn_precision attn_model_precision(const attn_model *model);
-/* The state dict, in order of construction: trained parameters (attn_tensor_needs_grad) and buffers.  The
+/* The state dict, in order of construction: trained parameters (attn_tensor_requires_grad) and buffers.  The
  * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
 /* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
  * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL
- * tensor, or an old one).  ATTN_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_SHAPE. */
+ * tensor, or an old one).  ATTN_ERROR_ARGUMENT: an input missing, unknown or of the wrong type; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                         attn_named_list *outputs);
 
@@ -104,7 +106,7 @@ typedef struct attn_seq2seq_options {
 } attn_seq2seq_options;
 
 /* src I32 [B,Ts], src_lens I32 [B] or NULL, tgt_in I32 [B,Tt] -> logits [B,Tt,V].  Dropout follows the tape's mode.
- * NULL on error; ATTN_UNSUPPORTED if the architecture is none of this kind. */
+ * NULL on error; ATTN_ERROR_UNSUPPORTED if the architecture is none of this kind. */
 ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
@@ -114,22 +116,22 @@ typedef struct attn_decoding attn_decoding;
 
 typedef struct attn_decoding_options {
     int64_t max_len;     /* most steps; 0: 64 */
-    int64_t width;       /* hypotheses a sentence; 0: 1 */
+    int64_t beam;        /* hypotheses a sentence; 0: 1 */
     bool first_position; /* quirk of Dive into Deep Learning: every decoded token stands at position 0 */
 } attn_decoding_options;
 
 /* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
  * reset and src freed.  There are B * width rows, those of a sentence side by side.  `options` may be NULL.
- * ATTN_UNSUPPORTED: not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT, ATTN_MEMORY. */
+ * ATTN_ERROR_UNSUPPORTED: not a model that decodes; ATTN_ERROR_SHAPE, ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape,
                                           const attn_tensor *src, const attn_tensor *src_lens,
                                           const attn_decoding_options *options);
 ATTN_API void attn_decoding_destroy(attn_decoding *decoding); /* NULL is allowed */
 /* One token for each row (I32 [B*width]) -> logits of the next one, [B*width,V], on `tape`: the same numbers as
  * attn_seq2seq_forward gives for the whole sequence, up to rounding.  The tape may be reset between steps.
- * ATTN_SHAPE: more than max_len steps. */
+ * ATTN_ERROR_SHAPE: more than max_len steps. */
 ATTN_API attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const attn_tensor *tokens);
-/* Row i goes on from what was row rows[i], of the same sentence (else ATTN_ARGUMENT). */
+/* Row i goes on from what was row rows[i], of the same sentence (else ATTN_ERROR_ARGUMENT). */
 ATTN_API attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows);
 ATTN_API int64_t attn_decoding_rows(const attn_decoding *decoding);
 
@@ -144,7 +146,7 @@ typedef enum attn_length_rule {
 typedef enum attn_stopping { ATTN_STOP_LIKELY = 0, ATTN_STOP_FULL, ATTN_STOP_NEVER } attn_stopping;
 
 /* Zero means the default, except for the ids, which are taken as they are. */
-typedef struct attn_translate_options {
+typedef struct attn_beam_search_options {
     int32_t bos, eos;      /* what a sentence starts and ends with */
     int64_t max_len;       /* most tokens of the result; 0: 64 */
     int64_t beam;          /* 0 or 1: greedy */
@@ -165,7 +167,7 @@ typedef struct attn_translate_options {
      * those of its prefix among them.  Others have no share of the probability.  NULL: all. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
-} attn_translate_options;
+} attn_beam_search_options;
 
 typedef struct attn_hypothesis {
     int64_t n;
@@ -176,12 +178,12 @@ typedef struct attn_hypothesis {
 } attn_hypothesis;
 
 /* Translates src (I32 [B,Ts], src_lens I32 [B] or NULL), all sentences at once; results has room for B * nbest and
- * gets the best hypotheses of each, best first: those of sentence i start at results[i * nbest].  The first is the same
- * for every nbest.  Where a search ended with fewer, the last are zeros: their `ids` are NULL.  Uses a tape of its own.
- * On error nothing needs to be freed.  ATTN_UNSUPPORTED: not a model that decodes; ATTN_SHAPE, ATTN_ARGUMENT,
- * ATTN_MEMORY. */
+ * gets the best hypotheses of each, best first: those of sentence i start at results[i * nbest].  The first is the
+ * same for every nbest.  Where a search ended with fewer, the last are zeros: their `ids` are NULL.  Uses a tape of
+ * its own. On error nothing needs to be freed.  ATTN_ERROR_UNSUPPORTED: not a model that decodes; ATTN_ERROR_SHAPE,
+ * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
-                                            const attn_translate_options *options, attn_hypothesis *results);
+                                            const attn_beam_search_options *options, attn_hypothesis *results);
 ATTN_API void attn_hypotheses_free(attn_context *context, attn_hypothesis *results, int64_t n);
 
 #ifdef __cplusplus

@@ -39,22 +39,22 @@ typedef struct attn_msa_load_options {
                              * it then says; NULL: there is none */
 } attn_msa_load_options;
 
-/* Whether `path` is what attn_msa_load is to be asked for: a checkpoint by its name (.pt), or a directory whose config.json
- * is an MSA Transformer's; false also where it cannot be read. */
+/* True if `path` looks like something attn_msa_load can load: a name ending in .pt, or a directory whose config.json
+ * describes an MSA Transformer. False if it cannot be read. */
 ATTN_API bool attn_msa_is_at(attn_context *context, const char *path);
-/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save wrote.
- * A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column", which are
- * swapped in the files, are swapped back.  `options` may be NULL.  ATTN_NOT_FOUND: no such file; ATTN_FORMAT: malformed,
- * or no arguments in it; ATTN_UNSUPPORTED: of another architecture (named); ATTN_SHAPE: parameters missing, extra or
- * misshapen; ATTN_MEMORY.  *msa is NULL on failure. */
+/* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save
+ * wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column",
+ * which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such file;
+ * ATTN_ERROR_FORMAT: malformed, or no arguments in it; ATTN_ERROR_UNSUPPORTED: of another architecture (named);
+ * ATTN_ERROR_SHAPE: parameters missing, extra or misshapen; ATTN_ERROR_MEMORY.  *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
 /* A model with fresh parameters; `config` (may be NULL) as the architecture msa-transformer takes it.
- * ATTN_ARGUMENT: settings that the architecture refuses; ATTN_MEMORY. */
+ * ATTN_ERROR_ARGUMENT: settings that the architecture refuses; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed);
 ATTN_API void attn_msa_destroy(attn_msa *msa); /* NULL is allowed */
 /* Writes DIRECTORY/config.json and DIRECTORY/model.safetensors, the regression (where there is one) with the rest.
- * ATTN_IO; ATTN_MEMORY. */
+ * ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_msa_save(const attn_msa *msa, const char *directory);
 
 /* The model itself, the architecture msa-transformer of models.h, for training and for its parameters. */
@@ -69,12 +69,12 @@ ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float
 /* Zero means the default: nothing is wanted. */
 typedef struct attn_msa_options {
     bool logits, contacts, row_maps, column_maps;
-    const int64_t *layers; /* representations wanted: 0 the embedding, L (normalised) the last layer; negative: counted
+    const int64_t *layers; /* representations wanted: 0 the embedding, L (normalized) the last layer; negative: counted
                             * from behind, -1 being L */
     int64_t nlayers;
     size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
                             * little, and results by rounding only */
-    int64_t max_tokens; /* the bound in tokens, see attn_nn_axial_run; 0: from `memory`, or the model's own */
+    int64_t max_tokens; /* the bound in tokens, see attn_nn_msa_layer_run; 0: from `memory`, or the model's own */
     int64_t map_layer;  /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 
@@ -88,18 +88,18 @@ typedef struct attn_msa_result {
 } attn_msa_result;
 
 /* What a run takes, known before it starts. */
-typedef struct attn_msa_plan {
+typedef struct attn_msa_cost {
     size_t bytes;       /* planned, parameters and results included; the process needs a little more */
     size_t smallest;    /* the same with the strictest max_tokens */
     int64_t max_tokens; /* that the run will use */
     int64_t heads;      /* taken together, of H */
-} attn_msa_plan;
-/* ATTN_SHAPE: sizes that the model has no positions for; ATTN_ARGUMENT: a layer out of range, more memory needed than
- * allowed (plan->smallest says how much), contacts without a regression. */
-ATTN_API attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
-                                       const attn_msa_options *options, attn_msa_plan *plan);
+} attn_msa_cost;
+/* ATTN_ERROR_SHAPE: sizes that the model has no positions for; ATTN_ERROR_ARGUMENT: a layer out of range, more
+ * memory needed than allowed (plan->smallest says how much), contacts without a regression. */
+ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
+                                       const attn_msa_options *options, attn_msa_cost *plan);
 /* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the
- * longest.  `result` is overwritten.  Statuses of attn_msa_plan_run, and ATTN_ARGUMENT: a token out of range. */
+ * longest.  `result` is overwritten.  Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                                   const attn_msa_options *options, attn_msa_result *result);
 

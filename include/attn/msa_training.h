@@ -23,29 +23,30 @@ extern "C" {
 
 /* The settings of a training: one table for the command's options, its help, training.json and the documents.  Its
  * *n keys stay for ever. */
-ATTN_API const attn_key *attn_msa_training_keys(int *n);
+ATTN_API const attn_setting *attn_msa_training_keys(int *n);
 
-typedef struct attn_msa_training_plan {
+typedef struct attn_msa_training_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_alignments, valid_alignments, sequences;
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-} attn_msa_training_plan;
+} attn_msa_training_run_info;
 
 typedef struct attn_msa_training_job {
     const char *data;            /* a folder of alignments, of any format of alignment.h */
     const char *directory;       /* made if it is not there */
     const attn_config *settings; /* may be NULL; when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
-    bool (*progress)(void *user, const attn_progress *progress);   /* may be NULL; false stops the run */
-    void (*begin)(void *user, const attn_msa_training_plan *plan); /* may be NULL */
+    bool (*progress)(void *user, const attn_progress *progress);       /* may be NULL; false stops the run */
+    void (*begin)(void *user, const attn_msa_training_run_info *plan); /* may be NULL */
     void *user;
 } attn_msa_training_job;
 
 /* Trains and leaves the directory complete.  Files that are no alignment end the run with their name.
- * ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings, a directory that has a model already, other data
- * than the run to resume began with; ATTN_NOT_FOUND, ATTN_FORMAT, ATTN_IO: a file (named). */
+ * ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT: settings, a directory that has a model
+ * already, other data than the run to resume began with; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a
+ * file (named). */
 ATTN_API attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *job);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn.h - layers: small structs of parameters, each with an `_init` that registers them under their names and
- * a `_forward` that runs them on a tape.
+ * nn.h - layers: small structs of parameters, each with an `_init` that registers them under their names and a
+ * `_forward` that runs them on a tape.
  *
  * Errors stick, as in tensor.h: an `_init` that fails notes it in the context and leaves NULL parameters, a
  * `_forward` that is given NULL returns NULL; the caller looks at the end.
@@ -14,12 +14,11 @@
  *     attn_nn_pop(&b);
  *     attn_tensor *y = attn_nn_linear_forward(&layer, tape, x);
  *
- * A layer owns nothing: its tensors belong to the builder's lists, which must outlive it.  Layers are not
- * changed by `_forward`, so that several tapes may use one at a time.  Fixed letters: B batch, T tokens, Tq
- * queries, Tk keys, D channels, H heads, V vocabulary.
+ * A layer owns nothing: its tensors belong to the builder's lists, which must outlive it.  `_forward` does not
+ * modify the layer, so several tapes may share it, one at a time.  Fixed letters: B batch, T tokens, Tq queries, Tk
+ * keys, D channels, H heads, V vocabulary.
  *
- * One thread at a time uses a context, its builder and its tapes.  Results belong to the tape.
- */
+ * One thread at a time uses a context, its builder and its tapes.  Results belong to the tape. */
 #ifndef ATTN_NN_H
 #define ATTN_NN_H
 
@@ -34,21 +33,21 @@ extern "C" {
 
 /* How a parameter starts.  Fans are taken from the shape as PyTorch does (in: product of all but the first
  * length, out: the first times those after the second), unless given. */
-typedef enum attn_nn_start {
-    ATTN_START_ZEROS = 0,
-    ATTN_START_ONES,
-    ATTN_START_UNIFORM,         /* [-scale, scale) */
-    ATTN_START_NORMAL,          /* mean 0, standard deviation scale */
-    ATTN_START_XAVIER_UNIFORM,  /* bound sqrt(6 / (in + out))      Glorot & Bengio 2010 */
-    ATTN_START_KAIMING_UNIFORM, /* bound 1/sqrt(in): what PyTorch gives a Linear (He et al. 2015 with a = sqrt 5) */
-    ATTN_START_POSITIVE         /* [0, scale): what DETR gives its learned positions */
-} attn_nn_start;
+typedef enum attn_nn_initializer_kind {
+    ATTN_INIT_ZEROS = 0,
+    ATTN_INIT_ONES,
+    ATTN_INIT_UNIFORM,         /* [-scale, scale) */
+    ATTN_INIT_NORMAL,          /* mean 0, standard deviation scale */
+    ATTN_INIT_XAVIER_UNIFORM,  /* bound sqrt(6 / (in + out))      Glorot & Bengio 2010 */
+    ATTN_INIT_KAIMING_UNIFORM, /* bound 1/sqrt(in): what PyTorch gives a Linear (He et al. 2015 with a = sqrt 5) */
+    ATTN_INIT_POSITIVE         /* [0, scale): what DETR gives its learned positions */
+} attn_nn_initializer_kind;
 
-typedef struct attn_nn_fill {
-    attn_nn_start start;
+typedef struct attn_nn_initializer {
+    attn_nn_initializer_kind start;
     double scale;            /* of UNIFORM, NORMAL and POSITIVE; 0 means 1 */
     int64_t fan_in, fan_out; /* 0: from the shape */
-} attn_nn_fill;
+} attn_nn_initializer;
 
 /* Which start the layers choose. */
 typedef enum attn_nn_policy {
@@ -76,9 +75,10 @@ typedef struct attn_nn_builder {
     char prefix[ATTN_NN_MAX_NAME];
 } attn_nn_builder;
 
-/* Goes into, and out of, a part of the name: "blks", then "block0", makes names "blks.block0.weight".  The name
- * is a printf format.  ATTN_ARGUMENT: too deep or too long. */
-ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name, ...)
+/* Goes into, and out of, a part of the name: "blks", then "block0", makes names "blks.block0.weight".
+ * attn_nn_pushf takes a printf format.  ATTN_ERROR_ARGUMENT: too deep or too long. */
+ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name);
+ATTN_API void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
 #ifdef __GNUC__
     __attribute__((format(printf, 2, 3)))
 #endif
@@ -86,11 +86,11 @@ ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name, ...)
 ATTN_API void attn_nn_pop(attn_nn_builder *builder);
 
 /* A trained parameter (needs a gradient), a buffer (saved, not trained: running statistics), or a constant
- * (neither), named prefix + name.  NULL on failure: ATTN_MEMORY, ATTN_ARGUMENT (a name used twice). */
+ * (neither), named prefix + name.  NULL on failure: ATTN_ERROR_MEMORY, ATTN_ERROR_ARGUMENT (a name used twice). */
 ATTN_API attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                                        attn_nn_fill fill);
+                                        attn_nn_initializer fill);
 ATTN_API attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                                     attn_nn_fill fill);
+                                     attn_nn_initializer fill);
 ATTN_API attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape);
 
 /* ---------------------------------------------------------------------------------------- ordinary layers */
@@ -126,7 +126,7 @@ ATTN_API attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer
 typedef struct attn_nn_add_norm {
     attn_nn_layer_norm ln;
     double dropout;
-    bool before; /* set by blocks whose norms stand before their layers: there x + dropout(layer(norm(x))) */
+    bool pre_norm; /* set by blocks whose norms stand before their layers: there x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
 ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* x and y [...,D] -> the same. */
@@ -134,14 +134,15 @@ ATTN_API attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, at
                                                attn_tensor *y);
 
 /* How positions are written. */
-typedef enum attn_nn_positions {
-    ATTN_NN_INTERLEAVED = 0, /* P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same (Vaswani et al. 2017,
+typedef enum attn_nn_position_kind {
+    ATTN_NN_POSITION_INTERLEAVED =
+        0,                       /* P[t,2j] = sin(t / 10000^(2j/D)), P[t,2j+1] = cos of the same (Vaswani et al. 2017,
                               * arXiv:1706.03762) */
-    ATTN_NN_HALVES,          /* the same sines in the first ceil(D/2) channels, the cosines behind them: Marian */
-    ATTN_NN_HALVES_T2T,      /* halves with t / 10000^(j/(D/2-1)): tensor2tensor, fairseq */
-    ATTN_NN_LEARNED,         /* a parameter "weight" [max_len,D] */
-    ATTN_NN_NO_POSITIONS
-} attn_nn_positions;
+    ATTN_NN_POSITION_HALVES,     /* the same sines in the first ceil(D/2) channels, the cosines behind them: Marian */
+    ATTN_NN_POSITION_HALVES_T2T, /* halves with t / 10000^(j/(D/2-1)): tensor2tensor, fairseq */
+    ATTN_NN_POSITION_LEARNED,    /* a parameter "weight" [max_len,D] */
+    ATTN_NN_POSITION_NONE
+} attn_nn_position_kind;
 /* The table [max_len,D], a constant unless it is learned; `offset` is the first position's row. */
 typedef struct attn_nn_positional {
     attn_tensor *table; /* NULL: no positions */
@@ -149,29 +150,23 @@ typedef struct attn_nn_positional {
     int64_t offset;
     bool none;
 } attn_nn_positional;
-/* attn_nn_positional_init is this with ATTN_NN_INTERLEAVED.  ATTN_ARGUMENT: halves of an odd number of channels. */
-ATTN_API void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_positions kind,
-                                           int64_t dim, int64_t max_len, double dropout);
+/* attn_nn_positional_init is this with ATTN_NN_POSITION_INTERLEAVED.  ATTN_ERROR_ARGUMENT: halves of an odd number
+ * of channels. */
+ATTN_API void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder,
+                                           attn_nn_position_kind kind, int64_t dim, int64_t max_len, double dropout);
 ATTN_API void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
                                       double dropout);
-/* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_SHAPE: more positions than the table has. */
+/* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_ERROR_SHAPE: more positions than the table has. */
 ATTN_API attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
                                                  int64_t first);
 /* The same of embedded ids I32 [B,T], in one pass. */
 ATTN_API attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                                attn_tape *tape, const attn_tensor *ids, int64_t first);
 
-typedef enum attn_nn_ffn_activation {
-    ATTN_NN_RELU = 0,
-    ATTN_NN_GELU,         /* x times the normal distribution's integral */
-    ATTN_NN_GELU_TANH,    /* its approximation by tanh */
-    ATTN_NN_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
-    ATTN_NN_SILU          /* x * sigmoid(x), also called swish */
-} attn_nn_ffn_activation;
 /* dense2(activation(dense1(x))), position by position. */
 typedef struct attn_nn_ffn {
     attn_nn_linear dense1, dense2;
-    attn_nn_ffn_activation activation; /* attn_nn_ffn_init leaves it at ReLU */
+    attn_activation activation; /* attn_nn_ffn_init leaves it at ReLU */
 } attn_nn_ffn;
 ATTN_API void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out);
 /* x [...,D] -> [...,out]. */
@@ -242,7 +237,7 @@ typedef struct attn_nn_multi_head {
     double dropout;
 } attn_nn_multi_head;
 typedef struct attn_nn_multi_head_options {
-    int64_t hidden, heads;                    /* heads divides hidden, else ATTN_ARGUMENT */
+    int64_t hidden, heads;                    /* heads divides hidden, else ATTN_ERROR_ARGUMENT */
     int64_t query_size, key_size, value_size; /* 0: hidden */
     bool bias;
     double dropout;
@@ -260,22 +255,23 @@ typedef struct attn_nn_kv_cache {
     attn_tensor *k, *v;
     int64_t length;
 } attn_nn_kv_cache;
-/* Allocates (ATTN_MEMORY) and frees; a zeroed cache may be destroyed. */
-ATTN_API attn_status attn_nn_kv_cache_create(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
-                                             int64_t rows, int64_t capacity, int64_t dim);
-ATTN_API void attn_nn_kv_cache_destroy(attn_nn_kv_cache *cache);
-/* Projects x [rows,T,.] and puts it behind what is there.  ATTN_SHAPE: no room.  No gradients. */
+/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be destroyed. */
+ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
+                                           int64_t rows, int64_t capacity, int64_t dim);
+ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
+/* Projects x [rows,T,.] and puts it behind what is there.  ATTN_ERROR_SHAPE: no room.  No gradients. */
 ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                                attn_nn_kv_cache *cache);
 /* Attention of queries [rows,Tq,.] to what the cache holds. */
 ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                                 const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
-/* New row i is the old row rows[i].  The first shared[i] tokens of both are equal and stay (shared NULL: none are); the others
- * move by way of `spare`, which has the same shape. */
+/* New row i is the old row rows[i].  The first shared[i] tokens of both are equal and stay (shared NULL: none are);
+ * the others move by way of `spare`, which has the same shape. */
 ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
                                        const int64_t *shared);
-/* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).  The old
- * memory is freed.  ATTN_SHAPE: it holds more tokens, or has fewer rows; ATTN_MEMORY.  On error it is as it was. */
+/* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).  The
+ * old memory is freed.  ATTN_ERROR_SHAPE: it holds more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it
+ * is as it was. */
 ATTN_API attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows,
                                              int64_t n, int64_t capacity);
 
@@ -285,7 +281,7 @@ typedef struct attn_nn_self_attention {
     attn_nn_linear to_q, to_kv, to_out;
     int64_t heads, dim_head;
 } attn_nn_self_attention;
-/* dim_head 0: dim / heads.  ATTN_ARGUMENT: heads that do not divide dim. */
+/* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
 ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
                                           int64_t heads, int64_t dim_head);
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
@@ -293,7 +289,7 @@ ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attentio
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
 /* Along `axis` of x, whose channels D stand at `channel_axis`, both counted from the front; the other axes are batch.
  * Nothing is permuted or copied: projections read and write the channels where they stand, attention takes any strides.
- * ATTN_SHAPE.  x [...] -> the same shape. */
+ * ATTN_ERROR_SHAPE.  x [...] -> the same shape. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
                                                   int axis, int channel_axis);
 
@@ -322,7 +318,7 @@ typedef struct attn_nn_block_options {
     double dropout;
     bool bias;     /* of the attention's projections */
     bool pre_norm; /* norms before the layers, not behind the residual connections */
-    attn_nn_ffn_activation activation;
+    attn_activation activation;
     double eps; /* of the norms; 0: 1e-5 */
 } attn_nn_block_options;
 

@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-/* Normalisation over the channels of x [B,C,Y,X]: (x - mean) / (std + eps) * g + b, parameters g, b [1,C,1,1].  As in
+/* Normalization over the channels of x [B,C,Y,X]: (x - mean) / (std + eps) * g + b, parameters g, b [1,C,1,1].  As in
  * lucidrains/axial-attention, eps is added to the deviation and not to the variance. */
 typedef struct attn_nn_channel_norm {
     attn_tensor *g, *b;
@@ -33,7 +33,7 @@ ATTN_API attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *l
 typedef enum attn_nn_positions_fit {
     ATTN_POSITIONS_EXACT = 0, /* another size is an error */
     ATTN_POSITIONS_SLICE,     /* the first positions; a larger size is an error */
-    ATTN_POSITIONS_LINEAR,    /* interpolated, see attn_resize */
+    ATTN_POSITIONS_LINEAR,    /* interpolated, see attn_interpolate */
     ATTN_POSITIONS_CUBIC
 } attn_nn_positions_fit;
 
@@ -46,16 +46,16 @@ typedef struct attn_nn_axial_positions {
     attn_tensor *param[ATTN_MAX_RANK];
 } attn_nn_axial_positions;
 /* shape: the lengths of the axes but batch and channels.  channel: 1 to axes+1, or counted from the end if negative.
- * Starts from N(0, 1).  ATTN_ARGUMENT: none or too many axes, no such axis for the channels. */
+ * Starts from N(0, 1).  ATTN_ERROR_ARGUMENT: none or too many axes, no such axis for the channels. */
 ATTN_API void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim,
                                            int axes, const int64_t *shape, int channel, attn_nn_positions_fit fit);
-/* x + positions.  ATTN_SHAPE: another rank or number of channels, or a size that `fit` does not allow.  x [B,...],
+/* x + positions.  ATTN_ERROR_SHAPE: another rank or number of channels, or a size that `fit` does not allow.  x [B,...],
  * with the channels where `channel` said -> the same. */
 ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape,
                                                       attn_tensor *x);
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
- * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_SHAPE. */
+ * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                               int axis, attn_causal causal);
 

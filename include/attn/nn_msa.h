@@ -26,7 +26,7 @@ typedef struct attn_nn_msa_attention {
      * on what shares the batch.  The original counts the batch's rows (false). */
     bool own_depth;
 } attn_nn_msa_attention;
-/* ATTN_ARGUMENT: heads that do not divide dim. */
+/* ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
 ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
                                          int64_t heads, double dropout, double fill);
 /* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C].  Padded queries are left out of the
@@ -40,38 +40,43 @@ ATTN_API attn_tensor *attn_nn_msa_attention_columns(const attn_nn_msa_attention 
 /* Three residual blocks x + dropout(f(layer_norm(x))), f being tied row attention, column attention and
  * fc2(dropout(gelu(fc1 x))) with GELU's exact form: parameters row_self_attention.{layer_norm,layer}.*,
  * column_self_attention.*, feed_forward_layer.{layer_norm.*,layer.{fc1,fc2}.*}. */
-typedef struct attn_nn_axial_layer {
+typedef struct attn_nn_msa_layer {
     attn_nn_msa_attention rows, columns;
     attn_nn_linear fc1, fc2;
     attn_nn_layer_norm rows_norm, columns_norm, ffn_norm;
     double dropout, activation_dropout;
-    int64_t max_tokens; /* see attn_nn_axial_run; 0: no bound */
-} attn_nn_axial_layer;
-typedef struct attn_nn_axial_options {
+    int64_t max_tokens; /* see attn_nn_msa_layer_run; 0: no bound */
+} attn_nn_msa_layer;
+typedef struct attn_nn_msa_layer_options {
     int64_t dim, ffn_dim, heads;
     double dropout;            /* of both attentions' weights and of the blocks' results */
     double activation_dropout; /* of the hidden channels */
     double fill;               /* as in attn_nn_msa_attention */
     bool own_depth;            /* the same */
-    int64_t max_tokens;        /* as in attn_nn_axial_run */
-} attn_nn_axial_options;
-ATTN_API void attn_nn_axial_layer_init(attn_nn_axial_layer *layer, attn_nn_builder *builder,
-                                       const attn_nn_axial_options *options);
+    int64_t max_tokens;        /* as in attn_nn_msa_layer_run */
+} attn_nn_msa_layer_options;
+ATTN_API void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
+                                     const attn_nn_msa_layer_options *options);
 /* x [R,C,B,D] -> the same; keep as above.  row_weights [H,B,C,C] and column_weights [H,C,B,R,R] may be NULL.  On a tape
- * that does not record, memory is bounded as by attn_nn_axial_layer_apply. */
-ATTN_API attn_tensor *attn_nn_axial_layer_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
-                                                  const attn_tensor *keep, attn_tensor **row_weights,
-                                                  attn_tensor **column_weights);
+ * that does not record, memory is bounded as by attn_nn_msa_layer_apply. */
+ATTN_API attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                                                const attn_tensor *keep, attn_tensor **row_weights,
+                                                attn_tensor **column_weights);
 
 /* Gets the maps of heads [first, first + n), n being the first length of `maps`, as soon as they are known; they are
  * freed when it returns.  Several calls a layer, heads in order. */
 typedef void (*attn_nn_take_maps)(void *user, int64_t first, const attn_tensor *maps);
 
-/* How far a layer is run: to its result, or only as far as these maps want, which leaves x without a meaning. */
-typedef enum attn_nn_axial_end { ATTN_AXIAL_RESULT, ATTN_AXIAL_ROW_MAPS, ATTN_AXIAL_COLUMN_MAPS } attn_nn_axial_end;
+/* Where to stop: at the layer's result, or as soon as the requested maps are known; in the latter case x is left
+ * undefined. */
+typedef enum attn_nn_msa_layer_end {
+    ATTN_NN_MSA_RESULT,
+    ATTN_NN_MSA_ROW_MAPS,
+    ATTN_NN_MSA_COLUMN_MAPS
+} attn_nn_msa_layer_end;
 
 /* How a layer is run without gradients.  Zero means the default. */
-typedef struct attn_nn_axial_run {
+typedef struct attn_nn_msa_layer_run {
     const attn_tensor *keep; /* U8 [B,R,C], or NULL */
     /* Most tokens whose projections are held at once; 0: the layer's own number, or no bound.  Attention goes head by
      * head, at least one head at a time: with T = R*C*B tokens max(1, H*max_tokens/T) heads are taken together, and the
@@ -81,12 +86,12 @@ typedef struct attn_nn_axial_run {
     bool bf16;                       /* products of rounded numbers, summed in f32; x stays f32 */
     attn_nn_take_maps rows, columns; /* NULL: the maps are not computed */
     void *user;
-    attn_nn_axial_end end;
-} attn_nn_axial_run;
+    attn_nn_msa_layer_end end;
+} attn_nn_msa_layer_run;
 /* Runs the layer on x [R,C,B,D] in place.  Memory besides x: one tensor of its size, and what max_tokens says.  False
- * (noted) on failure, x then being neither old nor new.  ATTN_ARGUMENT: a tape that records. */
-ATTN_API bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
-                                        const attn_nn_axial_run *run);
+ * (noted) on failure, x then being neither old nor new.  ATTN_ERROR_ARGUMENT: a tape that records. */
+ATTN_API bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                                      const attn_nn_msa_layer_run *run);
 
 #ifdef __cplusplus
 }

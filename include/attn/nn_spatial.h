@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * nn_spatial.h - layers over signals, images and volumes [B,C,spatial...], channels before space as PyTorch has them:
- * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalised attention, DETR's
+ * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalized attention, DETR's
  * positions, and the Vision Transformer's block.
  *
  * Built and run as nn.h says.  What has no parameters is in tensor.h: attn_max_pool, attn_avg_pool, attn_activate
@@ -23,12 +23,12 @@ extern "C" {
 
 typedef struct attn_nn_conv_options {
     int spatial; /* axes: 1 to 3 */
-    int64_t in, out;
+    int64_t in_channels, out_channels;
     int64_t kernel[3], stride[3], padding[3]; /* kernel and stride 0: 1 */
     int64_t groups;                           /* 0: 1; divides in and out */
     bool bias;
     attn_activation activation; /* of the result */
-    attn_nn_fill fill;          /* of the weight; all zero: as the builder's policy says, see `zero` */
+    attn_nn_initializer fill;   /* of the weight; all zero: as the builder's policy says, see `zero` */
     bool zero;                  /* weight and bias start at zero: a residual branch that begins as the identity */
 } attn_nn_conv_options;
 /* weight [out,in/groups,kernel...], bias [out]. */
@@ -36,7 +36,7 @@ typedef struct attn_nn_conv {
     attn_tensor *weight, *bias;
     attn_conv geometry;
 } attn_nn_conv;
-/* ATTN_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels, no such activation. */
+/* ATTN_ERROR_ARGUMENT: axes other than 1 to 3, groups that do not divide the channels, no such activation. */
 ATTN_API void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options);
 /* x [B,in,spatial...] -> [B,out,spatial'...], spatial' = (spatial + 2 padding - kernel) / stride + 1 */
 ATTN_API attn_tensor *attn_nn_conv_forward(const attn_nn_conv *layer, attn_tape *tape, attn_tensor *x);
@@ -56,10 +56,10 @@ ATTN_API attn_tensor *attn_nn_batch_norm_forward(const attn_nn_batch_norm *layer
 /* ------------------------------------------------------------------------- self-attention over an image */
 
 typedef struct attn_nn_image_attention_options {
-    int64_t in, mid, out, heads; /* mid: channels of each head */
-    int64_t max_positions;       /* without a window: the longest side that has relative positions */
-    int64_t window;              /* taps along each axis, odd; 0: every pixel attends every pixel */
-    int64_t stride;              /* of the windows' centres; 0: 1 */
+    int64_t in_channels, mid, out_channels, heads; /* mid: channels of each head */
+    int64_t max_positions;                         /* without a window: the longest side that has relative positions */
+    int64_t window;                                /* taps along each axis, odd; 0: every pixel attends every pixel */
+    int64_t stride;                                /* of the windows' centres; 0: 1 */
     attn_border border;
     bool relative;      /* score += q . r, r the relative position's vector: row half, then column half */
     bool whole;         /* the halves are of all channels together, so that the first heads see rows only */
@@ -77,11 +77,12 @@ typedef struct attn_nn_image_attention {
     attn_tensor *row, *col;
     attn_nn_image_attention_options options;
 } attn_nn_image_attention;
-/* ATTN_ARGUMENT: an even window, an odd number of channels to halve, no `wout` though out differs from heads * mid. */
+/* ATTN_ERROR_ARGUMENT: an even window, an odd number of channels to halve, no `wout` though out differs from heads *
+ * mid. */
 ATTN_API void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builder *builder,
                                            const attn_nn_image_attention_options *options);
 /* x [B,in,Y,X] -> [B,out,Y',X'] with Y' = ceil(Y / stride).  *weights (may be NULL) gets [B,H,Y',X',Ky,Kx], K the taps
- * of the window or the whole image.  ATTN_SHAPE: no image, or one larger than max_positions. */
+ * of the window or the whole image.  ATTN_ERROR_SHAPE: no image, or one larger than max_positions. */
 ATTN_API attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *layer, attn_tape *tape,
                                                       attn_tensor *x, attn_tensor **weights);
 
@@ -97,7 +98,7 @@ typedef struct attn_nn_attention_stem {
 ATTN_API void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in,
                                           int64_t out);
 /* x [B,in,Y,X] -> [B,out,N,16]: N = (Y/4)(X/4) blocks row by row, and the pixels of each; the rest of a side that 4
- * does not divide is left out.  ATTN_SHAPE: a side below 4. */
+ * does not divide is left out.  ATTN_ERROR_SHAPE: a side below 4. */
 ATTN_API attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer, attn_tape *tape,
                                                      attn_tensor *x);
 
@@ -126,11 +127,11 @@ typedef struct attn_nn_non_local {
 ATTN_API void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter,
                                      int spatial, attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
 /* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Nothing of size N times Nk is built unless
- * the weights are wanted.  ATTN_SHAPE: too small to sub-sample. */
+ * the weights are wanted.  ATTN_ERROR_SHAPE: too small to sub-sample. */
 ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
                                                 attn_tensor **weights);
 
-/* ------------------------------------------------------------------------------- generalised attention */
+/* ------------------------------------------------------------------------------- generalized attention */
 
 enum { /* bits, each on its own */
        ATTN_FACTOR_QUERY_KEY = 1,
@@ -142,24 +143,25 @@ enum { /* bits, each on its own */
  * `factors` has.  R is (fc_x(sines of the column distance) + fc_y(of the row distance)) / sqrt(2).  Parameters as in
  * mmcv: query_conv, key_conv, value_conv .weight [H*Dh,C,1,1], appr_geom_fc_x, appr_geom_fc_y .weight [H*Dh,P/2],
  * appr_bias (u), geom_bias (v) [H*Dh], proj_conv.{weight,bias}, gamma [1], which starts at zero. */
-typedef struct attn_nn_generalized {
+typedef struct attn_nn_generalized_attention {
     attn_nn_conv query, key, value, proj;
     attn_nn_linear fc_x, fc_y;
     attn_tensor *u, *v, *gamma;
     unsigned factors;
     int64_t heads, dim_head, position_dim;
     double magnitude;
-} attn_nn_generalized;
-typedef struct attn_nn_generalized_options {
+} attn_nn_generalized_attention;
+typedef struct attn_nn_generalized_attention_options {
     int64_t dim, heads, dim_head; /* dim_head 0: dim / heads, rounded down */
     unsigned factors;             /* ATTN_FACTOR_...; 0: all four */
     int64_t position_dim;         /* of the sines, a multiple of 4; 0: dim rounded down to one */
     double magnitude;             /* of distances; 0: 1 */
-} attn_nn_generalized_options;
-ATTN_API void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *builder,
-                                       const attn_nn_generalized_options *options);
+} attn_nn_generalized_attention_options;
+ATTN_API void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
+                                                 const attn_nn_generalized_attention_options *options);
 /* x [B,C,Y,X] -> the same. */
-ATTN_API attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x);
+ATTN_API attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
+                                                            attn_tensor *x);
 
 /* ------------------------------------------------------------------------------------ DETR's positions */
 
@@ -167,7 +169,7 @@ ATTN_API attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *lay
  * ROW's, then the column's; a position is the count of unpadded pixels up to it, from 1. */
 typedef struct attn_nn_sine_positions {
     int64_t feats;             /* even */
-    double temperature, scale; /* scale 0: positions are not normalised; else divided by the last one, times scale */
+    double temperature, scale; /* scale 0: positions are not normalized; else divided by the last one, times scale */
 } attn_nn_sine_positions;
 /* -> [B,Y,X,2*feats] of `dtype`; padding U8 [B,Y,X], nonzero where there is no image, or NULL. */
 ATTN_API attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer, attn_tape *tape,
@@ -181,7 +183,7 @@ typedef struct attn_nn_learned_positions {
 } attn_nn_learned_positions;
 ATTN_API void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_builder *builder, int64_t feats,
                                              int64_t most);
-/* -> [Y,X,2*feats].  ATTN_SHAPE: a side longer than `most`. */
+/* -> [Y,X,2*feats].  ATTN_ERROR_SHAPE: a side longer than `most`. */
 ATTN_API attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *layer, attn_tape *tape,
                                                         int64_t rows, int64_t cols);
 
@@ -213,7 +215,7 @@ ATTN_API attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, 
 ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
                                    int64_t patch);
 /* x [B,C,Y,X] -> [B,(Y/P)*(X/P),D], row by row; what is left over of sides that P does not divide is cut off.
- * ATTN_SHAPE: another number of channels, or less than a patch. */
+ * ATTN_ERROR_SHAPE: another number of channels, or less than a patch. */
 ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
 
 /* -------------------------------------------------------------------- position-sensitive axial attention */
@@ -222,19 +224,20 @@ ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tap
  * score = norm(q.k) + norm(q.Rq) + norm(k.Rk), result = norm(P v) + norm(P Rv).  Parameters with Axial-DeepLab's names:
  * qkv_transform.weight [2*out,in,1] (each group's queries, keys, values), bn_qkv, bn_similarity [3*groups], bn_output
  * [2*out], relative [2*out/groups,2*length-1], and the buffer flatten_index, which is not used. */
-typedef struct attn_nn_position_sensitive {
+typedef struct attn_nn_position_sensitive_attention {
     attn_nn_conv qkv;
     attn_nn_batch_norm norm_qkv, norm_similarity, norm_output;
     attn_tensor *relative;
     int64_t groups, length;
     int axis;
-} attn_nn_position_sensitive;
-/* axis 2: down the columns, 3: along the rows.  ATTN_ARGUMENT: out that 2*groups does not divide. */
-ATTN_API void attn_nn_position_sensitive_init(attn_nn_position_sensitive *layer, attn_nn_builder *builder, int64_t in,
-                                              int64_t out, int64_t groups, int64_t length, int axis);
-/* x [B,in,Y,X] -> [B,out,Y,X].  ATTN_SHAPE: an axis of another length. */
-ATTN_API attn_tensor *attn_nn_position_sensitive_forward(const attn_nn_position_sensitive *layer, attn_tape *tape,
-                                                         attn_tensor *x);
+} attn_nn_position_sensitive_attention;
+/* axis 2: down the columns, 3: along the rows.  ATTN_ERROR_ARGUMENT: out that 2*groups does not divide. */
+ATTN_API void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer,
+                                                        attn_nn_builder *builder, int64_t in, int64_t out,
+                                                        int64_t groups, int64_t length, int axis);
+/* x [B,in,Y,X] -> [B,out,Y,X].  ATTN_ERROR_SHAPE: an axis of another length. */
+ATTN_API attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
+                                                                   attn_tape *tape, attn_tensor *x);
 
 #ifdef __cplusplus
 }

@@ -16,22 +16,16 @@
 extern "C" {
 #endif
 
-typedef enum attn_picture_format {
-    ATTN_PNG = 0,
-    ATTN_SVG,
-    ATTN_PDF,
-    ATTN_HTML /* a page to explore; of heatmaps, and of what classifiers attend to */
-} attn_picture_format;
+typedef enum attn_plot_format {
+    ATTN_PLOT_PNG = 0,
+    ATTN_PLOT_SVG,
+    ATTN_PLOT_PDF,
+    ATTN_PLOT_HTML /* a page to explore; of heatmaps, and of what classifiers attend to */
+} attn_plot_format;
 
-/* The format that a file's ending names (".png", ".svg", ".pdf", ".html", any case).  ATTN_ARGUMENT: another ending. */
-ATTN_API attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path);
-
-/* A rendered picture; release with attn_picture_free. */
-typedef struct attn_picture {
-    unsigned char *data;
-    size_t size;
-} attn_picture;
-ATTN_API void attn_picture_free(attn_context *context, attn_picture *picture);
+/* The format that a file's ending names (".png", ".svg", ".pdf", ".html", any case).  ATTN_ERROR_ARGUMENT: another
+ * ending. */
+ATTN_API attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path);
 
 /* One map: weights of queries (rows) over keys (columns), values[row * cols + col].  NaN is drawn as "not
  * there" (grey): keys that a query may not see. */
@@ -59,11 +53,11 @@ typedef struct attn_heatmaps {
     int64_t per_line; /* panels side by side before a row wraps; 0: 8 */
 } attn_heatmaps;
 
-/* As ATTN_HTML it is a page to explore (attn_explorer_render below), in which rows of panels with the same labels are
- * the layers of one map, called as the first one's title up to ", layer".  ATTN_ARGUMENT (nothing to draw, more than
- * 4,096 rows or columns in a map, text that is not UTF-8), ATTN_MEMORY. */
-ATTN_API attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
-                                          attn_picture_format format);
+/* As ATTN_PLOT_HTML it is a page to explore (attn_explorer_render below), in which rows of panels with the same
+ * labels are the layers of one map, called as the first one's title up to ", layer".  ATTN_ERROR_ARGUMENT (nothing
+ * to draw, more than 4,096 rows or columns in a map, text that is not UTF-8), ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                          attn_plot_format format);
 
 /* Contacts of a protein: below the diagonal every probability, above it the best-scored pairs as dots; with known
  * distances these are true (filled) or not (crossed), and the true contacts lie behind them in grey. */
@@ -75,9 +69,9 @@ typedef struct attn_contact_map {
     double cutoff;               /* of a true contact; 0: 8 */
     int64_t top, min_separation; /* so many pairs (0: n) that are at least so far apart in the sequence (0: 6) */
 } attn_contact_map;
-/* ATTN_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_MEMORY. */
-ATTN_API attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,
-                                             attn_picture_format format);
+/* ATTN_ERROR_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
+                                             attn_plot_format format);
 
 /* Where the keys of a map lie on a picture. */
 typedef enum attn_explorer_keys {
@@ -96,7 +90,7 @@ typedef struct attn_explorer_map {
     int64_t first_layer;                      /* its number; 0: 1 */
     /* Over a picture: the grids that queries and keys lie on, 0: the explorer's; what those before the grid are called
      * (NULL: "token"); whether windows at the border are pushed inwards. */
-    int64_t query_rows, query_columns, key_rows, key_columns;
+    int64_t query_rows, query_cols, key_rows, key_cols;
     attn_explorer_keys where;
     const char *before;
     bool shifted;
@@ -109,12 +103,12 @@ typedef struct attn_explorer {
      * without labels are called by their row and column. */
     const unsigned char *png;
     size_t png_size;
-    int64_t width, height, grid_rows, grid_columns;
+    int64_t width, height, grid_rows, grid_cols;
 } attn_explorer;
 /* One HTML page without anything from a network: choose a map, a layer and a head, point at a query to see what it
  * attends to, as lines, as a matrix or over the picture.  Weights are kept to 1/255 of their head's largest.  The page
- * is freed as a picture is.  ATTN_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_MEMORY. */
-ATTN_API attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer);
+ * is freed as a picture is.  ATTN_ERROR_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer);
 
 /* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place.
  * The title is followed by the largest weight in per cent. */
@@ -134,9 +128,10 @@ typedef struct attn_overlays {
     const attn_overlay *items;
     int64_t per_line; /* side by side before a row wraps; 0: 5 */
 } attn_overlays;
-/* ATTN_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_UNSUPPORTED (ATTN_HTML), ATTN_MEMORY. */
-ATTN_API attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
-                                          attn_picture_format format);
+/* ATTN_ERROR_ARGUMENT (nothing to draw, a side not in 1 to 4,096, other channels), ATTN_ERROR_UNSUPPORTED
+ * (ATTN_PLOT_HTML), ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, const attn_overlays *overlays,
+                                          attn_plot_format format);
 
 /* Lines over a common x: y[i] at x[i]; NaN leaves a gap. */
 typedef struct attn_curve {
@@ -149,9 +144,9 @@ typedef struct attn_curves {
     int64_t n; /* at most 8 */
     const attn_curve *curves;
 } attn_curves;
-/* Draws them.  ATTN_ARGUMENT: no curves, or too many; ATTN_MEMORY. */
-ATTN_API attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
-                                        attn_picture_format format);
+/* Draws them.  ATTN_ERROR_ARGUMENT: no curves, or too many; ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
+                                        attn_plot_format format);
 
 #ifdef __cplusplus
 }

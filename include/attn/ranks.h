@@ -16,31 +16,31 @@
 extern "C" {
 #endif
 
-/* Finds the other processes of a start by mpirun (mpiexec, srun with PMI), and lets trainings in this context be divided
- * among them.  To be called by all of them, once, from the thread that will use the context.  Does nothing in a process
- * that was started alone, and then loads nothing.  ATTN_UNSUPPORTED: there is no MPI in this build, or of another kind
- * than mpirun's; ATTN_IO: MPI does not start. */
+/* Finds the other processes of a start by mpirun (mpiexec, srun with PMI), and lets trainings in this context be
+ * divided among them.  To be called by all of them, once, from the thread that will use the context.  Does nothing
+ * in a process that was started alone, and then loads nothing.  ATTN_ERROR_UNSUPPORTED: there is no MPI in this
+ * build, or of another kind than mpirun's; ATTN_ERROR_IO: MPI does not start. */
 ATTN_API attn_status attn_ranks_join(attn_context *context);
 ATTN_API int attn_ranks_rank(const attn_context *context); /* 0 where nothing was joined */
 ATTN_API int attn_ranks_size(const attn_context *context); /* 1 where nothing was joined */
 
 /* `stop` is asked whenever this process waits for others, and between operations of a training step; true ends the
- * waiting with ATTN_INTERRUPTED.  For a signal's flag: mpirun sends SIGTERM to the rest when one process dies, and
- * nobody answers then.  NULL: nothing is asked. */
-ATTN_API void attn_ranks_watch(attn_context *context, bool (*stop)(void *user), void *user);
+ * waiting with ATTN_ERROR_INTERRUPTED.  Use it to test a flag set by a signal handler: when one process dies, mpirun
+ * sends SIGTERM to the others, which would otherwise wait for ever.  NULL: nothing is asked. */
+ATTN_API void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user), void *user);
 
 /* To be called by all: ATTN_OK if all gave ATTN_OK; else the status of the lowest rank that did not, whose message
  * (`text`, or its context's error if NULL) becomes the context's error, "rank R: ..." on the other ranks. */
 ATTN_API attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
 /* Rank `from`'s text on all ranks: *text is a new string of *size bytes and a zero behind them, freed by
  * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all.
- * On failure *text is NULL on the others.  ATTN_IO: the ranks cannot reach each other; ATTN_MEMORY; what another rank gave
- * up with; ATTN_INTERRUPTED. */
+ * On failure *text is NULL on the others.  ATTN_ERROR_IO: the ranks cannot reach each other; ATTN_ERROR_MEMORY; what
+ * another rank gave up with; ATTN_ERROR_INTERRUPTED. */
 ATTN_API attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
 ATTN_API void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 
-/* Parts from the others; attn_context_destroy does it too.  Where all is well, or all know what is not, by MPI's own
- * way; where this process gave up alone, the others are informed before. */
+/* Parts from the others; attn_context_destroy does it too.  If all ranks succeeded, or all know of the failure, MPI
+ * is finalized normally; if only this rank failed, it notifies the others first. */
 ATTN_API void attn_ranks_leave(attn_context *context);
 
 #ifdef __cplusplus

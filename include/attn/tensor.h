@@ -7,8 +7,8 @@
  * context and returns NULL, an operation that is given NULL returns NULL, so that a model is written without
  * a check on every line and its caller looks at the last result only.
  *
- *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_RELU);
- *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_IDENTITY);
+ *     attn_tensor *h = attn_linear(tape, x, w1, b1, ATTN_ACTIVATION_RELU);
+ *     attn_tensor *y = attn_linear(tape, h, w2, b2, ATTN_ACTIVATION_IDENTITY);
  *     attn_tensor *loss = attn_cross_entropy(tape, y, labels, NULL);
  *     if (!loss || attn_backward(tape, loss) != ATTN_OK) puts(attn_context_error(context));
  *
@@ -32,20 +32,20 @@ extern "C" {
 typedef struct attn_tensor attn_tensor;
 
 /* A tensor of the caller's own, zeroed; to be destroyed by the caller, after the tapes that used it were
- * reset.  ATTN_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_MEMORY. */
+ * reset.  ATTN_ERROR_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
 ATTN_API void attn_tensor_destroy(attn_tensor *tensor); /* NULL is allowed; never for a tape's tensors */
-/* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared nor
- * freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
- * reset).  Operations read it only, but attn_weights_load and optimisers write where a parameter lies.  ATTN_ARGUMENT
- * also if `data` is NULL and there are elements. */
+/* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared
+ * nor freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
+ * reset).  Operations only read this memory; attn_weights_load and optimizers write to it if the tensor is a
+ * parameter.  ATTN_ERROR_ARGUMENT also if `data` is NULL and there are elements. */
 ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                       const int64_t *shape, void *data);
 /* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
  * tape itself, without a copy.  Has no gradient and wants none.  The next backward pass adds to a copy of a
- * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_clear_grad clears it).  ATTN_ARGUMENT:
- * NULL, or one that the end of a scope freed; ATTN_MEMORY. */
+ * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_zero_grad clears it).  ATTN_ERROR_ARGUMENT:
+ * NULL, or one that the end of a scope freed; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
 
 /* Its elements, in rows; the tensor owns them. */
@@ -57,19 +57,19 @@ ATTN_API int attn_tensor_rank(const attn_tensor *tensor);
 /* The lengths of its axes, `rank` numbers that the tensor owns. */
 ATTN_API const int64_t *attn_tensor_shape(const attn_tensor *tensor);
 /* Length of axis `axis`; negative ones count from the end. */
-ATTN_API int64_t attn_tensor_dim(const attn_tensor *tensor, int axis);
+ATTN_API int64_t attn_tensor_length(const attn_tensor *tensor, int axis);
 ATTN_API int64_t attn_tensor_size(const attn_tensor *tensor); /* number of elements */
 /* A tensor that gets a gradient (parameters, checked inputs).  Off at first. */
-ATTN_API void attn_tensor_set_needs_grad(attn_tensor *tensor, bool needs);
-ATTN_API bool attn_tensor_needs_grad(const attn_tensor *tensor);
+ATTN_API void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs);
+ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
 /* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
-ATTN_API void attn_tensor_clear_grad(attn_tensor *tensor); /* to zero; the memory stays */
-/* Of a caller's tensor: none, as before the first backward pass.  Its memory returns to the tape that it is of, whose
- * next forward pass uses it. */
+ATTN_API void attn_tensor_zero_grad(attn_tensor *tensor); /* to zero; the memory stays */
+/* For a caller's tensor: discards the gradient, as if no backward pass had run.  Its memory goes back to the tape
+ * that allocated it, for reuse. */
 ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
 
-/* Tensors with names: a state dict, the parameters of an optimiser, the contents of a file. */
+/* Tensors with names: a state dict, the parameters of an optimizer, the contents of a file. */
 typedef struct attn_named {
     char *name;
     attn_tensor *tensor;
@@ -80,7 +80,7 @@ typedef struct attn_named_list {
     int64_t n, capacity;
     bool owns; /* the list destroys its tensors */
 } attn_named_list;
-/* Copies `name`.  ATTN_MEMORY. */
+/* Copies `name`.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor *tensor);
 ATTN_API attn_tensor *attn_named_find(const attn_named_list *list, const char *name); /* NULL if none */
 ATTN_API void attn_named_clear(attn_named_list *list); /* frees names (and tensors, if owned); reusable */
@@ -97,7 +97,7 @@ typedef struct attn_tape_options {
 } attn_tape_options;
 
 /* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset says so.
- * ATTN_MEMORY. */
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
 /* NULL is allowed.  Its tensors go with it; shared ones (attn_tensor_share) stay. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
@@ -110,27 +110,25 @@ typedef struct attn_shard {
 } attn_shard;
 /* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the
  * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
- * count of 0 is for a process that got none of the examples: it runs one that stands for none. */
+ * process without examples passes count 0 and runs one placeholder example, which is not counted. */
 ATTN_API void attn_tape_shard(attn_tape *tape, attn_shard share);
 ATTN_API attn_context *attn_tape_context(const attn_tape *tape);
 ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 
-/* Bytes that operations moved only to have the same numbers elsewhere or in another order (attn_permute, attn_slice,
- * attn_concat and their gradients), since the reset.  Attention finds its operands by strides: its layers leave this
- * 0. */
+/* Bytes copied since the reset only to rearrange data (attn_permute, attn_slice, attn_concat and their gradients).
+ * Attention finds its operands by strides: its layers leave this 0. */
 ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
-/* d loss / d everything that needs a gradient; `loss` has one element.  What the operations kept for it is
- * used up on the way, so this can be done once after each forward pass; results stay readable until the
- * reset (but see attn_cross_entropy, and scopes).  ATTN_ARGUMENT: more than one element, or nothing with a gradient
- * leads to it; ATTN_MEMORY. */
+/* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
+ * so call it once per forward pass. Results stay readable until the reset, except as attn_cross_entropy and scopes
+ * say.  ATTN_ERROR_ARGUMENT: more than one element, or nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* The same with a given gradient of `result` (same shape and type).  Errors as of attn_backward; ATTN_SHAPE. */
+/* The same with a given gradient of `result` (same shape and type).  Errors as of attn_backward; ATTN_ERROR_SHAPE. */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 /* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
- * error (ATTN_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
-ATTN_API attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results,
-                                        const attn_tensor *const *grads);
+ * error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */
+ATTN_API attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads,
+                                        int n);
 
 /* Tensors made between begin and end are freed at the end, all but `keep` (any shape; may be NULL); returns it.
  * Scopes nest.  While recording, their data are freed as far as the backward pass does not need them, which
@@ -142,29 +140,28 @@ ATTN_API attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep);
 /* ------------------------------------------------------------------------------------------ making, shape */
 
 /* A tape's tensor of `rank` lengths `shape`; zeroed where `data` is NULL, else copied from it. */
-ATTN_API attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
+ATTN_API attn_tensor *attn_tape_tensor(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape,
                                        const void *data);
 /* x in another shape of as many elements, of which one length may be -1, inferred; shares x's memory. */
 ATTN_API attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64_t *shape);
 /* Axis i of the result is axis axes[i] of x, of whose shape `rank` numbers are given; a copy. */
 ATTN_API attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes);
-/* The n tensors one behind the other along `axis`; their shapes differ only there, or ATTN_SHAPE. */
+/* The n tensors one behind the other along `axis`; their shapes differ only there, or ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n, int axis);
 /* x[..., begin : end, ...] along `axis`; a copy. */
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
-ATTN_API attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
+ATTN_API attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {
     ATTN_INTERPOLATE_LINEAR = 0,
     ATTN_INTERPOLATE_CUBIC /* Keys 1981 with a = -0.75 */
 } attn_interpolation;
-/* x with axis `axis` brought to length n (>= 1) by interpolation between its positions, which are taken as pixels whose
- * outer edges stay where they are; pictures take one call for each of their axes.  The same numbers as PyTorch's
- * interpolate with align_corners and antialias off.  x itself where the length is n already.  ATTN_SHAPE.  The other
- * lengths of its shape stay. */
-ATTN_API attn_tensor *attn_resize(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind);
+/* Resamples axis `axis` of x to length n (>= 1), with positions at pixel centres and the outer edges fixed. For an
+ * image, call it once per axis.  The same numbers as PyTorch's interpolate with align_corners and antialias off.  x
+ * itself where the length is n already.  ATTN_ERROR_SHAPE.  The other lengths of its shape stay. */
+ATTN_API attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind);
 
 /* ------------------------------------------------------------------------------------------- arithmetic */
 
@@ -177,14 +174,15 @@ ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);      
 ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 
 typedef enum attn_activation {
-    ATTN_IDENTITY = 0,
-    ATTN_RELU,
-    ATTN_LEAKY_RELU, /* slope 0.01 */
-    ATTN_GELU_ERF,
-    ATTN_GELU_TANH,
-    ATTN_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
-    ATTN_TANH,
-    ATTN_SIGMOID
+    ATTN_ACTIVATION_IDENTITY = 0,
+    ATTN_ACTIVATION_RELU,
+    ATTN_ACTIVATION_LEAKY_RELU, /* slope 0.01 */
+    ATTN_ACTIVATION_GELU_ERF,
+    ATTN_ACTIVATION_GELU_TANH,
+    ATTN_ACTIVATION_GELU_SIGMOID, /* x * sigmoid(1.702 x) */
+    ATTN_ACTIVATION_TANH,
+    ATTN_ACTIVATION_SIGMOID,
+    ATTN_ACTIVATION_SILU /* x * sigmoid(x), also called swish */
 } attn_activation;
 /* The function at each element; the same shape. */
 ATTN_API attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation activation);
@@ -201,19 +199,19 @@ ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *
  * lie.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 /* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
- * (else ATTN_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
+ * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int to, attn_tensor *w,
                                           attn_tensor *b);
 /* c[...,m,n] = a[...,m,k] b[...,k,n]; leading axes equal, or b of rank 2; transposes of the last two axes. */
 ATTN_API attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool transpose_a, bool transpose_b);
 /* y[i,:] = table[ids[i],:]*scale (+ position[(i mod period) + first,:]); ids I32 of any shape [..., period];
- * position [max,D] or NULL.  ATTN_ARGUMENT names the first id out of range. */
+ * position [max,D] or NULL.  ATTN_ERROR_ARGUMENT names the first id out of range. */
 ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
                                      attn_tensor *position, int64_t first);
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
 /* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
-/* What a normalisation divides by. */
+/* What a normalization divides by. */
 typedef enum attn_norm {
     ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as layer norm does */
     ATTN_NORM_DEVIATION     /* sqrt(var) + eps; where var is 0 its derivative counts as 0 */
@@ -233,8 +231,8 @@ ATTN_API attn_tensor *attn_gru(attn_tape *tape, attn_tensor *x, attn_tensor *h0,
                                attn_tensor *b_ih, attn_tensor *b_hh);
 
 typedef struct attn_cross_entropy_options {
-    bool has_ignore;
-    int64_t ignore;         /* label that does not count (padding) */
+    bool use_ignore_index;
+    int64_t ignore_index;   /* label that does not count (padding) */
     double label_smoothing; /* share spread evenly over all classes */
     double divisor;         /* 0: the number of labels that count */
 } attn_cross_entropy_options;
@@ -245,7 +243,7 @@ ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, c
 
 /* ------------------------------------------------------------------------------------------- attention */
 
-/* Tensors in the places of attn_arrays, each with the element at which the problem's index 0 stands. */
+/* A tensor for one pointer of attn_arrays, and the offset (in elements) of the problem's index 0 in it. */
 typedef struct attn_operand {
     attn_tensor *tensor;
     int64_t offset;
@@ -265,6 +263,7 @@ typedef struct attn_attention {
     int64_t weights_shape[ATTN_MAX_RANK];
     double dropout; /* in training */
     int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
+    int64_t reserved[8];
 } attn_attention;
 /* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
  * equal problems.  The result has the shape that the attention describes.  On a tape that neither records nor trains
@@ -279,16 +278,14 @@ typedef struct attn_conv {
     int64_t groups;                /* 0 means 1 */
     attn_activation activation;    /* of the result */
 } attn_conv;
-/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).  ATTN_ARGUMENT: there
- * is no such activation. */
+/* x [B,C,spatial...], w [O,C/groups,kernel...], b [O] or NULL (cross-correlation, as in PyTorch).
+ * ATTN_ERROR_ARGUMENT: there is no such activation. */
 ATTN_API attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                     const attn_conv *conv);
-/* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding, at most
- * half a kernel on both sides, takes no part.  x [B,C,spatial...].  ATTN_SHAPE. */
+/* Max or average over windows `kernel` (stride NULL or 0: the kernel), incomplete windows left out; padding (NULL:
+ * none), at most half a kernel on both sides, takes no part.  x [B,C,spatial...].  ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
-                                    const int64_t *stride);
-ATTN_API attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
-                                           const int64_t *stride, const int64_t *padding);
+                                    const int64_t *stride, const int64_t *padding);
 ATTN_API attn_tensor *attn_avg_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
                                     const int64_t *stride);
 /* Per channel (axis 1): batch statistics in training, running ones otherwise; running_* [C] are updated in
@@ -300,7 +297,7 @@ ATTN_API attn_tensor *attn_batch_norm(attn_tape *tape, attn_tensor *x, attn_tens
 
 /* A function of one tensor that returns one of the same shape.  It may read the caller's tensors (parameters), but of
  * the tape's own only `x` and what it makes of it; it may be run twice, and must give the same both times: dropout
- * does, batch normalisation too (its running statistics move once). */
+ * does, batch normalization too (its running statistics move once). */
 typedef struct attn_branch {
     attn_tensor *(*run)(const void *self, attn_tape *tape, attn_tensor *x);
     const void *self; /* alive until the backward pass is over */
@@ -309,12 +306,12 @@ typedef struct attn_reversible_block {
     attn_branch f, g;
 } attn_reversible_block;
 /* A stack of reversible blocks (Gomez et al. 2017, arXiv:1707.04585): x1 = x2 = x; for each block x1 += f(x2), then
- * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass finds
- * the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more forward pass;
- * inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is copied.
- * ATTN_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient; ATTN_SHAPE.  x and the result
- * have the same shape. */
-ATTN_API attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks);
+ * x2 += g(x1); the result is (x1 + x2) / 2.  While recording only the last x1 and x2 are kept: the backward pass
+ * finds the inputs of each block again from its outputs, so that memory does not grow with n.  Costs one more
+ * forward pass; inputs found again differ from the first ones by rounding, which grows slowly with n.  `blocks` is
+ * copied. ATTN_ERROR_ARGUMENT: a branch reads another of the tape's tensors that needs a gradient;
+ * ATTN_ERROR_SHAPE.  x and the result have the same shape. */
+ATTN_API attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * train.h - optimisers, learning-rate schedules, the training loop, and measures of quality.
+ * train.h - optimizers, learning-rate schedules, the training loop, and measures of quality.
  *
  * Nothing here knows a model or a data set: the loop asks its caller for the loss of a step.
  *
@@ -16,48 +16,48 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------- optimisers */
+/* ------------------------------------------------------------------------------------------- optimizers */
 
-typedef enum attn_optimiser_kind {
-    ATTN_ADAM = 0, /* Kingma and Ba 2014, arXiv:1412.6980; weight decay is added to the gradient */
-    ATTN_ADAMW,    /* Loshchilov and Hutter 2017, arXiv:1711.05101; weight decay shrinks the parameter itself */
-    ATTN_SGD       /* with momentum: m = momentum m + g; p -= rate m */
-} attn_optimiser_kind;
+typedef enum attn_optimizer_kind {
+    ATTN_OPTIMIZER_ADAM = 0, /* Kingma and Ba 2014, arXiv:1412.6980; weight decay is added to the gradient */
+    ATTN_OPTIMIZER_ADAMW, /* Loshchilov and Hutter 2017, arXiv:1711.05101; weight decay shrinks the parameter itself */
+    ATTN_OPTIMIZER_SGD    /* with momentum: m = momentum m + g; p -= rate m */
+} attn_optimizer_kind;
 
-typedef struct attn_optimiser_options {
-    attn_optimiser_kind kind;
+typedef struct attn_optimizer_options {
+    attn_optimizer_kind kind;
     double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8 */
     double momentum;          /* SGD; 0 keeps none */
     double weight_decay;
     double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: not */
-} attn_optimiser_options;
+} attn_optimizer_options;
 
-typedef struct attn_optimiser attn_optimiser;
+typedef struct attn_optimizer attn_optimizer;
 
-/* `parameters` must outlive the optimiser; those that do not need gradients are left alone.
- * ATTN_ARGUMENT (an option out of range), ATTN_MEMORY. */
-ATTN_API attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *context,
-                                           const attn_named_list *parameters, const attn_optimiser_options *options);
-ATTN_API void attn_optimiser_destroy(attn_optimiser *optimiser); /* NULL is allowed */
-/* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be
- * NULL) is their global norm before clipping.  A norm that is not finite changes nothing but the gradients.
- * Parameters of any shapes.  Cannot fail. */
-ATTN_API attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm);
+/* `parameters` must outlive the optimizer; those that do not need gradients are left alone.
+ * ATTN_ERROR_ARGUMENT (an option out of range), ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
+                                           const attn_named_list *parameters, const attn_optimizer_options *options);
+ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* NULL is allowed */
+/* One step at learning rate `rate` along the parameters' gradients, which are then dropped.  *norm (may be NULL) is
+ * their global norm before clipping.  A norm that is not finite changes nothing but the gradients. Parameters of any
+ * shapes.  Always returns ATTN_OK. */
+ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm);
 /* The parameter that comes i-th in the list is trained at `factor` times the rate of each step; 1 at first.  Not where
  * ranks take a step together. */
-ATTN_API void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double factor);
-ATTN_API int64_t attn_optimiser_steps(const attn_optimiser *optimiser);
-ATTN_API void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps);
-/* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimiser's own; the list lives
- * as long as the optimiser. */
-ATTN_API const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser);
+ATTN_API void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor);
+ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
+ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
+/* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimizer's own; the list lives
+ * as long as the optimizer. */
+ATTN_API const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer);
 
 /* -------------------------------------------------------------------------------------------- schedules */
 
 typedef enum attn_schedule_kind {
-    ATTN_CONSTANT_RATE = 0,
-    ATTN_COSINE, /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
-    ATTN_INVERSE_SQUARE_ROOT /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
+    ATTN_SCHEDULE_CONSTANT = 0,
+    ATTN_SCHEDULE_COSINE, /* down to `floor` of the peak at `total` steps; Loshchilov and Hutter 2016, arXiv:1608.03983 */
+    ATTN_SCHEDULE_INVERSE_SQUARE_ROOT /* peak * sqrt(warmup / step) after the warm-up; Vaswani et al. 2017, arXiv:1706.03762 */
 } attn_schedule_kind;
 
 typedef struct attn_schedule {
@@ -84,8 +84,8 @@ typedef struct attn_progress {
     double seconds, seconds_left; /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;              /* sent once after each epoch's validation */
     double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
-    double measure;               /* of the last validation, besides the loss: an accuracy; NaN: there is none */
-    double measure_too;           /* a second one */
+    double metric;                /* of the last validation, besides the loss: an accuracy; NaN: there is none */
+    double metric2;               /* a second one */
     bool improved;                /* with epoch_ends: the best validation yet */
 } attn_progress;
 
@@ -115,7 +115,7 @@ typedef struct attn_job {
 typedef struct attn_training_options {
     int64_t epochs;
     attn_schedule schedule;
-    attn_optimiser_options optimiser;
+    attn_optimizer_options optimizer;
     uint64_t seed;
     int64_t patience;   /* validations without improvement before stopping; 0: never */
     int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
@@ -124,28 +124,28 @@ typedef struct attn_training_options {
                          * 0: 1.  Not where ranks divide a batch. */
 } attn_training_options;
 
-/* Where a run is: the optimiser and the counters.  All of it can be saved and restored. */
+/* Where a run is: the optimizer and the counters.  All of it can be saved and restored. */
 typedef struct attn_training attn_training;
 
-/* A run at its beginning, with an optimiser of its own for `parameters`, which must outlive it; the caller destroys
- * it.  ATTN_ARGUMENT: options out of range; ATTN_MEMORY. */
+/* A run at its beginning, with an optimizer of its own for `parameters`, which must outlive it; the caller destroys
+ * it.  ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
-/* Its optimiser, which it owns. */
-ATTN_API attn_optimiser *attn_training_optimiser(const attn_training *training);
+/* Its optimizer, which it owns. */
+ATTN_API attn_optimizer *attn_training_optimizer(const attn_training *training);
 ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
-/* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_FORMAT: a key is missing. */
+/* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_ERROR_FORMAT: a key is missing. */
 ATTN_API attn_status attn_training_store(const attn_training *training, attn_config *config);
 ATTN_API attn_status attn_training_restore(attn_training *training, const attn_config *config);
-/* Runs from where `training` is to the last epoch.  ATTN_INTERRUPTED if progress() asked to stop; what the
+/* Runs from where `training` is to the last epoch.  ATTN_ERROR_INTERRUPTED if progress() asked to stop; what the
  * job's functions return otherwise. */
 ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *job);
 
 /* ---------------------------------------------------------------------------------- logistic regression */
 
-/* The w[features] and b that minimise |w|_1 + |b| + C * sum_i log(1 + exp(-s_i (w.x_i + b))), s_i = 1 for label 1, else
- * -1: L1-regularised logistic regression as liblinear poses it, the intercept penalised with the rest, solved by
+/* The w[features] and b that minimize |w|_1 + |b| + C * sum_i log(1 + exp(-s_i (w.x_i + b))), s_i = 1 for label 1, else
+ * -1: L1-regularized logistic regression as liblinear poses it, the intercept penalized with the rest, solved by
  * Newton steps along one coordinate after the other (Yuan, Ho and Lin 2010, JMLR 11:3183). */
 typedef struct attn_logistic {
     int64_t rows, features;
@@ -155,8 +155,8 @@ typedef struct attn_logistic {
     double tolerance;      /* of the largest violation of optimality, relative to the first; 0: 1e-4 */
     int64_t max_sweeps;    /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
-/* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were made.  ATTN_ARGUMENT:
- * sizes, labels that are all equal, features that are not finite; ATTN_MEMORY. */
+/* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were
+ * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal, features that are not finite; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                                        int64_t *sweeps);
 
@@ -173,11 +173,11 @@ typedef struct attn_bleu {
     int64_t prediction_length, reference_length;
 } attn_bleu;
 /* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
- * tokeniser 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_MEMORY. */
+ * tokenizer 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 /* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, predictions [n] and references [n] in lines, case kept.  ATTN_MEMORY. */
+ * white space left out, predictions [n] and references [n] in lines, case kept.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, int64_t n);
 

@@ -9,7 +9,7 @@
  *     source.vocab, target.vocab   or, with a vocabulary of pieces, source.spm, target.spm
  * and, while it is being trained or may be trained further,
  *     training.json        the settings of the training, every one
- *     checkpoint.safetensors  parameters, optimiser and counters, one file so that they always belong together
+ *     checkpoint.safetensors  parameters, optimizer and counters, one file so that they always belong together
  *     history.tsv          one line an epoch
  * Files are replaced as a whole; a run killed at any moment can be resumed and ends in the same bits (with the
  * same number of threads).
@@ -31,15 +31,15 @@ extern "C" {
 
 /* The settings of a training: names, types, defaults (of the Transformer) and what they mean.  One table for
  * the command's options, its help, training.json and the documents. */
-ATTN_API const attn_key *attn_translator_keys(int *n);
+ATTN_API const attn_setting *attn_translator_keys(int *n);
 
 /* `given` (may be NULL) with every other key filled in.  Defaults depend on "model" (transformer, bahdanau) and
- * "compat" (none, d2l).  ATTN_ARGUMENT: an unknown key, a wrong type or value; the message names what is
+ * "compat" (none, d2l).  ATTN_ERROR_ARGUMENT: an unknown key, a wrong type or value; the message names what is
  * allowed. */
 ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
 /* What a run is about to do. */
-typedef struct attn_translator_plan {
+typedef struct attn_translator_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_pairs, valid_pairs, test_pairs;
     attn_pairs_filtered filtered;       /* left out of the training part */
@@ -51,7 +51,7 @@ typedef struct attn_translator_plan {
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
     const char
         *taken; /* a line a parameter, "name TAB shape TAB where from", of a fine-tuning's beginning; else NULL */
-} attn_translator_plan;
+} attn_translator_run_info;
 
 typedef struct attn_translator_job {
     const char *data; /* path of the sentence pairs; NULL: `text` */
@@ -64,28 +64,27 @@ typedef struct attn_translator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with what was read.  May be NULL. */
-    void (*begin)(void *user, const attn_translator_plan *plan);
+    void (*begin)(void *user, const attn_translator_run_info *plan);
     void *user;
 } attn_translator_job;
 
-/* Trains and leaves the directory complete.  ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings,
- * the directory has a translator already (unless resuming), the data is not that of the run to resume, or there
- * is too little of it; ATTN_NOT_FOUND, ATTN_FORMAT, ATTN_IO: a file (named). */
+/* Trains and leaves the directory complete.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT:
+ * settings, the directory has a translator already (unless resuming), the data is not that of the run to resume, or
+ * there is too little of it; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_FORMAT, ATTN_ERROR_IO: a file (named). */
 ATTN_API attn_status attn_translator_train(attn_context *context, const attn_translator_job *job);
 
 /* -------------------------------------------------------------------------------------------- using one */
 
 typedef struct attn_translator attn_translator;
 
-/* A translator from its directory; the caller destroys it.  ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_SHAPE
- * (parameters that are not those of the config), ATTN_MEMORY. */
-ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory);
-/* The same with weights of foreign names, by a names file of io.h or one that is carried; NULL: none. The vocabularies
- * stand in the directory as in one of attn's own; what shapes say need not stand in config.json.  A directory in MarianMT's form
- * keeps its form: `names` stands in place of the names file for its weights.
- * ATTN_FORMAT also: the file, or what it leaves out. */
-ATTN_API attn_status attn_translator_load_named(attn_translator **translator, attn_context *context,
-                                                const char *directory, const char *names);
+/* A translator from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
+ * or the name of one that is built in, for weights of foreign names; NULL: none. The vocabularies stand in the
+ * directory as in one of attn's own; what shapes say need not stand in config.json.  A directory in MarianMT's form
+ * keeps its form: `names` stands in place of the names file for its weights. ATTN_ERROR_FORMAT also: the names file,
+ * or what it leaves out. */
+ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
+                                          const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
@@ -97,7 +96,7 @@ typedef struct attn_translator_options {
     int64_t beam;          /* 0: 1, greedy */
     double length_penalty; /* of beam search */
     int64_t batch;         /* sentences at once; 0: 32 */
-    int64_t max_length;    /* most tokens of a translation, its end included, if that is less than the model's own */
+    int64_t max_len;       /* most tokens of a translation, its end included, if that is less than the model's own */
     int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
     /* Of each line the text that its translations begin with, in whole words; NULL or "": any. */
     const char *const *prefixes;
@@ -124,15 +123,15 @@ typedef struct attn_translation {
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,
  * unknown_words, truncated) stands in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
- * ATTN_FORMAT: a line is not UTF-8 (its number is named); ATTN_ARGUMENT: nbest is above the beam, or a prefix (its
- * number is named) is longer than a translation may be or has a word that the vocabulary lacks; ATTN_UNSUPPORTED:
- * alignments of a model whose decoder does not attend to the source. */
+ * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named); ATTN_ERROR_ARGUMENT: nbest is above the beam, or a
+ * prefix (its number is named) is longer than a translation may be or has a word that the vocabulary lacks;
+ * ATTN_ERROR_UNSUPPORTED: alignments of a model whose decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
 
-/* A lexicon from a file, plain or gzip, for `shortlist`; destroyed by the caller, before the translator.  ATTN_NOT_FOUND, ATTN_IO,
- * ATTN_FORMAT, ATTN_MEMORY. */
+/* A lexicon from a file, plain or gzip, for `shortlist`; destroyed by the caller, before the translator.
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *translator,
                                              const char *path);
 
@@ -140,29 +139,31 @@ typedef struct attn_translator_score {
     int64_t sentences;
     double loss;              /* nats per target token */
     double bleu_d2l;          /* mean over the sentences of attn_bleu_d2l with k = 2 */
-    attn_bleu corpus;         /* sacreBLEU's, of detokenised text */
+    attn_bleu corpus;         /* sacreBLEU's, of detokenized text */
     double chrf;              /* chrF2, sacreBLEU's, of the same */
     double tokens_per_second; /* decoded */
     double words_per_second;  /* of the source sentences, between spaces */
 } attn_translator_score;
 
 /* Which part of the data: the one that its training held back, or all of it. */
-typedef enum attn_part { ATTN_PART_ALL = 0, ATTN_PART_TRAIN, ATTN_PART_VALID, ATTN_PART_TEST } attn_part;
+typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
-/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence.
- * `nbest`, `prefixes` and `alignments` of the options are not looked at.  ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO,
- * ATTN_FORMAT, ATTN_MEMORY. */
+/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence. `nbest`,
+ * `prefixes` and `alignments` of the options are not looked at.  ATTN_ERROR_ARGUMENT: a part that has no pairs;
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
-                                              size_t text_size, attn_part part, const attn_translator_options *options,
+                                              size_t text_size, attn_split part, const attn_translator_options *options,
                                               void (*sample)(void *user, const char *source, const char *reference,
                                                              const char *prediction),
                                               void *user, attn_translator_score *score);
 
-/* Learns a lexicon of its vocabularies from a part of a file of pairs; *pairs (may be NULL) gets how many those were.  The
- * caller destroys it, before the translator.  ATTN_ARGUMENT: a part that has no pairs; ATTN_NOT_FOUND, ATTN_IO, ATTN_FORMAT, ATTN_MEMORY. */
+/* Learns a lexicon of its vocabularies from a part of a file of pairs; *pairs (may be NULL) gets how many those
+ * were.  The caller destroys it, before the translator.  ATTN_ERROR_ARGUMENT: a part that has no pairs;
+ * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
-                                                   const char *data, const char *text, size_t text_size, attn_part part,
-                                                   const attn_lexicon_options *options, int64_t *pairs);
+                                                   const char *data, const char *text, size_t text_size,
+                                                   attn_split part, const attn_lexicon_options *options,
+                                                   int64_t *pairs);
 
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
@@ -172,9 +173,10 @@ typedef enum attn_attention_kind {
 
 /* Draws the attention while `sentence` is translated: one panel a head, one row of panels a layer and kind, token
  * labels, one colour scale.  `kinds`: ATTN_SHOW_* or 0 for all.  `translation` (may be NULL) gets the words said,
- * to be freed with attn_bytes_free.  ATTN_ARGUMENT: an empty sentence. */
-ATTN_API attn_status attn_translator_show(attn_translator *translator, const char *sentence, unsigned kinds,
-                                          attn_picture_format format, attn_picture *picture, attn_bytes *translation);
+ * to be freed with attn_bytes_free.  ATTN_ERROR_ARGUMENT: an empty sentence. */
+ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
+                                                      attn_plot_format format, attn_bytes *picture,
+                                                      attn_bytes *translation);
 
 /* The phrasebook that the library carries: English and French, 'source<TAB>target' lines (CC0). */
 ATTN_API const char *attn_phrasebook(size_t *size);

@@ -28,15 +28,16 @@ typedef struct attn_vit_options {
     uint64_t seed;       /* of a fresh head */
 } attn_vit_options;
 
-/* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, beside which
- * config.json is looked for.  Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need config.json:
- * from it come num_attention_heads, layer_norm_eps and hidden_act.  timm's ("blocks.0.attn.qkv.weight") do not: eps is
- * 1e-6, GELU exact, heads 64 channels wide as in all of its plain models up to "large" (80 in "huge").  All sizes come
- * from the tensors' shapes.  Biases of queries, keys and values that a checkpoint lacks (qkv_bias) are zero.
- * `options` may be NULL.  *model is NULL on failure.
- * ATTN_NOT_FOUND: no such file; ATTN_FORMAT, ATTN_UNSUPPORTED: no such checkpoint, or one with parts that a plain ViT
- * has not (distillation token, layer scale, ...: the tensor is named); ATTN_SHAPE: tensors that do not fit each other;
- * ATTN_ARGUMENT: num_heads unknown, or no head and no num_classes.  Source: Dosovitskiy et al. 2021, arXiv:2010.11929. */
+/* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, beside
+ * which config.json is looked for.  Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need
+ * config.json: from it come num_attention_heads, layer_norm_eps and hidden_act.  timm's ("blocks.0.attn.qkv.weight")
+ * do not: eps is 1e-6, GELU exact, heads 64 channels wide as in all of its plain models up to "large" (80 in
+ * "huge").  All sizes come from the tensors' shapes.  Biases of queries, keys and values that a checkpoint lacks
+ * (qkv_bias) are zero. `options` may be NULL.  *model is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file;
+ * ATTN_ERROR_FORMAT, ATTN_ERROR_UNSUPPORTED: no such checkpoint, or one with parts that a plain ViT has not
+ * (distillation token, layer scale, ...: the tensor is named); ATTN_ERROR_SHAPE: tensors that do not fit each other;
+ * ATTN_ERROR_ARGUMENT: num_heads unknown, or no head and no num_classes.  Source: Dosovitskiy et al. 2021,
+ * arXiv:2010.11929. */
 ATTN_API attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path,
                                    const attn_vit_options *options);
 

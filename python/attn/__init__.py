@@ -6,7 +6,7 @@
     y = layer(x, x, x)                                           # x [B,T,64]
     grads = layer.backward(dy)                                   # {"queries": ..., "keys": ..., "values": ...}
 """
-from ._architectures import Architecture, Key, Port, architectures
+from ._architectures import Architecture, Setting, Port, architectures
 from ._attend import attend, attend_backward
 from ._errors import (ArgumentError, BusyError, Error, FileError, FormatError, InternalError, InterruptError,
                       NotFoundError, OutOfMemoryError, ShapeError, UnsupportedError)
@@ -16,5 +16,5 @@ from ._model import Model, build, load
 __version__: str = _lib.version().decode()
 
 __all__ = ["Architecture", "ArgumentError", "BusyError", "Error", "FileError", "FormatError", "InternalError",
-           "InterruptError", "Key", "Model", "NotFoundError", "OutOfMemoryError", "Port", "ShapeError",
+           "InterruptError", "Setting", "Model", "NotFoundError", "OutOfMemoryError", "Port", "ShapeError",
            "UnsupportedError", "architectures", "attend", "attend_backward", "build", "load"]

@@ -8,12 +8,12 @@ from typing import Optional
 from . import _library as c
 from ._library import lib
 
-_TYPES = {c.VALUE_NULL: "none", c.VALUE_BOOL: "bool", c.VALUE_INT: "int", c.VALUE_REAL: "float", c.VALUE_TEXT: "str",
-          c.VALUE_INTS: "list of int", c.VALUE_TEXTS: "list of str"}
+_TYPES = {c.TYPE_NULL: "none", c.TYPE_BOOL: "bool", c.TYPE_INT: "int", c.TYPE_REAL: "float", c.TYPE_TEXT: "str",
+          c.TYPE_INTS: "list of int", c.TYPE_TEXTS: "list of str"}
 
 
 @dataclass(frozen=True)
-class Key:
+class Setting:
     """A config key.  `default` is its text; None means that the key is required, "" that none is needed."""
 
     name: str
@@ -47,7 +47,7 @@ class Architecture:
     name: str
     summary: str
     source: str
-    keys: tuple[Key, ...]
+    keys: tuple[Setting, ...]
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
@@ -56,12 +56,12 @@ def _text(value: Optional[bytes]) -> str:
     return value.decode() if value else ""
 
 
-def _key(key: c.Key) -> Key:
+def _key(key: c.Setting) -> Setting:
     choices: list[str] = []
     while key.choices and key.choices[len(choices)]:
         choices.append(key.choices[len(choices)].decode())
-    default = None if key.fallback is None else key.fallback.decode()
-    return Key(_text(key.name), _TYPES[key.type], default, tuple(choices), key.min, key.max, _text(key.doc))
+    default = None if key.default_text is None else key.default_text.decode()
+    return Setting(_text(key.name), _TYPES[key.type], default, tuple(choices), key.min, key.max, _text(key.doc))
 
 
 def _port(port: c.Port) -> Port:

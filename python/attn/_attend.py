@@ -275,23 +275,23 @@ class _Call:
         if array.dtype not in (np.bool_, np.uint8):
             raise ArgumentError(f"mask is of {array.dtype}: bool is wanted, True where a query attends a key")
         self.place_pairs("mask", self.pairs(array, "mask"))
-        self.problem.with_ |= c.WITH_MASK
+        self.problem.flags |= c.WITH_MASK
 
     def bias(self, bias: Any) -> None:
         self.given_bias = _operand(bias, "bias", self.sums)
         self.place_pairs("bias", self.pairs(self.given_bias, "bias"))
-        self.problem.with_ |= c.WITH_BIAS
+        self.problem.flags |= c.WITH_BIAS
 
-    def valid_lens(self, lens: Any) -> None:
-        array = np.asarray(as_array(lens, "valid_lens"))
+    def key_lengths(self, lens: Any) -> None:
+        array = np.asarray(as_array(lens, "key_lengths"))
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
-            raise ShapeError(f"valid_lens is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
+            raise ShapeError(f"key_lengths is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
                              f"{self.batch} and Tq {self.queries}")
         array = np.maximum(np.minimum(array, self.keys).astype(np.int64), -1).astype(np.int32)  # none leaves int32
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
         self._point("lens", array)
-        self.problem.with_ |= c.WITH_LENS
+        self.problem.flags |= c.WITH_LENS
 
     def _sides(self, window: Window) -> tuple[Optional[int], Optional[int]]:
         """Left and right; what reaches beyond all keys is brought down to what fits the library's integers."""
@@ -324,15 +324,15 @@ class _Call:
         self.problem.bands[0] = c.Band(3, 4, _SMALLEST if left is None else shift - left,
                                        _LARGEST if right is None else shift + right)
 
-    def options(self, causal: Any, mask: Any, bias: Any, scale: Optional[float], valid_lens: Any, window: Any,
+    def options(self, causal: Any, mask: Any, bias: Any, scale: Optional[float], key_lengths: Any, window: Any,
                 mask_fill: float, dropout: float, seed: int) -> None:
         self.band(causal, window)
         if mask is not None:
             self.mask(mask)
         if bias is not None:
             self.bias(bias)
-        if valid_lens is not None:
-            self.valid_lens(valid_lens)
+        if key_lengths is not None:
+            self.key_lengths(key_lengths)
         most = float(np.finfo(np.float64 if self.dtype == np.float64 else np.float32).max)
         for name, value in (("scale", 1.0 if scale is None else scale), ("mask_fill", mask_fill), ("dropout", dropout)):
             if not _is_real(value):
@@ -369,11 +369,11 @@ class _Call:
             raise ShapeError(f"sinks has the shape {self.given_sinks.shape}; [H] = [{self.heads}] is wanted")
         self.place_heads("sinks", 1)
         self._point("sinks", self.given_sinks)
-        self.problem.with_ |= c.WITH_SINKS
+        self.problem.flags |= c.WITH_SINKS
 
     def relative(self, table: Any, index: Any) -> None:
         """A bias read through an index: along the queries and keys its strides are steps in the index."""
-        if self.problem.with_ & c.WITH_BIAS:
+        if self.problem.flags & c.WITH_BIAS:
             raise ArgumentError("bias and relative_bias exclude each other")
         self.table = np.ascontiguousarray(_operand(table, "the table of relative_bias", self.sums))
         if self.table.ndim != 2 or self.table.shape[1] != self.heads or not len(self.table):
@@ -390,7 +390,7 @@ class _Call:
         self.problem.bias_index = c.BiasIndex(len(self.table), self.heads)
         self._point("bias", self.table)
         self._point("bias_index", rows[max(self.queries - 1, 0):] if by_distance else rows)
-        self.problem.with_ |= c.WITH_BIAS | c.WITH_BIAS_INDEX
+        self.problem.flags |= c.WITH_BIAS | c.WITH_BIAS_INDEX
 
     def blocks(self, blocks: Any, sizes: Any) -> None:
         array = as_array(blocks, "the blocks of block_mask")
@@ -408,7 +408,7 @@ class _Call:
             raise ShapeError(f"the blocks of block_mask have the shape {array.shape}, which does not broadcast to "
                              f"{list(wanted)}") from None
         self.problem.blocks = c.Blocks(3, 4, queries, keys)
-        self.problem.with_ |= c.WITH_BLOCKS
+        self.problem.flags |= c.WITH_BLOCKS
 
     # ---- results
 
@@ -452,7 +452,7 @@ class _Call:
 
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
-           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[False] = ...,
@@ -461,7 +461,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
-           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
            return_weights: Literal[False] = ...,
@@ -470,7 +470,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
-           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
            return_weights: Literal[True],
@@ -479,7 +479,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
-           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
            return_weights: Literal[True],
@@ -488,7 +488,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 
 @overload
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
-           bias: Any = ..., scale: Optional[float] = ..., valid_lens: Any = ..., window: Optional[Window] = ...,
+           bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
            sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: bool = ...,
            return_weights: bool = ...,
@@ -496,7 +496,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 
 
 def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
-           bias: Any = None, scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
+           bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
            sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, return_lse: bool = False,
            return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
@@ -511,7 +511,7 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
     bias:        real, broadcast to [B,H,Tq,Tk]; added to the scaled scores.
     scale:       default 1/sqrt(D).
-    valid_lens:  integers [B] or [B,Tq]: keys at or past the length are masked.
+    key_lengths:  integers [B] or [B,Tq]: keys at or past the length are masked.
     window:      (left, right) or one number for both: keys from i - left to i + right; None: no limit.  With
                  causal="bottom-right" the window moves along.
     mask_fill:   0: a masked key takes no part, a query without keys gives zeros; else the score of masked keys.
@@ -528,13 +528,13 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     for, as a tuple.  Raises ShapeError, ArgumentError.
     """
     key = None
-    if mask is bias is valid_lens is softcap is sinks is relative_bias is block_mask is None and not (return_lse
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is None and not (return_lse
                                                                                                       or return_weights):
         key = _local.seen.key(q, k, v, (layout, causal, scale, window, mask_fill, dropout, seed, threads))
     if key is not None and (again := _local.seen.again(key, q, k, v)) is not None:
         return again
     call = _Call(q, k, v, layout, c.FORWARD)
-    call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
     o = call.make(call.q, call.v.shape[3])
     call.place_query("o", o, 6)
@@ -543,12 +543,12 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     if return_lse:
         lse = np.empty(rows, call.sums)
         call.place_rows("lse", lse)
-        call.problem.with_ |= c.WANT_LSE
+        call.problem.flags |= c.WANT_LSE
         results.append(call.outer_rows(lse))
     if return_weights:
         weights = np.empty(rows + (call.keys,), call.sums)
         call.place_pairs("weights", weights)
-        call.problem.with_ |= c.WANT_WEIGHTS
+        call.problem.flags |= c.WANT_WEIGHTS
         results.append(call.outer_rows(weights))
     plan = call.execute(threads)
     if key is not None and call.in_place(q, k, v) and not call.is_slow():
@@ -558,18 +558,18 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
 
 def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layout: str = "bthd",
                     causal: Union[bool, str, None] = None, mask: Any = None, bias: Any = None,
-                    scale: Optional[float] = None, valid_lens: Any = None, window: Optional[Window] = None,
+                    scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None,
-                    want: Sequence[str] = ("q", "k", "v", "bias", "sinks"), threads: int = 0) -> dict[str, np.ndarray]:
+                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), threads: int = 0) -> dict[str, np.ndarray]:
     """The gradients of `attend` for dout, the gradient of o.
 
     q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
-    gradients in `want` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
+    gradients in `wrt` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
     along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.
     """
     call = _Call(q, k, v, layout, c.BACKWARD)
-    call.options(causal, mask, bias, scale, valid_lens, window, mask_fill, dropout, seed)
+    call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
     for name, x in (("o", o), ("dout", dout)):
@@ -583,9 +583,9 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         raise ShapeError(f"lse has the shape {log_sums.shape}; [B,H,Tq] = {list(rows)} is wanted")
     call.place_rows("lse", log_sums.reshape(rows))
     grads: dict[str, np.ndarray] = {}
-    for name in want:
+    for name in wrt:
         if name not in ("q", "k", "v", "bias", "sinks"):
-            raise ArgumentError(f"want: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
+            raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
         if {"bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
     call.execute(threads)
@@ -600,18 +600,18 @@ def _want(call: _Call, name: str) -> np.ndarray:
         call._point("d" + name, found)
         if name == "bias":
             call.place_heads("dbias", found.strides[1] // found.itemsize)
-        call.problem.with_ |= c.WANT_DSINKS if name == "sinks" else c.WANT_DBIAS
+        call.problem.flags |= c.WANT_DSINKS if name == "sinks" else c.WANT_DBIAS
         return found
     if name == "bias":
         # Broadcast axes have stride 0 in the gradient too: the engine sums over them.
         grad = np.empty(call.given_bias.shape, call.sums)
         call.place_pairs("dbias", np.lib.stride_tricks.as_strided(grad, *_broadcast(call, grad)))
-        call.problem.with_ |= c.WANT_DBIAS
+        call.problem.flags |= c.WANT_DBIAS
         return grad
     like = getattr(call, name)
     grad = call.make(like)
     (call.place_query if name == "q" else call.place_key)("d" + name, grad, 6 if name == "v" else 5)
-    call.problem.with_ |= {"q": c.WANT_DQ, "k": c.WANT_DK, "v": c.WANT_DV}[name]
+    call.problem.flags |= {"q": c.WANT_DQ, "k": c.WANT_DK, "v": c.WANT_DV}[name]
     return call.outer(grad)
 
 

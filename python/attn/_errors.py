@@ -34,7 +34,7 @@ class UnsupportedError(Error, NotImplementedError):
     status = 4
 
 
-class BusyError(Error, BlockingIOError):
+class BusyError(Error, RuntimeError):
     """In use by another thread or process."""
 
     status = 5
@@ -52,14 +52,14 @@ class FormatError(Error, ValueError):
     status = 7
 
 
-class NotFoundError(Error, FileNotFoundError, LookupError):
+class NotFoundError(FileError, FileNotFoundError, LookupError):
     """No such file or architecture."""
 
     status = 8
 
 
-class InterruptError(Error, KeyboardInterrupt):
-    """Interrupted."""
+class InterruptError(Error):
+    """Stopped by a progress function."""
 
     status = 9
 

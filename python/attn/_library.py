@@ -21,18 +21,18 @@ MAX_RANK, MAX_DIMS, MAX_BANDS, MAX_WINDOWS, MAX_RELATIVE, MAX_PICKS = 8, 16, 3, 
 MAX_THREADS = 1024  # of a context
 
 F32, BF16, F64, F16, I32, I64, U8, BOOL = range(8)
-BATCH, QUERY, KEY, CONTRACT, VALUE = range(5)
+BATCH, QUERY, KEY, CONTRACT, VALUE = range(1, 6)
 FORWARD, BACKWARD = range(2)
 (WITH_BIAS, WITH_MASK, WITH_LENS, WITH_PACKED, WITH_SINKS, WITH_DLSE, WITH_BIAS_INDEX,
  WITH_BLOCKS) = (1 << bit for bit in range(8))
-WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(8, 14))
-WANT_DSINKS = 1 << 16
-VALUE_NULL, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT, VALUE_INTS, VALUE_TEXTS = range(7)
+WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
+WANT_DSINKS = 1 << 24
+TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS = range(7)
 STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "blocks", "dq", "dk", "dv", "dout", "dbias")
 
 
 class Dim(c.Structure):
-    _fields_ = [("role", c.c_int), ("n", c.c_int64)] + [(name, c.c_int64) for name in STRIDES]
+    _fields_ = [("role", c.c_int), ("n", c.c_int64)] + [(name, c.c_int64) for name in STRIDES] + [("reserved", c.c_int64 * 4)]
 
 
 class Band(c.Structure):
@@ -70,14 +70,15 @@ class Blocks(c.Structure):
 class Problem(c.Structure):
     _fields_ = [("ndims", c.c_int), ("dims", Dim * MAX_DIMS), ("dtype", c.c_int), ("direction", c.c_int),
                 ("score", c.c_int), ("scale", c.c_double), ("width", c.c_double), ("softcap", c.c_double),
-                ("normalise", c.c_int),
-                ("with_", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("bias_index", BiasIndex),
+                ("normalization", c.c_int),
+                ("flags", c.c_uint), ("lens_dim", c.c_int), ("packed", Packed), ("bias_index", BiasIndex),
                 ("blocks", Blocks),
                 ("nbands", c.c_int),
                 ("bands", Band * MAX_BANDS), ("nwindows", c.c_int), ("windows", Window * MAX_WINDOWS), ("nrelatives", c.c_int),
                 ("relatives", Relative * MAX_RELATIVE), ("npicks", c.c_int), ("picks", Pick * MAX_PICKS),
                 ("mask_fill", c.c_double), ("dropout", c.c_double), ("seed", c.c_uint64), ("stream", c.c_uint64),
-                ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool)]
+                ("weights_dropped", c.c_bool), ("accumulate", c.c_bool), ("own_grad_strides", c.c_bool),
+                ("reserved", c.c_int64 * 16)]
 
 
 class Arrays(c.Structure):
@@ -87,11 +88,12 @@ class Arrays(c.Structure):
         ("table", c.c_void_p * MAX_RELATIVE),
         *((name, c.c_void_p) for name in ("o", "lse", "weights", "dout", "dlse", "dq", "dk", "dv", "dbias", "dw",
                                            "dw2", "dsinks")),
-        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3)]
+        ("dtable", c.c_void_p * MAX_RELATIVE), ("seed_offset", c.c_uint64), ("drop_rows", c.c_int64 * 3),
+        ("reserved", c.c_void_p * 16)]
 
 
 class PlanOptions(c.Structure):
-    _fields_ = [("threads", c.c_int), ("effort", c.c_int), ("solver", c.c_char_p)]
+    _fields_ = [("threads", c.c_int), ("effort", c.c_int), ("solver", c.c_char_p), ("reserved", c.c_int64 * 4)]
 
 
 class Allocator(c.Structure):
@@ -101,7 +103,7 @@ class Allocator(c.Structure):
 class ContextOptions(c.Structure):
     _fields_ = [("allocator", Allocator), ("threads", c.c_int), ("isa", c.c_char_p), ("log", c.c_void_p),
                 ("log_user", c.c_void_p), ("verbose", c.c_int), ("precision", c.c_int),
-                ("reproducible", c.c_bool)]
+                ("batch_invariant", c.c_bool), ("reserved", c.c_int64 * 8)]
 
 
 class ConfigValue(c.Structure):
@@ -130,11 +132,12 @@ class Bytes(c.Structure):
 class WeightsOptions(c.Structure):
     _fields_ = [("keep_types", c.c_bool), ("reals", c.c_int), ("allow_missing", c.c_bool),
                 ("allow_extra", c.c_bool), ("limit", c.c_size_t), ("rename", c.c_void_p),
-                ("rename_user", c.c_void_p), ("names", c.c_void_p)]
+                ("rename_user", c.c_void_p), ("names", c.c_void_p),
+                ("reserved", c.c_int64 * 4)]
 
 
-class Key(c.Structure):
-    _fields_ = [("name", c.c_char_p), ("type", c.c_int), ("fallback", c.c_char_p), ("min", c.c_double),
+class Setting(c.Structure):
+    _fields_ = [("name", c.c_char_p), ("type", c.c_int), ("default_text", c.c_char_p), ("min", c.c_double),
                 ("max", c.c_double), ("choices", c.POINTER(c.c_char_p)), ("doc", c.c_char_p)]
 
 
@@ -145,13 +148,13 @@ class Port(c.Structure):
 
 class Architecture(c.Structure):
     _fields_ = [("name", c.c_char_p), ("summary", c.c_char_p), ("source", c.c_char_p), ("nkeys", c.c_int),
-                ("ninputs", c.c_int), ("noutputs", c.c_int), ("keys", c.POINTER(Key)), ("inputs", c.POINTER(Port)),
+                ("ninputs", c.c_int), ("noutputs", c.c_int), ("keys", c.POINTER(Setting)), ("inputs", c.POINTER(Port)),
                 ("outputs", c.POINTER(Port)), ("seq2seq", c.c_bool)]
 
 
 class ModelOptions(c.Structure):
     _fields_ = [("seed", c.c_uint64), ("dtype", c.c_int), ("blank", c.c_bool), ("limit", c.c_size_t),
-                ("precision", c.c_int)]
+                ("precision", c.c_int), ("reserved", c.c_int64 * 4)]
 
 
 # The C name of each struct above.
@@ -159,9 +162,9 @@ STRUCTS = {
     "attn_dim": Dim, "attn_band": Band, "attn_window": Window, "attn_relative": Relative, "attn_pick": Pick,
     "attn_bias_index": BiasIndex, "attn_packed": Packed, "attn_blocks": Blocks,
     "attn_problem": Problem, "attn_arrays": Arrays, "attn_plan_options": PlanOptions, "attn_allocator": Allocator,
-    "attn_context_options": ContextOptions, "attn_value": ConfigValue, "attn_named": Named,
+    "attn_context_options": ContextOptions, "attn_config_value": ConfigValue, "attn_named": Named,
     "attn_named_list": NamedList, "attn_tape_options": TapeOptions, "attn_bytes": Bytes,
-    "attn_weights_options": WeightsOptions, "attn_key": Key, "attn_port": Port, "attn_architecture": Architecture,
+    "attn_weights_options": WeightsOptions, "attn_setting": Setting, "attn_port": Port, "attn_architecture": Architecture,
     "attn_model_options": ModelOptions,
 }
 
@@ -176,10 +179,10 @@ _FUNCTIONS = {
     "context_destroy": (None, [_P]),
     "context_status": (_I, [_P]),
     "context_error": (_S, [_P]),
-    "context_clear": (None, [_P]),
+    "context_clear_error": (None, [_P]),
     "context_threads": (_I, [_P]),
     "context_isa": (_S, [_P]),
-    "precision_find": (_I, [_S]),
+    "precision_find": (c.c_bool, [c.POINTER(c.c_int), _S]),
     "precision_name": (_S, [_I]),
     "model_precision": (_I, [_P]),
     "context_memory": (None, [_P, c.POINTER(c.c_size_t), c.POINTER(c.c_size_t), c.POINTER(c.c_uint64)]),
@@ -205,8 +208,8 @@ _FUNCTIONS = {
     "tensor_dtype": (_I, [_P]),
     "tensor_rank": (_I, [_P]),
     "tensor_shape": (_SHAPE, [_P]),
-    "tensor_set_needs_grad": (None, [_P, _B]),
-    "tensor_needs_grad": (_B, [_P]),
+    "tensor_set_requires_grad": (None, [_P, _B]),
+    "tensor_requires_grad": (_B, [_P]),
     "tensor_grad": (_P, [_P]),
     "tensor_drop_grad": (None, [_P]),
     "named_add": (_I, [_LIST, _S, _P]),
@@ -214,15 +217,15 @@ _FUNCTIONS = {
     "tape_create": (_I, [_PP, _P]),
     "tape_destroy": (None, [_P]),
     "tape_reset": (None, [_P, c.POINTER(TapeOptions)]),
-    "backward_many": (_I, [_P, _I, _PP, _PP]),
+    "backward_many": (_I, [_P, _PP, _PP, _I]),
     "bytes_free": (None, [_P, c.POINTER(Bytes)]),
     "directory_create": (_I, [_P, _S]),
-    "names_read": (_I, [c.POINTER(_P), _P, _S]),
-    "names_destroy": (None, [_P]),
-    "names_architecture": (_S, [_P]),
-    "names_measure": (_I, [_P, _P, _P]),
-    "weights_open": (_I, [c.POINTER(_P), _P, _S, _P, _P]),
-    "weights_close": (None, [_P]),
+    "name_map_read": (_I, [c.POINTER(_P), _P, _S]),
+    "name_map_destroy": (None, [_P]),
+    "name_map_architecture": (_S, [_P]),
+    "name_map_infer_config": (_I, [_P, _P, _P]),
+    "checkpoint_open": (_I, [c.POINTER(_P), _P, _S, _P, _P]),
+    "checkpoint_close": (None, [_P]),
     "weights_bound": (_I, [_P, _S, c.POINTER(c.c_size_t)]),
     "weights_load": (_I, [_LIST, _S, c.POINTER(WeightsOptions), _P, c.POINTER(Bytes)]),
     "weights_assign": (_I, [_LIST, _LIST, c.POINTER(WeightsOptions), c.POINTER(Bytes)]),
@@ -312,7 +315,7 @@ class Context:
         if status == 0:
             return
         text = lib.context_error(self.pointer).decode("utf-8", "replace") or lib.status_text(status).decode()
-        lib.context_clear(self.pointer)
+        lib.context_clear_error(self.pointer)
         raise error_of(status, f"{text}\n{more}" if more else text)
 
     def memory(self) -> tuple[int, int]:

@@ -42,16 +42,16 @@ def _encode(value: Any) -> Any:
 
 
 def _list_of(value: c.ConfigValue) -> Any:
-    if value.type == c.VALUE_INTS:
+    if value.type == c.TYPE_INTS:
         return [value.integers[i] for i in range(value.n)]
     return [value.texts[i].decode() for i in range(value.n)]
 
 
 def _python_value(value: c.ConfigValue) -> Any:
-    if value.type in (c.VALUE_INTS, c.VALUE_TEXTS):
+    if value.type in (c.TYPE_INTS, c.TYPE_TEXTS):
         return _list_of(value)
-    return {c.VALUE_NULL: None, c.VALUE_BOOL: value.boolean, c.VALUE_INT: value.integer, c.VALUE_REAL: value.real,
-            c.VALUE_TEXT: value.text.decode() if value.text else None}[value.type]
+    return {c.TYPE_NULL: None, c.TYPE_BOOL: value.boolean, c.TYPE_INT: value.integer, c.TYPE_REAL: value.real,
+            c.TYPE_TEXT: value.text.decode() if value.text else None}[value.type]
 
 
 class _Config:
@@ -104,10 +104,10 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        chosen = 0 if precision is None else lib.precision_find(c.text(precision, "precision"))
-        if precision is not None and not chosen:
+        chosen = ctypes.c_int(0)
+        if precision is not None and not lib.precision_find(ctypes.byref(chosen), c.text(precision, "precision")):
             raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {precision!r}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen)
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen.value)
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, c.text(architecture, "architecture"), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
@@ -181,7 +181,7 @@ class Model:
     def parameters(self) -> dict[str, np.ndarray]:
         """Those of `state_dict` that are trained."""
         return {name: view(self._context, tensor, self) for name, tensor in self._parameters()
-                if lib.tensor_needs_grad(tensor)}
+                if lib.tensor_requires_grad(tensor)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Copies arrays into the parameters.  What is missing, extra or misshapen raises ShapeError, which lists all
@@ -230,7 +230,7 @@ class Model:
             self._context.check(lib.directory_create(self._context.pointer, _path(folder)))
             self._context.check(lib.safetensors_write(lib.model_parameters(self._model),
                                                       _path(os.path.join(folder, "model.safetensors")), None))
-            self._context.check(lib.config_write(self._context.pointer, own, _path(os.path.join(folder,
+            self._context.check(lib.config_write(own, self._context.pointer, _path(os.path.join(folder,
                                                                                                "config.json"))))
 
     # -------------------------------------------------------------------------------------------- the mode
@@ -315,7 +315,7 @@ class Model:
             for name, array in given.items():
                 tensor = wrap(self._context, array)
                 self._inputs[name] = (tensor, array)
-                lib.tensor_set_needs_grad(tensor, self._recording and self._is_real(name, array))
+                lib.tensor_set_requires_grad(tensor, self._recording and self._is_real(name, array))
                 sources.add(name, tensor)
             for name in wanted:
                 results.add(name, None)
@@ -384,7 +384,7 @@ class Model:
         try:
             pointers = ctypes.c_void_p * len(seeds)
             results = pointers(*(self._outputs[name] for name in arrays))
-            self._context.check(lib.backward_many(self._tape, len(seeds), results, pointers(*seeds)))
+            self._context.check(lib.backward_many(self._tape, results, pointers(*seeds), len(seeds)))
             return {name: self._input_grad(tensor, array) for name, (tensor, array) in self._inputs.items()
                     if self._is_real(name, array)}
         finally:
@@ -397,7 +397,7 @@ class Model:
 
 
 def build(architecture: str, config: Config = None, weights: Optional[Union[Path, Mapping[str, Any]]] = None,
-          seed: int = 0, dtype: Any = np.float32, threads: int = 0, precision: Optional[str] = None) -> Model:
+          *, seed: int = 0, dtype: Any = np.float32, threads: int = 0, precision: Optional[str] = None) -> Model:
     """A model of `architecture` (see `attn.architectures()`) with the settings in `config`.
 
     weights: a .safetensors or .pt file, or a dict of arrays, for the parameters; None: fresh ones from `seed`.
@@ -425,7 +425,7 @@ class _Names:
         context.hold(id(self))
         try:
             if path is not None:
-                context.check(lib.names_read(ctypes.byref(self.pointer), context.pointer, _path(path)))
+                context.check(lib.name_map_read(ctypes.byref(self.pointer), context.pointer, _path(path)))
         except BaseException:
             context.drop(id(self))
             raise
@@ -434,11 +434,11 @@ class _Names:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        lib.names_destroy(self.pointer)
+        lib.name_map_destroy(self.pointer)
         self._context.drop(id(self))
 
     def architecture(self) -> str:
-        return (lib.names_architecture(self.pointer) or b"").decode() if self.pointer else ""
+        return (lib.name_map_architecture(self.pointer) or b"").decode() if self.pointer else ""
 
     def measure(self, path: Path, config: ctypes.c_void_p) -> None:
         """Adds to a config what the file says of the model, by lines `set` and the shapes of the weights."""
@@ -446,11 +446,11 @@ class _Names:
             return
         weights, options = ctypes.c_void_p(), c.WeightsOptions(names=self.pointer, allow_extra=True)
         context = self._context
-        context.check(lib.weights_open(ctypes.byref(weights), context.pointer, _path(path), ctypes.byref(options), None))
+        context.check(lib.checkpoint_open(ctypes.byref(weights), context.pointer, _path(path), ctypes.byref(options), None))
         try:
-            context.check(lib.names_measure(self.pointer, weights, config))
+            context.check(lib.name_map_infer_config(self.pointer, weights, config))
         finally:
-            lib.weights_close(weights)
+            lib.checkpoint_close(weights)
 
 
 def _file(config: Optional[Union[Path, Mapping[str, Any]]]) -> Optional[Path]:

@@ -27,13 +27,13 @@ def cases(rng, t, s):
         "bottom-right": ({"causal": "bottom-right"}, j <= i + s - t, 0, None),
         "mask": ({"mask": mask}, mask, 0, None),
         "bias": ({"bias": bias}, None, bias, None),
-        "lens": ({"valid_lens": lens}, within(lens, t, s), 0, None),
-        "lens of queries": ({"valid_lens": lens_q}, within(lens_q, t, s), 0, None),
+        "lens": ({"key_lengths": lens}, within(lens, t, s), 0, None),
+        "lens of queries": ({"key_lengths": lens_q}, within(lens_q, t, s), 0, None),
         "window": ({"window": 2}, abs(j - i) <= 2, 0, None),
         "window left": ({"window": (1, None)}, j >= i - 1, 0, None),
         "causal window": ({"window": (1, 3), "causal": "bottom-right"}, (j <= i + s - t) & (j >= i + s - t - 1), 0,
                           None),
-        "all": ({"mask": mask, "bias": bias, "causal": True, "valid_lens": lens_q, "scale": 0.5},
+        "all": ({"mask": mask, "bias": bias, "causal": True, "key_lengths": lens_q, "scale": 0.5},
                 mask & (j <= i) & within(lens_q, t, s), bias, 0.5),
     }
 
@@ -69,7 +69,7 @@ class Forward(unittest.TestCase):
 
     def test_mask_fill_gives_the_mean(self):
         q, k, v = arrays(np.random.default_rng(2))
-        o = attn.attend(q, k, v, valid_lens=[0, 7], mask_fill=-1e6)
+        o = attn.attend(q, k, v, key_lengths=[0, 7], mask_fill=-1e6)
         wanted = np.repeat(v[0].mean(0, keepdims=True), 5, 0).repeat(2, 1)
         self.assertLess(distance(o[0], wanted), 1e-5)
 
@@ -110,8 +110,8 @@ class Forward(unittest.TestCase):
                 (attn.ArgumentError, "layout", lambda: attn.attend(q, k, v, layout="tbhd")),
                 (attn.ArgumentError, "causal", lambda: attn.attend(q, k, v, causal="left")),
                 (attn.ArgumentError, "window", lambda: attn.attend(q, k, v, window=(-1, 2))),
-                (attn.ShapeError, "valid_lens", lambda: attn.attend(q, k, v, valid_lens=[1, 2, 3])),
-                (attn.ShapeError, "integers", lambda: attn.attend(q, k, v, valid_lens=[1.5, 2])),
+                (attn.ShapeError, "key_lengths", lambda: attn.attend(q, k, v, key_lengths=[1, 2, 3])),
+                (attn.ShapeError, "integers", lambda: attn.attend(q, k, v, key_lengths=[1.5, 2])),
                 (attn.ArgumentError, "dropout", lambda: attn.attend(q, k, v, dropout=1.5)),
                 (attn.ArgumentError, "threads=-1", lambda: attn.attend(q, k, v, threads=-1))):
             with self.subTest(text=text), self.assertRaisesRegex(error, text):
@@ -196,7 +196,7 @@ class Backward(unittest.TestCase):
         o64, lse64 = attn.attend(*exact, causal=True, return_lse=True)
         wanted = attn.attend_backward(dout.astype(np.float64), *exact, o64, lse64, causal=True)
         turned = [x.transpose(0, 2, 1, 3).copy() for x in (dout, q, k, v, o)]
-        bhtd = attn.attend_backward(*turned, lse, causal=True, layout="bhtd", want=("k", "q"))
+        bhtd = attn.attend_backward(*turned, lse, causal=True, layout="bhtd", wrt=("k", "q"))
         self.assertEqual(list(bhtd), ["k", "q"])
         for name, grad in got.items():
             self.assertLess(distance(grad, wanted[name]), 1e-5)
@@ -210,7 +210,7 @@ class Backward(unittest.TestCase):
                 (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
                 (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
                 (attn.ArgumentError, "no gradient of 'mask'",
-                 lambda: attn.attend_backward(o, q, k, v, o, lse, want=["mask"]))):
+                 lambda: attn.attend_backward(o, q, k, v, o, lse, wrt=["mask"]))):
             with self.assertRaisesRegex(error, text):
                 call()
 

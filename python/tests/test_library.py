@@ -16,9 +16,11 @@ CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX
              "ATTN_WITH_BLOCKS": "WITH_BLOCKS",
              "ATTN_WANT_LSE": "WANT_LSE", "ATTN_WANT_WEIGHTS": "WANT_WEIGHTS", "ATTN_WANT_DQ": "WANT_DQ",
              "ATTN_WANT_DK": "WANT_DK", "ATTN_WANT_DV": "WANT_DV", "ATTN_WANT_DBIAS": "WANT_DBIAS",
-             **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL", "BATCH", "QUERY",
-                                         "KEY", "CONTRACT", "VALUE", "FORWARD", "BACKWARD", "VALUE_NULL", "VALUE_BOOL",
-                                         "VALUE_INT", "VALUE_REAL", "VALUE_TEXT", "VALUE_INTS", "VALUE_TEXTS")}}
+             **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL")},
+             **{f"ATTN_ROLE_{n}": n for n in ("BATCH", "QUERY", "KEY", "CONTRACT", "VALUE")},
+             **{f"ATTN_DIRECTION_{n}": n for n in ("FORWARD", "BACKWARD")},
+             **{f"ATTN_CONFIG_{n}": n for n in ("TYPE_NULL", "TYPE_BOOL", "TYPE_INT", "TYPE_REAL", "TYPE_TEXT", "TYPE_INTS",
+                                                "TYPE_TEXTS")}}
 
 
 class Headers(unittest.TestCase):
@@ -31,8 +33,7 @@ class Headers(unittest.TestCase):
             lines.append(f'printf("{name} %zu\\n", sizeof({name}));')
             wanted[name] = _library.c.sizeof(struct)
             for field, *_ in struct._fields_:
-                spelt = field.rstrip("_")  # with_, a word of Python
-                lines.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, {spelt}));')
+                lines.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, {field}));')
                 wanted[f"{name}.{field}"] = getattr(struct, field).offset
         for name, own in CONSTANTS.items():
             lines.append(f'printf("{name} %zu\\n", (size_t){name});')

@@ -53,7 +53,7 @@ class Numbers(unittest.TestCase):
 
     def test_lens_of_every_integer(self):
         for lens in (np.array([2**63, 1], np.uint64), np.array([2**62, 1]), [99, 1]):
-            np.testing.assert_array_equal(attn.attend(X, X, X, valid_lens=lens), attn.attend(X, X, X, valid_lens=[3, 1]))
+            np.testing.assert_array_equal(attn.attend(X, X, X, key_lengths=lens), attn.attend(X, X, X, key_lengths=[3, 1]))
 
 
     def test_options_that_are_no_numbers(self):
@@ -76,8 +76,8 @@ class Arrays(unittest.TestCase):
             with self.assertRaisesRegex(attn.ArgumentError, "^x holds"):
                 model(bad)
         for lens in ([None, 1], [2**70, 1]):
-            with self.assertRaisesRegex(attn.ArgumentError, "valid_lens holds"):
-                attn.attend(X, X, X, valid_lens=lens)
+            with self.assertRaisesRegex(attn.ArgumentError, "key_lengths holds"):
+                attn.attend(X, X, X, key_lengths=lens)
 
     def test_bfloat16_through_dlpack(self):
         try:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """attn.torch.Layer for every architecture: parameters under the originals' names, outputs and gradients against the formulas
-of tests/parity in PyTorch's float64, state_dict there and back, and an optimiser's step.  Skipped where there is no
+of tests/parity in PyTorch's float64, state_dict there and back, and an optimizer's step.  Skipped where there is no
 PyTorch, or no repository around the package.  ATTN_LONG=1 tries more cases."""
 import os
 import sys
@@ -88,7 +88,7 @@ class Architectures(unittest.TestCase):
                                          (name, seed, "gradient of", key))
 
     def test_saved_and_trained(self):
-        """The state goes to another layer and gives the same bits in eval(); an optimiser changes the results."""
+        """The state goes to another layer and gives the same bits in eval(); an optimizer changes the results."""
         for name in layers.LAYERS:
             config, _, weights, inputs, _, _ = draw(name, 0)
             layer, other = (attn.torch.Layer(name, config, seed=seed, dtype=torch.float64) for seed in (1, 2))

@@ -122,7 +122,7 @@ class Formula(unittest.TestCase):
             scores = (q @ k.mT * 0.3 + bias).masked_fill(~allowed, -float("inf"))
             return scores.softmax(-1).nan_to_num() @ v
 
-        self.compare(lambda q, k, v, bias: attn.torch.flex_attention(q, k, v, bias, mask, window=(2, 4), scale=0.3,
+        self.compare(lambda q, k, v, bias: attn.torch.flex_attention(q, k, v, bias=bias, mask=mask, window=(2, 4), scale=0.3,
                                                                      enable_gqa=True),
                      formula, random(2, 4, 7, 8), random(2, 2, 9, 8), random(2, 2, 9, 8), random(4, 1, 9))
         q = random(1, 2, 5, 8)
@@ -136,7 +136,7 @@ class Formula(unittest.TestCase):
             scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -float("inf"))
             return torch.cat([scores, sinks[:, None, None].expand(*scores.shape[:3], 1)], -1).softmax(-1)[..., :-1] @ v
 
-        self.compare(lambda q, k, v, bias, sinks: attn.torch.flex_attention(q, k, v, bias, is_causal=True, softcap=1.5,
+        self.compare(lambda q, k, v, bias, sinks: attn.torch.flex_attention(q, k, v, bias=bias, is_causal=True, softcap=1.5,
                                                                             sinks=sinks, enable_gqa=True),
                      formula, random(2, 4, 7, 8), random(2, 2, 9, 8), random(2, 2, 9, 8), random(4, 1, 9), random(4))
         q = random(1, 4, 5, 8, dtype=torch.float64).requires_grad_()

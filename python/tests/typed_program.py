@@ -24,7 +24,7 @@ def every_overload(q: Array, lse_too: bool) -> Tuple[Array, Array]:
 
 def gradients(q: Array) -> Dict[str, Array]:
     o, lse = attn.attend(q, q, q, return_lse=True)
-    return attn.attend_backward(o, q, q, q, o, lse, want=("q", "v"))
+    return attn.attend_backward(o, q, q, q, o, lse, wrt=("q", "v"))
 
 
 def models(directory: str) -> float:
@@ -44,7 +44,7 @@ def models(directory: str) -> float:
 def tables() -> Tuple[str, bool]:
     found: Dict[str, attn.Architecture] = attn.architectures()
     one = found["detr-ffn"]
-    key: attn.Key = one.keys[0]
+    key: attn.Setting = one.keys[0]
     port: attn.Port = one.inputs[0]
     try:
         attn.build("nothing")

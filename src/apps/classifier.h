@@ -27,12 +27,13 @@ struct attn_classifier {
 
 extern const attn__keys attn__classifier_keys;
 
-/* The model that `settings` describe for images of this shape, with fresh parameters.  ATTN_UNSUPPORTED: images of a
- * shape that the architecture does not take. */
+/* The model that `settings` describe for images of this shape, with fresh parameters.  ATTN_ERROR_UNSUPPORTED:
+ * images of a shape that the architecture does not take. */
 attn_status attn__classifier_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    attn_image_shape shape, int64_t classes);
-/* The model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and so many
- * classes; `table` gets where each parameter comes from.  Statuses of attn_vit_load; ATTN_SHAPE: pictures that it is not for. */
+/* The model of the checkpoint that the setting "from" names, with its parameters, for pictures of this shape and so
+ * many classes; `table` gets where each parameter comes from.  Statuses of attn_vit_load; ATTN_ERROR_SHAPE: pictures
+ * that it is not for. */
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
 /* The share of a model's config that says how images are divided and prepared. */

@@ -73,11 +73,11 @@ static attn__block_attention *add(attn__attention *a)
 /* weights [L,1,H,1+N,1+N], the class token first. */
 static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
 {
-    int64_t heads = attn_tensor_dim(weights, 2), t = attn_tensor_dim(weights, 3), side = root(t - 1);
-    for (int64_t i = 0; i < attn_tensor_dim(weights, 0); i++) {
+    int64_t heads = attn_tensor_length(weights, 2), t = attn_tensor_length(weights, 3), side = root(t - 1);
+    for (int64_t i = 0; i < attn_tensor_length(weights, 0); i++) {
         attn__block_attention *b = add(a);
         if (!b)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads,
                                      .before = 1,
                                      .rows = side,
@@ -92,10 +92,10 @@ static attn_status add_tokens(attn__attention *a, const attn_tensor *weights)
 /* map [1,N,Nk]: the keys' grid may be coarser than the queries'. */
 static attn_status add_map(attn__attention *a, const attn_tensor *map)
 {
-    int64_t side = root(attn_tensor_dim(map, 1)), keys = root(attn_tensor_dim(map, 2));
+    int64_t side = root(attn_tensor_length(map, 1)), keys = root(attn_tensor_length(map, 2));
     attn__block_attention *b = add(a);
     if (!b)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     *b = (attn__block_attention){
         .heads = 1, .rows = side, .cols = side, .key_rows = keys, .key_cols = keys, .weights = attn_tensor_data(map)};
     return ATTN_OK;
@@ -104,12 +104,13 @@ static attn_status add_map(attn__attention *a, const attn_tensor *map)
 /* windows [n,1,H,Y,X,k,k]. */
 static attn_status add_windows(attn__attention *a, const attn_tensor *windows, bool shifted)
 {
-    int64_t heads = attn_tensor_dim(windows, 2), rows = attn_tensor_dim(windows, 3), cols = attn_tensor_dim(windows, 4);
-    int64_t taps = attn_tensor_dim(windows, 5), size = heads * rows * cols * taps * taps;
-    for (int64_t i = 0; i < attn_tensor_dim(windows, 0); i++) {
+    int64_t heads = attn_tensor_length(windows, 2), rows = attn_tensor_length(windows, 3),
+            cols = attn_tensor_length(windows, 4);
+    int64_t taps = attn_tensor_length(windows, 5), size = heads * rows * cols * taps * taps;
+    for (int64_t i = 0; i < attn_tensor_length(windows, 0); i++) {
         attn__block_attention *b = add(a);
         if (!b)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads,
                                      .rows = rows,
                                      .cols = cols,
@@ -136,16 +137,17 @@ static void cross_into(const attn__block_attention *b, const float *rows, const 
 /* rows [L,Y,H,X,X] and columns [L,X,H,Y,Y] of one picture. */
 static attn_status add_crosses(attn__attention *a, const attn_tensor *rows, const attn_tensor *columns)
 {
-    int64_t height = attn_tensor_dim(rows, 1), heads = attn_tensor_dim(rows, 2), width = attn_tensor_dim(rows, 3);
-    for (int64_t i = 0; i < attn_tensor_dim(rows, 0); i++) {
+    int64_t height = attn_tensor_length(rows, 1), heads = attn_tensor_length(rows, 2),
+            width = attn_tensor_length(rows, 3);
+    for (int64_t i = 0; i < attn_tensor_length(rows, 0); i++) {
         attn__block_attention *b = add(a);
         if (!b)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         *b = (attn__block_attention){.heads = heads, .rows = height, .cols = width, .where = ATTN_KEYS_CROSS};
         size_t n = (size_t)(heads * height * width * (height + width));
         b->own = attn__alloc(a->context, attn__size_mul(n, sizeof *b->own));
         if (!b->own)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         cross_into(b, (const float *)attn_tensor_data(rows) + i * height * heads * width * width,
                    (const float *)attn_tensor_data(columns) + i * width * heads * height * height, b->own);
         b->weights = b->own;
@@ -172,7 +174,7 @@ static attn_status add_layers(attn__attention *a, const attn_classifier *c)
         status = of_grid ? add_windows(a, of_grid, shifted) : ATTN_OK;
     }
     return status == ATTN_OK && a->n == 0
-               ? attn__fail(a->context, ATTN_UNSUPPORTED, "the architecture \"%s\" gives no weights to draw",
+               ? attn__fail(a->context, ATTN_ERROR_UNSUPPORTED, "the architecture \"%s\" gives no weights to draw",
                             attn_model_architecture(c->model)->name)
                : status;
 }
@@ -190,7 +192,7 @@ static attn_status want_weights(attn__attention *a, const attn_architecture *arc
     return status;
 }
 
-static attn_guess guess_of(const attn_classifier *c, const float *logits)
+static attn_prediction guess_of(const attn_classifier *c, const float *logits)
 {
     int64_t best = 0;
     double sum = 0;
@@ -198,15 +200,15 @@ static attn_guess guess_of(const attn_classifier *c, const float *logits)
         best = logits[i] > logits[best] ? i : best;
     for (int64_t i = 0; i < c->nclasses; i++)
         sum += exp((double)logits[i] - (double)logits[best]);
-    return (attn_guess){best, 1 / sum};
+    return (attn_prediction){best, 1 / sum};
 }
 
 static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_image *fitted)
 {
     attn_named_list inputs = {.context = c->context};
     int64_t dims[] = {1, c->shape.channels, c->shape.height, c->shape.width};
-    attn_tensor *x = attn_tensor_make(a->tape, ATTN_F32, 4, dims, NULL);
-    attn_status status = x ? attn_named_add(&inputs, "x", x) : ATTN_MEMORY;
+    attn_tensor *x = attn_tape_tensor(a->tape, ATTN_F32, 4, dims, NULL);
+    attn_status status = x ? attn_named_add(&inputs, "x", x) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = want_weights(a, attn_model_architecture(c->model));
     if (status == ATTN_OK) {
@@ -283,7 +285,7 @@ attn_status attn__attention_rollout(attn__block_attention *rolled, const attn__a
     attn__free(a->context, mixed);
     if (!made) {
         attn__free(a->context, now);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     *rolled = a->blocks[0];
     rolled->heads = 1;

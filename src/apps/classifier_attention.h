@@ -6,7 +6,8 @@
 
 #include "apps/classifier.h"
 
-/* One layer.  Queries are `before` tokens that lie nowhere (a class token) and then the cells of a grid, row after row. */
+/* One layer.  Queries are `before` tokens that lie nowhere (a class token) and then the cells of a grid, row after
+ * row. */
 typedef struct attn__block_attention {
     int64_t heads, before, rows, cols;
     /* Keys: PLACES, the same tokens and a grid of key_rows x key_cols over the same picture; WINDOW, so many cells of the
@@ -24,7 +25,7 @@ typedef struct attn__attention {
     attn_named_list outputs;
     int64_t n;
     attn__block_attention *blocks;
-    attn_guess guess;
+    attn_prediction guess;
 } attn__attention;
 
 int64_t attn__block_queries(const attn__block_attention *block);
@@ -35,7 +36,7 @@ bool attn__block_place(const attn__block_attention *block, int64_t row, int64_t 
                        int64_t *key_col);
 
 /* Runs the model on a picture of the classifier's size.  Free with attn__attention_free, also after a failure.
- * ATTN_UNSUPPORTED: the architecture gives no weights. */
+ * ATTN_ERROR_UNSUPPORTED: the architecture gives no weights. */
 attn_status attn__attention_of(attn__attention *attention, attn_classifier *classifier, const attn_image *fitted);
 void attn__attention_free(attn__attention *attention);
 
@@ -44,7 +45,7 @@ void attn__attention_free(attn__attention *attention);
 attn_status attn__attention_rollout(attn__block_attention *rolled, const attn__attention *attention);
 
 /* The page to explore of all layers and heads.  `picture` is what lies under the weights. */
-attn_status attn__attention_page(attn_picture *page, const attn__attention *attention, const attn_image *picture,
+attn_status attn__attention_page(attn_bytes *page, const attn__attention *attention, const attn_image *picture,
                                  const char *title);
 
 #endif

@@ -33,7 +33,7 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
         status = attn_config_set_int(config, "input.height", shape.height);
     if (status == ATTN_OK)
         status = attn_config_set_int(config, "input.channels", shape.channels);
-    attn_value names = {.type = ATTN_VALUE_TEXTS, .n = nclasses, .texts = (const char *const *)classes};
+    attn_config_value names = {.type = ATTN_CONFIG_TYPE_TEXTS, .n = nclasses, .texts = (const char *const *)classes};
     return status == ATTN_OK ? attn_config_set(config, "class_names", &names) : status;
 }
 
@@ -61,21 +61,21 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
 /* ---------------------------------------------------------------------------------------------- loading */
 
 /* What config.json must hold beside the architecture's keys. */
-static const attn_key input_keys[] = {
-    {"model", ATTN_VALUE_TEXT, "vit", 0, 0, NULL, "the kind of model"},
-    {"seed", ATTN_VALUE_INT, "1", 0, 9e15, NULL, "of the split"},
-    {"valid", ATTN_VALUE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
-    {"test", ATTN_VALUE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
-    {"input.width", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
-    {"input.height", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
-    {"input.channels", ATTN_VALUE_INT, NULL, 1, 3, NULL, "1 or 3"},
-    {"class_names", ATTN_VALUE_TEXTS, NULL, 0, 0, NULL, "one for each class"},
-    {"mean.0", ATTN_VALUE_REAL, NULL, 0, 1, NULL, "of the first channel"},
-    {"mean.1", ATTN_VALUE_REAL, "0", 0, 1, NULL, "of the second channel"},
-    {"mean.2", ATTN_VALUE_REAL, "0", 0, 1, NULL, "of the third channel"},
-    {"std.0", ATTN_VALUE_REAL, NULL, 1e-9, 1, NULL, "of the first channel"},
-    {"std.1", ATTN_VALUE_REAL, "1", 1e-9, 1, NULL, "of the second channel"},
-    {"std.2", ATTN_VALUE_REAL, "1", 1e-9, 1, NULL, "of the third channel"},
+static const attn_setting input_keys[] = {
+    {"model", ATTN_CONFIG_TYPE_TEXT, "vit", 0, 0, NULL, "the kind of model"},
+    {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
+    {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
+    {"test", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
+    {"input.width", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"input.height", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"input.channels", ATTN_CONFIG_TYPE_INT, NULL, 1, 3, NULL, "1 or 3"},
+    {"class_names", ATTN_CONFIG_TYPE_TEXTS, NULL, 0, 0, NULL, "one for each class"},
+    {"mean.0", ATTN_CONFIG_TYPE_REAL, NULL, 0, 1, NULL, "of the first channel"},
+    {"mean.1", ATTN_CONFIG_TYPE_REAL, "0", 0, 1, NULL, "of the second channel"},
+    {"mean.2", ATTN_CONFIG_TYPE_REAL, "0", 0, 1, NULL, "of the third channel"},
+    {"std.0", ATTN_CONFIG_TYPE_REAL, NULL, 1e-9, 1, NULL, "of the first channel"},
+    {"std.1", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the second channel"},
+    {"std.2", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the third channel"},
 };
 
 /* A directory of another kind is said to be that, not to lack keys. */
@@ -90,7 +90,7 @@ static attn_status check_kind(const attn_classifier *c, const char *path)
     const char *name = attn_config_text(c->config, "architecture", "");
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         if (strcmp(name, others[i].architecture) == 0)
-            return attn__fail(c->context, ATTN_UNSUPPORTED, "%s: \"%s\" is no classifier; it %s", path, name,
+            return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is no classifier; it %s", path, name,
                               others[i].what);
     }
     return ATTN_OK;
@@ -99,7 +99,7 @@ static attn_status check_kind(const attn_classifier *c, const char *path)
 static attn_status read_inputs(attn_classifier *c, const char *path)
 {
     static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
-    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
     attn_config *checked;
     attn_status status = attn__keys_resolve(&checked, c->context, &table, c->config, &of_file);
     if (status != ATTN_OK)
@@ -116,11 +116,11 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
                            attn_config_int(checked, "input.channels", 1)};
     attn_config_destroy(checked);
-    const attn_value *names = attn_config_get(c->config, "class_names");
+    const attn_config_value *names = attn_config_get(c->config, "class_names");
     c->classes = names->texts;
     c->nclasses = names->n;
     if (c->shape.channels == 2 || c->nclasses < 1)
-        return attn__fail(c->context, ATTN_FORMAT, "%s: %lld channels and %lld classes", path,
+        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: %lld channels and %lld classes", path,
                           (long long)c->shape.channels, (long long)c->nclasses);
     return ATTN_OK;
 }
@@ -139,15 +139,15 @@ static attn_status number_classes(attn_config *config, attn_context *context, in
         names[i] = text + i * DIGITS;
         snprintf(text + i * DIGITS, DIGITS, "%lld", (long long)i);
     }
-    attn_value value = {.type = ATTN_VALUE_TEXTS, .n = n, .texts = names};
-    attn_status status = text ? attn_config_set(config, "class_names", &value) : ATTN_MEMORY;
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXTS, .n = n, .texts = names};
+    attn_status status = text ? attn_config_set(config, "class_names", &value) : ATTN_ERROR_MEMORY;
     attn__free(context, text);
     attn__free(context, names);
     return status;
 }
 
-/* What a checkpoint of foreign names need not say: the model's own sizes, numbers for the classes, and pixels from -1 to 1, as
- * attn_vit_convert takes them. */
+/* What a checkpoint of foreign names need not say: the model's own sizes, numbers for the classes, and pixels from
+ * -1 to 1, as attn_vit_convert takes them. */
 static attn_status complete_inputs(attn_classifier *c)
 {
     static const char *const half[] = {"mean.0", "mean.1", "mean.2", "std.0", "std.1", "std.2"};
@@ -186,13 +186,13 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
     return status;
 }
 
-attn_status attn_classifier_load_named(attn_classifier **classifier, attn_context *context, const char *path,
-                                       const char *names)
+attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
+                                 const char *names)
 {
     *classifier = NULL;
     attn_classifier *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     attn_status status = load_parts(made, path, names);
     if (status != ATTN_OK) {
@@ -201,11 +201,6 @@ attn_status attn_classifier_load_named(attn_classifier **classifier, attn_contex
     }
     *classifier = made;
     return ATTN_OK;
-}
-
-attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *directory)
-{
-    return attn_classifier_load_named(classifier, context, directory, NULL);
 }
 
 void attn_classifier_destroy(attn_classifier *c)
@@ -235,12 +230,12 @@ attn_image_shape attn_classifier_shape(const attn_classifier *c)
     return c->shape;
 }
 
-int64_t attn_classifier_classes(const attn_classifier *c)
+int64_t attn_classifier_class_count(const attn_classifier *c)
 {
     return c->nclasses;
 }
 
-const char *attn_classifier_class(const attn_classifier *c, int64_t i)
+const char *attn_classifier_class_name(const attn_classifier *c, int64_t i)
 {
     return c->classes[i];
 }

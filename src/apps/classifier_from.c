@@ -24,8 +24,8 @@ typedef struct source {
 
 static attn_status fail(const source *s, const char *what, int64_t its, int64_t own)
 {
-    return attn__fail(s->context, ATTN_SHAPE, "%s: a model for %s %" PRId64 ", but the pictures have %" PRId64, s->path,
-                      what, its, own);
+    return attn__fail(s->context, ATTN_ERROR_SHAPE, "%s: a model for %s %" PRId64 ", but the pictures have %" PRId64,
+                      s->path, what, its, own);
 }
 
 static attn_status check_channels(const source *s, const attn_config *config)
@@ -47,7 +47,7 @@ static attn_status check_size(const source *s, const attn_config *config)
     return check_channels(s, config);
 }
 
-static bool counts_classes(const attn_key *key)
+static bool counts_classes(const attn_setting *key)
 {
     return strcmp(key->name, "num_classes") == 0 || strcmp(key->name, "classes") == 0;
 }
@@ -58,7 +58,7 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
     const attn_architecture *architecture = attn_architecture_find(attn_config_text(file, "architecture", ""));
     attn_config *config = NULL;
     if (!architecture)
-        return attn__fail(s->context, ATTN_UNSUPPORTED, "%s: config.json names no architecture", s->path);
+        return attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: config.json names no architecture", s->path);
     attn_status status = attn_config_create(&config, s->context);
     if (status == ATTN_OK)
         status = attn_architecture_select(architecture, file, config);
@@ -78,7 +78,7 @@ static attn_status build_own(const source *s, const attn_config *file, attn_mode
 static bool is_head(const source *s, const attn_tensor *from, const attn_tensor *to)
 {
     int rank = attn_tensor_rank(to);
-    return rank > 0 && rank == attn_tensor_rank(from) && attn_tensor_dim(to, 0) == s->classes &&
+    return rank > 0 && rank == attn_tensor_rank(from) && attn_tensor_length(to, 0) == s->classes &&
            (rank == 1 ||
             memcmp(attn_tensor_shape(from) + 1, attn_tensor_shape(to) + 1, (size_t)(rank - 1) * sizeof(int64_t)) == 0);
 }
@@ -106,7 +106,7 @@ static attn_status fill_own(const source *s, const attn_named_list *own, const a
 }
 
 /* By a config.json's settings, or a names file's. */
-static attn_status load_by(const source *s, const attn_config *file, const attn_names *names, attn_model **model)
+static attn_status load_by(const source *s, const attn_config *file, const attn_name_map *names, attn_model **model)
 {
     attn_named_list found = {.context = s->context, .owns = true};
     attn_weights_options how = {.names = names};
@@ -123,7 +123,7 @@ static attn_status load_own(const source *s, attn_model **model)
 {
     attn_config *file = attn__model_config_try(s->context, s->path);
     attn_status status =
-        file ? load_by(s, file, NULL, model) : attn__fail(s->context, ATTN_FORMAT, "%s: no config.json", s->path);
+        file ? load_by(s, file, NULL, model) : attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no config.json", s->path);
     attn_config_destroy(file);
     return status;
 }
@@ -142,8 +142,9 @@ static attn_status load_foreign(const source *s, attn_model **model)
     attn__foreign foreign;
     attn_status status = attn__foreign_begin(&foreign, s->context, s->path, s->names, NULL);
     if (status == ATTN_OK && !classifies_pictures(attn__foreign_architecture(&foreign)))
-        status = attn__fail(s->context, ATTN_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
-                            s->names, attn__foreign_architecture(&foreign)->name);
+        status =
+            attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",
+                       s->names, attn__foreign_architecture(&foreign)->name);
     if (status == ATTN_OK)
         status = load_by(s, foreign.config, foreign.names, model);
     attn__foreign_end(&foreign);
@@ -152,18 +153,18 @@ static attn_status load_foreign(const source *s, attn_model **model)
 
 /* ----------------------------------------------------------------------------------------------- table */
 
-static bool find_entry(const attn_weights *weights, const char *name, attn_weights_entry *entry)
+static bool find_entry(const attn_checkpoint *weights, const char *name, attn_checkpoint_entry *entry)
 {
-    for (int64_t i = 0; attn_weights_at(weights, i, entry); i++)
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, entry); i++)
         if (strcmp(entry->name, name) == 0)
             return true;
     return false;
 }
 
-static attn_status tell_parameter(const source *s, const attn_weights *weights, const attn_named *parameter,
+static attn_status tell_parameter(const source *s, const attn_checkpoint *weights, const attn_named *parameter,
                                   attn_bytes *table)
 {
-    attn_weights_entry e;
+    attn_checkpoint_entry e;
     char own[128], its[128] = "";
     attn__array_shape_text(own, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
     bool found = find_entry(weights, parameter->name, &e);
@@ -183,21 +184,21 @@ static attn_status tell_parameter(const source *s, const attn_weights *weights, 
 static attn_status tell(const source *s, const attn_model *model, bool own, attn_bytes *table)
 {
     const attn_named_list *list = attn_model_parameters(model);
-    attn_weights *weights = NULL, *plain = NULL;
-    attn_names *names = NULL;
+    attn_checkpoint *weights = NULL, *plain = NULL;
+    attn_name_map *names = NULL;
     const char *carried = s->names;
-    attn_status status = attn_weights_open(&plain, s->context, s->path, NULL, NULL);
+    attn_status status = attn_checkpoint_open(&plain, s->context, s->path, NULL, NULL);
     if (status == ATTN_OK && !own && !carried)
-        status = attn_names_guess(&carried, plain, NULL);
+        status = attn_name_map_detect(&carried, plain, NULL);
     if (status == ATTN_OK && carried)
-        status = attn_names_read(&names, s->context, carried);
-    attn_weights_close(plain);
+        status = attn_name_map_read(&names, s->context, carried);
+    attn_checkpoint_close(plain);
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, s->context, s->path, &(attn_weights_options){.names = names}, NULL);
+        status = attn_checkpoint_open(&weights, s->context, s->path, &(attn_weights_options){.names = names}, NULL);
     for (int64_t i = 0; status == ATTN_OK && i < list->n; i++)
         status = tell_parameter(s, weights, &list->items[i], table);
-    attn_weights_close(weights);
-    attn_names_destroy(names);
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
     return status;
 }
 
@@ -213,7 +214,7 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
     bool own = !s.names && attn_classifier_is_at(context, s.path);
     *model = NULL;
     if (shape.width != shape.height)
-        return attn__fail(context, ATTN_UNSUPPORTED,
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "images of %" PRId64 " x %" PRId64 " pixels are not square; --size says what they become",
                           shape.width, shape.height);
     attn_status status = s.names ? load_foreign(&s, model)

@@ -42,9 +42,9 @@ static attn_explorer_map *begin_map(gathering *g, const attn__block_attention *b
                              .weights = g->weights + g->used,
                              .first_layer = layer,
                              .query_rows = b->rows,
-                             .query_columns = b->cols,
+                             .query_cols = b->cols,
                              .key_rows = b->key_rows,
-                             .key_columns = b->key_cols,
+                             .key_cols = b->key_cols,
                              .where = b->where,
                              .before = "class token",
                              .shifted = b->shifted};
@@ -97,7 +97,7 @@ static const char *about(const attn__attention *a)
     }
 }
 
-static attn_status render(gathering *g, attn_picture *page, const attn_image *picture, const char *title)
+static attn_status render(gathering *g, attn_bytes *page, const attn_image *picture, const char *title)
 {
     attn_context *context = g->attention->context;
     attn_bytes png = {0};
@@ -113,14 +113,14 @@ static attn_status render(gathering *g, attn_picture *page, const attn_image *pi
                               .width = picture->width,
                               .height = picture->height,
                               .grid_rows = g->attention->blocks[0].rows,
-                              .grid_columns = g->attention->blocks[0].cols};
+                              .grid_cols = g->attention->blocks[0].cols};
     if (status == ATTN_OK)
         status = attn_explorer_render(page, context, &explorer);
     attn_bytes_free(context, &png);
     return status;
 }
 
-attn_status attn__attention_page(attn_picture *page, const attn__attention *a, const attn_image *picture,
+attn_status attn__attention_page(attn_bytes *page, const attn__attention *a, const attn_image *picture,
                                  const char *title)
 {
     size_t heads = 1;
@@ -130,7 +130,7 @@ attn_status attn__attention_page(attn_picture *page, const attn__attention *a, c
                    .maps = attn__alloc(a->context, ((size_t)a->n + 1) * sizeof *g.maps),
                    .names = attn__alloc(a->context, ((size_t)a->n + 1) * sizeof *g.names),
                    .weights = attn__alloc(a->context, heads * sizeof *g.weights)};
-    attn_status status = g.maps && g.names && g.weights ? render(&g, page, picture, title) : ATTN_MEMORY;
+    attn_status status = g.maps && g.names && g.weights ? render(&g, page, picture, title) : ATTN_ERROR_MEMORY;
     attn__free(a->context, g.rolled.own);
     attn__free(a->context, (void *)g.weights);
     attn__free(a->context, g.names);

@@ -11,7 +11,7 @@
 
 static const char *const models[] = {"vit", "sasa", "nonlocal", "axial", NULL};
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__TEXT(
         "model", "vit", models,
         "vit: Vision Transformer; sasa: a residual network of local attention windows; nonlocal: convolutions with "
@@ -58,7 +58,7 @@ const attn__keys attn__classifier_keys = {.keys = keys,
                                           .presets = presets,
                                           .npresets = sizeof presets / sizeof *presets};
 
-const attn_key *attn_classifier_keys(int *n)
+const attn_setting *attn_classifier_keys(int *n)
 {
     *n = attn__classifier_keys.n;
     return keys;
@@ -80,7 +80,7 @@ static const struct name {
     {"window", "kernel_size"}, {"dropout", "emb_dropout"}, {"dropout", "blk_dropout"}, {"dropout", "dropout"},
 };
 
-static const attn_key *key_of(const attn_architecture *a, const char *name)
+static const attn_setting *key_of(const attn_architecture *a, const char *name)
 {
     for (int i = 0; i < a->nkeys; i++) {
         if (strcmp(a->keys[i].name, name) == 0)
@@ -99,7 +99,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
 {
     attn_status status = ATTN_OK;
     for (size_t i = 0; status == ATTN_OK && i < sizeof names / sizeof *names; i++) {
-        const attn_value *value = attn_config_get(settings, names[i].setting);
+        const attn_config_value *value = attn_config_get(settings, names[i].setting);
         if (value && key_of(a, names[i].key))
             status = attn_config_set(config, names[i].key, value);
     }
@@ -143,9 +143,9 @@ attn_status attn__classifier_model(attn_model **model, attn_context *context, co
     attn_config *config;
     *model = NULL;
     if (!architecture)
-        return attn__fail(context, ATTN_UNSUPPORTED, "there is no architecture \"%s\"", name);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "there is no architecture \"%s\"", name);
     if (shape.width != shape.height)
-        return attn__fail(context, ATTN_UNSUPPORTED,
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "images of %lld x %lld pixels are not square; --size says what they "
                           "become",
                           (long long)shape.width, (long long)shape.height);

@@ -27,7 +27,7 @@ typedef struct drawing {
 static attn_overlay *add_panel(drawing *d, int64_t rows, int64_t cols)
 {
     if (d->n >= MOST_PANELS) {
-        attn__fail(d->c->context, ATTN_ARGUMENT, "more than %d panels; --head chooses one", (int)MOST_PANELS);
+        attn__fail(d->c->context, ATTN_ERROR_ARGUMENT, "more than %d panels; --head chooses one", (int)MOST_PANELS);
         return NULL;
     }
     float *map = attn__alloc_zero(d->c->context, attn__size_mul((size_t)(rows * cols), sizeof *map));
@@ -51,7 +51,7 @@ static attn_overlay *add_panel(drawing *d, int64_t rows, int64_t cols)
 
 static attn_status refuse(const drawing *d, const char *what, int64_t asked, int64_t most)
 {
-    return attn__fail(d->c->context, ATTN_ARGUMENT, "%s %lld is asked for; there are %lld, from 1", what,
+    return attn__fail(d->c->context, ATTN_ERROR_ARGUMENT, "%s %lld is asked for; there are %lld, from 1", what,
                       (long long)asked, (long long)most);
 }
 
@@ -74,7 +74,7 @@ static attn_status check_view(const drawing *d)
     if (v->query_col < 0 || v->query_col > b->cols || (v->query_col == 0) != (v->query_row == 0))
         return refuse(d, "the query's column", v->query_col, b->cols);
     if (v->layer == 0 && v->head > 0 && b->before > 0)
-        return attn__fail(d->c->context, ATTN_ARGUMENT, "a head is of one layer: --layer says which, 1 to %lld",
+        return attn__fail(d->c->context, ATTN_ERROR_ARGUMENT, "a head is of one layer: --layer says which, 1 to %lld",
                           (long long)d->attention.n);
     return ATTN_OK;
 }
@@ -96,7 +96,8 @@ static void place_query(const drawing *d, const attn__block_attention *b, attn_o
     }
 }
 
-/* The cells of a finer grid that a key stands for.  Keys that are 2 x 2 of an odd number of queries leave the last out. */
+/* The cells of a finer grid that a key stands for.  Keys that are 2 x 2 of an odd number of queries leave the last
+ * out. */
 static void spread(const attn__block_attention *b, const attn_overlay *panel, float *map, int64_t row, int64_t col,
                    float weight)
 {
@@ -177,7 +178,7 @@ static attn_status make_panels(drawing *d)
         return status;
     attn_overlay *plain = add_panel(d, 1, 1);
     if (!plain)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     plain->weights = NULL;
     snprintf(d->titles[0], sizeof *d->titles, "the picture%s",
              asked(d)->before > 0 && d->view.query_row == 0 ? "" : ", framed who asks");
@@ -200,34 +201,36 @@ static attn_status prepare(drawing *d, const attn_image *image, attn_image *fitt
     zoom = zoom < 1 ? 1 : zoom;
     attn_status status = attn_image_convert(&coloured, d->c->context, image, (int)s.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(fitted, d->c->context, &coloured, s.width, s.height, ATTN_BICUBIC);
+        status = attn_image_fit(fitted, d->c->context, &coloured, s.width, s.height, ATTN_IMAGE_FILTER_BICUBIC);
     if (status == ATTN_OK)
-        status = attn_image_fit(&d->picture, d->c->context, &coloured, s.width * zoom, s.height * zoom, ATTN_BICUBIC);
+        status = attn_image_fit(&d->picture, d->c->context, &coloured, s.width * zoom, s.height * zoom,
+                                ATTN_IMAGE_FILTER_BICUBIC);
     attn_image_free(d->c->context, &coloured);
     return status;
 }
 
-static attn_status draw(drawing *d, attn_picture_format format, attn_picture *picture)
+static attn_status draw(drawing *d, attn_plot_format format, attn_bytes *picture)
 {
     char title[160];
-    const attn_guess *guess = &d->attention.guess;
+    const attn_prediction *guess = &d->attention.guess;
     snprintf(title, sizeof title, "%.100s (%.0f %%)", d->c->classes[guess->label], 100 * guess->probability);
     attn_status status = check_view(d);
-    if (status != ATTN_OK || format == ATTN_HTML)
+    if (status != ATTN_OK || format == ATTN_PLOT_HTML)
         return status == ATTN_OK ? attn__attention_page(picture, &d->attention, &d->picture, title) : status;
     status = make_panels(d);
     attn_overlays all = {.title = title, .n = d->n, .items = d->panels};
     return status == ATTN_OK ? attn_overlays_render(picture, d->c->context, &all, format) : status;
 }
 
-attn_status attn_classifier_show(attn_classifier *c, const attn_image *image, const attn_classifier_view *view,
-                                 attn_picture_format format, attn_picture *picture, attn_guess *guess)
+attn_status attn_classifier_render_attention(attn_classifier *c, const attn_image *image,
+                                             const attn_classifier_view *view, attn_plot_format format,
+                                             attn_bytes *picture, attn_prediction *guess)
 {
     attn_image fitted = {0};
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     drawing *d = attn__alloc_zero(c->context, sizeof *d);
     if (!d)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     d->c = c;
     d->view = view ? *view : (attn_classifier_view){0};
     attn_status status = prepare(d, image, &fitted);

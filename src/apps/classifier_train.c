@@ -40,7 +40,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     if (!attn__image_training_seek(&t->data, &t->run, tape, epoch, step, &batch, counted))
         return NULL;
     attn_cross_entropy_options options = {.label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
-    attn_tensor *labels = attn_tensor_make(tape, ATTN_I32, 1, &batch.size, batch.labels);
+    attn_tensor *labels = attn_tape_tensor(tape, ATTN_I32, 1, &batch.size, batch.labels);
     attn_tensor *logits = attn__classifier_logits(t->run.model, tape, t->data.shape, batch.x, batch.size);
     return attn_cross_entropy(tape, logits, labels, &options);
 }
@@ -84,7 +84,7 @@ static void run_announce(const attn__run *run)
     const training *t = run->self;
     if (!t->job->begin)
         return;
-    attn_classifier_plan plan = {
+    attn_classifier_run_info plan = {
         .settings = run->settings,
         .shape = t->data.shape,
         .classes = t->data.source.nclasses,

@@ -18,12 +18,12 @@ attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_im
     attn_context *context = attn_model_context(model);
     attn_named_list inputs = {.context = context}, outputs = {.context = context};
     int64_t dims[] = {n, shape.channels, shape.height, shape.width};
-    attn_tensor *images = attn_tensor_make(tape, ATTN_F32, 4, dims, x), *logits = NULL;
+    attn_tensor *images = attn_tape_tensor(tape, ATTN_F32, 4, dims, x), *logits = NULL;
     if (images && attn_named_add(&inputs, "x", images) == ATTN_OK &&
         attn_model_forward(model, tape, &inputs, &outputs) == ATTN_OK)
         logits = attn_named_find(&outputs, "logits");
     if (!logits && attn_context_status(context) == ATTN_OK)
-        attn__fail(context, ATTN_UNSUPPORTED, "the architecture \"%s\" is no classifier: it gives no \"logits\"",
+        attn__fail(context, ATTN_ERROR_UNSUPPORTED, "the architecture \"%s\" is no classifier: it gives no \"logits\"",
                    attn_model_architecture(model)->name);
     attn_named_clear(&inputs);
     attn_named_clear(&outputs);
@@ -71,7 +71,8 @@ attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_im
                 confusion[batch.labels[i] * classes + best]++;
         }
         n += batch.size;
-        attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
+        if (status == ATTN_OK)
+            status = attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
     double sums[] = {sum, (double)n, (double)*right};
     if (status == ATTN_OK && attn_image_batches_sharded(batches))
@@ -96,7 +97,7 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     if (status == ATTN_OK)
         status = attn__packed_weights_begin(tape);
     if (status == ATTN_OK)
-        status = attn__classifier_measure(c->model, tape, c->shape, c->nclasses, batches, &score->loss, &score->right,
+        status = attn__classifier_measure(c->model, tape, c->shape, c->nclasses, batches, &score->loss, &score->correct,
                                           score->confusion);
     score->images = attn_image_set_size(set);
     score->images_per_second = (double)score->images / (attn__seconds_since(start) + 1e-9);
@@ -106,18 +107,19 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     return status;
 }
 
-static attn_status choose(attn_classifier *c, const attn__image_source *source, attn_part part, attn_image_set **set)
+static attn_status choose(attn_classifier *c, const attn__image_source *source, attn_split part, attn_image_set **set)
 {
-    attn_image_set **train = part == ATTN_PART_TRAIN ? set : NULL, **valid = part == ATTN_PART_VALID ? set : NULL;
-    attn_image_set **test = part == ATTN_PART_TEST ? set : NULL;
-    attn_status status = part == ATTN_PART_ALL ? attn_image_set_split(source->train, 0, 0, 0, set, NULL, NULL)
-                                               : attn__image_source_split(source, c->config, train, valid, test);
+    attn_image_set **train = part == ATTN_SPLIT_TRAIN ? set : NULL, **valid = part == ATTN_SPLIT_VALID ? set : NULL;
+    attn_image_set **test = part == ATTN_SPLIT_TEST ? set : NULL;
+    attn_status status = part == ATTN_SPLIT_ALL ? attn_image_set_split(set, NULL, NULL, source->train, 0, 0, 0)
+                                                : attn__image_source_split(source, c->config, train, valid, test);
     if (status == ATTN_OK && attn_image_set_size(*set) == 0)
-        status = attn__fail(c->context, ATTN_ARGUMENT, "there are no images in this part of the data");
+        status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "there are no images in this part of the data");
     return status;
 }
 
-attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_part part, attn_classifier_score *score)
+attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_split part,
+                                     attn_classifier_score *score)
 {
     attn__image_wish wish = {.shape = c->shape, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;
@@ -128,7 +130,7 @@ attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_
         return status;
     size_t cells = attn__size_mul((size_t)c->nclasses, (size_t)c->nclasses);
     score->confusion = attn__alloc_zero(c->context, attn__size_mul(cells, sizeof *score->confusion));
-    status = score->confusion ? choose(c, &source, part, &set) : ATTN_MEMORY;
+    status = score->confusion ? choose(c, &source, part, &set) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = measure_set(c, set, score);
     attn_image_set_destroy(set);
@@ -151,7 +153,8 @@ attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *ima
     attn_image coloured = {0};
     attn_status status = attn_image_convert(&coloured, c->context, image, (int)c->shape.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, ATTN_BICUBIC);
+        status =
+            attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
     attn_image_free(c->context, &coloured);
     return status;
 }
@@ -167,7 +170,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
 }
 
 /* The likeliest ones, by going over the classes once for each. */
-static void rank(const float *logits, int64_t classes, int64_t top, attn_guess *guesses)
+static void rank(const float *logits, int64_t classes, int64_t top, attn_prediction *guesses)
 {
     int64_t best;
     double all = log_sum(logits, classes, &best);
@@ -180,12 +183,12 @@ static void rank(const float *logits, int64_t classes, int64_t top, attn_guess *
             if (!taken && (next < 0 || logits[i] > logits[next]))
                 next = i;
         }
-        guesses[k] = (attn_guess){next, exp((double)logits[next] - all)};
+        guesses[k] = (attn_prediction){next, exp((double)logits[next] - all)};
     }
 }
 
 static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const attn_image *images, int64_t n, float *x,
-                                  int64_t top, attn_guess *guesses)
+                                  int64_t top, attn_prediction *guesses)
 {
     attn_status status = ATTN_OK;
     int64_t size = c->shape.width * c->shape.height * c->shape.channels;
@@ -202,18 +205,18 @@ static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const att
 }
 
 attn_status attn_classifier_classify(attn_classifier *c, const attn_image *images, int64_t n, int64_t top,
-                                     attn_guess *guesses)
+                                     attn_prediction *guesses)
 {
     if (top < 1 || top > c->nclasses)
-        return attn__fail(c->context, ATTN_ARGUMENT, "the %lld likeliest of %lld classes are asked for", (long long)top,
-                          (long long)c->nclasses);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "the %lld likeliest of %lld classes are asked for",
+                          (long long)top, (long long)c->nclasses);
     size_t size = (size_t)(c->shape.width * c->shape.height * c->shape.channels);
     attn_tape *tape;
     attn_status status = attn_tape_create(&tape, c->context);
     if (status != ATTN_OK)
         return status;
     float *x = attn__alloc(c->context, attn__size_mul(AT_ONCE * size, sizeof *x));
-    status = x ? ATTN_OK : ATTN_MEMORY;
+    status = x ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = attn__packed_weights_begin(tape);
     for (int64_t at = 0; at < n && status == ATTN_OK; at += AT_ONCE)

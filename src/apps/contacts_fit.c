@@ -12,7 +12,7 @@
 typedef struct fitting {
     attn_context *context;
     attn_msa *msa;
-    attn_contact_fit options;
+    attn_contacts_fit_options options;
     int64_t pairs, features, filled;
     float *x; /* [features, pairs] */
     uint8_t *labels;
@@ -82,7 +82,7 @@ static attn_status run_example(const fitting *f, const attn_contact_example *e, 
     int32_t *tokens =
         attn__alloc(f->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), sizeof *tokens));
     if (!tokens)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_alignment_tokens(e->alignment, tokens);
     attn_msa_options options = {.row_maps = true, .memory = f->options.memory};
     attn_status status = attn_msa_run(f->msa, tokens, 1, rows, columns, &options, result);
@@ -99,7 +99,7 @@ static attn_status add_example(fitting *f, const attn_contact_example *e)
         return status;
     f->rows = attn__alloc(f->context, attn__size_mul((size_t)columns, sizeof *f->rows));
     if (!f->rows)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     const float *maps = attn_tensor_data(result.row_maps);
     for (int64_t k = 0; k < f->features; k++)
         fill_feature(f, e, maps + k * map, f->x + k * f->pairs + f->filled);
@@ -123,11 +123,11 @@ static int better(const void *left, const void *right)
 }
 
 /* Contacts among as many of the best pairs as there are contacts. */
-static attn_status count_found(const fitting *f, const double *w, attn_contact_fitted *fitted)
+static attn_status count_found(const fitting *f, const double *w, attn_contacts_fit_result *fitted)
 {
     scored *pairs = attn__alloc_zero(f->context, attn__size_mul((size_t)f->pairs, sizeof *pairs));
     if (!pairs)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < f->pairs; i++)
         pairs[i].label = f->labels[i];
     for (int64_t k = 0; k < f->features; k++) {
@@ -141,13 +141,14 @@ static attn_status count_found(const fitting *f, const double *w, attn_contact_f
     return ATTN_OK;
 }
 
-static attn_status solve(fitting *f, attn_contact_fitted *fitted)
+static attn_status solve(fitting *f, attn_contacts_fit_result *fitted)
 {
     double *w = attn__alloc_zero(f->context, attn__size_mul((size_t)f->features, sizeof *w)), b = 0;
     float *weights = attn__alloc(f->context, attn__size_mul((size_t)f->features, sizeof *weights));
     attn_logistic problem = {
         .rows = f->pairs, .features = f->features, .x = f->x, .labels = f->labels, .c = f->options.c};
-    attn_status status = w && weights ? attn_logistic_fit(f->context, &problem, w, &b, &fitted->sweeps) : ATTN_MEMORY;
+    attn_status status =
+        w && weights ? attn_logistic_fit(f->context, &problem, w, &b, &fitted->sweeps) : ATTN_ERROR_MEMORY;
     for (int64_t k = 0; status == ATTN_OK && k < f->features; k++) {
         weights[k] = (float)w[k];
         fitted->used += w[k] != 0;
@@ -161,37 +162,40 @@ static attn_status solve(fitting *f, attn_contact_fitted *fitted)
     return status;
 }
 
-static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t n, attn_contact_fitted *fitted)
+static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t n, attn_contacts_fit_result *fitted)
 {
     f->x = attn__alloc(f->context, attn__size_mul(attn__size_mul((size_t)f->pairs, (size_t)f->features), sizeof *f->x));
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
-    attn_status status = f->x && f->labels ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = f->x && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         if (n > 1) /* of one alone the layers say more */
-            attn__work_around(f->context, "alignments", i, n);
-        status = add_example(f, &examples[i]);
+            status = attn__work_around(f->context, "alignments", i, n);
+        if (status == ATTN_OK)
+            status = add_example(f, &examples[i]);
     }
-    attn__work_around(f->context, "alignments", n, n > 1 && status == ATTN_OK ? n : 0);
+    bool all = n > 1 && status == ATTN_OK;
+    attn_status told = attn__work_around(f->context, "alignments", n, all ? n : 0);
+    status = status == ATTN_OK ? told : status;
     for (int64_t i = 0; i < f->filled; i++)
         fitted->contacts += f->labels[i];
     return status == ATTN_OK ? solve(f, fitted) : status;
 }
 
 attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *examples, int64_t n,
-                              const attn_contact_fit *options, attn_contact_fitted *fitted)
+                              const attn_contacts_fit_options *options, attn_contacts_fit_result *fitted)
 {
     const attn_config *config = attn_model_config(attn_msa_model(msa));
     fitting f = {.context = attn_model_context(attn_msa_model(msa)), .msa = msa};
-    f.options = options ? *options : (attn_contact_fit){0};
+    f.options = options ? *options : (attn_contacts_fit_options){0};
     f.options.min_separation = f.options.min_separation > 0 ? f.options.min_separation : 6;
     f.options.cutoff = f.options.cutoff > 0 ? f.options.cutoff : 8;
     f.options.c = f.options.c > 0 ? f.options.c : 0.15;
     f.features = attn_config_int(config, "layers", 0) * attn_config_int(config, "attention_heads", 0);
     for (int64_t i = 0; i < n; i++)
         f.pairs += count_pairs(&f, &examples[i]);
-    *fitted = (attn_contact_fitted){.pairs = f.pairs, .features = f.features};
+    *fitted = (attn_contacts_fit_result){.pairs = f.pairs, .features = f.features};
     if (f.pairs == 0)
-        return attn__fail(f.context, ATTN_ARGUMENT,
+        return attn__fail(f.context, ATTN_ERROR_ARGUMENT,
                           "no pair of residues to fit contacts to: %lld examples, none with "
                           "two resolved residues %lld apart",
                           (long long)n, (long long)f.options.min_separation);

@@ -19,7 +19,7 @@
 attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path)
 {
     attn_config *arguments = NULL;
-    attn_weights *weights = NULL;
+    attn_checkpoint *weights = NULL;
     const char *names = NULL;
     int64_t known;
     *kind = attn__archive_is(context, path) ? ATTN_CHECKPOINT_MARIAN : ATTN_CHECKPOINT_OTHER;
@@ -27,14 +27,14 @@ attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *co
         return ATTN_OK;
     attn_status status = attn_config_create(&arguments, context);
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, context, path, NULL, arguments);
+        status = attn_checkpoint_open(&weights, context, path, NULL, arguments);
     if (status == ATTN_OK)
-        status = attn_names_guess(&names, weights, &known);
+        status = attn_name_map_detect(&names, weights, &known);
     if (status == ATTN_OK && names && strcmp(names, "msa-esm") == 0 && attn_config_get(arguments, "args.arch"))
         *kind = ATTN_CHECKPOINT_MSA;
     else if (status == ATTN_OK && names && strncmp(names, "vit-", 4) == 0)
         *kind = ATTN_CHECKPOINT_VIT;
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     attn_config_destroy(arguments);
     return status;
 }
@@ -84,7 +84,7 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     char **names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *names));
     char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
     attn_config *settings = NULL; /* a training's that never was: how its images would have been divided */
-    attn_status status = text ? attn_classifier_settings(&settings, context, NULL) : ATTN_MEMORY;
+    attn_status status = text ? attn_classifier_settings(&settings, context, NULL) : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
         char key[40], number[24];
         snprintf(key, sizeof key, "id2label.%lld", (long long)i);
@@ -111,8 +111,8 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
     attn_status status = attn_vit_load(&model, context, path, options);
     int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
     if (status == ATTN_OK && channels != 1 && channels != 3)
-        status = attn__fail(context, ATTN_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3", path,
-                            (long long)channels);
+        status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
+                            path, (long long)channels);
     if (status == ATTN_OK)
         status = read_labels(&labels, context, path);
     if (status == ATTN_OK)
@@ -130,7 +130,7 @@ attn_status attn_marian_convert(attn_context *context, const char *path, const c
 {
     char weights[ATTN__PATH];
     attn_translator *t;
-    attn_status status = attn_translator_load(&t, context, path);
+    attn_status status = attn_translator_load(&t, context, path, NULL);
     if (status != ATTN_OK)
         return status;
     status = attn_directory_create(context, directory);
@@ -156,7 +156,7 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
     if (status == ATTN_OK)
         status = attn_weights_read(&list, path, &how, metadata, report);
     if (status == ATTN_OK && list.n == 0)
-        status = attn__fail(context, ATTN_FORMAT, "%s: no tensors in it", path);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: no tensors in it", path);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, to, attn_config_size(metadata) > 0 ? metadata : NULL);
     if (tensors)
@@ -168,7 +168,7 @@ attn_status attn_weights_convert(attn_context *context, const char *path, const 
 
 /* ---------------------------------------------------------------------------------------------- adapters */
 
-bool attn_model_is_adapted(attn_context *context, const char *directory)
+bool attn_model_has_adapter(attn_context *context, const char *directory)
 {
     bool is = false;
     attn_config *config = attn__is_directory(directory) ? attn__model_config_try(context, directory) : NULL;
@@ -187,7 +187,7 @@ static attn_status check_target(attn_context *context, const char *directory, co
     free(there);
     attn_status status = attn__adapter_is_in(&adapted, context, to);
     return status != ATTN_OK ? status
-           : same || adapted ? attn__fail(context, ATTN_ARGUMENT, "%s: there is an adapter in it", to)
+           : same || adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: there is an adapter in it", to)
                              : ATTN_OK;
 }
 
@@ -200,7 +200,7 @@ attn_status attn__model_files_copy(attn_context *context, const char *directory,
     return status;
 }
 
-attn_status attn_model_merge(attn_context *context, const char *directory, const char *to)
+attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to)
 {
     char path[ATTN__PATH];
     attn_named_list list = {.context = context, .owns = true};

@@ -78,7 +78,7 @@ static bool is_linear(const attn_model *model, const attn_named *named)
 static attn_status convert(store *s, const attn_model *model)
 {
     s->int8 = attn__alloc_zero(s->context, attn__size_mul((size_t)s->from.n, 2 * sizeof *s->int8));
-    attn_status status = s->int8 ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = s->int8 ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < s->from.n && status == ATTN_OK; i++) {
         const attn_named *named = &s->from.items[i];
         bool linear = is_linear(model, named);
@@ -94,7 +94,7 @@ static attn_status check_target(attn_context *context, const char *to)
 {
     bool adapted = false;
     attn_status status = attn__adapter_is_in(&adapted, context, to);
-    return status == ATTN_OK && adapted ? attn__fail(context, ATTN_ARGUMENT, "%s: there is an adapter in it", to)
+    return status == ATTN_OK && adapted ? attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: there is an adapter in it", to)
                                         : status;
 }
 
@@ -126,7 +126,7 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     attn_weights_options how = {.keep_types = true};
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !has_int8(*model))
-        status = attn__fail(s->context, ATTN_UNSUPPORTED,
+        status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
                             "%s: layers of \"%s\" are computed in bf16 in int8, too; store it as bf16", directory,
                             attn_model_architecture(*model)->name);
     if (status == ATTN_OK)
@@ -143,12 +143,12 @@ static attn_status write(const store *s, const char *directory, const char *to)
     return status == ATTN_OK ? attn__safetensors_write(&s->to, s->int8, path, NULL) : status;
 }
 
-attn_status attn_model_store(attn_context *context, const char *directory, const char *to, attn_precision precision)
+attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to, attn_precision precision)
 {
     attn_model *model = NULL;
     store s = {context, precision, {.context = context, .owns = true}, {.context = context, .owns = true}, NULL};
     if (precision != ATTN_PRECISION_BF16 && precision != ATTN_PRECISION_INT8)
-        return attn__fail(context, ATTN_ARGUMENT, "weights are stored as bf16 or int8, not %s",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are stored as bf16 or int8, not %s",
                           attn_precision_name(precision));
     attn_status status = check_target(context, to);
     if (status == ATTN_OK)

@@ -13,18 +13,19 @@
 /* What the names file and config.json say together, into "architecture". */
 static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
 {
-    const char *file = f->names->file, *name = attn_names_architecture(f->names);
+    const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
     const char *own = attn_config_text(f->config, "architecture", name);
     if (!own)
-        return attn__fail(context, ATTN_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", file);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no line \"arch NAME\"; attn list has the names", file);
     if (name && strcmp(name, own) != 0)
-        return attn__fail(context, ATTN_FORMAT, "%s: of the architecture \"%.60s\", but %s says \"%.60s\"", file, name,
-                          f->settings, own);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", but %s says \"%.60s\"", file,
+                          name, f->settings, own);
     if (!attn_architecture_find(own))
-        return attn__fail(context, ATTN_FORMAT, "%s: there is no architecture \"%.60s\"; attn list has their names",
+        return attn__fail(context, ATTN_ERROR_FORMAT,
+                          "%s: there is no architecture \"%.60s\"; attn list has their names",
                           name ? file : f->settings, own);
     if (wanted && strcmp(own, wanted) != 0)
-        return attn__fail(context, ATTN_FORMAT, "%s: of the architecture \"%.60s\", not %s", file, own, wanted);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: of the architecture \"%.60s\", not %s", file, own, wanted);
     return name ? attn_config_set_text(f->config, "architecture", name) : ATTN_OK;
 }
 
@@ -40,7 +41,7 @@ static attn_status check_heads(const attn__foreign *foreign, attn_context *conte
             return ATTN_OK;
         missing = missing ? missing : a->keys[i].name;
     }
-    return missing ? attn__fail(context, ATTN_FORMAT,
+    return missing ? attn__fail(context, ATTN_ERROR_FORMAT,
                                 "%s: the number of heads is in no tensor; the file needs a line \"set %s=N\"",
                                 foreign->names->file, missing)
                    : ATTN_OK;
@@ -51,7 +52,7 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
 {
     size_t size = strlen(path) + 1;
     if (size > ATTN__PATH)
-        return attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", path);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
     memcpy(f->weights, path, size);
     memcpy(f->settings, path, size);
     if (named && !attn__is_directory(path))
@@ -63,15 +64,15 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
 /* What the names file and, by it, the shapes say. */
 static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
 {
-    attn_weights *weights = NULL;
-    attn_status status = attn_names_read(&f->names, context, names);
+    attn_checkpoint *weights = NULL;
+    attn_status status = attn_name_map_read(&f->names, context, names);
     if (status == ATTN_OK)
         status = check_architecture(f, context, architecture);
     if (status == ATTN_OK)
-        status = attn_weights_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
+        status = attn_checkpoint_open(&weights, context, f->weights, &(attn_weights_options){.names = f->names}, NULL);
     if (status == ATTN_OK)
-        status = attn_names_measure(f->names, weights, f->config);
-    attn_weights_close(weights);
+        status = attn_name_map_infer_config(f->names, weights, f->config);
+    attn_checkpoint_close(weights);
     return status == ATTN_OK ? check_heads(f, context) : status;
 }
 
@@ -89,7 +90,7 @@ attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, c
 
 void attn__foreign_end(attn__foreign *foreign)
 {
-    attn_names_destroy(foreign->names);
+    attn_name_map_destroy(foreign->names);
     attn_config_destroy(foreign->config);
     *foreign = (attn__foreign){0};
 }
@@ -105,7 +106,7 @@ attn_status attn__foreign_model(attn_model **model, attn_context *context, const
     attn_weights_options how = {.names = foreign->names};
     *model = NULL;
     if (!architecture)
-        return attn__fail(context, ATTN_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
                           attn_config_text(foreign->config, "architecture", ""));
     attn_status status = attn__model_of_config(model, context, architecture, foreign->config, foreign->weights);
     if (status == ATTN_OK)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * foreign_model.h - models as directories hold them, and as checkpoints of foreign names do by a names file (attn_names of
- * io.h). */
+ * foreign_model.h - models as directories hold them, and as checkpoints of foreign names do by a names file
+ * (attn_name_map of io.h). */
 #ifndef ATTN_APPS_FOREIGN_MODEL_H
 #define ATTN_APPS_FOREIGN_MODEL_H
 
@@ -11,22 +11,23 @@
 /* A model that is to be loaded: a directory with its config.json, or, with a names file that brings its tensors under a
  * model's own names, any checkpoint. */
 typedef struct attn__foreign {
-    attn_names *names;         /* NULL: none */
+    attn_name_map *names;      /* NULL: none */
     attn_config *config;       /* config.json's settings; with a names file also what that and the shapes say */
     char settings[ATTN__PATH]; /* where they stand, for messages */
     char weights[ATTN__PATH];  /* for readers of weights */
 } attn__foreign;
 
-/* Reads config.json, which a names file makes optional, then the names file and, by it, what the checkpoint's shapes say:
- * config.json stands over both.  `names`: NULL for none.  Ended by attn__foreign_end, on failure too.
- * ATTN_FORMAT: file and config.json name no architecture, or different ones, or another than `architecture` (NULL: any), or
- * leave out the number of heads, which no tensor shows; statuses of attn_names_read and attn_weights_open. */
+/* Reads config.json, which a names file makes optional, then the names file and, by it, what the checkpoint's shapes
+ * say: config.json stands over both.  `names`: NULL for none.  Ended by attn__foreign_end, on failure too.
+ * ATTN_ERROR_FORMAT: file and config.json name no architecture, or different ones, or another than `architecture`
+ * (NULL: any), or leave out the number of heads, which no tensor shows; statuses of attn_name_map_read and
+ * attn_checkpoint_open. */
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
                                 const char *architecture);
 void attn__foreign_end(attn__foreign *foreign);
 /* The architecture; NULL: config.json names none that there is. */
 const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign);
-/* The model that it describes, with its parameters.  ATTN_FORMAT: it describes none. */
+/* The model that it describes, with its parameters.  ATTN_ERROR_FORMAT: it describes none. */
 attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign);
 
 #endif

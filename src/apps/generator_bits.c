@@ -14,7 +14,7 @@ attn_tensor *attn__generator_numbers(attn_tape *tape, const attn_image_batch *ba
                                      int64_t levels)
 {
     int64_t dims[] = {batch->size, shape.channels, shape.height, shape.width};
-    attn_tensor *x = attn_tensor_make(tape, ATTN_I32, 4, dims, NULL);
+    attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, 4, dims, NULL);
     /* Batches have samples / 255 in floats, which give the sample back exactly. */
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++)
         ((int32_t *)attn_tensor_data(x))[i] = attn__level_of((unsigned char)lrintf(batch->x[i] * 255), levels);
@@ -41,7 +41,8 @@ attn_status attn__generator_bits(attn_model *model, attn_tape *tape, attn_image_
             return attn_context_status(context);
         sums[0] += (double)*(const float *)attn_tensor_data(loss) * (double)batch.size;
         sums[1] += (double)batch.size;
-        attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
+        if (status == ATTN_OK)
+            status = attn__work(context, "batches of images", ++done, attn_image_batches_count(batches));
     }
     if (status == ATTN_OK && attn_image_batches_sharded(batches))
         status = attn__ranks_sum(context, sums, 2, ATTN__SUM_F64);
@@ -99,7 +100,7 @@ static attn_status measure_baseline(attn_generator *g, const attn_image_set *tra
     size_t cells = attn__size_mul((size_t)score->dims, (size_t)g->levels);
     int64_t *counts = attn__alloc_zero(g->context, attn__size_mul(cells, sizeof *counts));
     if (!counts)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     count(train, score->dims, g->levels, counts);
     score->baseline = independent_bits(set, score->dims, g->levels, counts, attn_image_set_size(train));
     attn__free(g->context, counts);
@@ -108,21 +109,21 @@ static attn_status measure_baseline(attn_generator *g, const attn_image_set *tra
 
 /* --------------------------------------------------------------------------------------------- the whole */
 
-static attn_status measure_part(attn_generator *g, const attn__image_source *source, attn_part part,
+static attn_status measure_part(attn_generator *g, const attn__image_source *source, attn_split part,
                                 attn_generator_score *score)
 {
     attn_image_set *train = NULL, *valid = NULL, *test = NULL, *all = NULL;
     attn_status status = attn__image_source_split(source, g->config, &train, &valid, &test);
     if (status == ATTN_OK)
-        status = attn_image_set_split(source->train, 0, 0, 0, &all, NULL, NULL);
+        status = attn_image_set_split(&all, NULL, NULL, source->train, 0, 0, 0);
     if (status == ATTN_OK) {
-        const attn_image_set *set = part == ATTN_PART_TRAIN   ? train
-                                    : part == ATTN_PART_VALID ? valid
-                                    : part == ATTN_PART_TEST  ? test
-                                                              : all;
+        const attn_image_set *set = part == ATTN_SPLIT_TRAIN   ? train
+                                    : part == ATTN_SPLIT_VALID ? valid
+                                    : part == ATTN_SPLIT_TEST  ? test
+                                                               : all;
         score->images = attn_image_set_size(set);
         if (score->images == 0)
-            status = attn__fail(g->context, ATTN_ARGUMENT, "there are no images in this part of the data");
+            status = attn__fail(g->context, ATTN_ERROR_ARGUMENT, "there are no images in this part of the data");
         if (status == ATTN_OK)
             status = measure_baseline(g, train, set, score);
         if (status == ATTN_OK)
@@ -135,7 +136,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
     return status;
 }
 
-attn_status attn_generator_evaluate(attn_generator *g, const char *data, attn_part part, attn_generator_score *score)
+attn_status attn_generator_evaluate(attn_generator *g, const char *data, attn_split part, attn_generator_score *score)
 {
     attn__image_wish wish = {.shape = g->shape, .unlabelled = true};
     attn__image_source source;

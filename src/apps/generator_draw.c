@@ -76,7 +76,7 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
     if (status == ATTN_OK)
         status = attn_axial_transformer_sample(g->model, x, options);
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        status = attn_image_create(&images[i], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
+        status = attn_image_alloc(&images[i], g->context, g->shape.width, g->shape.height, (int)g->shape.channels);
         if (status == ATTN_OK)
             take_rows(g, (const int32_t *)attn_tensor_data(x) + i * g->shape.channels * plane_of(g), 0, &images[i]);
     }
@@ -90,7 +90,7 @@ attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n
     int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
     counting counted = {options ? options : &plain, 0, groups * rows};
     if (n < 1)
-        return attn__fail(g->context, ATTN_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "%lld images are asked for; 1 or more wanted", (long long)n);
     for (int64_t i = 0; i < n; i++)
         images[i] = (attn_image){0};
     attn_status status = ATTN_OK;
@@ -136,11 +136,12 @@ attn_status attn_generator_complete(attn_generator *g, attn_image *done, const a
     attn_image coloured = {0};
     *done = (attn_image){0};
     if (rows < 0 || rows > g->shape.height)
-        return attn__fail(g->context, ATTN_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
+        return attn__fail(g->context, ATTN_ERROR_ARGUMENT, "--rows %lld: images have only %lld rows", (long long)rows,
                           (long long)g->shape.height);
     attn_status status = attn_image_convert(&coloured, g->context, given, (int)g->shape.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(done, g->context, &coloured, g->shape.width, g->shape.height, ATTN_BICUBIC);
+        status =
+            attn_image_fit(done, g->context, &coloured, g->shape.width, g->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
     attn_image_free(g->context, &coloured);
     if (status == ATTN_OK)
         status = draw_rest(g, done, rows, options ? options : &plain);

@@ -28,25 +28,25 @@ attn_status attn__generator_write(const attn_model *model, const attn_config *se
 /* ---------------------------------------------------------------------------------------------- loading */
 
 /* What config.json must hold for images beside what the architecture checks itself. */
-static const attn_key input_keys[] = {
-    {"seed", ATTN_VALUE_INT, "1", 0, 9e15, NULL, "of the split"},
-    {"valid", ATTN_VALUE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
-    {"test", ATTN_VALUE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
-    {"width", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
-    {"height", ATTN_VALUE_INT, NULL, 1, 4096, NULL, "pixels"},
-    {"channels", ATTN_VALUE_INT, NULL, 1, 3, NULL, "1 or 3"},
-    {"frames", ATTN_VALUE_INT, "1", 1, 1, NULL, "1: images, no videos"},
-    {"levels", ATTN_VALUE_INT, "256", 1, 256, NULL, "of a sample"},
+static const attn_setting input_keys[] = {
+    {"seed", ATTN_CONFIG_TYPE_INT, "1", 0, 9e15, NULL, "of the split"},
+    {"valid", ATTN_CONFIG_TYPE_REAL, "0.05", 0, 0.9, NULL, "share for validation"},
+    {"test", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.9, NULL, "share for testing"},
+    {"width", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"height", ATTN_CONFIG_TYPE_INT, NULL, 1, 4096, NULL, "pixels"},
+    {"channels", ATTN_CONFIG_TYPE_INT, NULL, 1, 3, NULL, "1 or 3"},
+    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 1, NULL, "1: images, no videos"},
+    {"levels", ATTN_CONFIG_TYPE_INT, "256", 1, 256, NULL, "of a sample"},
 };
 
 static attn_status read_inputs(attn_generator *g, const char *path)
 {
     static const attn__keys table = {.keys = input_keys, .n = sizeof input_keys / sizeof *input_keys};
-    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
     attn_config *checked;
     const char *name = attn_config_text(g->config, "architecture", "");
     if (strcmp(name, "axial-transformer") != 0)
-        return attn__fail(g->context, ATTN_UNSUPPORTED,
+        return attn__fail(g->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: \"%.80s\" is no model that draws images; axial-transformer is", path, name);
     attn_status status = attn__keys_resolve(&checked, g->context, &table, g->config, &of_file);
     if (status != ATTN_OK)
@@ -56,7 +56,7 @@ static attn_status read_inputs(attn_generator *g, const char *path)
     g->levels = attn_config_int(checked, "levels", 256);
     attn_config_destroy(checked);
     return g->shape.channels != 2 ? ATTN_OK
-                                  : attn__fail(g->context, ATTN_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
+                                  : attn__fail(g->context, ATTN_ERROR_FORMAT, "%s: 2 channels; allowed: 1, 3", path);
 }
 
 static attn_status load_parts(attn_generator *g, const char *path, const char *names)
@@ -73,13 +73,12 @@ static attn_status load_parts(attn_generator *g, const char *path, const char *n
     return status;
 }
 
-attn_status attn_generator_load_named(attn_generator **generator, attn_context *context, const char *path,
-                                      const char *names)
+attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path, const char *names)
 {
     *generator = NULL;
     attn_generator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     attn_status status = load_parts(made, path, names);
     if (status != ATTN_OK) {
@@ -88,11 +87,6 @@ attn_status attn_generator_load_named(attn_generator **generator, attn_context *
     }
     *generator = made;
     return ATTN_OK;
-}
-
-attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *directory)
-{
-    return attn_generator_load_named(generator, context, directory, NULL);
 }
 
 void attn_generator_destroy(attn_generator *g)

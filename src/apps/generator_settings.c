@@ -7,7 +7,7 @@
 
 static const char *const models[] = {"axial-transformer", NULL};
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
     ATTN__TEXT("from", "", NULL,
                "a model to begin with: a directory of attn's; what the model is then comes from there"),
@@ -40,7 +40,7 @@ static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
 const attn__keys attn__generator_keys = {
     .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
 
-const attn_key *attn_generator_keys(int *n)
+const attn_setting *attn_generator_keys(int *n)
 {
     *n = attn__generator_keys.n;
     return keys;

@@ -19,7 +19,7 @@ static attn_status prepare_data(training *t)
     double smoothing = attn_config_real(t->run.settings, "label_smoothing", 0);
     attn_status status = attn__image_training_check(&t->run);
     if (status == ATTN_OK && smoothing > 0)
-        status = attn__fail(t->run.context, ATTN_ARGUMENT,
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                             "label_smoothing is %g; the loss of images is in bits, which only 0 gives", smoothing);
     if (status == ATTN_OK)
         status = attn__image_training_read(&t->data, &t->run, true);
@@ -38,7 +38,7 @@ static int64_t job_steps(void *user)
 static attn_tensor *random_slices(const training *t, attn_tape *tape, const attn_image_batch *batch, int64_t epoch,
                                   int64_t step)
 {
-    attn_tensor *slices = attn_tensor_make(tape, ATTN_I32, 1, &batch->size, NULL);
+    attn_tensor *slices = attn_tape_tensor(tape, ATTN_I32, 1, &batch->size, NULL);
     attn__rng rng = {.seed = attn__mix64((uint64_t)attn_config_int(t->run.settings, "seed", 1) ^ (uint64_t)epoch),
                      .stream = (uint64_t)step};
     for (int64_t i = 0; slices && i < batch->first + batch->size;
@@ -79,7 +79,7 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
     if (status == ATTN_OK)
         status = attn_config_set_real(over, "dropout", attn_config_real(run->settings, "dropout", 0));
     if (status == ATTN_OK)
-        status = attn_generator_load_named(&generator, run->context, path, names);
+        status = attn_generator_load(&generator, run->context, path, names);
     if (status != ATTN_OK) {
         attn_config_destroy(over);
         return status;
@@ -91,7 +91,7 @@ static attn_status model_from(attn__run *run, const char *path, attn_image_shape
     int64_t levels = attn_config_int(its, "levels", 0), asked = attn_config_int(run->settings, "levels", 0);
     if (own.height != shape.height || own.width != shape.width || own.channels != shape.channels || levels != asked)
         status =
-            attn__fail(run->context, ATTN_SHAPE,
+            attn__fail(run->context, ATTN_ERROR_SHAPE,
                        "%s: a model of pictures of %lld x %lld, %lld channels and %lld levels; these have %lld x "
                        "%lld, %lld and %lld",
                        path, (long long)own.height, (long long)own.width, (long long)own.channels, (long long)levels,
@@ -128,7 +128,7 @@ static void run_announce(const attn__run *run)
     const training *t = run->self;
     if (!t->job->begin)
         return;
-    attn_generator_plan plan = {
+    attn_generator_run_info plan = {
         .settings = run->settings,
         .shape = t->data.shape,
         .levels = t->levels,

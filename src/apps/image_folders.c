@@ -41,7 +41,7 @@ static attn_status add_file(walk *w, const char *folder, const char *name, const
     attn_image image = {0};
     char *path = attn__join(context, folder, name);
     if (!path)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_image_options options = {.channels = (int)w->wish->shape.channels};
     attn_status status = attn_image_read(&image, context, path, &options);
     if (status == ATTN_OK)
@@ -60,7 +60,7 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
     attn_context *context = w->source->context;
     attn__names names = {0};
     char *path = attn__join(context, folder, class_name);
-    attn_status status = path ? attn__names_read(&names, context, path) : ATTN_MEMORY;
+    attn_status status = path ? attn__names_read(&names, context, path) : ATTN_ERROR_MEMORY;
     int64_t count = 0;
     for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
         if (!is_image(names.names[i]))
@@ -69,8 +69,8 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         status = add_file(w, path, names.names[i], class_name, label);
     }
     if (status == ATTN_OK && count == 0)
-        status =
-            attn__fail(context, ATTN_FORMAT, "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
+        status = attn__fail(context, ATTN_ERROR_FORMAT,
+                            "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
     attn__names_free(&names, context);
     attn__free(context, path);
     return status;
@@ -93,7 +93,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     for (int64_t i = 0; status == ATTN_OK && i < classes->n; i++) {
         char *path = attn__join(context, folder, classes->names[i]), *name = classes->names[i];
         if (!path)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         if (attn__is_directory(path)) {
             classes->names[i] = classes->names[kept];
             classes->names[kept++] = name;
@@ -106,7 +106,7 @@ static attn_status classes_of(attn__names *classes, attn_context *context, const
     if (status == ATTN_OK && kept == 0 && itself) {
         classes->names[0] = attn__strdup(context, ".");
         classes->n = classes->names[0] ? 1 : 0;
-        status = classes->n ? ATTN_OK : ATTN_MEMORY;
+        status = classes->n ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
     return status;
 }
@@ -118,10 +118,11 @@ static attn_status compare_classes(attn__image_source *s, const attn__names *cla
         const char *known = i < s->nclasses ? s->classes[i] : NULL, *here = i < classes->n ? classes->names[i] : NULL;
         int order = !known ? 1 : !here ? -1 : strcmp(known, here);
         if (order < 0)
-            return attn__fail(s->context, ATTN_FORMAT, "%s: the class folder \"%.80s\" is missing, which training has",
-                              folder, known);
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: the class folder \"%.80s\" is missing, which training has", folder, known);
         if (order > 0)
-            return attn__fail(s->context, ATTN_FORMAT, "%s/%s: a class that training does not have", folder, here);
+            return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s/%s: a class that training does not have", folder,
+                              here);
     }
     return ATTN_OK;
 }
@@ -133,7 +134,7 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     walk w = {.source = s, .wish = wish, .set = set};
     attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled);
     if (status == ATTN_OK && classes.n == 0)
-        status = attn__fail(s->context, ATTN_FORMAT, "%s: no class folders", folder);
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no class folders", folder);
     if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
     bool first = s->nclasses == 0;
@@ -146,16 +147,17 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     return status;
 }
 
-/* ATTN_FORMAT where a folder test/ or val/ stands alone and holds folders itself: what is kept apart, not a class. */
+/* ATTN_ERROR_FORMAT where a folder test/ or val/ stands alone and holds folders itself: what is kept apart, not a
+ * class. */
 static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *name)
 {
     attn__names inside = {0};
     char *folder = attn__join(s->context, path, name);
-    attn_status status = folder ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = folder ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK && attn__is_directory(folder))
         status = classes_of(&inside, s->context, folder, false);
     if (status == ATTN_OK && inside.n > 0)
-        status = attn__fail(s->context, ATTN_FORMAT,
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT,
                             "%s: there is %s/ with class folders in it, but no train/ beside it", path, name);
     attn__names_free(&inside, s->context);
     attn__free(s->context, folder);
@@ -172,7 +174,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     *found = wish->unlabelled && has_images(names);
     for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
         char *folder = attn__join(s->context, path, names->names[i]);
-        status = folder ? ATTN_OK : ATTN_MEMORY;
+        status = folder ? ATTN_OK : ATTN_ERROR_MEMORY;
         *found = folder && attn__is_directory(folder);
         attn__free(s->context, folder);
     }
@@ -185,7 +187,7 @@ attn_status attn__read_folders(attn__image_source *s, const char *path, const at
 {
     char *train = attn__join(s->context, path, "train"), *test = attn__join(s->context, path, "test");
     char *val = attn__join(s->context, path, "val");
-    attn_status status = train && test && val ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = train && test && val ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK && attn__is_directory(train)) {
         const char *held = attn__is_directory(test) ? test : attn__is_directory(val) ? val : NULL;
         *found = true;

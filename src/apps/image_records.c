@@ -17,7 +17,7 @@ typedef struct whole_file {
 static attn_status read_file(whole_file *f, attn_context *context, const char *folder, const char *name)
 {
     *f = (whole_file){.path = attn__join(context, folder, name)};
-    attn_status status = f->path ? attn_file_read(&f->content, context, f->path, (size_t)4 << 30) : ATTN_MEMORY;
+    attn_status status = f->path ? attn_file_read(&f->content, context, f->path, (size_t)4 << 30) : ATTN_ERROR_MEMORY;
     f->bytes = (attn_named_bytes){f->content.data, f->content.size, f->path};
     return status;
 }
@@ -66,7 +66,7 @@ static attn_status name_classes(attn__image_source *s, const char *folder, const
     classes = classes > most ? classes : most;
     classes = classes > wish->nclasses ? classes : wish->nclasses;
     if (status == ATTN_OK && s->nclasses > 0 && s->nclasses < classes)
-        return attn__fail(s->context, ATTN_FORMAT, "%s: %lld classes are named, labels reach to %lld", folder,
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes are named, labels reach to %lld", folder,
                           (long long)s->nclasses, (long long)classes - 1);
     for (int64_t i = 0; status == ATTN_OK && s->nclasses < classes; i++) {
         char text[24];
@@ -140,7 +140,7 @@ static attn_status read_pair(attn__image_source *s, const char *path, const attn
     if (!image_name && !label_name)
         return ATTN_OK;
     if (!image_name || !label_name)
-        return attn__fail(s->context, ATTN_NOT_FOUND, "%s: there is %s but no %s...", path,
+        return attn__fail(s->context, ATTN_ERROR_NOT_FOUND, "%s: there is %s but no %s...", path,
                           image_name ? image_name : label_name, image_name ? labels : images);
     attn_status status = read_file(&i, s->context, path, image_name);
     if (status == ATTN_OK)

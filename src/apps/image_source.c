@@ -21,11 +21,11 @@ static attn_status append_name(attn__names *names, attn_context *context, const 
 {
     char **longer = attn__realloc(context, names->names, attn__size_mul((size_t)names->n + 1, sizeof *longer));
     if (!longer)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     names->names = longer;
     longer[names->n] = attn__strdup(context, name);
     if (!longer[names->n])
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     names->n++; /* only now: whoever reads the list finds no NULL in it */
     return ATTN_OK;
 }
@@ -35,8 +35,8 @@ attn_status attn__names_read(attn__names *names, attn_context *context, const ch
     *names = (attn__names){0};
     DIR *entries = opendir(folder);
     if (!entries)
-        return attn__fail(context, errno == ENOENT ? ATTN_NOT_FOUND : ATTN_IO, "%s: cannot be opened as a folder: %s",
-                          folder, strerror(errno));
+        return attn__fail(context, errno == ENOENT ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO,
+                          "%s: cannot be opened as a folder: %s", folder, strerror(errno));
     attn_status status = ATTN_OK;
     struct dirent *entry;
     while (status == ATTN_OK && (entry = readdir(entries))) {
@@ -71,13 +71,13 @@ attn_status attn__class_add(attn__image_source *source, const char *name, size_t
     attn_context *c = source->context;
     char **longer = attn__realloc(c, source->classes, attn__size_mul((size_t)source->nclasses + 1, sizeof *longer));
     if (!longer)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     source->classes = longer;
     char *copy = attn__alloc_zero(c, length + 1);
     longer[source->nclasses++] = copy;
     if (copy)
         memcpy(copy, name, length);
-    return copy ? ATTN_OK : ATTN_MEMORY;
+    return copy ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* --------------------------------------------------------------------------------------------- images */
@@ -86,12 +86,13 @@ static attn_status refuse_shape(attn__image_source *source, const attn_image *im
                                 const char *name, const char *first)
 {
     if (image->channels != shape->channels)
-        return attn__fail(source->context, ATTN_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become",
-                          name, image->channels == 1 ? "grey" : "in colour", first,
-                          shape->channels == 1 ? "grey" : "in colour");
-    return attn__fail(
-        source->context, ATTN_FORMAT, "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
-        (long long)image->width, (long long)image->height, first, (long long)shape->width, (long long)shape->height);
+        return attn__fail(
+            source->context, ATTN_ERROR_FORMAT, "%s is %s, %s is %s; --channels 1 or 3 says what all become", name,
+            image->channels == 1 ? "grey" : "in colour", first, shape->channels == 1 ? "grey" : "in colour");
+    return attn__fail(source->context, ATTN_ERROR_FORMAT,
+                      "%s has %lld x %lld pixels, %s %lld x %lld; --size says what all become", name,
+                      (long long)image->width, (long long)image->height, first, (long long)shape->width,
+                      (long long)shape->height);
 }
 
 attn_status attn__image_source_add(attn__image_source *source, attn_image_set **set, const attn__image_wish *wish,
@@ -100,7 +101,8 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
     attn_image fitted = {0}, *use = image;
     attn_status status = ATTN_OK;
     if (wish->shape.width > 0 && (wish->shape.width != image->width || wish->shape.height != image->height)) {
-        status = attn_image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, ATTN_BICUBIC);
+        status = attn_image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height,
+                                ATTN_IMAGE_FILTER_BICUBIC);
         use = &fitted;
     }
     if (status == ATTN_OK && !*set)
@@ -122,13 +124,13 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
 static attn_status check_parts(const attn__image_source *s, const char *path)
 {
     if (!s->train || attn_image_set_size(s->train) == 0)
-        return attn__fail(s->context, ATTN_FORMAT, "%s: no images to train on", path);
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no images to train on", path);
     attn_image_shape a = attn_image_set_shape(s->train);
     if (!s->test)
         return ATTN_OK;
     attn_image_shape b = attn_image_set_shape(s->test);
     if (a.width != b.width || a.height != b.height || a.channels != b.channels)
-        return attn__fail(s->context, ATTN_FORMAT,
+        return attn__fail(s->context, ATTN_ERROR_FORMAT,
                           "%s: images for training have %lld x %lld pixels in %lld channels, those for testing "
                           "%lld x %lld in %lld",
                           path, (long long)a.width, (long long)a.height, (long long)a.channels, (long long)b.width,
@@ -139,11 +141,11 @@ static attn_status check_parts(const attn__image_source *s, const char *path)
 static attn_status check_classes(const attn__image_source *s, const attn__image_wish *wish, const char *path)
 {
     if (wish->nclasses > 0 && s->nclasses != wish->nclasses)
-        return attn__fail(s->context, ATTN_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
+        return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
                           (long long)s->nclasses, (long long)wish->nclasses);
     for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
         if (strcmp(s->classes[i], wish->classes[i]) != 0)
-            return attn__fail(s->context, ATTN_FORMAT,
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
                               "%s: class %lld is \"%.80s\"; the classifier knows it as "
                               "\"%.80s\"",
                               path, (long long)i, s->classes[i], wish->classes[i]);
@@ -164,7 +166,7 @@ attn_status attn__image_source_read(attn__image_source *source, attn_context *co
     for (size_t i = 0; status == ATTN_OK && !found && i < sizeof kinds / sizeof *kinds; i++)
         status = kinds[i](source, path, &names, wish, &found);
     if (status == ATTN_OK && !found)
-        status = attn__fail(context, ATTN_FORMAT,
+        status = attn__fail(context, ATTN_ERROR_FORMAT,
                             "%s: no images: neither IDX files (train-images..., train-labels...), nor CIFAR's *.bin, "
                             "nor folders of images, one a class",
                             path);
@@ -195,9 +197,9 @@ attn_status attn__image_source_split(const attn__image_source *source, const att
     double valid_share = attn_config_real(settings, "valid", 0), test_share = attn_config_real(settings, "test", 0);
     attn_image_set *all = NULL;
     attn_status status =
-        attn_image_set_split(source->train, seed, valid_share, source->test ? 0 : test_share, train, valid, test);
+        attn_image_set_split(train, valid, test, source->train, seed, valid_share, source->test ? 0 : test_share);
     if (status == ATTN_OK && test && source->test) {
-        status = attn_image_set_split(source->test, seed, 0, 0, &all, NULL, NULL);
+        status = attn_image_set_split(&all, NULL, NULL, source->test, seed, 0, 0);
         attn_image_set_destroy(*test);
         *test = all;
     }

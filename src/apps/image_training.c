@@ -8,9 +8,9 @@
 attn_status attn__image_training_check(const attn__run *run)
 {
     if (attn_config_int(run->settings, "channels", 0) == 2)
-        return attn__fail(run->context, ATTN_ARGUMENT, "channels is 2; allowed: 0, 1, 3");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "channels is 2; allowed: 0, 1, 3");
     if (!run->data)
-        return attn__fail(run->context, ATTN_ARGUMENT, "there is no data to train on: its folder is needed");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "there is no data to train on: its folder is needed");
     return ATTN_OK;
 }
 
@@ -33,7 +33,7 @@ attn_status attn__image_training_read(attn__image_training *t, attn__run *run, b
     if (status == ATTN_OK)
         status = attn__image_source_split(&t->source, run->settings, &t->train, &t->valid, &t->test);
     if (status == ATTN_OK && attn_image_set_size(t->train) == 0)
-        status = attn__fail(run->context, ATTN_ARGUMENT, "no images are left for training out of %lld",
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "no images are left for training out of %lld",
                             (long long)attn_image_set_size(t->source.train));
     if (status == ATTN_OK)
         t->shape = attn_image_set_shape(t->train);
@@ -79,7 +79,7 @@ bool attn__image_training_seek(const attn__image_training *t, attn__run *run, at
         attn__run_share(run, tape, (attn_shard){batch->first, *counted, batch->whole}, batch->whole);
         return true;
     }
-    attn__fail(run->context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
+    attn__fail(run->context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
     return false;
 }
 

@@ -13,7 +13,7 @@ typedef struct attn__image_training {
     attn_image_batches *train_batches, *valid_batches; /* valid: NULL if there is nothing to validate on */
 } attn__image_training;
 
-/* ATTN_ARGUMENT: two channels wanted, or no data. */
+/* ATTN_ERROR_ARGUMENT: two channels wanted, or no data. */
 attn_status attn__image_training_check(const attn__run *run);
 /* Reads and divides run->data by run->settings; sets the run's fingerprint and checks it. */
 attn_status attn__image_training_read(attn__image_training *t, attn__run *run, bool unlabelled);
@@ -21,7 +21,7 @@ attn_status attn__image_training_read(attn__image_training *t, attn__run *run, b
 attn_status attn__image_training_batches(attn__image_training *t, const attn__run *run, const float *mean,
                                          const float *std);
 /* This rank's share of the batch of a step, which the tape is told of, and how many of its images count; false
- * (ATTN_INTERNAL noted) if there is none. */
+ * (ATTN_ERROR_INTERNAL noted) if there is none. */
 bool attn__image_training_seek(const attn__image_training *t, attn__run *run, attn_tape *tape, int64_t epoch,
                                int64_t step, attn_image_batch *batch, int64_t *counted);
 void attn__image_training_free(attn__image_training *t);

@@ -31,7 +31,7 @@ static attn_status check_kind(const attn_translator *t, const char *path)
                  {"static_position_embeddings", true}};
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
         if (attn_config_bool(t->config, flags[i].key, flags[i].wanted) != flags[i].wanted)
-            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\" is %s, which no MarianMT model is", path,
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is %s, which no MarianMT model is", path,
                               flags[i].key, flags[i].wanted ? "false" : "true");
     }
     return ATTN_OK;
@@ -48,7 +48,7 @@ static attn_status set_activation(const attn_translator *t, const char *path, at
             return attn_config_set_text(to, "activation", names[i][1]);
     }
     return attn__fail(
-        t->context, ATTN_UNSUPPORTED,
+        t->context, ATTN_ERROR_UNSUPPORTED,
         "%s: activation_function is \"%.40s\", which is none of swish, silu, relu, gelu, gelu_new, quick_gelu", path,
         name);
 }
@@ -67,8 +67,9 @@ static attn_status set_sizes(const attn_translator *t, const char *path, attn_co
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == ATTN_OK; i++) {
         int64_t size = attn_config_int(t->config, sizes[i][0], -1);
-        status = size < 0 ? attn__fail(t->context, ATTN_FORMAT, "%s: the number \"%s\" is missing", path, sizes[i][0])
-                          : attn_config_set_int(to, sizes[i][1], size);
+        status = size < 0
+                     ? attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the number \"%s\" is missing", path, sizes[i][0])
+                     : attn_config_set_int(to, sizes[i][1], size);
     }
     if (status == ATTN_OK)
         status = attn_config_set_int(
@@ -133,68 +134,70 @@ static bool is_parameter(void *user, const char *name, char *to, size_t size)
            snprintf(to, size, "%s", name) > 0;
 }
 
-static attn_status look_for_bias(attn_translator *t, const char *path, const attn_names *names)
+static attn_status look_for_bias(attn_translator *t, const char *path, const attn_name_map *names)
 {
-    attn_weights *weights;
-    attn_weights_entry entry;
-    attn_status status = attn_weights_open(&weights, t->context, path, &(attn_weights_options){.names = names}, NULL);
+    attn_checkpoint *weights;
+    attn_checkpoint_entry entry;
+    attn_status status =
+        attn_checkpoint_open(&weights, t->context, path, &(attn_weights_options){.names = names}, NULL);
     t->no_bias = true;
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &entry); i++)
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++)
         t->no_bias = t->no_bias && strcmp(entry.name, "decoder.dense.bias") != 0;
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     return status;
 }
 
 static attn_status load_parameters(attn_translator *t, const char *path, bool native, const char *file)
 {
-    attn_names *names;
+    attn_name_map *names;
     attn_status status =
-        attn_names_read(&names, t->context, file ? file : names_of(attn_model_config(t->model), native));
+        attn_name_map_read(&names, t->context, file ? file : names_of(attn_model_config(t->model), native));
     attn_weights_options options = {.names = names, .rename = is_parameter, .rename_user = t};
     if (status == ATTN_OK)
         status = look_for_bias(t, path, names);
     if (status == ATTN_OK)
         status = attn_weights_load(attn_model_parameters(t->model), path, &options, NULL, NULL);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return status;
 }
 
 /* ------------------------------------------------------------------------------------------- searching */
 
 /* generation_config.json wins over config.json, which has the same keys in older directories. */
-static const attn_value *search_value(const attn_translator *t, const attn_config *newer, const char *key)
+static const attn_config_value *search_value(const attn_translator *t, const attn_config *newer, const char *key)
 {
-    const attn_value *value = newer ? attn_config_get(newer, key) : NULL;
+    const attn_config_value *value = newer ? attn_config_get(newer, key) : NULL;
     return value ? value : attn_config_get(t->config, key);
 }
 
 static double search_number(const attn_translator *t, const attn_config *newer, const char *key, double otherwise)
 {
-    const attn_value *value = search_value(t, newer, key);
-    return value && value->type == ATTN_VALUE_INT    ? (double)value->integer
-           : value && value->type == ATTN_VALUE_REAL ? value->real
-                                                     : otherwise;
+    const attn_config_value *value = search_value(t, newer, key);
+    return value && value->type == ATTN_CONFIG_TYPE_INT    ? (double)value->integer
+           : value && value->type == ATTN_CONFIG_TYPE_REAL ? value->real
+                                                           : otherwise;
 }
 
 /* Lists of one token each, which is all that Marian's have. */
 static attn_status read_banned(attn_translator *t, const attn_config *newer, const char *path)
 {
     char key[48];
-    const attn_value *value;
+    const attn_config_value *value;
     int64_t n = 0;
     for (;; n++) {
         snprintf(key, sizeof key, "bad_words_ids.%d", (int)n);
         value = search_value(t, newer, key);
         if (!value)
             break;
-        if (value->type != ATTN_VALUE_INTS || value->n != 1)
-            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path, key);
+        if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path,
+                              key);
         if (value->integers[0] < 0 || value->integers[0] > INT32_MAX)
-            return attn__fail(t->context, ATTN_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
+            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
                               (long long)value->integers[0]);
         int32_t *more = attn__realloc(t->context, t->search.banned, (size_t)(n + 1) * sizeof *more);
         if (!more)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         t->search.banned = more;
         more[n] = (int32_t)value->integers[0];
         t->search.nbanned = n + 1;
@@ -203,18 +206,18 @@ static attn_status read_banned(attn_translator *t, const attn_config *newer, con
 }
 
 /* Whether the value says what a search without it does. */
-static bool is_neutral(const attn_value *value, double neutral)
+static bool is_neutral(const attn_config_value *value, double neutral)
 {
     switch (value->type) {
-    case ATTN_VALUE_NULL:
+    case ATTN_CONFIG_TYPE_NULL:
         return true;
-    case ATTN_VALUE_BOOL:
+    case ATTN_CONFIG_TYPE_BOOL:
         return (value->boolean ? 1 : 0) == neutral;
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         return (double)value->integer == neutral;
-    case ATTN_VALUE_REAL:
+    case ATTN_CONFIG_TYPE_REAL:
         return value->real == neutral;
-    case ATTN_VALUE_INTS:
+    case ATTN_CONFIG_TYPE_INTS:
         return value->n == 0;
     default:
         return false;
@@ -243,9 +246,9 @@ static attn_status check_search(attn_translator *t, const attn_config *newer, co
                 {"suppress_tokens", -1},
                 {"begin_suppress_tokens", -1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_value *value = search_value(t, newer, keys[i].key);
+        const attn_config_value *value = search_value(t, newer, keys[i].key);
         if (value && !is_neutral(value, keys[i].neutral))
-            return attn__fail(t->context, ATTN_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
                               keys[i].key);
     }
     return ATTN_OK;
@@ -259,11 +262,11 @@ static attn_status check_numbers(attn_translator *t, const attn_config *newer, c
         double min;
     } keys[] = {{"length_penalty", -1e9}, {"max_length", 1}, {"max_new_tokens", 1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_value *value = search_value(t, newer, keys[i].key);
-        if (!value || value->type == ATTN_VALUE_NULL)
+        const attn_config_value *value = search_value(t, newer, keys[i].key);
+        if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
             continue;
         if (!(search_number(t, newer, keys[i].key, (double)NAN) >= keys[i].min))
-            return attn__fail(t->context, ATTN_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
+            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
                               keys[i].min > 0 ? " from 1 on" : "");
     }
     return ATTN_OK;
@@ -276,11 +279,11 @@ static attn_status set_search(attn_translator *t, const attn_config *newer, cons
         status = check_numbers(t, newer, path);
     if (status != ATTN_OK)
         return status;
-    const attn_value *early = search_value(t, newer, "early_stopping");
+    const attn_config_value *early = search_value(t, newer, "early_stopping");
     t->search.rule = ATTN_LENGTH_POWER;
-    t->search.stopping = early && early->type == ATTN_VALUE_TEXT                     ? ATTN_STOP_NEVER
-                         : early && early->type == ATTN_VALUE_BOOL && early->boolean ? ATTN_STOP_FULL
-                                                                                     : ATTN_STOP_LIKELY;
+    t->search.stopping = early && early->type == ATTN_CONFIG_TYPE_TEXT                     ? ATTN_STOP_NEVER
+                         : early && early->type == ATTN_CONFIG_TYPE_BOOL && early->boolean ? ATTN_STOP_FULL
+                                                                                           : ATTN_STOP_LIKELY;
     t->search.length_penalty = search_number(t, newer, "length_penalty", 1);
     double forced = search_number(t, newer, "forced_eos_token_id", -1);
     t->search.force_end = forced >= 0;
@@ -338,7 +341,7 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     const attn_config *own = attn_model_config(t->model);
     int64_t source = attn_config_int(own, "src_vocab_size", 0), target = attn_config_int(own, "tgt_vocab_size", 0);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
-        return attn__fail(t->context, ATTN_FORMAT,
+        return attn__fail(t->context, ATTN_ERROR_FORMAT,
                           "%s: its vocabularies have %lld and %lld pieces, %s says %lld and %lld", directory,
                           (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
                           archive ? "the model" : "config.json", (long long)source, (long long)target);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A directory as Marian itself leaves it, and OPUS-MT's archives have it: what decoder.yml and the settings inside the .npz
- * say, in the words of a MarianMT directory's config.json. */
+ * A directory as Marian itself leaves it, and OPUS-MT's archives have it: what decoder.yml and the settings inside
+ * the .npz say, in the words of a MarianMT directory's config.json. */
 #include "apps/marian.h"
 
 #include "apps/model_directory.h"
@@ -30,7 +30,7 @@ bool attn__archive_is(attn_context *context, const char *directory)
 
 static attn_status refuse(const reading *r, const char *key, const char *what)
 {
-    return attn__fail(r->context, ATTN_UNSUPPORTED, "%s: \"%s\": %s", r->file, key, what);
+    return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": %s", r->file, key, what);
 }
 
 /* ----------------------------------------------------------------------------------------------- values */
@@ -56,7 +56,8 @@ static bool is_value(const json_t *value, const char *text)
     }
 }
 
-/* A key whose other values make another model or another search than is read here.  Without the key the first one holds. */
+/* A key whose other values make another model or another search than is read here.  Without the key the first one
+ * holds. */
 typedef struct fixed {
     const char *key, *values[3];
 } fixed;
@@ -69,8 +70,9 @@ static attn_status check_fixed(const reading *r, const json_t *from, const fixed
         for (int j = 0; j < 3 && rules[i].values[j]; j++)
             known = known || is_value(value, rules[i].values[j]);
         if (!known)
-            return attn__fail(r->context, ATTN_UNSUPPORTED, "%s: this value of \"%s\" is not supported, only \"%s\"",
-                              r->file, rules[i].key, rules[i].values[0]);
+            return attn__fail(r->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: this value of \"%s\" is not supported, only \"%s\"", r->file, rules[i].key,
+                              rules[i].values[0]);
     }
     return ATTN_OK;
 }
@@ -81,7 +83,7 @@ static attn_status read_size(const reading *r, const char *key, int64_t *size)
     *size = json_integer_value(value);
     return json_is_integer(value) && *size >= 0 && *size <= INT32_MAX
                ? ATTN_OK
-               : attn__fail(r->context, ATTN_FORMAT, "%s: \"%s\" is missing or no size", r->file, key);
+               : attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is missing or no size", r->file, key);
 }
 
 static bool is_on(const json_t *from, const char *key)
@@ -96,7 +98,7 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
 {
     const char *name = json_string_value(json_array_get(json_object_get(r->decoder, key), i));
     if (!name || !*name)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: \"%s\" names no file number %zu", r->file, key, i + 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%s\" names no file number %zu", r->file, key, i + 1);
     const char *slash = strrchr(name, '/');
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
@@ -122,7 +124,7 @@ static attn_status set_search(reading *r)
     const json_t *power = json_object_get(r->decoder, "normalize"), *beam = json_object_get(r->decoder, "beam-size");
     attn_status status = check_fixed(r, r->decoder, rules, sizeof rules / sizeof *rules);
     if (status == ATTN_OK && power && !json_is_number(power) && !json_is_boolean(power))
-        status = attn__fail(r->context, ATTN_FORMAT, "%s: \"normalize\" is no number", r->file);
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"normalize\" is no number", r->file);
     if (status == ATTN_OK)
         status =
             attn_config_set_real(r->config, "length_penalty",
@@ -146,10 +148,10 @@ static attn_status read_file(reading *r, const char *path)
 /* --------------------------------------------------------------------------------------- special:model.yml */
 
 /* The settings as text: bytes of the tensor, up to its final 0. */
-static attn_status parse_settings(reading *r, const attn_weights *weights, int64_t i, int64_t size)
+static attn_status parse_settings(reading *r, const attn_checkpoint *weights, int64_t i, int64_t size)
 {
     attn_tensor *numbers;
-    attn_status status = attn_weights_tensor(&numbers, weights, i);
+    attn_status status = attn_checkpoint_tensor(&numbers, weights, i);
     if (status != ATTN_OK)
         return status;
     char *text = attn__alloc(r->context, (size_t)size + 1);
@@ -160,7 +162,7 @@ static attn_status parse_settings(reading *r, const attn_weights *weights, int64
     while (text && size > 0 && text[size - 1] == '\0')
         size--;
     attn__input input = {r->context, r->file, (const uint8_t *)text, (size_t)size};
-    status = text ? attn__yaml_parse(&r->model, &input, DEPTH, MOST_VALUES) : ATTN_MEMORY;
+    status = text ? attn__yaml_parse(&r->model, &input, DEPTH, MOST_VALUES) : ATTN_ERROR_MEMORY;
     attn__free(r->context, text);
     attn_tensor_destroy(numbers);
     return status;
@@ -168,24 +170,24 @@ static attn_status parse_settings(reading *r, const attn_weights *weights, int64
 
 static attn_status read_model(reading *r)
 {
-    attn_weights *weights;
-    attn_weights_entry entry = {0};
+    attn_checkpoint *weights;
+    attn_checkpoint_entry entry = {0};
     int64_t i = 0;
-    attn_status status = attn_weights_open(&weights, r->context, r->archive->weights, NULL, NULL);
+    attn_status status = attn_checkpoint_open(&weights, r->context, r->archive->weights, NULL, NULL);
     if (status != ATTN_OK)
         return status;
-    while (attn_weights_at(weights, i, &entry) && strcmp(entry.name, "special:model.yml") != 0)
+    while (attn_checkpoint_at(weights, i, &entry) && strcmp(entry.name, "special:model.yml") != 0)
         i++;
-    if (!attn_weights_at(weights, i, &entry))
-        status = attn__fail(r->context, ATTN_FORMAT,
+    if (!attn_checkpoint_at(weights, i, &entry))
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT,
                             "%s: no \"special:model.yml\" in it, where Marian keeps a model's settings",
                             r->archive->weights);
     else if (entry.count > MOST_BYTES)
-        status = attn__fail(r->context, ATTN_FORMAT, "%s: special:model.yml has %lld bytes", r->archive->weights,
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: special:model.yml has %lld bytes", r->archive->weights,
                             (long long)entry.count);
     else
         status = parse_settings(r, weights, i, entry.count);
-    attn_weights_close(weights);
+    attn_checkpoint_close(weights);
     return status;
 }
 
@@ -210,7 +212,7 @@ static attn_status check_model(const reading *r)
                                   {"factors-dim-emb", {"0"}},
                                   {"lemma-dim-emb", {"0"}}};
     if (!json_object_get(r->model, "type"))
-        return attn__fail(r->context, ATTN_FORMAT, "%s: \"type\" is missing", r->file);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"type\" is missing", r->file);
     if (is_on(r->model, "tied-embeddings-src") && !is_on(r->model, "tied-embeddings-all"))
         return refuse(r, "tied-embeddings-src", "supported with tied-embeddings-all only");
     return check_fixed(r, r->model, rules, sizeof rules / sizeof *rules);
@@ -239,11 +241,11 @@ static attn_status set_sizes(const reading *r)
 static attn_status ban(const reading *r, int64_t pad)
 {
     const int64_t unknown = 1;
-    attn_status status =
-        attn_config_set(r->config, "bad_words_ids.0", &(attn_value){.type = ATTN_VALUE_INTS, .n = 1, .integers = &pad});
+    attn_status status = attn_config_set(r->config, "bad_words_ids.0",
+                                         &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 1, .integers = &pad});
     return status == ATTN_OK && !is_on(r->decoder, "allow-unk")
                ? attn_config_set(r->config, "bad_words_ids.1",
-                                 &(attn_value){.type = ATTN_VALUE_INTS, .n = 1, .integers = &unknown})
+                                 &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 1, .integers = &unknown})
                : status;
 }
 
@@ -256,13 +258,14 @@ static attn_status set_vocabularies(const reading *r, bool all)
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < 2 && status == ATTN_OK; i++) {
         n[i] = json_integer_value(json_array_get(sizes, i));
-        status = n[i] > 0 && n[i] < INT32_MAX
-                     ? attn_config_set_int(r->config, keys[i], n[i] + 1)
-                     : attn__fail(r->context, ATTN_FORMAT, "%s: \"dim-vocabs\" is missing or not two sizes", r->file);
+        status = n[i] > 0 && n[i] < INT32_MAX ? attn_config_set_int(r->config, keys[i], n[i] + 1)
+                                              : attn__fail(r->context, ATTN_ERROR_FORMAT,
+                                                           "%s: \"dim-vocabs\" is missing or not two sizes", r->file);
     }
     if (status == ATTN_OK && all && n[0] != n[1])
-        status = attn__fail(r->context, ATTN_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
-                            r->file, (long long)n[0], (long long)n[1]);
+        status =
+            attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
+                       r->file, (long long)n[0], (long long)n[1]);
     /* Without these keys they are the last of each vocabulary. */
     if (status == ATTN_OK && n[0] == n[1])
         status = attn_config_set_int(r->config, "pad_token_id", n[1]);

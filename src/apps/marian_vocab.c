@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model's vocabulary: pieces as keys, ids as values, in JSON or YAML; the ids of the .spm that cuts texts mean nothing,
- * unless that is the vocabulary itself. */
+ * A MarianMT model's vocabulary: pieces as keys, ids as values, in JSON or YAML; the ids of the .spm that cuts texts
+ * mean nothing, unless that is the vocabulary itself. */
 #include "apps/marian.h"
 
 #include "apps/model_directory.h"
@@ -45,13 +45,13 @@ static attn_status place_piece(reading *r, const char *piece, const json_t *valu
 {
     json_int_t id = json_integer_value(value);
     if (!json_is_integer(value) || id < 0 || id >= r->n)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: \"%.60s\": an id from 0 to %" PRId64 " belongs there", r->path,
-                          piece, r->n - 1);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\": an id from 0 to %" PRId64 " belongs there",
+                          r->path, piece, r->n - 1);
     if (r->words[id].text)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: \"%.60s\" and \"%.60s\" have the same id, %" PRId64, r->path,
-                          r->words[id].text, piece, (int64_t)id);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" and \"%.60s\" have the same id, %" PRId64,
+                          r->path, r->words[id].text, piece, (int64_t)id);
     if (!*piece || strlen(piece) > UINT16_MAX)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long", r->path,
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long", r->path,
                           (int64_t)id);
     r->words[id] = (attn__word){piece, (uint32_t)strlen(piece), 0};
     return ATTN_OK;
@@ -64,8 +64,8 @@ static attn_status place_pieces(reading *r)
         char kind;
         const char *piece = attn__subword_piece(r->pieces, i, &length, &kind);
         if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
-            return attn__fail(r->context, ATTN_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long", r->path,
-                              i);
+            return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: id %" PRId64 ": an empty piece, or one too long",
+                              r->path, i);
         r->words[i] = (attn__word){piece, (uint32_t)length, 0};
     }
     return ATTN_OK;
@@ -80,7 +80,7 @@ static attn_status place_all(reading *r)
     r->n = r->pieces ? attn__subword_size(r->pieces) : (int64_t)json_object_size(r->root);
     r->words = attn__alloc_zero(r->context, attn__size_mul((size_t)r->n + 1, sizeof *r->words));
     if (!r->words)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     if (r->pieces)
         return place_pieces(r);
     json_object_foreach(r->root, piece, value)
@@ -109,14 +109,14 @@ static attn_status set_specials(const reading *r, attn_vocab *vocab, const attn_
     int64_t end = attn_config_int(config, "eos_token_id", 0);
     int32_t unknown = attn__words_find(&vocab->words, "<unk>", 5);
     if (pad < 0 || pad >= r->n || start < 0 || start >= r->n || end < 0 || end >= r->n || unknown < 0)
-        return attn__fail(r->context, ATTN_FORMAT,
+        return attn__fail(r->context, ATTN_ERROR_FORMAT,
                           "%s: %" PRId64 " pieces, <unk> %s; config.json has pad_token_id %" PRId64
                           ", decoder_start_token_id %" PRId64 " and eos_token_id %" PRId64,
                           r->path, r->n, unknown < 0 ? "not among them" : "among them", pad, start, end);
-    vocab->special[ATTN_PAD] = (int32_t)pad;
-    vocab->special[ATTN_BOS] = (int32_t)start;
-    vocab->special[ATTN_EOS] = (int32_t)end;
-    vocab->special[ATTN_UNK] = unknown;
+    vocab->special[ATTN_SPECIAL_PAD] = (int32_t)pad;
+    vocab->special[ATTN_SPECIAL_BOS] = (int32_t)start;
+    vocab->special[ATTN_SPECIAL_EOS] = (int32_t)end;
+    vocab->special[ATTN_SPECIAL_UNK] = unknown;
     vocab->marian = true;
     return ATTN_OK;
 }
@@ -127,7 +127,7 @@ static attn_status add_pad(reading *r)
     static const char pad[] = "<pad>";
     if (r->n < 2 || r->words[0].length != 4 || memcmp(r->words[0].text, "</s>", 4) != 0 || r->words[1].length != 5 ||
         memcmp(r->words[1].text, "<unk>", 5) != 0)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: ids 0 and 1 are not </s> and <unk>", r->path);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: ids 0 and 1 are not </s> and <unk>", r->path);
     r->words[r->n++] = (attn__word){pad, sizeof pad - 1, 0};
     return ATTN_OK;
 }

@@ -50,7 +50,8 @@ static attn_status write_config(attn_context *context, const attn_config *config
     attn_json json;
     attn_json_begin(&json, context, true);
     attn_json_object(&json, NULL);
-    attn_json_value(&json, "architectures", &(attn_value){.type = ATTN_VALUE_TEXTS, .n = 1, .texts = classes});
+    attn_json_value(&json, "architectures",
+                    &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXTS, .n = 1, .texts = classes});
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
         if (strncmp(key, lists, sizeof lists - 1) != 0)
@@ -128,15 +129,15 @@ attn_status attn__marian_write(attn_context *context, const attn_config *config,
 {
     bool shared = strcmp(attn_config_text(config, "tie", ""), "all") == 0;
     attn_named_list list = {.context = context, .owns = true};
-    attn_names *names;
+    attn_name_map *names;
     attn_status status =
-        attn_names_read(&names, context, shared ? "to-marian-huggingface" : "to-marian-huggingface-two");
+        attn_name_map_read(&names, context, shared ? "to-marian-huggingface" : "to-marian-huggingface-two");
     attn_weights_options how = {.names = names, .keep_types = true};
     if (status == ATTN_OK)
         status = attn__weights_named(&list, parameters, path, &how);
     if (status == ATTN_OK)
         status = attn_safetensors_write(&list, path, NULL);
     attn_named_clear(&list);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return status;
 }

@@ -29,7 +29,7 @@ attn_status attn__model_config_write(const attn_config *config, attn_context *co
 {
     char path[ATTN__PATH];
     attn_status status = attn__path(context, path, directory, "config.json");
-    return status == ATTN_OK ? attn_config_write(context, config, path) : status;
+    return status == ATTN_OK ? attn_config_write(config, context, path) : status;
 }
 
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
@@ -56,8 +56,8 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    if (!read && attn_context_status(context) != ATTN_MEMORY) /* then nobody knows what it is */
-        attn_context_clear(context);                          /* whoever loads it says what is wrong */
+    if (!read && attn_context_status(context) != ATTN_ERROR_MEMORY) /* then nobody knows what it is */
+        attn_context_clear_error(context);                          /* whoever loads it says what is wrong */
     return read ? config : NULL;
 }
 
@@ -77,7 +77,7 @@ attn_status attn__model_weights_path(attn_context *context, char *path, const ch
         return status != ATTN_OK ? status : attn__path(context, path, directory, "model.safetensors");
     int length = snprintf(path, ATTN__PATH, "%s", directory);
     return length < ATTN__PATH ? ATTN_OK
-                               : attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", directory);
+                               : attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", directory);
 }
 
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory)
@@ -89,9 +89,9 @@ attn_status attn__model_of_directory(attn_model **model, attn_context *context, 
     *model = NULL;
     attn_status status = attn__model_weights_path(context, weights, directory);
     if (status == ATTN_OK)
-        status = architecture
-                     ? attn__model_of_config(model, context, architecture, file, weights)
-                     : attn__fail(context, ATTN_FORMAT, "%s: no config.json that names an architecture", directory);
+        status = architecture ? attn__model_of_config(model, context, architecture, file, weights)
+                              : attn__fail(context, ATTN_ERROR_FORMAT, "%s: no config.json that names an architecture",
+                                           directory);
     attn_config_destroy(file);
     return status;
 }

@@ -18,7 +18,7 @@ attn_status attn__model_of_config(attn_model **model, attn_context *context, con
                                   const attn_config *file, const char *weights);
 
 /* A directory's config.json, which the caller destroys; NULL where there is none that can be read, and no error then, but
- * for ATTN_MEMORY, which stays in the context. */
+ * for ATTN_ERROR_MEMORY, which stays in the context. */
 attn_config *attn__model_config_try(attn_context *context, const char *directory);
 /* Whether it is of that architecture. */
 bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
@@ -26,7 +26,7 @@ bool attn__model_config_names(attn_context *context, const char *directory, cons
 /* Where a directory's weights lie, in a buffer of ATTN__PATH bytes: its model.safetensors, or, with a low-rank adapter in
  * it, the directory itself, which readers of weights know how to read. */
 attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory);
-/* The model that a directory's config.json describes, blank.  ATTN_FORMAT: it describes none. */
+/* The model that a directory's config.json describes, blank.  ATTN_ERROR_FORMAT: it describes none. */
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);
 /* A model with the parameters of `from` and its settings, but for those that `over` has. */
 attn_status attn__model_copy(attn_model **copy, const attn_model *from, const attn_config *over);

@@ -17,7 +17,7 @@ attn_status attn__path(attn_context *context, char *path, const char *directory,
 {
     int length = snprintf(path, ATTN__PATH, "%s/%s", directory, name);
     if (length < 0 || length >= ATTN__PATH)
-        return attn__fail(context, ATTN_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path of %s in %.60s... is too long", name, directory);
     return ATTN_OK;
 }
 
@@ -73,10 +73,10 @@ attn_status attn__directory_lock(attn_context *context, const char *directory, c
         return status;
     int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (file < 0)
-        return attn__fail(context, ATTN_IO, "%s: cannot be opened: %s", path, strerror(errno));
+        return attn__fail(context, ATTN_ERROR_IO, "%s: cannot be opened: %s", path, strerror(errno));
     if (flock(file, LOCK_EX | LOCK_NB) != 0) {
         close(file);
-        return attn__fail(context, ATTN_BUSY, "%s: another training is at work in this directory", directory);
+        return attn__fail(context, ATTN_ERROR_BUSY, "%s: another training is at work in this directory", directory);
     }
     remove_leftovers(context, directory, own_files);
     *lock = file;

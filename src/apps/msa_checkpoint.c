@@ -52,8 +52,9 @@ static attn_status copy_arguments(const attn_architecture *a, const attn_config 
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < attn_config_size(arguments) && status == ATTN_OK; i++) {
         const char *key = attn_config_key(arguments, i), *name = after(after(key, "args."), "encoder_");
-        const attn_value *value = attn_config_get(arguments, key);
-        bool number = value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL || value->type == ATTN_VALUE_BOOL;
+        const attn_config_value *value = attn_config_get(arguments, key);
+        bool number = value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL ||
+                      value->type == ATTN_CONFIG_TYPE_BOOL;
         for (int k = 0; number && k < a->nkeys && status == ATTN_OK; k++) {
             if (strcmp(a->keys[k].name, name) == 0)
                 status = attn_config_set(config, name, value);
@@ -69,15 +70,15 @@ static attn_status check_architecture(attn_context *context, const char *path, c
     const char *name = attn_config_text(arguments, "args.arch", NULL);
     size_t length = strlen(path), ending = sizeof regression_ending - 1;
     if (!name && length > ending && strcmp(path + length - ending, regression_ending) == 0)
-        return attn__fail(context, ATTN_FORMAT,
+        return attn__fail(context, ATTN_ERROR_FORMAT,
                           "%s: no args.arch in it: the contact regression alone; the model is the "
                           "other file, without %s in its name",
                           path, regression_ending);
     if (!name)
-        return attn__fail(context, ATTN_FORMAT, "%s: no args.arch in it: not one of ESM's checkpoints", path);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no args.arch in it: not one of ESM's checkpoints", path);
     if (strcmp(name, "msa_transformer") != 0)
-        return attn__fail(context, ATTN_UNSUPPORTED, "%s: a checkpoint of \"%.60s\", not of msa_transformer", path,
-                          name);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: a checkpoint of \"%.60s\", not of msa_transformer",
+                          path, name);
     return ATTN_OK;
 }
 
@@ -87,7 +88,7 @@ static attn_status set_row_positions(const attn_named_list *early, attn_config *
     const attn_tensor *table = attn_named_find(early, "msa_position_embedding");
     attn_status status = attn_config_set_bool(config, "embed_positions_msa", table != NULL);
     if (status == ATTN_OK && table)
-        status = attn_config_set_int(config, "embed_positions_msa_dim", attn_tensor_dim(table, -1));
+        status = attn_config_set_int(config, "embed_positions_msa_dim", attn_tensor_length(table, -1));
     return status;
 }
 
@@ -97,14 +98,14 @@ static attn_status check_tied(attn_context *context, const char *path, const att
     const attn_tensor *tokens = attn_named_find(early, "embed_tokens.weight");
     if (head && tokens && attn_tensor_size(head) == attn_tensor_size(tokens) &&
         memcmp(attn_tensor_data(head), attn_tensor_data(tokens), (size_t)attn_tensor_size(head) * sizeof(float)) != 0)
-        return attn__fail(context, ATTN_UNSUPPORTED, "%s: lm_head.weight is not embed_tokens.weight", path);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: lm_head.weight is not embed_tokens.weight", path);
     return ATTN_OK;
 }
 
 /* The config that a checkpoint's arguments and shapes describe, and whether the regression is in it (somebody saved all
  * at once; ESM's own files never have it). */
 static attn_status read_config(attn_context *context, const char *path, const attn_msa_load_options *options,
-                               const attn_names *names, attn_config *config, bool *regression)
+                               const attn_name_map *names, attn_config *config, bool *regression)
 {
     attn_named_list early = {.context = context, .owns = true};
     attn_weights_options how = {.names = names, .rename = early_name};
@@ -142,7 +143,7 @@ static char *path_beside(attn_context *context, const char *path)
     return beside;
 }
 
-static attn_status load_regression(attn_msa *msa, const char *path, const attn_names *names)
+static attn_status load_regression(attn_msa *msa, const char *path, const attn_name_map *names)
 {
     attn_named_list list = {.context = msa->context};
     attn_weights_options how = {.names = names, .allow_extra = true};
@@ -158,13 +159,13 @@ static attn_status load_regression(attn_msa *msa, const char *path, const attn_n
 }
 
 static attn_status find_regression(attn_msa *msa, const char *path, const attn_msa_load_options *options,
-                                   const attn_names *names, bool inside)
+                                   const attn_name_map *names, bool inside)
 {
     if (options->regression)
         return load_regression(msa, options->regression, names);
     char *beside = path_beside(msa->context, path);
     if (!beside)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     const char *found = attn_file_exists(beside) ? beside : inside ? path : NULL;
     attn_status status = found ? load_regression(msa, found, names) : ATTN_OK;
     attn__free(msa->context, beside);
@@ -177,9 +178,9 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
 {
     attn_config *config = NULL;
     attn_named_list parameters = {.context = msa->context};
-    attn_names *names = NULL;
+    attn_name_map *names = NULL;
     bool regression = false;
-    attn_status status = attn_names_read(&names, msa->context, names_file);
+    attn_status status = attn_name_map_read(&names, msa->context, names_file);
     attn_weights_options how = {.names = names, .rename = parameter_name};
     if (status == ATTN_OK)
         status = attn_config_create(&config, msa->context);
@@ -193,7 +194,7 @@ attn_status attn__msa_load_checkpoint(attn_msa *msa, const char *path, const att
         status = attn_weights_load(&parameters, path, &how, NULL, NULL);
     if (status == ATTN_OK)
         status = find_regression(msa, path, options, names, regression);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     attn_config_destroy(config);
     attn_named_clear(&parameters);
     return status;

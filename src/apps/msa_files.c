@@ -31,7 +31,7 @@ static attn_status start(attn_msa **msa, attn_context *context)
 {
     *msa = attn__alloc_zero(context, sizeof **msa);
     if (!*msa)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     (*msa)->context = context;
     return attn_tape_create(&(*msa)->tape, context);
 }
@@ -69,7 +69,7 @@ attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *pat
     attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};
     attn_status status = start(msa, context);
     if (status == ATTN_OK && !attn_file_exists(path))
-        status = attn__fail(context, ATTN_NOT_FOUND, "there is no %s", path);
+        status = attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no %s", path);
     if (status == ATTN_OK)
         status = o.names                  ? attn__msa_load_foreign(*msa, path, &o)
                  : ends_with(path, ".pt") ? attn__msa_load_checkpoint(*msa, path, &o)
@@ -144,7 +144,7 @@ static attn_status find_files(attn_context *context, const char *path, char *wei
     bool file = ends_with(path, ".safetensors");
     size_t length = file ? (slash ? (size_t)(slash - path) : 0) : strlen(path);
     if (length >= sizeof directory - 1)
-        return attn__fail(context, ATTN_ARGUMENT, "the path %.60s... is too long", path);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the path %.60s... is too long", path);
     memcpy(directory, length ? path : ".", length ? length : 1);
     directory[length ? length : 1] = 0;
     attn_status status = attn__path(context, config, directory, "config.json");
@@ -177,15 +177,16 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
     attn_named_list rest = {.context = msa->context};
     attn_status status = find_files(msa->context, path, weights, config);
     if (status == ATTN_OK && !attn_file_exists(config))
-        status = attn__fail(msa->context, ATTN_FORMAT,
+        status = attn__fail(msa->context, ATTN_ERROR_FORMAT,
                             "%s is no model: a published checkpoint's name ends in .pt, and a "
                             "directory that attn made has config.json and model.safetensors in it",
                             path);
     if (status == ATTN_OK)
         status = attn_config_read(&file, msa->context, config);
     if (status == ATTN_OK && strcmp(attn_config_text(file, "architecture", ""), "msa-transformer") != 0)
-        status = attn__fail(msa->context, ATTN_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
-                            config, attn_config_text(file, "architecture", ""));
+        status =
+            attn__fail(msa->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture is \"%.60s\", not msa-transformer",
+                       config, attn_config_text(file, "architecture", ""));
     if (status == ATTN_OK)
         status = attn__msa_build_from(msa, file, weights, options);
     const char *regression = file ? attn_config_text(file, "contact_regression", "none") : "none";

@@ -16,7 +16,7 @@ static int64_t layer_at(const attn_msa *msa, const attn_msa_options *options, in
     layer += layer < 0 ? layers + 1 : 0;
     if (layer >= 0 && layer <= layers)
         return layer;
-    attn__fail(msa->context, ATTN_ARGUMENT, "representation of layer %lld; allowed: 0 to %lld, -%lld to -1",
+    attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "representation of layer %lld; allowed: 0 to %lld, -%lld to -1",
                (long long)options->layers[i], (long long)layers, (long long)layers + 1);
     return -1;
 }
@@ -57,7 +57,7 @@ static double hidden_together(const needs *n, int64_t heads)
 
 enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are packed, tiles of attention */
 
-/* x, and where heads go in groups its normalised copy, since x changes between them; queries, keys, values and context
+/* x, and where heads go in groups its normalized copy, since x changes between them; queries, keys, values and context
  * of the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are
  * packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
@@ -65,7 +65,7 @@ static double layer_of(const needs *n, int64_t heads)
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
-    double wide = (double)attn_tensor_dim(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
+    double wide = (double)attn_tensor_length(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
     double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 ? 0.5 * share : 0;
     double together = hidden_together(n, heads), largest = fmax(together * wide, n->packed * dim * wide);
     double hidden = together * (2 * dim + wide) + 2 * n->packed * dim * wide;
@@ -96,7 +96,7 @@ static size_t least_of(const attn_msa *msa, const needs *n)
     return least;
 }
 
-static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *plan)
+static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_cost *plan)
 {
     int64_t all = n->m->heads;
     plan->heads = attn__msa_heads_at_once(all, (int64_t)n->tokens, n->max_tokens);
@@ -110,7 +110,7 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *pl
     }
     plan->bytes = bytes_of(msa, n, plan->heads);
     if (n->o->memory && plan->bytes > n->o->memory)
-        return attn__fail(msa->context, ATTN_ARGUMENT,
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
                           "%.0f x %.0f x %.0f tokens need %zu bytes of memory with max_tokens %lld, %zu at least; "
                           "allowed: %zu",
                           n->batch, n->rows, n->cols, plan->bytes, (long long)plan->max_tokens, plan->smallest,
@@ -118,8 +118,8 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_plan *pl
     return ATTN_OK;
 }
 
-attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
-                              const attn_msa_options *options, attn_msa_plan *plan)
+attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
+                              const attn_msa_options *options, attn_msa_cost *plan)
 {
     const attn__msa *m = attn__msa_of(msa->model);
     attn_msa_options none = {0};
@@ -127,29 +127,30 @@ attn_status attn_msa_plan_run(const attn_msa *msa, int64_t batch, int64_t rows, 
         .batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m, .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
     n.bf16 = msa->model->precision == ATTN_PRECISION_BF16 || msa->model->precision == ATTN_PRECISION_INT8;
-    *plan = (attn_msa_plan){0};
+    *plan = (attn_msa_cost){0};
     n.packed = attn__tokens_packed(msa->context, n.bf16);
     n.threads = msa->context->threads;
     n.max_tokens = n.o->max_tokens > 0 ? n.o->max_tokens : m->layer[0].max_tokens;
     n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.bf16));
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
-        return ATTN_SHAPE;
-    int64_t wide = attn_tensor_dim(m->layer[0].fc1.weight, 0);
+        return ATTN_ERROR_SHAPE;
+    int64_t wide = attn_tensor_length(m->layer[0].fc1.weight, 0);
     n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, n.bf16, (int64_t)n.tokens, m->dim, wide));
     if (n.o->contacts && !msa->has_regression)
-        return attn__fail(msa->context, ATTN_ARGUMENT,
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
                           "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
                           "-contact-regression.pt; put it beside the checkpoint, or name it), of other models one "
                           "fitted to structures");
     if (n.o->nlayers > m->layers + 1)
-        return attn__fail(msa->context, ATTN_ARGUMENT, "%lld representations of %lld layers", (long long)n.o->nlayers,
-                          (long long)m->layers);
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations of %lld layers",
+                          (long long)n.o->nlayers, (long long)m->layers);
     if (n.o->map_layer < 0 || n.o->map_layer > m->layers)
-        return attn__fail(msa->context, ATTN_ARGUMENT, "attention maps of layer %lld; allowed: 1 to %lld, 0 for all",
-                          (long long)n.o->map_layer, (long long)m->layers);
+        return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
+                          "attention maps of layer %lld; allowed: 1 to %lld, 0 for all", (long long)n.o->map_layer,
+                          (long long)m->layers);
     for (int64_t i = 0; i < n.o->nlayers; i++) {
         if (layer_at(msa, n.o, i) < 0)
-            return ATTN_ARGUMENT;
+            return ATTN_ERROR_ARGUMENT;
     }
     return choose(msa, &n, plan);
 }
@@ -160,11 +161,11 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
                          const attn_msa_options *options, attn_msa_result *result)
 {
     attn_msa_options o = options ? *options : (attn_msa_options){0};
-    attn_msa_plan plan;
+    attn_msa_cost plan;
     *result = (attn_msa_result){0};
     attn_status status = attn_context_status(msa->context);
     if (status == ATTN_OK)
-        status = attn_msa_plan_run(msa, batch, rows, cols, &o, &plan);
+        status = attn_msa_estimate(msa, batch, rows, cols, &o, &plan);
     if (status != ATTN_OK)
         return status;
     attn__msa_wishes wishes = {.logits = o.logits,
@@ -177,7 +178,7 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
         wishes.hidden[layer_at(msa, &o, i)] = true;
     attn_tape_reset(msa->tape, &(attn_tape_options){0});
     attn__msa_results made;
-    attn_tensor *ids = attn_tensor_make(msa->tape, ATTN_I32, 3, (int64_t[]){batch, rows, cols}, tokens);
+    attn_tensor *ids = attn_tape_tensor(msa->tape, ATTN_I32, 3, (int64_t[]){batch, rows, cols}, tokens);
     bool done = ids && attn__model_begin(msa->model, msa->tape);
     if (done) {
         done = attn__msa_run(attn__msa_of(msa->model), msa->tape, ids, &wishes, &made);

@@ -78,8 +78,8 @@ bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn
         columns = parts[i].columns > columns ? parts[i].columns : columns;
     }
     int64_t line = columns + 1, map = rows * line, shape[] = {taken, rows, line};
-    batch->tokens = attn_tensor_make(tape, ATTN_I32, 3, shape, NULL);
-    batch->labels = attn_tensor_make(tape, ATTN_I32, 3, shape, NULL);
+    batch->tokens = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
+    batch->labels = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->hidden = batch->all_hidden = 0;
     /* What is hidden in parts of other ranks is drawn too, to be counted: the loss is the mean over all of it. */
     int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;

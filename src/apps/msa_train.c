@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__TEXT(
         "from", "", NULL,
         "a model to begin with: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
@@ -48,7 +48,7 @@ static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
 static const attn__keys all_keys = {
     .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
 
-const attn_key *attn_msa_training_keys(int *n)
+const attn_setting *attn_msa_training_keys(int *n)
 {
     *n = all_keys.n;
     return keys;
@@ -116,10 +116,10 @@ static attn_status read_all(training *t)
     if (status != ATTN_OK)
         return status;
     if (t->names.n == 0)
-        return attn__fail(context, ATTN_NOT_FOUND, "%s: no files in it", t->run.data);
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no files in it", t->run.data);
     t->alignments = attn__alloc_zero(context, attn__size_mul((size_t)t->names.n, sizeof *t->alignments));
     if (!t->alignments)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     order_names(t);
     t->run.fingerprint = ATTN__HASH_BEGIN;
     for (int64_t i = 0; i < t->names.n && status == ATTN_OK; i++)
@@ -221,8 +221,8 @@ static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t 
     *logits = logits_of(t, tape, batch.tokens);
     *labels = batch.labels;
     attn_cross_entropy_options options = {
-        .has_ignore = true,
-        .ignore = -1,
+        .use_ignore_index = true,
+        .ignore_index = -1,
         .label_smoothing = attn_tape_mode(tape).train ? attn_config_real(t->run.settings, "label_smoothing", 0) : 0};
     return attn_cross_entropy(tape, *logits, batch.labels, &options);
 }
@@ -257,7 +257,7 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
 /* How many of the hidden residues the model finds. */
 static int64_t found(const attn_tensor *logits, const attn_tensor *labels)
 {
-    int64_t classes = attn_tensor_dim(logits, 3), right = 0;
+    int64_t classes = attn_tensor_length(logits, 3), right = 0;
     const float *row = attn_tensor_data(logits);
     const int32_t *label = attn_tensor_data(labels);
     for (int64_t i = 0; i < attn_tensor_size(labels); i++, row += classes) {
@@ -298,13 +298,14 @@ static attn_status job_validate(void *user, attn_tape *tape, double *loss)
     int64_t first, n = VALID_PARTS * attn__ranks_share(context, t->n - t->train, &first);
     attn_status status = ATTN_OK;
     for (int64_t at = 0; at < n && status == ATTN_OK; at++) {
-        attn__work_around(context, "parts of alignments to validate on", at, n);
-        if (at % VALID_PARTS == 0)
+        status = attn__work_around(context, "parts of alignments to validate on", at, n);
+        if (status == ATTN_OK && at % VALID_PARTS == 0)
             status = attn__ranks_poll(context);
         if (status == ATTN_OK)
             status = validate_part(t, tape, t->train + first + at / VALID_PARTS, (uint64_t)(at % VALID_PARTS), sums);
     }
-    attn__work_around(context, "parts of alignments to validate on", n, status == ATTN_OK ? n : 0);
+    attn_status told = attn__work_around(context, "parts of alignments to validate on", n, status == ATTN_OK ? n : 0);
+    status = status == ATTN_OK ? told : status;
     if (status == ATTN_OK)
         status = attn__ranks_sum(context, sums, 3, ATTN__SUM_F64);
     *loss = sums[0] / sums[1];
@@ -318,7 +319,7 @@ static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     if (!run->data)
-        return attn__fail(run->context, ATTN_ARGUMENT, "no data: a folder of alignments is needed");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "no data: a folder of alignments is needed");
     attn_status status = read_all(t);
     if (status == ATTN_OK)
         status = attn__run_check_data(run);
@@ -333,7 +334,7 @@ static attn_status run_prepare(attn__run *run)
                                        .share = attn_config_real(run->settings, "mask", 0.15),
                                        .seed = (uint64_t)attn_config_int(run->settings, "seed", 1)};
     t->parts = attn__alloc(run->context, attn__size_mul((size_t)t->batch, sizeof *t->parts));
-    return t->parts ? ATTN_OK : ATTN_MEMORY;
+    return t->parts ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status run_write(const attn__run *run)
@@ -347,7 +348,7 @@ static void run_announce(const attn__run *run)
     const training *t = run->self;
     if (!t->job->begin)
         return;
-    attn_msa_training_plan plan = {
+    attn_msa_training_run_info plan = {
         .settings = run->settings,
         .train_alignments = t->train,
         .valid_alignments = t->n - t->train,

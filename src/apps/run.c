@@ -20,7 +20,7 @@
 
 /* -------------------------------------------------------------------------------------------- settings */
 
-const char *const attn__run_optimisers[] = {"adam", "adamw", "sgd", NULL};
+const char *const attn__run_optimizers[] = {"adam", "adamw", "sgd", NULL};
 const char *const attn__run_schedules[] = {"constant", "cosine", "inverse-sqrt", NULL};
 const char *const attn__run_precisions[] = {"default", "f32", "fma", "bf16", NULL};
 const char *const attn__run_keeps[] = {"best", "last", NULL};
@@ -35,8 +35,9 @@ static int choice(const char *const *choices, const char *value)
 
 attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_epoch)
 {
-    static const attn_optimiser_kind kinds[] = {ATTN_ADAM, ATTN_ADAMW, ATTN_SGD};
-    static const attn_schedule_kind falls[] = {ATTN_CONSTANT_RATE, ATTN_COSINE, ATTN_INVERSE_SQUARE_ROOT};
+    static const attn_optimizer_kind kinds[] = {ATTN_OPTIMIZER_ADAM, ATTN_OPTIMIZER_ADAMW, ATTN_OPTIMIZER_SGD};
+    static const attn_schedule_kind falls[] = {ATTN_SCHEDULE_CONSTANT, ATTN_SCHEDULE_COSINE,
+                                               ATTN_SCHEDULE_INVERSE_SQUARE_ROOT};
     int64_t epochs = attn_config_int(s, "epochs", 0), parts = attn_config_int(s, "accumulate", 1);
     return (attn_training_options){
         .epochs = epochs,
@@ -49,7 +50,7 @@ attn_training_options attn__run_options(const attn_config *s, int64_t steps_per_
                      .warmup = attn_config_int(s, "warmup", 0),
                      .total = epochs * ((steps_per_epoch + parts - 1) / parts),
                      .floor = 0.01},
-        .optimiser = {.kind = kinds[choice(attn__run_optimisers, attn_config_text(s, "optimiser", ""))],
+        .optimizer = {.kind = kinds[choice(attn__run_optimizers, attn_config_text(s, "optimizer", ""))],
                       .momentum = attn_config_real(s, "momentum", 0),
                       .weight_decay = attn_config_real(s, "weight_decay", 0),
                       .clip_norm = attn_config_real(s, "clip", 0)},
@@ -122,8 +123,8 @@ static bool job_progress(void *user, const attn_progress *progress)
         attn__run_note_epoch(run, progress);
     else /* after every step, before anything is saved */
         attn__run_average_step(run, progress->all_steps);
-    told.measure = run->measure;
-    told.measure_too = run->measure_too;
+    told.metric = run->measure;
+    told.metric2 = run->measure_too;
     return !run->progress || run->progress(run->user, &told);
 }
 
@@ -139,7 +140,7 @@ int64_t attn__run_parameters(const attn__run *run)
     const attn_named_list *list = attn_model_parameters(run->model);
     int64_t count = 0;
     for (int64_t i = 0; i < list->n; i++)
-        count += attn_tensor_needs_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
+        count += attn_tensor_requires_grad(list->items[i].tensor) ? attn_tensor_size(list->items[i].tensor) : 0;
     return count;
 }
 
@@ -147,11 +148,11 @@ int64_t attn__run_parameters(const attn__run *run)
  * there was a choice are f32. */
 static attn_status choose_precision(attn__run *run)
 {
-    attn_precision precision = attn_precision_find(attn_config_text(run->settings, "precision", ""));
-    if (precision == ATTN_PRECISION_DEFAULT)
+    attn_precision precision;
+    if (!attn_precision_find(&precision, attn_config_text(run->settings, "precision", "")))
         precision = run->resume ? ATTN_PRECISION_F32 : run->context->precision;
     if (precision == ATTN_PRECISION_INT8)
-        return attn__fail(run->context, ATTN_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
+        return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
     run->model->precision = precision;
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
@@ -170,12 +171,12 @@ static bool is_setting_of(const char *setting, const char *key)
     return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
 }
 
-static bool differs(const attn_config *model, const char *setting, const attn_value *given)
+static bool differs(const attn_config *model, const char *setting, const attn_config_value *given)
 {
     bool differ = false, open = strcmp(setting, "mlp") == 0 && given->integer == 0; /* 0: by the model's width */
     for (int64_t i = 0; i < attn_config_size(model); i++) {
         const char *key = attn_config_key(model, i);
-        differ |= is_setting_of(setting, key) && !open && !attn_value_equal(given, attn_config_get(model, key));
+        differ |= is_setting_of(setting, key) && !open && !attn_config_value_equal(given, attn_config_get(model, key));
     }
     return differ;
 }
@@ -188,7 +189,7 @@ static attn_status check_given(const attn__run *run)
     for (int64_t i = 0; i < attn_config_size(run->given); i++) {
         const char *setting = attn_config_key(run->given, i);
         if (differs(attn_model_config(run->model), setting, attn_config_get(run->given, setting)))
-            return attn__fail(run->context, ATTN_ARGUMENT,
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
                               "%s: the checkpoint %s is of a model with another value; what the model is comes from "
                               "there, so leave this setting out",
                               setting, attn_config_text(run->settings, "from", ""));
@@ -215,7 +216,7 @@ static attn_status prepare(attn__run *run)
                              ? attn__run_read_settings(run)
                              : attn__keys_resolve(&run->settings, run->context, run->kind->keys, run->given, NULL);
     if (status == ATTN_OK && attn_config_get(run->settings, "names") && !attn_config_get(run->settings, "from"))
-        status = attn__fail(run->context, ATTN_ARGUMENT, "names: it goes with from, which names a checkpoint");
+        status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "names: it goes with from, which names a checkpoint");
     if (status == ATTN_OK)
         status = run->kind->prepare(run);
     if (status == ATTN_OK)

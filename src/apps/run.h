@@ -6,7 +6,7 @@
  *
  * The directory holds, beside the application's own files,
  *     training.json           the settings, every one, and which data they were used on
- *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimiser's
+ *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimizer's
  *                             state and the counters: all that must fit together is one file, which is replaced as a
  *                             whole; with a sum of it, the settings and the application's files, so that damage is seen
  *     history.tsv             a line an epoch
@@ -81,41 +81,42 @@ struct attn__run {
 };
 
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
- * fields, `model` is still there.  ATTN_INTERRUPTED: progress() stopped it; ATTN_ARGUMENT: settings, a directory that
- * has a model already, other data than the run to go on with began with; ATTN_BUSY: another process trains there. */
+ * fields, `model` is still there.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT: settings, a
+ * directory that has a model already, other data than the run to go on with began with; ATTN_ERROR_BUSY: another
+ * process trains there. */
 attn_status attn__run_train(attn__run *run);
 
 /* Inside `loss`, before the batch goes on the tape: which share of a batch it is, and how many labels the whole has. */
 void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t whole);
 
-/* ATTN_ARGUMENT if run->fingerprint is not what a resumed run began with. */
+/* ATTN_ERROR_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);
 int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
 int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
 
-/* Optimiser, schedule and length of a training, from settings that have the keys of ATTN__RUN_KEYS. */
+/* Optimizer, schedule and length of a training, from settings that have the keys of ATTN__RUN_KEYS. */
 attn_training_options attn__run_options(const attn_config *settings, int64_t steps_per_epoch);
 
 /* ------------------------------------------------------------------------------------- tables of settings */
 
 #define ATTN__TEXT(name, otherwise, choices, doc)                                                                      \
     {                                                                                                                  \
-        name, ATTN_VALUE_TEXT, otherwise, 0, 0, choices, doc                                                           \
+        name, ATTN_CONFIG_TYPE_TEXT, otherwise, 0, 0, choices, doc                                                     \
     }
 #define ATTN__INT(name, otherwise, least, most, doc)                                                                   \
     {                                                                                                                  \
-        name, ATTN_VALUE_INT, otherwise, least, most, NULL, doc                                                        \
+        name, ATTN_CONFIG_TYPE_INT, otherwise, least, most, NULL, doc                                                  \
     }
 #define ATTN__REAL(name, otherwise, least, most, doc)                                                                  \
     {                                                                                                                  \
-        name, ATTN_VALUE_REAL, otherwise, least, most, NULL, doc                                                       \
+        name, ATTN_CONFIG_TYPE_REAL, otherwise, least, most, NULL, doc                                                 \
     }
 #define ATTN__BOOL(name, otherwise, doc)                                                                               \
     {                                                                                                                  \
-        name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc                                                              \
+        name, ATTN_CONFIG_TYPE_BOOL, otherwise, 0, 0, NULL, doc                                                        \
     }
 
-extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *const attn__run_keeps[],
+extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *const attn__run_keeps[],
                                                                                    *const attn__run_precisions[];
 
 /* Behind "from" in the table of a training that takes checkpoints of foreign names. */
@@ -125,12 +126,12 @@ extern const char *const attn__run_optimisers[], *const attn__run_schedules[], *
 
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */
-#define ATTN__RUN_KEYS(things, labels, epochs, batch, optimiser, rate, schedule, warmup, decay)                        \
+#define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay)                        \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \
         ATTN__TEXT("precision", "default", attn__run_precisions,                                                       \
                    "of products of matrices; parameters stay f32; default: ATTN_PRECISION, else f32"),                 \
-        ATTN__TEXT("optimiser", optimiser, attn__run_optimisers, "adam, adamw or sgd with momentum"),                  \
+        ATTN__TEXT("optimizer", optimizer, attn__run_optimizers, "adam, adamw or sgd with momentum"),                  \
         ATTN__REAL("rate", rate, 1e-12, 100, "highest learning rate"),                                                 \
         ATTN__TEXT("schedule", schedule, attn__run_schedules, "how the rate falls after the warm-up"),                 \
         ATTN__INT("warmup", warmup, 0, 1e9,                                                                            \

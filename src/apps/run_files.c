@@ -35,7 +35,7 @@ attn_status attn__run_check_directory(const attn__run *run)
         if (status != ATTN_OK)
             return status;
         if (attn_file_exists(path))
-            return attn__fail(run->context, ATTN_ARGUMENT,
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
                               "%s is there already: go on with that training (--resume) or choose another directory",
                               path);
     }
@@ -52,7 +52,7 @@ static attn_status write_settings(const attn__run *run)
         return status;
     for (int i = 0; status == ATTN_OK && i < run->kind->keys->n; i++) { /* in an order that resuming does not change */
         const char *key = run->kind->keys->keys[i].name;
-        const attn_value *value = attn_config_get(run->settings, key);
+        const attn_config_value *value = attn_config_get(run->settings, key);
         status = value ? attn_config_set(all, key, value) : ATTN_OK;
     }
     snprintf(hex, sizeof hex, "%016" PRIx64, run->fingerprint);
@@ -66,7 +66,7 @@ static attn_status write_settings(const attn__run *run)
     if (status == ATTN_OK)
         status = path_in(run, path, "training.json");
     if (status == ATTN_OK)
-        status = attn_config_write(run->context, all, path);
+        status = attn_config_write(all, run->context, path);
     attn_config_destroy(all);
     return status;
 }
@@ -76,7 +76,7 @@ static attn_status append_history(attn__run *run, const char *line)
     size_t length = strlen(line);
     char *longer = attn__realloc(run->context, run->history.data, run->history.size + length + 1);
     if (!longer)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(longer + run->history.size, line, length + 1);
     run->history.data = longer;
     run->history.size += length;
@@ -126,7 +126,7 @@ static attn_status overlay_settings(const attn__run *run, attn_config *settings)
     attn_status status = ATTN_OK;
     for (int i = 0; attn__run_open_settings[i] && status == ATTN_OK; i++) {
         const char *key = attn__run_open_settings[i];
-        const attn_value *value = run->given ? attn_config_get(run->given, key) : NULL;
+        const attn_config_value *value = run->given ? attn_config_get(run->given, key) : NULL;
         if (value)
             status = attn_config_set(settings, key, value);
     }
@@ -141,7 +141,8 @@ static attn_status check_names(const attn__run *run, const char *path)
         bool known =
             strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 || attn__key_find(run->kind->keys, key);
         if (!known)
-            return attn__fail(run->context, ATTN_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path, key);
+            return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path,
+                              key);
     }
     return ATTN_OK;
 }
@@ -151,7 +152,7 @@ static attn_status check_names(const attn__run *run, const char *path)
 static attn_status select_settings(attn__run *run, const char *path)
 {
     attn_config *then;
-    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT, .select = true};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT, .select = true};
     attn_status status = attn__keys_resolve(&then, run->context, run->kind->keys, run->stored, &of_file);
     if (status == ATTN_OK)
         status = overlay_settings(run, then);
@@ -171,7 +172,7 @@ attn_status attn__run_read_settings(attn__run *run)
         return status;
     const char *data = attn_config_text(run->stored, "data", NULL);
     if (!data || !attn_config_text(run->stored, "fingerprint", NULL))
-        return attn__fail(run->context, ATTN_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"data\" or \"fingerprint\" is missing", path);
     if (!run->data && !(run->kind->no_path && strcmp(data, run->kind->no_path) == 0))
         run->data = data;
     status = check_names(run, path);
@@ -185,7 +186,7 @@ attn_status attn__run_check_data(const attn__run *run)
     uint64_t then = strtoull(attn_config_text(run->stored, "fingerprint", ""), NULL, 16);
     if (then == run->fingerprint)
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_ARGUMENT, "%s: not the data that the training in %s began with",
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: not the data that the training in %s began with",
                       run->data ? run->data : run->kind->no_path, run->directory);
 }
 
@@ -205,7 +206,7 @@ static attn_status add_all(const attn__run *run, attn_named_list *list, const ch
 }
 
 /* Everything that a checkpoint holds, as one list of borrowed tensors: parameters as "p.NAME", their average as
- * "a.NAME", what it is the average of and the optimiser's under their own names.  `whole`: with what base.safetensors
+ * "a.NAME", what it is the average of and the optimizer's under their own names.  `whole`: with what base.safetensors
  * holds, for the sum. */
 static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_list *list)
 {
@@ -216,7 +217,7 @@ static attn_status checkpoint_list(const attn__run *run, bool whole, attn_named_
     if (status == ATTN_OK)
         status = add_all(run, list, "", &run->snapshots, whole);
     if (status == ATTN_OK)
-        status = add_all(run, list, "", attn_optimiser_state(attn_training_optimiser(run->training)), true);
+        status = add_all(run, list, "", attn_optimizer_state(attn_training_optimizer(run->training)), true);
     return status;
 }
 
@@ -224,7 +225,7 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
 {
     const char *text = attn_config_text(metadata, "training", NULL);
     if (!text)
-        return attn__fail(run->context, ATTN_FORMAT, "%s: its metadata lacks \"training\"", path);
+        return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: its metadata lacks \"training\"", path);
     attn_config *counters;
     attn_status status = attn_config_parse(&counters, run->context, text, strlen(text), path);
     if (status != ATTN_OK)
@@ -240,14 +241,14 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
         const char *key = attn_config_key(then, i);
-        const attn_value *now = attn_config_get(run->settings, key);
+        const attn_config_value *now = attn_config_get(run->settings, key);
         if (!now)
-            return attn__fail(run->context, ATTN_FORMAT,
+            return attn__fail(run->context, ATTN_ERROR_FORMAT,
                               "%s: it was made with a setting \"%.60s\", which is not among "
                               "those of training.json, or not known to this attn",
                               path, key);
-        if (!attn_value_equal(attn_config_get(then, key), now))
-            return attn__fail(run->context, ATTN_FORMAT,
+        if (!attn_config_value_equal(attn_config_get(then, key), now))
+            return attn__fail(run->context, ATTN_ERROR_FORMAT,
                               "%s: it was made with another \"%.60s\" than training.json "
                               "says",
                               path, key);
@@ -266,7 +267,7 @@ static attn_status compare_sum(const attn__run *run, const attn_config *metadata
     snprintf(hex, sizeof hex, "%016" PRIx64, sum);
     if (strcmp(hex, attn_config_text(metadata, "sum", "")) == 0)
         return ATTN_OK;
-    return attn__fail(run->context, ATTN_FORMAT,
+    return attn__fail(run->context, ATTN_ERROR_FORMAT,
                       "%s: its sum is not that of what it holds and of the files beside it: one "
                       "of them was damaged or changed",
                       path);

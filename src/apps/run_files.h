@@ -11,7 +11,7 @@ attn_status attn__run_check_directory(const attn__run *run);
 attn_status attn__run_begin_directory(attn__run *run);
 /* A resumed run: its settings and where its data is, from training.json. */
 attn_status attn__run_read_settings(attn__run *run);
-/* Parameters, optimiser, counters and history from the checkpoint. */
+/* Parameters, optimizer, counters and history from the checkpoint. */
 attn_status attn__run_restore(attn__run *run);
 attn_status attn__run_save(attn__run *run, bool improved);
 /* Adds a line to the history in memory; saved with the next checkpoint. */

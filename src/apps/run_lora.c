@@ -68,7 +68,7 @@ static attn_status choose_base(attn__run *run)
     const char *whole = attn_config_text(run->settings, "lora_whole", "");
     for (int64_t i = 0; i < run->lora->nbase; i++) {
         const attn_named *p = parameter_at(run, i);
-        run->lora->base[i] = attn_tensor_needs_grad(p->tensor) && !began_anew(run, p->name);
+        run->lora->base[i] = attn_tensor_requires_grad(p->tensor) && !began_anew(run, p->name);
     }
     return *whole ? attn__run_matching(run, "lora_whole", whole, strlen(whole), keep_whole, run) : ATTN_OK;
 }
@@ -77,23 +77,23 @@ static attn_status choose_base(attn__run *run)
 static attn_status read_base(attn__run *run)
 {
     char path[ATTN__PATH], name[512];
-    attn_weights *checkpoint = NULL;
-    attn_weights_entry entry;
+    attn_checkpoint *checkpoint = NULL;
+    attn_checkpoint_entry entry;
     attn_status status = attn__path(run->context, path, run->directory, "base.safetensors");
     if (status == ATTN_OK)
         status = attn_weights_load(attn_model_parameters(run->model), path, NULL, NULL, NULL);
     if (status == ATTN_OK)
         status = attn__path(run->context, path, run->directory, "checkpoint.safetensors");
     if (status == ATTN_OK)
-        status = attn_weights_open(&checkpoint, run->context, path, NULL, NULL);
+        status = attn_checkpoint_open(&checkpoint, run->context, path, NULL, NULL);
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->nbase; i++) {
         bool there = false;
         snprintf(name, sizeof name, "p.%s", parameter_at(run, i)->name);
-        for (int64_t k = 0; !there && attn_weights_at(checkpoint, k, &entry); k++)
+        for (int64_t k = 0; !there && attn_checkpoint_at(checkpoint, k, &entry); k++)
             there = strcmp(entry.name, name) == 0;
         run->lora->base[i] = !there;
     }
-    attn_weights_close(checkpoint);
+    attn_checkpoint_close(checkpoint);
     return status;
 }
 
@@ -122,12 +122,12 @@ static attn_status make_factors(const attn__run *run, adapted *item)
                                .parameters = attn_model_parameters(run->model),
                                .dtype = attn_tensor_dtype(w),
                                .seed = (uint64_t)attn_config_int(run->settings, "seed", 1)};
-    attn_nn_push(&builder, "%.*s", module_length(p->name), p->name);
+    attn_nn_pushf(&builder, "%.*s", module_length(p->name), p->name);
     item->low_rank =
         (attn__low_rank){.a = attn_nn_parameter(&builder, "lora_A.weight", 2, (int64_t[]){rank, in},
-                                                (attn_nn_fill){.start = ATTN_START_KAIMING_UNIFORM}),
+                                                (attn_nn_initializer){.start = ATTN_INIT_KAIMING_UNIFORM}),
                          .b = attn_nn_parameter(&builder, "lora_B.weight", 2, (int64_t[]){out, rank},
-                                                (attn_nn_fill){.start = ATTN_START_ZEROS}),
+                                                (attn_nn_initializer){.start = ATTN_INIT_ZEROS}),
                          .scale = attn_config_real(run->settings, "lora_alpha", (double)rank) / (double)rank};
     w->low_rank = &item->low_rank;
     return attn_context_status(run->context);
@@ -140,9 +140,10 @@ static attn_status make_adapters(attn__run *run)
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->n; i++) {
         const attn_named *p = parameter_at(run, run->lora->items[i].parameter);
         if (!p->tensor->linear)
-            status = attn__fail(run->context, ATTN_ARGUMENT, "lora_on: \"%s\" is no weight of a linear layer", p->name);
+            status = attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora_on: \"%s\" is no weight of a linear layer",
+                                p->name);
         else if (!attn__run_lora_is_base(run, run->lora->items[i].parameter))
-            status = attn__fail(run->context, ATTN_ARGUMENT,
+            status = attn__fail(run->context, ATTN_ERROR_ARGUMENT,
                                 "lora_on: \"%s\" begins anew or is trained whole: it needs no adapter", p->name);
     }
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->n; i++)
@@ -156,26 +157,28 @@ attn_status attn__run_lora_begin(attn__run *run)
     bool asked = attn_config_get(run->settings, "lora") != NULL;
     for (int i = 0; !asked && i < 3; i++)
         if (attn_config_get(run->settings, with[i]))
-            return attn__fail(run->context, ATTN_ARGUMENT, "%s: it goes with lora, the rank of the adapters", with[i]);
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: it goes with lora, the rank of the adapters",
+                              with[i]);
     if (!asked)
         return ATTN_OK;
     if (!attn_config_get(run->settings, "from"))
-        return attn__fail(run->context, ATTN_ARGUMENT, "lora: there is nothing to adapt; from names a checkpoint");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
+                          "lora: there is nothing to adapt; from names a checkpoint");
     if (!attn_config_get(run->settings, "lora_on"))
-        return attn__fail(run->context, ATTN_ARGUMENT, "lora: lora_on must say which linear layers get adapters");
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "lora: lora_on must say which linear layers get adapters");
     size_t n = (size_t)attn_model_parameters(run->model)->n;
     run->lora = attn__alloc_zero(run->context, sizeof *run->lora);
     if (!run->lora)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     run->lora->nbase = (int64_t)n;
     run->lora->base = attn__alloc_zero(run->context, n + 1);
     run->lora->items = attn__alloc_zero(run->context, attn__size_mul(n + 1, sizeof *run->lora->items));
-    attn_status status = run->lora->base && run->lora->items ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = run->lora->base && run->lora->items ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = run->resume ? read_base(run) : choose_base(run);
     for (int64_t i = 0; status == ATTN_OK && i < run->lora->nbase; i++)
         if (run->lora->base[i])
-            attn_tensor_set_needs_grad(parameter_at(run, i)->tensor, false);
+            attn_tensor_set_requires_grad(parameter_at(run, i)->tensor, false);
     return status == ATTN_OK ? make_adapters(run) : status;
 }
 

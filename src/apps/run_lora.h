@@ -2,17 +2,17 @@
  *
  * run_lora.h - training low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) in place of a model's weights.
  *
- * The factors of an adapter are parameters of the model, NAME.lora_A.weight and NAME.lora_B.weight, behind its own.  The
- * directory then has base.safetensors, what was begun with, written once, and, as peft keeps them, adapter_config.json and
- * adapter_model.safetensors, which is what a model.safetensors is elsewhere; the checkpoint holds what is trained.
- */
+ * The factors of an adapter are parameters of the model, NAME.lora_A.weight and NAME.lora_B.weight, behind its own.
+ * The directory then has base.safetensors, what was begun with, written once, and, as peft keeps them,
+ * adapter_config.json and adapter_model.safetensors, which is what a model.safetensors is elsewhere; the checkpoint
+ * holds what is trained. */
 #ifndef ATTN_APPS_RUN_LORA_H
 #define ATTN_APPS_RUN_LORA_H
 
 #include "apps/run.h"
 
 /* Where the settings ask for adapters: makes them, and freezes everything but them, what began anew and what is to be
- * trained whole besides; a resumed run gets its base's parameters.  ATTN_ARGUMENT: settings. */
+ * trained whole besides; a resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT: settings. */
 attn_status attn__run_lora_begin(attn__run *run);
 void attn__run_lora_end(attn__run *run);
 /* Whether the model's i-th parameter is in base.safetensors alone. */

@@ -34,9 +34,9 @@ static attn_status for_matching(const attn__run *run, const char *setting, const
     const char *wrong;
     bool any = false;
     attn_status status = attn__pattern_create(&pattern, run->context, text, size, &wrong);
-    if (status == ATTN_FORMAT)
-        return attn__fail(run->context, ATTN_ARGUMENT, "%s: \"%.*s\": %s", setting, (int)(size < 200 ? size : 200),
-                          text, wrong);
+    if (status == ATTN_ERROR_FORMAT)
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: \"%.*s\": %s", setting,
+                          (int)(size < 200 ? size : 200), text, wrong);
     for (int64_t i = 0; status == ATTN_OK && i < list->n; i++) {
         const char *name = list->items[i].name;
         size_t n = length(name);
@@ -47,7 +47,7 @@ static attn_status for_matching(const attn__run *run, const char *setting, const
     }
     attn__pattern_destroy(run->context, pattern);
     if (status == ATTN_OK && !any)
-        return attn__fail(run->context, ATTN_ARGUMENT, "%s: no %s of the model matches \"%.*s\"", setting,
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: no %s of the model matches \"%.*s\"", setting,
                           length == module_name ? "layer" : "parameter", (int)(size < 200 ? size : 200), text);
     return status;
 }
@@ -69,7 +69,7 @@ attn_status attn__run_matching_modules(const attn__run *run, const char *setting
 static void freeze(void *user, int64_t i)
 {
     const attn__run *run = user;
-    attn_tensor_set_needs_grad(attn_model_parameters(run->model)->items[i].tensor, false);
+    attn_tensor_set_requires_grad(attn_model_parameters(run->model)->items[i].tensor, false);
 }
 
 attn_status attn__run_freeze(const attn__run *run)
@@ -79,7 +79,7 @@ attn_status attn__run_freeze(const attn__run *run)
         return ATTN_OK;
     attn_status status = attn__run_matching(run, "freeze", text, strlen(text), freeze, (void *)(uintptr_t)run);
     if (status == ATTN_OK && attn__run_parameters(run) == 0)
-        return attn__fail(run->context, ATTN_ARGUMENT, "freeze: \"%.200s\" leaves nothing to train", text);
+        return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "freeze: \"%.200s\" leaves nothing to train", text);
     return status;
 }
 
@@ -93,7 +93,7 @@ typedef struct rate {
 static void set_rate(void *user, int64_t i)
 {
     const rate *r = user;
-    attn_optimiser_set_factor(attn_training_optimiser(r->run->training), i, r->factor);
+    attn_optimizer_set_factor(attn_training_optimizer(r->run->training), i, r->factor);
 }
 
 /* "PATTERN=X PATTERN=X"; a later one wins. */
@@ -111,7 +111,7 @@ attn_status attn__run_set_rates(const attn__run *run)
         if (equals > at)
             r.factor = attn__real_of_text(equals + 1, &end);
         if (!(r.factor >= 0 && r.factor <= 1e6) || end != at + size)
-            return attn__fail(run->context, ATTN_ARGUMENT,
+            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
                               "rates: \"%.*s\" is not PATTERN=X, X from 0 to a million times the rate",
                               (int)(size < 200 ? size : 200), at);
         status = attn__run_matching(run, "rates", at, (size_t)(equals - at), set_rate, &r);

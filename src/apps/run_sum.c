@@ -54,7 +54,7 @@ attn_status attn__run_settings_text(const attn__run *run, bool fixed, attn_json 
     attn_json_object(json, NULL);
     for (int i = 0; i < run->kind->keys->n; i++) { /* in the table's order: some are only set while data is read */
         const char *key = run->kind->keys->keys[i].name;
-        const attn_value *value = attn_config_get(run->settings, key);
+        const attn_config_value *value = attn_config_get(run->settings, key);
         if (value && (!fixed || !is_open(key)))
             attn_json_value(json, key, value);
     }

@@ -15,7 +15,7 @@ static const char *const vocabularies[] = {"auto", "unigram", "bpe", "word", NUL
 static const char *const judges[] = {"loss", "bleu", "chrf", NULL};
 static const char *const ties[] = {"none", "decoder", "all", NULL};
 static const char *const norms[] = {"post", "pre", NULL};
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__TEXT("model", "transformer", models, "the kind of model"),
     ATTN__TEXT("compat", "none", compats,
                "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
@@ -94,7 +94,7 @@ const attn__keys attn__translator_keys = {.keys = keys,
                                           .presets = presets,
                                           .npresets = sizeof presets / sizeof *presets};
 
-const attn_key *attn_translator_keys(int *n)
+const attn_setting *attn_translator_keys(int *n)
 {
     *n = attn__translator_keys.n;
     return keys;
@@ -127,10 +127,10 @@ static double share(const attn_config *settings, const char *key)
     return value > 0 ? value : -1;
 }
 
-attn_split_options attn__setting_split(const attn_config *settings)
+attn_pairs_split_options attn__setting_split(const attn_config *settings)
 {
-    return (attn_split_options){.compat = attn__setting_compat(settings),
-                                .seed = (uint64_t)attn_config_int(settings, "seed", 1),
-                                .valid = share(settings, "valid"),
-                                .test = share(settings, "test")};
+    return (attn_pairs_split_options){.compat = attn__setting_compat(settings),
+                                      .seed = (uint64_t)attn_config_int(settings, "seed", 1),
+                                      .valid = share(settings, "valid"),
+                                      .test = share(settings, "test")};
 }

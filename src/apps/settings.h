@@ -12,6 +12,6 @@ attn_compat attn__setting_compat(const attn_config *settings);
 /* ATTN_VOCAB_WORDS where it is "auto": directories from before there was a choice have words. */
 attn_vocab_kind attn__setting_vocabulary(const attn_config *settings);
 /* How the pairs are divided, in training and ever after. */
-attn_split_options attn__setting_split(const attn_config *settings);
+attn_pairs_split_options attn__setting_split(const attn_config *settings);
 
 #endif

@@ -39,11 +39,11 @@ attn_encode_options attn__encoding(const attn_translator *translator);
 /* NULL on error. */
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids);
 /* A line prepared as the training data was; freed by attn__free, on error too. */
-attn_status attn__normalised(const attn_translator *translator, const char *line, char **text);
+attn_status attn__normalized(const attn_translator *translator, const char *line, char **text);
 /* The words of a line as vocabularies of words have them; freed by attn__free, on error too. */
-attn_status attn__normalised_words(attn_context *context, const char *line, attn_compat compat, char **text);
+attn_status attn__normalized_words(attn_context *context, const char *line, attn_compat compat, char **text);
 /* Tokens as a reader of the target language wants them; freed by attn__free. */
-attn_status attn__detokenised(const attn_translator *translator, const char *tokens, char **text);
+attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
 /* The target side of a pair of the data, likewise. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
@@ -54,10 +54,10 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const ch
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
-/* A part of a file of pairs as the translator's training divided it.  Both are destroyed by the caller, the part first, on
- * error too; they begin as NULL.  ATTN_ARGUMENT: a part that has no pairs; else as reading fails. */
+/* A part of a file of pairs as the translator's training divided it.  Both are destroyed by the caller, the part
+ * first, on error too; they begin as NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; else as reading fails. */
 attn_status attn__translator_part(const attn_translator *translator, const char *data, const char *text, size_t size,
-                                  attn_part part, attn_pairs **all, attn_pairs **chosen);
+                                  attn_split part, attn_pairs **all, attn_pairs **chosen);
 /* Translates all pairs and fills in what translations are scored by: all but the loss. */
 attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
 /* The three tensors of a batch on the tape; false if there is no memory. */

@@ -45,8 +45,9 @@ static int64_t number_words(const attn_translator *t, const attn__aligned *a, in
     attn__word_counter counter = {.subwords = attn_vocab_has_subwords(t->target)};
     for (int64_t i = 0; i < a->nsaid; i++) {
         int32_t id = a->said[i];
-        bool hidden = id == attn_vocab_special(t->target, ATTN_PAD) || id == attn_vocab_special(t->target, ATTN_BOS) ||
-                      (counter.subwords && id == attn_vocab_special(t->target, ATTN_UNK));
+        bool hidden = id == attn_vocab_special(t->target, ATTN_SPECIAL_PAD) ||
+                      id == attn_vocab_special(t->target, ATTN_SPECIAL_BOS) ||
+                      (counter.subwords && id == attn_vocab_special(t->target, ATTN_SPECIAL_UNK));
         const char *token = attn_vocab_token(t->target, id);
         words[i] = hidden || !token ? -1 : attn__word_number(&counter, token, strlen(token));
     }
@@ -93,7 +94,7 @@ enum { PAIR = 48 }; /* characters of one pair at most */
 static void write_pairs(const attn_translator *t, const maps *m, attn__aligned *a, const room *r)
 {
     int64_t nwords = number_words(t, a, r->words), nsource = 1;
-    int32_t eos = attn_vocab_special(t->source, ATTN_EOS);
+    int32_t eos = attn_vocab_special(t->source, ATTN_SPECIAL_EOS);
     size_t length = 0;
     for (int64_t k = 0; k < a->ntokens; k++)
         nsource = a->words[k] + 1 > nsource ? a->words[k] + 1 : nsource;
@@ -116,7 +117,7 @@ static attn_status align_one(const attn_translator *t, const maps *m, attn__alig
     room r = {.words = attn__alloc(context, attn__size_mul(said, sizeof *r.words)),
               .sums = attn__alloc(context, attn__size_mul(tokens, sizeof *r.sums)),
               .text = attn__alloc(context, attn__size_add(attn__size_mul(said, PAIR), 1))};
-    attn_status status = r.words && r.sums && r.text ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = r.words && r.sums && r.text ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         write_pairs(t, m, a, &r);
     if (status == ATTN_OK)
@@ -124,7 +125,7 @@ static attn_status align_one(const attn_translator *t, const maps *m, attn__alig
     attn__free(context, r.words);
     attn__free(context, r.sums);
     attn__free(context, r.text);
-    return status == ATTN_OK && !*a->alignment ? ATTN_MEMORY : status;
+    return status == ATTN_OK && !*a->alignment ? ATTN_ERROR_MEMORY : status;
 }
 
 /* ---------------------------------------------------------------------------------------------- the model */
@@ -141,13 +142,14 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
         rows = a[i].nsaid > rows ? a[i].nsaid : rows;
     }
     *x = (tensors){.source = attn__ids_on_tape(tape, n, cols, NULL),
-                   .lens = attn_tensor_make(tape, ATTN_I32, 1, &n, NULL),
+                   .lens = attn_tape_tensor(tape, ATTN_I32, 1, &n, NULL),
                    .input = attn__ids_on_tape(tape, n, rows, NULL)};
     if (!x->source || !x->lens || !x->input)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int32_t *source = attn_tensor_data(x->source), *lens = attn_tensor_data(x->lens), *in = attn_tensor_data(x->input);
-    int32_t pad = attn_vocab_special(t->source, ATTN_PAD), behind = attn_vocab_special(t->target, ATTN_PAD);
-    int32_t bos = attn_vocab_special(t->target, ATTN_BOS);
+    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD),
+            behind = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
+    int32_t bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < cols; j++)
             source[i * cols + j] = j < a[i].nsource ? a[i].source[j] : pad;
@@ -177,9 +179,10 @@ static attn_status align_with(const attn_translator *t, const attn_named_list *w
     const attn_tensor *all = last_layer(weights);
     attn_status status = ATTN_OK;
     if (!all)
-        return attn__fail(t->context, ATTN_UNSUPPORTED,
+        return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED,
                           "there are no alignments: this model's decoder does not attend to the source");
-    maps m = {.heads = attn_tensor_dim(all, 1), .rows = attn_tensor_dim(all, 2), .cols = attn_tensor_dim(all, 3)};
+    maps m = {
+        .heads = attn_tensor_length(all, 1), .rows = attn_tensor_length(all, 2), .cols = attn_tensor_length(all, 3)};
     const float *data = attn_tensor_data((attn_tensor *)(uintptr_t)all);
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         m.data = data + i * m.heads * m.rows * m.cols;

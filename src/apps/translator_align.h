@@ -25,7 +25,7 @@ typedef struct attn__aligned {
     char **alignment;    /* gets the pairs as text; freed by attn__free */
 } attn__aligned;
 
-/* For each of n, on a tape that is reset first.  ATTN_UNSUPPORTED: a model without such attention. */
+/* For each of n, on a tape that is reset first.  ATTN_ERROR_UNSUPPORTED: a model without such attention. */
 attn_status attn__translator_align(const attn_translator *translator, attn_tape *tape, attn__aligned *aligned,
                                    int64_t n);
 

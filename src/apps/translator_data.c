@@ -21,7 +21,7 @@ static attn_status filter(training *t)
     attn_pairs_filter_options options = {.max_ratio = attn_config_real(t->run.settings, "max_ratio", 0),
                                          .unique = attn_config_bool(t->run.settings, "unique", false)};
     attn_pairs *kept = NULL;
-    attn_status status = attn_pairs_filter(t->train, &options, &kept, &t->filtered);
+    attn_status status = attn_pairs_filter(&kept, &t->filtered, t->train, &options);
     if (status == ATTN_OK) {
         attn_pairs_destroy(t->train);
         t->train = kept;
@@ -31,12 +31,12 @@ static attn_status filter(training *t)
 
 static attn_status split_pairs(training *t)
 {
-    attn_split_options options = attn__setting_split(t->run.settings);
-    attn_status status = attn_pairs_split(t->all, &options, &t->train, &t->valid, &t->test);
+    attn_pairs_split_options options = attn__setting_split(t->run.settings);
+    attn_status status = attn_pairs_split(&t->train, &t->valid, &t->test, t->all, &options);
     if (status == ATTN_OK)
         status = filter(t);
     if (status == ATTN_OK && attn_pairs_size(t->train) == 0)
-        return attn__fail(t->run.context, ATTN_ARGUMENT, "no pairs are left for training out of %lld",
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "no pairs are left for training out of %lld",
                           (long long)attn_pairs_size(t->all));
     return status;
 }
@@ -48,9 +48,10 @@ static attn_status make_vocabularies(training *t)
     if (t->from)
         return ATTN_OK;
     if (t->run.resume) {
-        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, ATTN_SOURCE, kind);
-        return status != ATTN_OK ? status
-                                 : attn__vocab_read(&t->target, t->run.context, t->run.directory, ATTN_TARGET, kind);
+        attn_status status = attn__vocab_read(&t->source, t->run.context, t->run.directory, ATTN_SIDE_SOURCE, kind);
+        return status != ATTN_OK
+                   ? status
+                   : attn__vocab_read(&t->target, t->run.context, t->run.directory, ATTN_SIDE_TARGET, kind);
     }
     attn_vocab_options options = {
         .compat = t->compat,
@@ -61,8 +62,8 @@ static attn_status make_vocabularies(training *t)
         .joint = attn_config_bool(t->run.settings, "joint_vocabulary", true),
     };
     const attn_pairs *from = t->compat == ATTN_COMPAT_D2L ? t->all : t->train;
-    attn_status status = attn_vocab_build(&t->source, from, ATTN_SOURCE, &options);
-    return status != ATTN_OK ? status : attn_vocab_build(&t->target, from, ATTN_TARGET, &options);
+    attn_status status = attn_vocab_build(&t->source, from, ATTN_SIDE_SOURCE, &options);
+    return status != ATTN_OK ? status : attn_vocab_build(&t->target, from, ATTN_SIDE_TARGET, &options);
 }
 
 static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuffled, attn_corpus **corpus,
@@ -94,12 +95,12 @@ static attn_status parse_mix(const training *t, char **path, double *share)
     char *end = NULL;
     *share = equals ? attn__real_of_text(equals + 1, &end) : NAN;
     if (!equals || equals == text || !(*share > 0 && *share < 1) || *end)
-        return attn__fail(t->run.context, ATTN_ARGUMENT,
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                           "mix: \"%.200s\" is not FILE=SHARE, the share between 0 and 1 as 0.5", text);
     *path = attn__strdup(t->run.context, text);
     if (*path)
         (*path)[equals - text] = '\0';
-    return *path ? ATTN_OK : ATTN_MEMORY;
+    return *path ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* The other file, which a resumed run must find unchanged too, from wherever it goes on. */
@@ -132,7 +133,7 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
  * that what the old training kept for testing stays untouched where the seed is its own. */
 static attn_status mix(training *t)
 {
-    attn_split_options options = attn__setting_split(t->run.settings);
+    attn_pairs_split_options options = attn__setting_split(t->run.settings);
     attn_pairs *other = NULL, *mixed = NULL;
     char *path = NULL;
     double share;
@@ -141,10 +142,10 @@ static attn_status mix(training *t)
     attn_status status = parse_mix(t, &path, &share);
     int64_t own = attn_pairs_size(t->train);
     if (status == ATTN_OK)
-        status = attn_pairs_split(t->mixed_all, &options, &other, NULL, NULL);
+        status = attn_pairs_split(&other, NULL, NULL, t->mixed_all, &options);
     double wanted = (double)own * share / (1 - share) + 0.5; /* may be more than there are */
     if (status == ATTN_OK)
-        status = attn_pairs_mix(t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed, &mixed);
+        status = attn_pairs_mix(&mixed, t->train, other, wanted < 1e15 ? (int64_t)wanted : INT64_MAX, options.seed);
     if (status == ATTN_OK) {
         t->mixed = attn_pairs_size(mixed) - own;
         attn_pairs_destroy(t->train);
@@ -197,12 +198,12 @@ static attn_status choose_judged(training *t)
     bool pieces = attn__setting_vocabulary(settings) != ATTN_VOCAB_WORDS;
     if (!t->run.resume && !attn_config_get(settings, "valid_sentences"))
         if (attn_config_set_int(settings, "valid_sentences", scored || pieces ? 500 : 0) != ATTN_OK)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
     int64_t all = attn_pairs_size(t->valid), n = attn_config_int(settings, "valid_sentences", 0);
     n = n < all ? n : all;
     if (n == 0)
         return !scored ? ATTN_OK
-                       : attn__fail(t->run.context, ATTN_ARGUMENT,
+                       : attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                                     "no sentence is left to judge translations by: the validation part has %lld pairs, "
                                     "valid_sentences is %lld",
                                     (long long)all, (long long)attn_config_int(settings, "valid_sentences", 0));

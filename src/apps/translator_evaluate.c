@@ -9,17 +9,17 @@
 #include <string.h>
 
 /* The part of the data as the training divided it. */
-static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_part part, attn_pairs **chosen)
+static attn_status choose_part(const attn_translator *t, const attn_pairs *all, attn_split part, attn_pairs **chosen)
 {
-    if (part == ATTN_PART_ALL)
-        return attn_pairs_slice(all, 0, attn_pairs_size(all), chosen);
-    attn_split_options options = attn__setting_split(t->config);
-    return attn_pairs_split(all, &options, part == ATTN_PART_TRAIN ? chosen : NULL,
-                            part == ATTN_PART_VALID ? chosen : NULL, part == ATTN_PART_TEST ? chosen : NULL);
+    if (part == ATTN_SPLIT_ALL)
+        return attn_pairs_slice(chosen, all, 0, attn_pairs_size(all));
+    attn_pairs_split_options options = attn__setting_split(t->config);
+    return attn_pairs_split(part == ATTN_SPLIT_TRAIN ? chosen : NULL, part == ATTN_SPLIT_VALID ? chosen : NULL,
+                            part == ATTN_SPLIT_TEST ? chosen : NULL, all, &options);
 }
 
 attn_status attn__translator_part(const attn_translator *t, const char *data, const char *text, size_t size,
-                                  attn_part part, attn_pairs **all, attn_pairs **chosen)
+                                  attn_split part, attn_pairs **all, attn_pairs **chosen)
 {
     attn_pairs_options reading = {.compat = t->compat,
                                   .max_examples = attn_config_int(t->config, "max_examples", 0),
@@ -28,7 +28,8 @@ attn_status attn__translator_part(const attn_translator *t, const char *data, co
     if (status == ATTN_OK)
         status = choose_part(t, *all, part, chosen);
     if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
-        status = attn__fail(t->context, ATTN_ARGUMENT, "%s: the part asked for is empty", data ? data : "phrasebook");
+        status =
+            attn__fail(t->context, ATTN_ERROR_ARGUMENT, "%s: the part asked for is empty", data ? data : "phrasebook");
     return status;
 }
 
@@ -46,7 +47,8 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
     if (status == ATTN_OK)
         status = attn_tape_create(&tape, t->context);
     if (status == ATTN_OK)
-        status = attn__translator_loss(t->model, tape, batches, attn_vocab_special(t->target, ATTN_PAD), d2l, loss);
+        status =
+            attn__translator_loss(t->model, tape, batches, attn_vocab_special(t->target, ATTN_SPECIAL_PAD), d2l, loss);
     attn_tape_destroy(tape);
     attn_batches_destroy(batches);
     attn_corpus_destroy(corpus);
@@ -56,7 +58,7 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
 /* Everything that is kept of a part while it is scored. */
 typedef struct results {
     int64_t n;
-    const char **sources, **predictions, **references; /* references: detokenised, our own */
+    const char **sources, **predictions, **references; /* references: detokenized, our own */
     attn_translation *translations;
 } results;
 
@@ -68,7 +70,7 @@ static attn_status allocate(attn_context *context, results *r, int64_t n)
     r->predictions = attn__alloc_zero(context, pointers);
     r->references = attn__alloc_zero(context, pointers);
     r->translations = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *r->translations));
-    return r->sources && r->predictions && r->references && r->translations ? ATTN_OK : ATTN_MEMORY;
+    return r->sources && r->predictions && r->references && r->translations ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static void release(attn_context *context, results *r)
@@ -95,7 +97,7 @@ static attn_status bleu_d2l(const attn_translator *t, const attn_translation *sa
         return ATTN_OK;
     }
     for (int i = 0; i < 2 && status == ATTN_OK; i++)
-        status = attn__normalised_words(t->context, texts[i], ATTN_COMPAT_NONE, &words[i]);
+        status = attn__normalized_words(t->context, texts[i], ATTN_COMPAT_NONE, &words[i]);
     if (status == ATTN_OK)
         *bleu = attn_bleu_d2l(words[0], words[1], 2);
     attn__free(t->context, words[0]);
@@ -183,7 +185,7 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
 }
 
 attn_status attn_translator_evaluate(attn_translator *t, const char *data, const char *text, size_t text_size,
-                                     attn_part part, const attn_translator_options *options,
+                                     attn_split part, const attn_translator_options *options,
                                      void (*sample)(void *user, const char *source, const char *reference,
                                                     const char *prediction),
                                      void *user, attn_translator_score *score)

@@ -19,18 +19,20 @@
 static const char *vocab_file(attn_side side, bool subwords)
 {
     static const char *const names[2][2] = {{"source.vocab", "source.spm"}, {"target.vocab", "target.spm"}};
-    return names[side == ATTN_TARGET][subwords];
+    return names[side == ATTN_SIDE_TARGET][subwords];
 }
 
 attn_status attn__vocab_write(attn_context *context, attn_vocab *vocab, const char *directory, attn_side side)
 {
     char path[ATTN__PATH];
-    const char *text;
-    size_t size;
+    attn_bytes file = {0};
     attn_status status = attn__path(context, path, directory, vocab_file(side, attn_vocab_has_subwords(vocab)));
     if (status == ATTN_OK)
-        status = attn_vocab_format(vocab, &text, &size);
-    return status == ATTN_OK ? attn_file_write(context, path, text, size) : status;
+        status = attn_vocab_format(vocab, &file);
+    if (status == ATTN_OK)
+        status = attn_file_write(context, path, file.data, file.size);
+    attn_bytes_free(context, &file);
+    return status;
 }
 
 /* Settings of the training that the translator needs ever after: how text is prepared and how pairs were divided. */
@@ -51,9 +53,9 @@ attn_status attn__translator_write(const attn_model *model, const attn_config *s
                                    attn_vocab *target, const char *directory)
 {
     attn_context *context = attn_model_context(model);
-    attn_status status = attn__vocab_write(context, source, directory, ATTN_SOURCE);
+    attn_status status = attn__vocab_write(context, source, directory, ATTN_SIDE_SOURCE);
     if (status == ATTN_OK)
-        status = attn__vocab_write(context, target, directory, ATTN_TARGET);
+        status = attn__vocab_write(context, target, directory, ATTN_SIDE_TARGET);
     return status == ATTN_OK ? write_config(model, settings, directory) : status;
 }
 
@@ -115,7 +117,7 @@ static attn_status check_kind(const attn_translator *t, const attn__foreign *fro
     const attn_architecture *architecture = attn__foreign_architecture(from);
     return architecture && architecture->seq2seq
                ? ATTN_OK
-               : attn__fail(t->context, ATTN_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator",
+               : attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"architecture\" is \"%s\", which is no translator",
                             from->settings, attn_config_text(t->config, "architecture", ""));
 }
 
@@ -124,12 +126,12 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
     int64_t source = attn_config_int(t->config, "src_vocab_size", -1);
     int64_t target = attn_config_int(t->config, "tgt_vocab_size", -1);
     if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
-        return attn__fail(t->context, ATTN_FORMAT,
+        return attn__fail(t->context, ATTN_ERROR_FORMAT,
                           "%s: its vocabularies have %lld and %lld words, config.json says %lld and %lld", directory,
                           (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
                           (long long)source, (long long)target);
-    if (attn_vocab_special(t->target, ATTN_BOS) < 0)
-        return attn__fail(t->context, ATTN_FORMAT, "%s: the target vocabulary has no <bos>", directory);
+    if (attn_vocab_special(t->target, ATTN_SPECIAL_BOS) < 0)
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: the target vocabulary has no <bos>", directory);
     return ATTN_OK;
 }
 
@@ -137,10 +139,10 @@ static attn_status check_vocabularies(const attn_translator *t, const char *dire
 static attn_status read_kept(attn_translator *t, const char *path)
 {
     attn_config *given, *resolved = NULL;
-    attn__keys_options of_file = {.name = path, .refusal = ATTN_FORMAT};
+    attn__keys_options of_file = {.name = path, .refusal = ATTN_ERROR_FORMAT};
     attn_status status = attn_config_create(&given, t->context);
     for (int i = 0; status == ATTN_OK && kept[i]; i++) {
-        const attn_value *value = attn_config_get(t->config, kept[i]);
+        const attn_config_value *value = attn_config_get(t->config, kept[i]);
         status = value ? attn_config_set(given, kept[i], value) : ATTN_OK;
     }
     if (status == ATTN_OK)
@@ -163,8 +165,8 @@ static attn_status read_split(attn_translator *t, const char *directory)
         return status;
     status = attn_config_read(&training, t->context, path);
     for (size_t i = 0; i < sizeof keys / sizeof *keys && status == ATTN_OK; i++) {
-        const attn_value *value = attn_config_get(training, keys[i]);
-        bool number = value && (value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL);
+        const attn_config_value *value = attn_config_get(training, keys[i]);
+        bool number = value && (value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL);
         status = number ? attn_config_set(t->config, keys[i], value) : ATTN_OK;
     }
     attn_config_destroy(training);
@@ -174,9 +176,9 @@ static attn_status read_split(attn_translator *t, const char *directory)
 static attn_status load_vocabularies(attn_translator *t, const char *directory)
 {
     attn_vocab_kind kind = attn__setting_vocabulary(t->config);
-    attn_status status = attn__vocab_read(&t->source, t->context, directory, ATTN_SOURCE, kind);
+    attn_status status = attn__vocab_read(&t->source, t->context, directory, ATTN_SIDE_SOURCE, kind);
     if (status == ATTN_OK)
-        status = attn__vocab_read(&t->target, t->context, directory, ATTN_TARGET, kind);
+        status = attn__vocab_read(&t->target, t->context, directory, ATTN_SIDE_TARGET, kind);
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
@@ -208,8 +210,8 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     attn_config *file = attn__model_config_try(t->context, directory);
     bool marian = file && attn__marian_is(file); /* which brings its own names to attn's */
     attn_config_destroy(file);
-    if (attn_context_status(t->context) == ATTN_MEMORY)
-        return ATTN_MEMORY;
+    if (attn_context_status(t->context) == ATTN_ERROR_MEMORY)
+        return ATTN_ERROR_MEMORY;
     attn_status status = attn__foreign_begin(&from, t->context, directory, marian ? NULL : names, NULL);
     t->config = from.config;
     if (status == ATTN_OK && marian) {
@@ -224,13 +226,13 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     return status;
 }
 
-attn_status attn_translator_load_named(attn_translator **translator, attn_context *context, const char *directory,
-                                       const char *names)
+attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
+                                 const char *names)
 {
     *translator = NULL;
     attn_translator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     attn_status status = load_parts(made, directory, names);
     if (status != ATTN_OK) {
@@ -239,11 +241,6 @@ attn_status attn_translator_load_named(attn_translator **translator, attn_contex
     }
     *translator = made;
     return ATTN_OK;
-}
-
-attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory)
-{
-    return attn_translator_load_named(translator, context, directory, NULL);
 }
 
 void attn_translator_destroy(attn_translator *t)
@@ -265,46 +262,46 @@ attn_model *attn_translator_model(const attn_translator *translator)
 
 const attn_vocab *attn_translator_vocab(const attn_translator *translator, attn_side side)
 {
-    return side == ATTN_SOURCE ? translator->source : translator->target;
+    return side == ATTN_SIDE_SOURCE ? translator->source : translator->target;
 }
 
 attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, const int32_t *ids)
 {
-    return attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
+    return attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){rows, cols}, ids);
 }
 
-attn_status attn__normalised_words(attn_context *context, const char *line, attn_compat compat, char **text)
+attn_status attn__normalized_words(attn_context *context, const char *line, attn_compat compat, char **text)
 {
     size_t length = strlen(line), size = attn__size_add(attn__size_mul(length, 2), 1);
     *text = attn__alloc(context, size);
-    return *text ? attn_text_normalise(context, line, length, compat, *text, size, NULL) : ATTN_MEMORY;
+    return *text ? attn_text_normalize(context, line, length, compat, *text, size, NULL) : ATTN_ERROR_MEMORY;
 }
 
-attn_status attn__normalised(const attn_translator *t, const char *line, char **text)
+attn_status attn__normalized(const attn_translator *t, const char *line, char **text)
 {
     if (attn_vocab_has_subwords(t->source))
-        return (*text = attn__strdup(t->context, line)) ? ATTN_OK : ATTN_MEMORY;
-    return attn__normalised_words(t->context, line, t->compat, text);
+        return (*text = attn__strdup(t->context, line)) ? ATTN_OK : ATTN_ERROR_MEMORY;
+    return attn__normalized_words(t->context, line, t->compat, text);
 }
 
-attn_status attn__detokenised(const attn_translator *t, const char *tokens, char **text)
+attn_status attn__detokenized(const attn_translator *t, const char *tokens, char **text)
 {
     if (attn_vocab_has_subwords(t->target))
         return attn__vocab_join(t->target, tokens, text);
     bool french = attn_config_bool(t->config, "space_before_marks", true);
-    size_t size = attn_text_detokenise(tokens, french, NULL, 0) + 1;
+    size_t size = attn_text_detokenize(tokens, french, NULL, 0) + 1;
     *text = attn__alloc(t->context, size);
     if (!*text)
-        return ATTN_MEMORY;
-    attn_text_detokenise(tokens, french, *text, size);
+        return ATTN_ERROR_MEMORY;
+    attn_text_detokenize(tokens, french, *text, size);
     return ATTN_OK;
 }
 
 attn_status attn__reference(const attn_translator *t, const char *target, char **text)
 {
     if (!attn_vocab_has_subwords(t->target))
-        return attn__detokenised(t, target, text);
-    return (*text = attn__strdup(t->context, target)) ? ATTN_OK : ATTN_MEMORY;
+        return attn__detokenized(t, target, text);
+    return (*text = attn__strdup(t->context, target)) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 attn_encode_options attn__encoding(const attn_translator *t)

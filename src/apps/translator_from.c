@@ -19,11 +19,11 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
     const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
     const char *own = attn_config_text(settings, "vocabulary", "auto");
     if (strcmp(own, "auto") != 0 && strcmp(own, its) != 0)
-        return attn__fail(t->run.context, ATTN_ARGUMENT,
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                           "%s comes with its vocabularies (%s): --vocabulary %s does not go with --from", path, its,
                           own);
     if (attn__setting_compat(settings) != t->from->compat)
-        return attn__fail(t->run.context, ATTN_ARGUMENT, "%s: another --compat than the training's", path);
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: another --compat than the training's", path);
     return attn_config_set_text(settings, "vocabulary", its);
 }
 
@@ -33,7 +33,7 @@ static attn_status take_sizes(const attn__translator_training *t)
     static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};
     attn_status status = ATTN_OK;
     for (int i = 0; keys[i] && status == ATTN_OK; i++) {
-        const attn_value *its = attn_config_get(attn_model_config(t->from->model), keys[i]);
+        const attn_config_value *its = attn_config_get(attn_model_config(t->from->model), keys[i]);
         if (its && attn_config_get(t->run.settings, keys[i]))
             status = attn_config_set(t->run.settings, keys[i], its);
     }
@@ -44,16 +44,16 @@ static attn_status take_settings(const attn__translator_training *t, const char 
 {
     attn_config *settings = t->run.settings;
     if (attn__marian_is(t->from->config) && attn_config_get(settings, "lora"))
-        return attn__fail(t->run.context, ATTN_UNSUPPORTED,
+        return attn__fail(t->run.context, ATTN_ERROR_UNSUPPORTED,
                           "%s is a MarianMT directory, which has no place for adapters: --lora does not go with it",
                           path);
-    const attn_value *marks = attn_config_get(t->from->config, "space_before_marks");
+    const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");
     int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
     attn_status status = take_vocabulary(t, path);
     if (status == ATTN_OK && attn_config_int(settings, "max_tokens", 64) > longest)
-        status =
-            attn__fail(t->run.context, ATTN_ARGUMENT, "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64,
-                       path, longest, attn_config_int(settings, "max_tokens", 64));
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
+                            "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64, path, longest,
+                            attn_config_int(settings, "max_tokens", 64));
     if (status == ATTN_OK)
         status = take_sizes(t);
     return status == ATTN_OK && marks ? attn_config_set(settings, "space_before_marks", marks) : status;
@@ -64,7 +64,7 @@ attn_status attn__training_from(attn__translator_training *t)
     const char *path = attn_config_text(t->run.settings, "from", "");
     if (!*path)
         return ATTN_OK;
-    attn_status status = attn_translator_load_named(
+    attn_status status = attn_translator_load(
         &t->from, t->run.context, t->run.resume ? t->run.directory : path,
         t->run.resume ? NULL
                       : attn_config_text(t->run.settings, "names", NULL)); /* the run's own directory has its names */

@@ -20,7 +20,7 @@ void attn__sentences_free(attn_context *context, attn__sentence *sentences, int6
 
 int64_t attn__translation_limit(const attn_translator *t, const attn_translator_options *options)
 {
-    int64_t most = options && options->max_length > 0 ? options->max_length : t->max_output;
+    int64_t most = options && options->max_len > 0 ? options->max_len : t->max_output;
     return most < t->max_output ? most : t->max_output;
 }
 
@@ -29,7 +29,7 @@ static attn_status append_word(attn_context *context, char **list, const char *w
     size_t old = strlen(*list), comma = old ? 2 : 0;
     char *longer = attn__realloc(context, *list, old + comma + length + 1);
     if (!longer)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(longer + old, ", ", comma);
     memcpy(longer + old + comma, word, length);
     longer[old + comma + length] = '\0';
@@ -79,7 +79,7 @@ static attn_status number_words(const attn_translator *t, const char *text, attn
 {
     numbering n = {.counter = {.subwords = attn_vocab_has_subwords(t->source)}, .sentence = s, .room = room};
     s->words = attn__alloc(t->context, attn__size_mul((size_t)room, sizeof *s->words));
-    return s->words ? attn__vocab_split(t->source, text, number_token, &n) : ATTN_MEMORY;
+    return s->words ? attn__vocab_split(t->source, text, number_token, &n) : ATTN_ERROR_MEMORY;
 }
 
 static attn_status encode(const attn_translator *t, const char *text, bool numbered, attn__sentence *s,
@@ -93,7 +93,7 @@ static attn_status encode(const attn_translator *t, const char *text, bool numbe
     result->truncated = result->words + 1 > t->max_tokens;
     s->ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens, sizeof *s->ids));
     if (!s->ids)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_encode_options encoding = attn__encoding(t);
     return attn_vocab_encode(t->source, text, &encoding, s->ids, t->max_tokens, &s->n, NULL);
 }
@@ -113,13 +113,14 @@ static void take_forced(void *user, const char *token, size_t length)
     int32_t id = attn__vocab_id(vocab, token, length);
     if (b->status != ATTN_OK)
         return;
-    if (id < 0 || id == attn_vocab_special(vocab, ATTN_UNK) || id == attn_vocab_special(vocab, ATTN_EOS))
+    if (id < 0 || id == attn_vocab_special(vocab, ATTN_SPECIAL_UNK) ||
+        id == attn_vocab_special(vocab, ATTN_SPECIAL_EOS))
         b->status = attn__fail(
-            b->t->context, ATTN_ARGUMENT,
+            b->t->context, ATTN_ERROR_ARGUMENT,
             "line %lld: its translation cannot begin with \"%.*s\", which is no word of the target vocabulary",
             (long long)s->line + 1, (int)(length < 64 ? length : 64), token);
     else if (s->nprefix == b->room)
-        b->status = attn__fail(b->t->context, ATTN_ARGUMENT,
+        b->status = attn__fail(b->t->context, ATTN_ERROR_ARGUMENT,
                                "line %lld: its translation cannot begin with more than %lld tokens",
                                (long long)s->line + 1, (long long)b->room);
     else
@@ -131,10 +132,10 @@ static attn_status begin_with(const attn_translator *t, const char *prefix, int6
 {
     beginning b = {.t = t, .sentence = s, .room = most - 1};
     char *text = NULL;
-    attn_status status = attn__normalised(t, prefix, &text);
+    attn_status status = attn__normalized(t, prefix, &text);
     s->prefix = attn__alloc(t->context, attn__size_mul((size_t)most, sizeof *s->prefix));
     if (status == ATTN_OK)
-        status = s->prefix ? attn__vocab_split(t->target, text, take_forced, &b) : ATTN_MEMORY;
+        status = s->prefix ? attn__vocab_split(t->target, text, take_forced, &b) : ATTN_ERROR_MEMORY;
     attn__free(t->context, text);
     return status != ATTN_OK ? status : b.status;
 }
@@ -144,7 +145,7 @@ attn_status attn__sentence_prepare(const attn_translator *t, const char *line, c
 {
     char *text = NULL;
     result->unknown_words = attn__strdup(t->context, "");
-    attn_status status = result->unknown_words ? attn__normalised(t, line, &text) : ATTN_MEMORY;
+    attn_status status = result->unknown_words ? attn__normalized(t, line, &text) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = encode(t, text, options && options->alignments, s, result);
     attn__free(t->context, text);

@@ -18,7 +18,7 @@ typedef struct attn__sentence {
     int64_t nallowed;
 } attn__sentence;
 
-/* ATTN_ARGUMENT: a lexicon of other vocabularies. */
+/* ATTN_ERROR_ARGUMENT: a lexicon of other vocabularies. */
 attn_status attn__shortlist_fits(const attn_translator *translator, const attn_translator_options *options);
 /* Fills in `allowed` of an encoded sentence, where there is a shortlist. */
 attn_status attn__sentence_allow(const attn_translator *translator, const attn_translator_options *options,
@@ -27,8 +27,8 @@ attn_status attn__sentence_allow(const attn_translator *translator, const attn_t
 /* Of a translation, its end included. */
 int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options);
 
-/* Encodes the line with the number sentence->line; `result` gets what is noted of it.  The sentence is freed on failure too.
- * ATTN_ARGUMENT: a beginning that no translation can have; ATTN_MEMORY. */
+/* Encodes the line with the number sentence->line; `result` gets what is noted of it.  The sentence is freed on
+ * failure too. ATTN_ERROR_ARGUMENT: a beginning that no translation can have; ATTN_ERROR_MEMORY. */
 attn_status attn__sentence_prepare(const attn_translator *translator, const char *line,
                                    const attn_translator_options *options, attn__sentence *sentence,
                                    attn_translation *result);

@@ -11,7 +11,7 @@ attn_status attn__shortlist_fits(const attn_translator *t, const attn_translator
 {
     const attn_lexicon *lexicon = options ? options->shortlist : NULL;
     if (lexicon && (lexicon->source != t->source || lexicon->target != t->target))
-        return attn__fail(t->context, ATTN_ARGUMENT, "the shortlist's lexicon is that of another translator");
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "the shortlist's lexicon is that of another translator");
     return ATTN_OK;
 }
 
@@ -28,8 +28,8 @@ static void mark_all(const attn_translator *t, const attn_translator_options *o,
     int64_t best = o->shortlist_best > 0 ? o->shortlist_best : 100;
     memset(marks, 0, (size_t)size);
     memset(marks, 1, (size_t)(first < size ? first : size));
-    mark(marks, attn_vocab_special(t->target, ATTN_EOS));
-    mark(marks, attn_vocab_special(t->target, ATTN_UNK));
+    mark(marks, attn_vocab_special(t->target, ATTN_SPECIAL_EOS));
+    mark(marks, attn_vocab_special(t->target, ATTN_SPECIAL_UNK));
     for (int64_t i = 0; i < s->nprefix; i++)
         mark(marks, s->prefix[i]);
     for (int64_t i = 0; i < s->n; i++)
@@ -43,7 +43,7 @@ attn_status attn__sentence_allow(const attn_translator *t, const attn_translator
         return ATTN_OK;
     unsigned char *marks = attn__alloc(t->context, (size_t)size);
     if (!marks)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     mark_all(t, options, s, marks, size);
     for (int64_t i = 0; i < size; i++)
         n += marks[i];
@@ -53,7 +53,7 @@ attn_status attn__sentence_allow(const attn_translator *t, const attn_translator
             s->allowed[s->nallowed++] = (int32_t)i;
     }
     attn__free(t->context, marks);
-    return s->allowed ? ATTN_OK : ATTN_MEMORY;
+    return s->allowed ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *t, const char *path)
@@ -68,7 +68,7 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
 }
 
 attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *t, const char *data,
-                                          const char *text, size_t text_size, attn_part part,
+                                          const char *text, size_t text_size, attn_split part,
                                           const attn_lexicon_options *options, int64_t *pairs)
 {
     attn_pairs *all = NULL, *chosen = NULL;

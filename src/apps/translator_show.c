@@ -55,7 +55,7 @@ static attn_status make_labels(attn_context *context, labels *l, const attn_voca
     l->text = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->text));
     l->pointer = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->pointer));
     if (!l->text || !l->pointer)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         const char *token = attn_vocab_token(vocab, ids[i]);
         token = token ? token : "<unk>";
@@ -85,7 +85,7 @@ static attn_status label_source(picture *p, const char *text, int64_t n, const i
 {
     const attn_vocab *vocab = p->t->source;
     attn_status status = make_labels(p->t->context, &p->source, vocab, n, ids);
-    spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_UNK)};
+    spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_SPECIAL_UNK)};
     return status == ATTN_OK ? attn__vocab_split(vocab, text, spell_token, &s) : status;
 }
 
@@ -100,7 +100,8 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
                            const labels *keys, bool causal)
 {
     attn_context *context = p->t->context;
-    int64_t heads = attn_tensor_dim(weights, 1), rows = attn_tensor_dim(weights, 2), cols = attn_tensor_dim(weights, 3);
+    int64_t heads = attn_tensor_length(weights, 1), rows = attn_tensor_length(weights, 2),
+            cols = attn_tensor_length(weights, 3);
     layer_row *row = &p->rows[p->n];
     size_t size = attn__size_mul((size_t)attn_tensor_size(weights), sizeof(float));
     row->values = attn__alloc(context, size);
@@ -108,7 +109,7 @@ static attn_status add_row(picture *p, const attn_tensor *weights, const char *k
     row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
     p->n++; /* from here on it is freed with the rest */
     if (!row->values || !row->heads || !row->panels)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(row->values, attn_tensor_data(weights), size);
     for (int64_t h = 0; h < heads; h++) {
         float *map = row->values + h * rows * cols;
@@ -153,7 +154,7 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
     if (status == ATTN_OK && kinds & ATTN_SHOW_CROSS)
         status = add_kind(p, weights, "cross", "Encoder-decoder attention", &p->said, &p->source, false);
     if (status == ATTN_OK && p->n == 0)
-        return attn__fail(p->t->context, ATTN_ARGUMENT, "this model has no attention of the kinds asked for");
+        return attn__fail(p->t->context, ATTN_ERROR_ARGUMENT, "this model has no attention of the kinds asked for");
     return status;
 }
 
@@ -164,13 +165,13 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
                            attn_named_list *weights)
 {
     attn_translator *t = p->t;
-    int32_t bos = attn_vocab_special(t->target, ATTN_BOS), length = (int32_t)n;
+    int32_t bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS), length = (int32_t)n;
     attn_tape_reset(p->tape, NULL);
     attn_tensor *src = attn__ids_on_tape(p->tape, 1, n, source);
-    attn_tensor *lens = attn_tensor_make(p->tape, ATTN_I32, 1, (int64_t[]){1}, &length);
+    attn_tensor *lens = attn_tape_tensor(p->tape, ATTN_I32, 1, (int64_t[]){1}, &length);
     attn_tensor *input = attn__ids_on_tape(p->tape, 1, m, NULL);
     if (!src || !lens || !input)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int32_t *in = attn_tensor_data(input);
     in[0] = bos;
     memcpy(in + 1, said, (size_t)(m - 1) * sizeof *in);
@@ -189,7 +190,7 @@ static attn_status encode_ids(const attn_translator *t, const char *text, int32_
     attn_encode_options encoding = attn__encoding(t);
     *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 1, sizeof **ids));
     if (!*ids)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_vocab *vocab = t->source;
     return attn_vocab_encode(vocab, text, &encoding, *ids, t->max_tokens, n, NULL);
 }
@@ -199,23 +200,23 @@ static attn_status said_ids(const attn_translator *t, const char *tokens, int32_
 {
     *ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens + 2, sizeof **ids));
     if (!*ids)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     const char *word;
     size_t length;
     *n = 0;
     while (*n <= t->max_tokens && attn_text_word(&tokens, &word, &length)) {
         int32_t id = attn_vocab_find(t->target, word, length);
-        (*ids)[(*n)++] = id >= 0 ? id : attn_vocab_special(t->target, ATTN_UNK);
+        (*ids)[(*n)++] = id >= 0 ? id : attn_vocab_special(t->target, ATTN_SPECIAL_UNK);
     }
-    (*ids)[(*n)++] = attn_vocab_special(t->target, ATTN_EOS);
+    (*ids)[(*n)++] = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
     return ATTN_OK;
 }
 
-static attn_status normalised(const attn_translator *t, const char *sentence, char **text)
+static attn_status normalized(const attn_translator *t, const char *sentence, char **text)
 {
-    attn_status status = attn__normalised(t, sentence, text);
+    attn_status status = attn__normalized(t, sentence, text);
     if (status == ATTN_OK && (*text)[0] == '\0')
-        return attn__fail(t->context, ATTN_ARGUMENT, "there is nothing to show for an empty sentence");
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
     return status;
 }
 
@@ -254,8 +255,8 @@ static void release(picture *p)
     attn__free(context, p);
 }
 
-static attn_status render(const picture *p, const char *text, const char *tokens, attn_picture_format format,
-                          attn_picture *out)
+static attn_status render(const picture *p, const char *text, const char *tokens, attn_plot_format format,
+                          attn_bytes *out)
 {
     char title[512];
     snprintf(title, sizeof title, "%.200s → %.200s", text, tokens);
@@ -267,19 +268,19 @@ static attn_status render(const picture *p, const char *text, const char *tokens
     return attn_heatmaps_render(out, p->t->context, &maps, format);
 }
 
-attn_status attn_translator_show(attn_translator *t, const char *sentence, unsigned kinds, attn_picture_format format,
-                                 attn_picture *out, attn_bytes *translation)
+attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, unsigned kinds,
+                                             attn_plot_format format, attn_bytes *out, attn_bytes *translation)
 {
     char *text = NULL;
     attn_translation said = {0};
-    *out = (attn_picture){0};
+    *out = (attn_bytes){0};
     picture *p = attn__alloc_zero(t->context, sizeof *p);
     if (!p)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     p->t = t;
     attn_status status = attn_tape_create(&p->tape, t->context);
     if (status == ATTN_OK)
-        status = normalised(t, sentence, &text);
+        status = normalized(t, sentence, &text);
     if (status == ATTN_OK)
         status = attn_translator_translate(t, (const char *const *)&text, 1, NULL, &said);
     if (status == ATTN_OK)

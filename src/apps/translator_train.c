@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator: what the run asks for: the model, the loss of a step, the loss and the scores in validation.  Going on later, files and stopping are the run's (run.h).
- */
+ * Training a translator: what the run asks for: the model, the loss of a step, the loss and the scores in
+ * validation.  Going on later, files and stopping are the run's (run.h). */
 #include "apps/translator_training.h"
 
 #include "apps/marian.h"
@@ -19,10 +19,10 @@ typedef attn__translator_training training;
 bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_tensors *tensors)
 {
     int64_t source[] = {batch->size, batch->source_steps}, target[] = {batch->size, batch->target_steps};
-    tensors->source = attn_tensor_make(tape, ATTN_I32, 2, source, batch->source);
-    tensors->source_lens = attn_tensor_make(tape, ATTN_I32, 1, source, batch->source_lens);
-    tensors->input = attn_tensor_make(tape, ATTN_I32, 2, target, batch->input);
-    tensors->labels = attn_tensor_make(tape, ATTN_I32, 2, target, batch->labels);
+    tensors->source = attn_tape_tensor(tape, ATTN_I32, 2, source, batch->source);
+    tensors->source_lens = attn_tape_tensor(tape, ATTN_I32, 1, source, batch->source_lens);
+    tensors->input = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->input);
+    tensors->labels = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->labels);
     return tensors->source && tensors->source_lens && tensors->input && tensors->labels;
 }
 
@@ -38,7 +38,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     attn__batch_tensors on;
     attn_batches_seek(t->train_batches, epoch, step);
     if (!attn_batches_next(t->train_batches, &batch)) {
-        attn__fail(t->run.context, ATTN_INTERNAL, "epoch %lld has no step %lld", (long long)epoch, (long long)step);
+        attn__fail(t->run.context, ATTN_ERROR_INTERNAL, "epoch %lld has no step %lld", (long long)epoch,
+                   (long long)step);
         return NULL;
     }
     *tokens = batch.stands_in ? 0 : batch.target_tokens;
@@ -47,8 +48,8 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
     if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
     attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, NULL);
-    attn_cross_entropy_options options = {.has_ignore = true,
-                                          .ignore = t->pad,
+    attn_cross_entropy_options options = {.use_ignore_index = true,
+                                          .ignore_index = t->pad,
                                           .label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
     return attn_cross_entropy(tape, logits, on.labels, &options);
 }
@@ -57,7 +58,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
                                   bool see_future, double *loss)
 {
     attn_seq2seq_options options = {.see_future = see_future};
-    attn_cross_entropy_options counted = {.has_ignore = true, .ignore = pad};
+    attn_cross_entropy_options counted = {.use_ignore_index = true, .ignore_index = pad};
     attn_context *context = attn_model_context(model);
     double sums[2] = {0, 0}; /* of losses, of tokens */
     attn_batch batch;
@@ -66,9 +67,10 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
     attn_batches_seek(batches, 0, 0);
     while (status == ATTN_OK && attn_batches_next(batches, &batch)) {
         attn__batch_tensors t;
-        attn__work(context, "batches of sentences", ++done, attn_batches_count(batches));
         attn_tape_reset(tape, NULL);
-        status = attn__ranks_poll(context);
+        status = attn__work(context, "batches of sentences", ++done, attn_batches_count(batches));
+        if (status == ATTN_OK)
+            status = attn__ranks_poll(context);
         if (batch.stands_in)
             continue;
         if (!attn__batch_on_tape(tape, &batch, &t))
@@ -144,7 +146,7 @@ static attn_status run_prepare(attn__run *run)
     if (status != ATTN_OK)
         return status;
     run->no_validation = !t->valid_batches;
-    t->pad = attn_vocab_special(t->target, ATTN_PAD);
+    t->pad = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
     return ATTN_OK;
 }
 
@@ -172,7 +174,7 @@ static void run_announce(const attn__run *run)
     const training *t = run->self;
     if (!t->job->begin)
         return;
-    attn_translator_plan plan = {
+    attn_translator_run_info plan = {
         .settings = run->settings,
         .train_pairs = attn_pairs_size(t->train),
         .valid_pairs = attn_pairs_size(t->valid),

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translating lines: they go through the model in batches of like length, on several threads, and the results come back in
- * the order of the lines.
- */
+ * Translating lines: they go through the model in batches of like length, on several threads, and the results come
+ * back in the order of the lines. */
 #include "apps/translator_lines.h"
 
 #include "base/context.h"
@@ -20,10 +19,10 @@ static attn_status finish(const attn_translator *t, const attn_hypothesis *hypot
     size_t size = attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, NULL, 0) + 1;
     result->tokens = attn__alloc(t->context, size);
     if (!result->tokens)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, result->tokens, size);
     result->score = hypothesis->score;
-    return attn__detokenised(t, result->tokens, &result->text);
+    return attn__detokenized(t, result->tokens, &result->text);
 }
 
 static attn_status finish_empty(const attn_translator *t, bool aligned, attn_translation *result)
@@ -31,7 +30,7 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     result->tokens = attn__strdup(t->context, "");
     result->text = attn__strdup(t->context, "");
     result->alignment = aligned ? attn__strdup(t->context, "") : NULL;
-    return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_MEMORY;
+    return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static int64_t wanted(const attn_translator_options *options)
@@ -39,11 +38,11 @@ static int64_t wanted(const attn_translator_options *options)
     return options && options->nbest > 0 ? options->nbest : 1;
 }
 
-static attn_translate_options decoding_options(const attn_translator *t, const attn_translator_options *options)
+static attn_beam_search_options decoding_options(const attn_translator *t, const attn_translator_options *options)
 {
-    return (attn_translate_options){
-        .bos = attn_vocab_special(t->target, ATTN_BOS),
-        .eos = attn_vocab_special(t->target, ATTN_EOS),
+    return (attn_beam_search_options){
+        .bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS),
+        .eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS),
         .max_len = attn__translation_limit(t, options),
         .beam = options ? options->beam : 0,
         .nbest = options ? options->nbest : 0,
@@ -65,11 +64,11 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     for (int64_t i = 0; i < n; i++)
         longest = batch[i].n > longest ? batch[i].n : longest;
     *source = attn__ids_on_tape(tape, n, longest, NULL);
-    *lens = attn_tensor_make(tape, ATTN_I32, 1, &n, NULL);
+    *lens = attn_tape_tensor(tape, ATTN_I32, 1, &n, NULL);
     if (!*source || !*lens)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int32_t *ids = attn_tensor_data(*source), *lengths = attn_tensor_data(*lens);
-    int32_t pad = attn_vocab_special(t->source, ATTN_PAD);
+    int32_t pad = attn_vocab_special(t->source, ATTN_SPECIAL_PAD);
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = 0; j < longest; j++)
             ids[i * longest + j] = j < batch[i].n ? batch[i].ids[j] : pad;
@@ -97,7 +96,7 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
                           const attn_translator_options *options, attn_hypothesis *hypotheses)
 {
     attn_tensor *source, *lens;
-    attn_translate_options decoding = decoding_options(t, options);
+    attn_beam_search_options decoding = decoding_options(t, options);
     for (int64_t i = 0; i < batch->n; i++) {
         batch->prefix[i] = batch->sentences[i].prefix;
         batch->nprefix[i] = batch->sentences[i].nprefix;
@@ -123,7 +122,7 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
 {
     int64_t count = 0;
     attn__aligned *aligned = attn__alloc(t->context, attn__size_mul((size_t)(batch->n * each), sizeof *aligned));
-    attn_status status = aligned ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = aligned ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < batch->n * each && status == ATTN_OK; i++) {
         const attn__sentence *s = &batch->sentences[i / each];
         char **alignment = &results[s->line * each + i % each].alignment;
@@ -137,7 +136,7 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
                                                .owner = batch->owner->context,
                                                .alignment = alignment};
         else if (hypotheses[i].ids && !(*alignment = attn__strdup(batch->owner->context, "")))
-            status = ATTN_MEMORY;
+            status = ATTN_ERROR_MEMORY;
     }
     if (status == ATTN_OK)
         status = attn__translator_align(t, on->model, aligned, count);
@@ -202,7 +201,7 @@ static attn_status share_wisdom(const attn_context *from, attn_context *to)
 {
     size_t size = attn_wisdom_export(from, NULL, 0) + 1;
     char *text = attn__alloc(to, size);
-    attn_status status = text ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = text ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (text && attn_wisdom_export(from, text, size) > 0)
         status = attn_wisdom_import(to, text);
     attn__free(to, text);
@@ -215,7 +214,7 @@ static attn_status begin_context(worker *w, const attn_context *like)
                                     .threads = 1,
                                     .isa = attn_context_isa(like),
                                     .precision = like->precision,
-                                    .reproducible = like->reproducible};
+                                    .batch_invariant = like->batch_invariant};
     attn_status status = attn_context_create(&w->context, &options);
     if (status == ATTN_OK)
         status = share_wisdom(like, w->context);
@@ -241,7 +240,7 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     size_t counts = attn__size_mul(3 * size, sizeof *w->batch.nprefix);
     w->batch =
         (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
-    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_MEMORY;
+    w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (w->status == ATTN_OK) {
         w->batch.allowed = w->batch.prefix + size;
         w->batch.nallowed = w->batch.nprefix + size;
@@ -281,11 +280,11 @@ static void translate_item(void *user, int64_t item, int thread)
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
     w->status = translate_batch(&w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
+    if (thread == 0 && w->status == ATTN_OK)
+        w->status = attn__work(all->t->context, "sentences", done, all->n);
     if (w->status != ATTN_OK)
         atomic_store(&all->failed, true);
-    int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
-    if (thread == 0)
-        attn__work(all->t->context, "sentences", done, all->n);
 }
 
 /* The first thread's error, in the words of its context. */
@@ -325,7 +324,7 @@ static attn_status translate_batches(batches *all)
     bool alone = threads < 2;
     threads = alone ? 1 : threads;
     all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
-    attn_status status = all->workers ? attn_tape_create(&all->weights, context) : ATTN_MEMORY;
+    attn_status status = all->workers ? attn_tape_create(&all->weights, context) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = attn__packed_weights_begin(all->weights);
     if (status == ATTN_OK) {
@@ -361,13 +360,14 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
 {
     int64_t each = wanted(options), beam = options && options->beam > 1 ? options->beam : 1;
     if (each > beam)
-        return attn__fail(t->context, ATTN_ARGUMENT, "%lld translations of a line are asked for with a beam of %lld",
-                          (long long)each, (long long)beam);
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "%lld translations of a line are asked for with a beam of %lld", (long long)each,
+                          (long long)beam);
     if (attn__shortlist_fits(t, options) != ATTN_OK)
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     memset(results, 0, (size_t)(n * each) * sizeof *results);
     attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
-    attn_status status = sentences ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = sentences ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         sentences[i].line = i;
         status = attn__sentence_prepare(t, lines[i], options, &sentences[i], &results[i * each]);

@@ -20,7 +20,7 @@ typedef struct checkpoint {
     char config[PATH];
     attn_named_list tensors;
     attn_config *settings; /* of config.json; empty for timm */
-    attn_names *names;
+    attn_name_map *names;
     bool hugging_face; /* else timm */
     int64_t grid;      /* patches along a side */
     bool has_head;
@@ -34,7 +34,7 @@ static attn_status find_config(checkpoint *c)
     const char *slash = strrchr(c->path, '/');
     int length = attn__is_directory(c->path) ? (int)strlen(c->path) : slash ? (int)(slash - c->path) : 0;
     if (strlen(c->path) + 32 > PATH)
-        return attn__fail(c->context, ATTN_ARGUMENT, "%.60s...: the path is too long", c->path);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%.60s...: the path is too long", c->path);
     snprintf(c->config, PATH, "%.*s%sconfig.json", length, c->path, length || slash ? "/" : "");
     return ATTN_OK;
 }
@@ -42,22 +42,22 @@ static attn_status find_config(checkpoint *c)
 /* By the names of its tensors: the carried names file that knows them. */
 static attn_status choose_names(checkpoint *c)
 {
-    attn_weights *weights;
+    attn_checkpoint *weights;
     const char *name = NULL;
     int64_t known = 0;
-    attn_status status = attn_weights_open(&weights, c->context, c->path, NULL, NULL);
+    attn_status status = attn_checkpoint_open(&weights, c->context, c->path, NULL, NULL);
     if (status == ATTN_OK)
-        status = attn_names_guess(&name, weights, &known);
-    attn_weights_close(weights);
+        status = attn_name_map_detect(&name, weights, &known);
+    attn_checkpoint_close(weights);
     if (status == ATTN_OK && (!name || strncmp(name, "vit-", 4) != 0))
-        status = attn__fail(c->context, ATTN_FORMAT,
+        status = attn__fail(c->context, ATTN_ERROR_FORMAT,
                             "%s: no Vision Transformer by the names of Hugging Face "
                             "(embeddings.cls_token) or timm (blocks.0.attn.qkv.weight)",
                             c->path);
     if (status != ATTN_OK || !name)
         return status;
     c->hugging_face = strcmp(name, "vit-huggingface") == 0;
-    return attn_names_read(&c->names, c->context, name);
+    return attn_name_map_read(&c->names, c->context, name);
 }
 
 static attn_status read_files(checkpoint *c)
@@ -66,7 +66,7 @@ static attn_status read_files(checkpoint *c)
     if (status == ATTN_OK)
         status = choose_names(c);
     if (status == ATTN_OK && c->hugging_face && !attn_file_exists(c->config))
-        status = attn__fail(c->context, ATTN_NOT_FOUND,
+        status = attn__fail(c->context, ATTN_ERROR_NOT_FOUND,
                             "%s: config.json is needed beside it, for the number of heads, "
                             "the norms' eps and the activation",
                             c->path);
@@ -102,19 +102,19 @@ static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.we
 /* What shapes say, and before it what config.json says; the defaults of transformers' ViTConfig where that is silent. */
 static attn_status measure(checkpoint *c, attn_config *config)
 {
-    attn_weights *weights;
+    attn_checkpoint *weights;
     attn_status status =
-        attn_weights_open(&weights, c->context, c->path, &(attn_weights_options){.names = c->names}, NULL);
+        attn_checkpoint_open(&weights, c->context, c->path, &(attn_weights_options){.names = c->names}, NULL);
     if (status == ATTN_OK && c->hugging_face)
         status = attn_config_set_real(config, "layer_norm_eps", attn_config_real(c->settings, "layer_norm_eps", 1e-12));
     if (status == ATTN_OK && c->hugging_face)
         status = attn_config_set_text(config, "hidden_act", attn_config_text(c->settings, "hidden_act", "gelu"));
     if (status == ATTN_OK)
-        status = attn_names_measure(c->names, weights, config);
-    attn_weights_close(weights);
+        status = attn_name_map_infer_config(c->names, weights, config);
+    attn_checkpoint_close(weights);
     for (int i = 0; status == ATTN_OK && needed[i][0]; i++)
         if (attn_config_int(config, needed[i][0], 0) < 1)
-            status = attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s is missing, or has another number of axes",
+            status = attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s is missing, or has another number of axes",
                                 c->path, needed[i][1]);
     return status;
 }
@@ -123,14 +123,14 @@ static attn_status measure_grid(checkpoint *c)
 {
     const attn_tensor *places = tensor_for(c, "pos_embedding");
     if (!places || attn_tensor_rank(places) != 3)
-        return attn__fail(c->context, ATTN_SHAPE, "%s: tensor pos_embedding is missing, or has another number of axes",
-                          c->path);
-    c->grid = (int64_t)sqrt((double)(attn_tensor_dim(places, 1) - 1) + 0.5);
-    if (c->grid < 1 || c->grid * c->grid != attn_tensor_dim(places, 1) - 1)
-        return attn__fail(c->context, ATTN_UNSUPPORTED,
+        return attn__fail(c->context, ATTN_ERROR_SHAPE,
+                          "%s: tensor pos_embedding is missing, or has another number of axes", c->path);
+    c->grid = (int64_t)sqrt((double)(attn_tensor_length(places, 1) - 1) + 0.5);
+    if (c->grid < 1 || c->grid * c->grid != attn_tensor_length(places, 1) - 1)
+        return attn__fail(c->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: %" PRId64 " positions are no class token and a square of "
                           "patches",
-                          c->path, attn_tensor_dim(places, 1));
+                          c->path, attn_tensor_length(places, 1));
     return ATTN_OK;
 }
 
@@ -141,10 +141,11 @@ static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config 
     int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
-        return attn__fail(c->context, ATTN_ARGUMENT, "%s has no classifier: num_classes would begin one", c->path);
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
+                          c->path);
     heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
     if (heads < 1)
-        return attn__fail(c->context, ATTN_ARGUMENT,
+        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
                           "%s: %" PRId64 " channels could be any number of heads; num_heads "
                           "is needed",
                           c->path, width);
@@ -168,23 +169,25 @@ static attn_status make_config(checkpoint *c, const attn_vit_options *o, attn_co
 
 static attn_status misshapen(const checkpoint *c, const char *name)
 {
-    return attn__fail(c->context, ATTN_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path, name);
+    return attn__fail(c->context, ATTN_ERROR_SHAPE, "%s: tensor %s has not the shape that the others ask for", c->path,
+                      name);
 }
 
 /* Bicubic, as Hugging Face and timm do it; the class token's position stays. */
 static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to)
 {
     attn_tape *tape = NULL;
-    int64_t width = attn_tensor_dim(to, 2), n = attn_tensor_dim(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
-    if (attn_tensor_rank(from) != 3 || attn_tensor_dim(from, 2) != width)
+    int64_t width = attn_tensor_length(to, 2), n = attn_tensor_length(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
+    if (attn_tensor_rank(from) != 3 || attn_tensor_length(from, 2) != width)
         return misshapen(c, "of positions");
     attn_status status = attn_tape_create(&tape, c->context);
     if (status != ATTN_OK)
         return status;
     const float *data = attn_tensor_data(from);
     float *out = attn_tensor_data(to);
-    attn_tensor *map = attn_tensor_make(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, data + width);
-    map = attn_resize(tape, attn_resize(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side, ATTN_INTERPOLATE_CUBIC);
+    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, data + width);
+    map = attn_interpolate(tape, attn_interpolate(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side,
+                           ATTN_INTERPOLATE_CUBIC);
     if (map) {
         memcpy(out, data, (size_t)width * sizeof *out);
         memcpy(out + width, attn_tensor_data(map), (size_t)(n * width) * sizeof *out);
@@ -266,7 +269,7 @@ attn_status attn_vit_load(attn_model **model, attn_context *context, const char 
         attn_model_destroy(*model);
         *model = NULL;
     }
-    attn_names_destroy(c.names);
+    attn_name_map_destroy(c.names);
     attn_config_destroy(c.settings);
     attn_named_clear(&c.tensors);
     return status;

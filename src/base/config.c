@@ -9,7 +9,7 @@
 
 typedef struct entry {
     char *key;
-    attn_value value; /* what it points to is ours */
+    attn_config_value value; /* what it points to is ours */
 } entry;
 
 struct attn_config {
@@ -21,17 +21,17 @@ struct attn_config {
 
 /* ---------------------------------------------------------------------------------------------- values */
 
-static void free_value(attn_context *context, attn_value *value)
+static void free_value(attn_context *context, attn_config_value *value)
 {
     for (int64_t i = 0; value->texts && i < value->n; i++)
         attn__free(context, (void *)(uintptr_t)value->texts[i]);
     attn__free(context, (void *)(uintptr_t)value->texts);
     attn__free(context, (void *)(uintptr_t)value->integers);
     attn__free(context, (void *)(uintptr_t)value->text);
-    *value = (attn_value){0};
+    *value = (attn_config_value){0};
 }
 
-static bool copy_texts(attn_context *context, attn_value *to, const attn_value *from)
+static bool copy_texts(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     const char **texts = attn__alloc_zero(context, attn__size_mul((size_t)from->n, sizeof *texts));
     to->texts = texts;
@@ -43,7 +43,7 @@ static bool copy_texts(attn_context *context, attn_value *to, const attn_value *
     return texts != NULL;
 }
 
-static bool copy_integers(attn_context *context, attn_value *to, const attn_value *from)
+static bool copy_integers(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
     size_t size = attn__size_mul((size_t)from->n, sizeof *from->integers);
     int64_t *integers = attn__alloc(context, size);
@@ -54,23 +54,24 @@ static bool copy_integers(attn_context *context, attn_value *to, const attn_valu
 }
 
 /* Only what the type uses is copied.  False, with nothing held, without memory. */
-static bool copy_value(attn_context *context, attn_value *to, const attn_value *from)
+static bool copy_value(attn_context *context, attn_config_value *to, const attn_config_value *from)
 {
-    *to = (attn_value){.type = from->type, .boolean = from->boolean, .integer = from->integer, .real = from->real};
+    *to =
+        (attn_config_value){.type = from->type, .boolean = from->boolean, .integer = from->integer, .real = from->real};
     bool done = true;
     switch (from->type) {
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         to->real = (double)from->integer;
         break;
-    case ATTN_VALUE_TEXT:
+    case ATTN_CONFIG_TYPE_TEXT:
         to->text = attn__strdup(context, from->text ? from->text : "");
         done = to->text != NULL;
         break;
-    case ATTN_VALUE_INTS:
+    case ATTN_CONFIG_TYPE_INTS:
         to->n = from->n;
         done = copy_integers(context, to, from);
         break;
-    case ATTN_VALUE_TEXTS:
+    case ATTN_CONFIG_TYPE_TEXTS:
         to->n = from->n;
         done = copy_texts(context, to, from);
         break;
@@ -82,35 +83,36 @@ static bool copy_value(attn_context *context, attn_value *to, const attn_value *
     return done;
 }
 
-static bool is_number(const attn_value *value)
+static bool is_number(const attn_config_value *value)
 {
-    return value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL;
+    return value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL;
 }
 
-static bool same_lists(const attn_value *a, const attn_value *b)
+static bool same_lists(const attn_config_value *a, const attn_config_value *b)
 {
     bool same = a->n == b->n;
     for (int64_t i = 0; same && i < a->n; i++)
-        same = a->type == ATTN_VALUE_INTS ? a->integers[i] == b->integers[i] : strcmp(a->texts[i], b->texts[i]) == 0;
+        same =
+            a->type == ATTN_CONFIG_TYPE_INTS ? a->integers[i] == b->integers[i] : strcmp(a->texts[i], b->texts[i]) == 0;
     return same;
 }
 
-bool attn_value_equal(const attn_value *a, const attn_value *b)
+bool attn_config_value_equal(const attn_config_value *a, const attn_config_value *b)
 {
-    bool integers = a->type == ATTN_VALUE_INT && b->type == ATTN_VALUE_INT;
+    bool integers = a->type == ATTN_CONFIG_TYPE_INT && b->type == ATTN_CONFIG_TYPE_INT;
     if (is_number(a) && is_number(b) && !integers)
         return !(a->real < b->real) && !(a->real > b->real);
     if (a->type != b->type)
         return false;
     switch (a->type) {
-    case ATTN_VALUE_BOOL:
+    case ATTN_CONFIG_TYPE_BOOL:
         return a->boolean == b->boolean;
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         return a->integer == b->integer;
-    case ATTN_VALUE_TEXT:
+    case ATTN_CONFIG_TYPE_TEXT:
         return strcmp(a->text, b->text) == 0;
-    case ATTN_VALUE_INTS:
-    case ATTN_VALUE_TEXTS:
+    case ATTN_CONFIG_TYPE_INTS:
+    case ATTN_CONFIG_TYPE_TEXTS:
         return same_lists(a, b);
     default:
         return true;
@@ -123,7 +125,7 @@ attn_status attn_config_create(attn_config **config, attn_context *context)
 {
     *config = attn__alloc_zero(context, sizeof **config);
     if (!*config)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     (*config)->context = context;
     attn_status status = attn__words_create(&(*config)->keys, context);
     if (status != ATTN_OK) {
@@ -165,13 +167,13 @@ static bool has_room(attn_config *config)
     return true;
 }
 
-attn_status attn_config_set(attn_config *config, const char *key, const attn_value *value)
+attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value)
 {
-    if (!key || !*key || value->n < 0 || value->type < ATTN_VALUE_NULL || value->type > ATTN_VALUE_TEXTS)
-        return attn__fail(config->context, ATTN_ARGUMENT, "a setting without a name or of no known type");
-    attn_value copy;
+    if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_TEXTS)
+        return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting without a name or of no known type");
+    attn_config_value copy;
     if (!copy_value(config->context, &copy, value))
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     entry *old = find(config, key);
     if (old) { /* only now, so that the old value may be part of the new one */
         free_value(config->context, &old->value);
@@ -179,7 +181,7 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_val
         return ATTN_OK;
     }
     char *name = has_room(config) ? attn__strdup(config->context, key) : NULL;
-    attn_status status = name ? attn__words_count(&config->keys, name, strlen(name), 1) : ATTN_MEMORY;
+    attn_status status = name ? attn__words_count(&config->keys, name, strlen(name), 1) : ATTN_ERROR_MEMORY;
     if (status != ATTN_OK) {
         attn__free(config->context, name);
         free_value(config->context, &copy);
@@ -191,22 +193,22 @@ attn_status attn_config_set(attn_config *config, const char *key, const attn_val
 
 attn_status attn_config_set_int(attn_config *config, const char *key, int64_t value)
 {
-    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_INT, .integer = value});
+    return attn_config_set(config, key, &(attn_config_value){.type = ATTN_CONFIG_TYPE_INT, .integer = value});
 }
 
 attn_status attn_config_set_real(attn_config *config, const char *key, double value)
 {
-    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_REAL, .real = value});
+    return attn_config_set(config, key, &(attn_config_value){.type = ATTN_CONFIG_TYPE_REAL, .real = value});
 }
 
 attn_status attn_config_set_bool(attn_config *config, const char *key, bool value)
 {
-    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_BOOL, .boolean = value});
+    return attn_config_set(config, key, &(attn_config_value){.type = ATTN_CONFIG_TYPE_BOOL, .boolean = value});
 }
 
 attn_status attn_config_set_text(attn_config *config, const char *key, const char *value)
 {
-    return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_TEXT, .text = value});
+    return attn_config_set(config, key, &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = value});
 }
 
 /* --------------------------------------------------------------------------------------------- reading */
@@ -221,41 +223,41 @@ const char *attn_config_key(const attn_config *config, int64_t i)
     return i >= 0 && i < config->n ? config->entries[i].key : NULL;
 }
 
-const attn_value *attn_config_get(const attn_config *config, const char *key)
+const attn_config_value *attn_config_get(const attn_config *config, const char *key)
 {
     const entry *found = find(config, key);
     return found ? &found->value : NULL;
 }
 
-static const attn_value *typed(const attn_config *config, const char *key, attn_value_type type)
+static const attn_config_value *typed(const attn_config *config, const char *key, attn_config_type type)
 {
-    const attn_value *value = attn_config_get(config, key);
+    const attn_config_value *value = attn_config_get(config, key);
     return value && value->type == type ? value : NULL;
 }
 
 int64_t attn_config_int(const attn_config *config, const char *key, int64_t otherwise)
 {
-    const attn_value *value = typed(config, key, ATTN_VALUE_INT);
+    const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_INT);
     return value ? value->integer : otherwise;
 }
 
 /* An integer is a real number too: 1 and 1.0 are the same in a file. */
 double attn_config_real(const attn_config *config, const char *key, double otherwise)
 {
-    const attn_value *value = typed(config, key, ATTN_VALUE_REAL);
+    const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_REAL);
     if (!value)
-        value = typed(config, key, ATTN_VALUE_INT);
+        value = typed(config, key, ATTN_CONFIG_TYPE_INT);
     return value ? value->real : otherwise;
 }
 
 bool attn_config_bool(const attn_config *config, const char *key, bool otherwise)
 {
-    const attn_value *value = typed(config, key, ATTN_VALUE_BOOL);
+    const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_BOOL);
     return value ? value->boolean : otherwise;
 }
 
 const char *attn_config_text(const attn_config *config, const char *key, const char *otherwise)
 {
-    const attn_value *value = typed(config, key, ATTN_VALUE_TEXT);
+    const attn_config_value *value = typed(config, key, ATTN_CONFIG_TYPE_TEXT);
     return value ? value->text : otherwise;
 }

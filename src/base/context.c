@@ -2,6 +2,7 @@
 #include "base/context.h"
 
 #include "base/cgroup.h"
+#include "base/integers.h"
 #include "base/pool.h"
 
 #include <stdio.h>
@@ -135,8 +136,8 @@ void attn__call_begin(attn_context *context)
 attn_status attn__fail_memory(attn_context *context, size_t size)
 {
     if (size == SIZE_MAX)
-        return attn__fail(context, ATTN_MEMORY, "out of memory: the size asked for overflows");
-    return attn__fail(context, ATTN_MEMORY, "out of memory: %zu bytes asked for", size);
+        return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: the size asked for overflows");
+    return attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: %zu bytes asked for", size);
 }
 
 attn_status attn_context_status(const attn_context *context)
@@ -149,32 +150,35 @@ const char *attn_context_error(const attn_context *context)
     return context->error;
 }
 
-void attn_context_clear(attn_context *context)
+void attn_context_clear_error(attn_context *context)
 {
     context->status = ATTN_OK;
     context->error[0] = '\0';
     context->noted = false;
 }
 
-void attn_context_watch(attn_context *context,
-                        void (*work)(void *user, const char *things, int64_t done, int64_t total), void *user)
+void attn_context_set_progress(attn_context *context,
+                               bool (*work)(void *user, const char *things, int64_t done, int64_t total), void *user)
 {
     context->work = work;
     context->work_user = user;
 }
 
-void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total)
+attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total)
 {
-    if (context->work && !context->work_around)
-        context->work(context->work_user, things, done, total);
+    bool heard = context->work && !context->work_around;
+    if (!heard || context->work(context->work_user, things, done, total))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_INTERRUPTED, "stopped after %lld of %lld %s", (long long)done,
+                      (long long)total, things);
 }
 
-void attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total)
+attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total)
 {
     context->work_around = false;
-    if (total > 0)
-        attn__work(context, things, done, total);
-    context->work_around = done < total;
+    attn_status status = total > 0 ? attn__work(context, things, done, total) : ATTN_OK;
+    context->work_around = status == ATTN_OK && done < total;
+    return status;
 }
 
 /* --------------------------------------------------------------------------------------------- context */
@@ -207,25 +211,25 @@ static attn_status choose_isa(const char *name, attn__isa *isa)
         return ATTN_OK;
     }
     if (!attn__isa_parse(name, isa))
-        return ATTN_NOT_FOUND;
-    return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_UNSUPPORTED;
+        return ATTN_ERROR_NOT_FOUND;
+    return attn__isa_runs_here(*isa) ? ATTN_OK : ATTN_ERROR_UNSUPPORTED;
 }
 
 static attn_status choose_precision(attn_precision given, attn_precision *precision)
 {
     const char *name = getenv("ATTN_PRECISION");
-    *precision = given != ATTN_PRECISION_DEFAULT ? given
-                 : name && *name                 ? attn_precision_find(name)
-                                                 : ATTN_PRECISION_F32;
-    return (unsigned)(*precision - 1) < ATTN_PRECISION_INT8 ? ATTN_OK : ATTN_ARGUMENT;
+    *precision = given != ATTN_PRECISION_DEFAULT ? given : ATTN_PRECISION_F32;
+    if (given == ATTN_PRECISION_DEFAULT && name && *name && !attn_precision_find(precision, name))
+        return ATTN_ERROR_ARGUMENT;
+    return (unsigned)(*precision - 1) < ATTN_PRECISION_INT8 ? ATTN_OK : ATTN_ERROR_ARGUMENT;
 }
 
-static attn_status choose_reproducible(bool given, bool *reproducible)
+static attn_status choose_batch_invariant(bool given, bool *batch_invariant)
 {
-    const char *text = getenv("ATTN_REPRODUCIBLE");
+    const char *text = getenv("ATTN_BATCH_INVARIANT");
     bool set = text && *text;
-    *reproducible = given || (set && strcmp(text, "1") == 0);
-    return given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0 ? ATTN_OK : ATTN_ARGUMENT;
+    *batch_invariant = given || (set && strcmp(text, "1") == 0);
+    return given || !set || strcmp(text, "0") == 0 || strcmp(text, "1") == 0 ? ATTN_OK : ATTN_ERROR_ARGUMENT;
 }
 
 attn_status attn_context_create(attn_context **context, const attn_context_options *options)
@@ -239,28 +243,28 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
         allocator = (attn_allocator){system_alloc, system_release, NULL};
     *context = NULL;
     attn__isa isa;
-    if (half || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
-        return ATTN_ARGUMENT;
+    if (half || !attn__all_zero(o->reserved, 8) || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
+        return ATTN_ERROR_ARGUMENT;
     attn_precision precision;
     attn_status status = choose_isa(o->isa, &isa);
     if (status == ATTN_OK)
         status = choose_precision(o->precision, &precision);
-    bool reproducible = false;
+    bool batch_invariant = false;
     if (status == ATTN_OK)
-        status = choose_reproducible(o->reproducible, &reproducible);
+        status = choose_batch_invariant(o->batch_invariant, &batch_invariant);
     if (status != ATTN_OK)
         return status;
     attn_context *made = allocator.alloc(allocator.user, sizeof *made, ALIGN);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memset(made, 0, sizeof *made);
     atomic_flag_clear(&made->noting);
     made->allocator = allocator;
     made->threads = o->threads ? o->threads : default_threads();
     made->precision = precision;
-    made->reproducible = reproducible;
+    made->batch_invariant = batch_invariant;
     /* What the set below lacks is AMX alone: there all of f32 is multiply-adds.  AMX takes its routes by sizes. */
-    made->isa = (precision == ATTN_PRECISION_FMA || reproducible) && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
+    made->isa = (precision == ATTN_PRECISION_FMA || batch_invariant) && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
     made->caches = attn__cache_sizes();
     made->log = o->log;
     made->log_user = o->log_user;
@@ -303,4 +307,10 @@ void attn_context_memory(const attn_context *context, size_t *held, size_t *peak
         *peak = atomic_load(&context->peak);
     if (allocations)
         *allocations = atomic_load(&context->allocations);
+}
+
+void attn_bytes_free(attn_context *context, attn_bytes *bytes)
+{
+    attn__free(context, bytes->data);
+    *bytes = (attn_bytes){0};
 }

@@ -17,13 +17,13 @@ struct attn_context {
     int threads;
     attn__isa isa;
     attn_precision precision; /* never DEFAULT */
-    bool reproducible;
+    bool batch_invariant;
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */
     attn_status status; /* of the last call that failed since the last clear */
     char error[512];
-    void (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
+    bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
     void *work_user;
     bool work_around; /* only the outer loop of long work is heard */
     void (*log)(void *user, const char *line);
@@ -45,14 +45,15 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
 /* At the beginning of a public function that returns a status: its error takes the place of an earlier call's.
  * Operations on a tape and layers do not call it, so that the first of them that fails is the one that is told. */
 void attn__call_begin(attn_context *context);
-/* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions. */
-void attn__work(const attn_context *context, const char *things, int64_t done, int64_t total);
+/* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions.
+ * ATTN_ERROR_INTERRUPTED: it wants no more. */
+attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);
 /* The same of a loop around calls that tell how far they are: until `done` is `total` only this loop is heard.  A loop
  * that ends early says so by a total of 0. */
-void attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
+attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 
-/* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_MEMORY noted, if there is none or size overflowed
+/* Memory aligned to 64 bytes, not cleared; NULL, with ATTN_ERROR_MEMORY noted, if there is none or size overflowed
  * (SIZE_MAX, as attn__size_mul returns it).  Size 0 gives a pointer too.  Thread safe if the allocator is. */
 void *attn__alloc(attn_context *context, size_t size);
 void *attn__alloc_zero(attn_context *context, size_t size);

@@ -35,11 +35,13 @@ const char *attn_precision_name(attn_precision precision)
     return (unsigned)precision < PRECISIONS ? precisions[precision] : "unknown";
 }
 
-attn_precision attn_precision_find(const char *name)
+bool attn_precision_find(attn_precision *precision, const char *name)
 {
     for (int i = ATTN_PRECISION_F32; name && i < PRECISIONS; i++) {
-        if (strcmp(precisions[i], name) == 0)
-            return (attn_precision)i;
+        if (strcmp(precisions[i], name) == 0) {
+            *precision = (attn_precision)i;
+            return true;
+        }
     }
-    return ATTN_PRECISION_DEFAULT;
+    return false;
 }

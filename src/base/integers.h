@@ -3,6 +3,7 @@
 #ifndef ATTN_BASE_INTEGERS_H
 #define ATTN_BASE_INTEGERS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 static inline int64_t attn__least(int64_t a, int64_t b)
@@ -25,6 +26,15 @@ static inline int64_t attn__round_up(int64_t n, int64_t to)
 static inline int64_t attn__pieces(int64_t n, int64_t each)
 {
     return (n + each - 1) / each;
+}
+
+/* Of the fields that later versions will give a meaning. */
+static inline bool attn__all_zero(const int64_t *reserved, int n)
+{
+    int64_t set = 0;
+    for (int i = 0; i < n; i++)
+        set |= reserved[i];
+    return set == 0;
 }
 
 #endif

@@ -32,7 +32,7 @@ static void append(line *l, const char *separator, const char *word)
         l->n += (size_t)n;
 }
 
-const attn_key *attn__key_find(const attn__keys *keys, const char *name)
+const attn_setting *attn__key_find(const attn__keys *keys, const char *name)
 {
     for (int i = 0; i < keys->n; i++) {
         if (strcmp(keys->keys[i].name, name) == 0)
@@ -64,10 +64,10 @@ static attn_status check_names(const work *w)
     return ATTN_OK;
 }
 
-static attn_status check_choice(const work *w, const attn_key *key, const char *text)
+static attn_status check_choice(const work *w, const attn_setting *key, const char *text)
 {
     line allowed = {0};
-    const char *quote = key->type == ATTN_VALUE_INT ? "" : "\"";
+    const char *quote = key->type == ATTN_CONFIG_TYPE_INT ? "" : "\"";
     for (int i = 0; key->choices && key->choices[i]; i++) {
         if (strcmp(key->choices[i], text) == 0)
             return ATTN_OK;
@@ -78,59 +78,59 @@ static attn_status check_choice(const work *w, const attn_key *key, const char *
                         : ATTN_OK;
 }
 
-static attn_status check_type(const work *w, const attn_key *key, const attn_value *value)
+static attn_status check_type(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     static const char *const names[] = {
-        [ATTN_VALUE_NULL] = "nothing",          [ATTN_VALUE_BOOL] = "true or false",
-        [ATTN_VALUE_INT] = "an integer",        [ATTN_VALUE_REAL] = "a number",
-        [ATTN_VALUE_TEXT] = "a text",           [ATTN_VALUE_INTS] = "a list of integers",
-        [ATTN_VALUE_TEXTS] = "a list of texts",
+        [ATTN_CONFIG_TYPE_NULL] = "nothing",          [ATTN_CONFIG_TYPE_BOOL] = "true or false",
+        [ATTN_CONFIG_TYPE_INT] = "an integer",        [ATTN_CONFIG_TYPE_REAL] = "a number",
+        [ATTN_CONFIG_TYPE_TEXT] = "a text",           [ATTN_CONFIG_TYPE_INTS] = "a list of integers",
+        [ATTN_CONFIG_TYPE_TEXTS] = "a list of texts",
     };
-    if (value->type == key->type || (key->type == ATTN_VALUE_REAL && value->type == ATTN_VALUE_INT))
+    if (value->type == key->type || (key->type == ATTN_CONFIG_TYPE_REAL && value->type == ATTN_CONFIG_TYPE_INT))
         return ATTN_OK;
     /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
-    if (key->type == ATTN_VALUE_INT && key->choices && value->type == ATTN_VALUE_TEXT)
+    if (key->type == ATTN_CONFIG_TYPE_INT && key->choices && value->type == ATTN_CONFIG_TYPE_TEXT)
         return ATTN_OK;
     char found[48] = "";
-    if (value->type == ATTN_VALUE_INT)
+    if (value->type == ATTN_CONFIG_TYPE_INT)
         snprintf(found, sizeof found, ": %lld", (long long)value->integer);
-    else if (value->type == ATTN_VALUE_REAL)
+    else if (value->type == ATTN_CONFIG_TYPE_REAL)
         snprintf(found, sizeof found, ": %.9g", value->real);
-    else if (value->type == ATTN_VALUE_TEXT)
+    else if (value->type == ATTN_CONFIG_TYPE_TEXT)
         snprintf(found, sizeof found, ": \"%.40s\"", value->text);
-    else if (value->type == ATTN_VALUE_BOOL)
+    else if (value->type == ATTN_CONFIG_TYPE_BOOL)
         snprintf(found, sizeof found, ": %s", value->boolean ? "true" : "false");
     return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s%s", w->prefix, key->name,
                       names[key->type], names[value->type], found);
 }
 
-static attn_status check_value(const work *w, const attn_key *key, const attn_value *value)
+static attn_status check_value(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     attn_status status = check_type(w, key, value);
     if (status != ATTN_OK)
         return status;
-    bool is_number = value->type == ATTN_VALUE_INT || value->type == ATTN_VALUE_REAL;
+    bool is_number = value->type == ATTN_CONFIG_TYPE_INT || value->type == ATTN_CONFIG_TYPE_REAL;
     bool bounded = key->min < key->max; /* 0, 0: any */
     if (is_number && bounded && !(value->real >= key->min && value->real <= key->max))
         return attn__fail(w->context, w->options.refusal, "%s%s is %g; allowed: %g to %g", w->prefix, key->name,
                           value->real, key->min, key->max);
-    if (key->type == ATTN_VALUE_TEXT || (key->choices && value->type == ATTN_VALUE_TEXT))
+    if (key->type == ATTN_CONFIG_TYPE_TEXT || (key->choices && value->type == ATTN_CONFIG_TYPE_TEXT))
         return check_choice(w, key, value->text);
-    if (key->type == ATTN_VALUE_INT && key->choices) {
+    if (key->type == ATTN_CONFIG_TYPE_INT && key->choices) {
         char text[24];
         snprintf(text, sizeof text, "%lld", (long long)value->integer);
         return check_choice(w, key, text);
     }
-    for (int64_t i = 0; key->type == ATTN_VALUE_TEXTS && status == ATTN_OK && i < value->n; i++)
+    for (int64_t i = 0; key->type == ATTN_CONFIG_TYPE_TEXTS && status == ATTN_OK && i < value->n; i++)
         status = check_choice(w, key, value->texts[i]);
     return status;
 }
 
 /* -------------------------------------------------------------------------------------------- filling */
 
-static const char *default_of(const work *w, const attn_key *key)
+static const char *default_of(const work *w, const attn_setting *key)
 {
-    const char *otherwise = key->fallback;
+    const char *otherwise = key->default_text;
     for (int i = 0; i < w->keys->npresets; i++) {
         const attn__preset *p = &w->keys->presets[i];
         bool holds = strcmp(p->key, key->name) == 0;
@@ -143,26 +143,26 @@ static const char *default_of(const work *w, const attn_key *key)
 }
 
 /* An empty default leaves the key out: its reader falls back on another key. */
-static attn_status set_default(attn_config *config, const attn_key *key, const char *text)
+static attn_status set_default(attn_config *config, const attn_setting *key, const char *text)
 {
     if (!text[0])
         return ATTN_OK;
     switch (key->type) {
-    case ATTN_VALUE_BOOL:
+    case ATTN_CONFIG_TYPE_BOOL:
         return attn_config_set_bool(config, key->name, strcmp(text, "true") == 0);
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         return attn_config_set_int(config, key->name, strtoll(text, NULL, 10));
-    case ATTN_VALUE_REAL:
+    case ATTN_CONFIG_TYPE_REAL:
         return attn_config_set_real(config, key->name, attn__real_of_text(text, NULL));
     default:
         return attn_config_set_text(config, key->name, text);
     }
 }
 
-static attn_status resolve_key(const work *w, const attn_key *key, attn_config *to)
+static attn_status resolve_key(const work *w, const attn_setting *key, attn_config *to)
 {
-    const attn_value *value = w->given ? attn_config_get(w->given, key->name) : NULL;
-    if (!value || value->type == ATTN_VALUE_NULL) {
+    const attn_config_value *value = w->given ? attn_config_get(w->given, key->name) : NULL;
+    if (!value || value->type == ATTN_CONFIG_TYPE_NULL) {
         const char *otherwise = default_of(w, key);
         return otherwise ? set_default(to, key, otherwise)
                          : attn__fail(w->context, w->options.refusal, "%sthe key \"%s\" is needed (%s)", w->prefix,
@@ -171,19 +171,20 @@ static attn_status resolve_key(const work *w, const attn_key *key, attn_config *
     attn_status status = check_value(w, key, value);
     if (status != ATTN_OK)
         return status;
-    if (key->type == ATTN_VALUE_REAL)
+    if (key->type == ATTN_CONFIG_TYPE_REAL)
         return attn_config_set_real(to, key->name, value->real);
-    return key->type == ATTN_VALUE_INT && value->type == ATTN_VALUE_TEXT ? set_default(to, key, value->text)
-                                                                         : attn_config_set(to, key->name, value);
+    return key->type == ATTN_CONFIG_TYPE_INT && value->type == ATTN_CONFIG_TYPE_TEXT
+               ? set_default(to, key, value->text)
+               : attn_config_set(to, key->name, value);
 }
 
 /* Selectors choose defaults, so they are looked up before anything is filled in. */
 static void select_presets(work *w)
 {
     for (int s = 0; s < 2; s++) {
-        const attn_key *key = w->keys->selectors[s] ? attn__key_find(w->keys, w->keys->selectors[s]) : NULL;
+        const attn_setting *key = w->keys->selectors[s] ? attn__key_find(w->keys, w->keys->selectors[s]) : NULL;
         if (key)
-            w->selected[s] = w->given ? attn_config_text(w->given, key->name, key->fallback) : key->fallback;
+            w->selected[s] = w->given ? attn_config_text(w->given, key->name, key->default_text) : key->default_text;
     }
 }
 
@@ -192,7 +193,7 @@ attn_status attn__keys_resolve(attn_config **to, attn_context *context, const at
 {
     work w = {.context = context, .keys = keys, .given = given};
     w.options = options ? *options : (attn__keys_options){0};
-    w.options.refusal = w.options.refusal ? w.options.refusal : ATTN_ARGUMENT;
+    w.options.refusal = w.options.refusal ? w.options.refusal : ATTN_ERROR_ARGUMENT;
     if (w.options.name)
         snprintf(w.prefix, sizeof w.prefix, "%.290s: ", w.options.name);
     *to = NULL;

@@ -17,7 +17,7 @@ typedef struct attn__preset {
 } attn__preset;
 
 typedef struct attn__keys {
-    const attn_key *keys;
+    const attn_setting *keys;
     int n;
     const char *selectors[2];    /* keys of TEXT type whose values choose among presets; NULL: none */
     const attn__preset *presets; /* later ones win: write the more special ones behind */
@@ -27,11 +27,11 @@ typedef struct attn__keys {
 /* The wording of errors.  Zero means the default. */
 typedef struct attn__keys_options {
     const char *name;    /* an architecture or a file, for messages; NULL: the message begins with the key */
-    attn_status refusal; /* 0: ATTN_ARGUMENT */
+    attn_status refusal; /* 0: ATTN_ERROR_ARGUMENT */
     bool select;         /* keys that the table lacks are passed over; default: they are refused */
 } attn__keys_options;
 
-const attn_key *attn__key_find(const attn__keys *keys, const char *name); /* NULL: there is none */
+const attn_setting *attn__key_find(const attn__keys *keys, const char *name); /* NULL: there is none */
 
 /* A new config with every key of the table in its order: from `given` (may be NULL; null values count as not given)
  * or its default.  A REAL given as an INT becomes one.  A key with an empty default is left out.  *to is NULL on

@@ -248,7 +248,7 @@ void attn__pool_run(int threads, void (*work)(void *user, int thread), void *use
         work(user, 0);
         return;
     }
-    region r; /* not initialised whole: the numbers of its workers are kilobytes */
+    region r; /* not initialized whole: the numbers of its workers are kilobytes */
     r.work = work;
     r.user = user;
     r.mode = attn__float_mode_get();

@@ -3,7 +3,7 @@
  * rng.h - random numbers by counter: the n-th number of a stream is a function of (seed, stream, n) alone,
  * so that tiles, threads, backward passes and resumed runs agree.
  *
- * Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") for initialisation and
+ * Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3") for initialization and
  * shuffles; a cheaper 32-bit hash for dropout, where vector code needs one number per element.
  */
 #ifndef ATTN_BASE_RNG_H
@@ -24,7 +24,7 @@ double attn__rng_uniform(attn__rng *rng);                      /* [0, 1), 53 bit
 double attn__rng_normal(attn__rng *rng);                       /* mean 0, variance 1 (Box-Muller, one per call) */
 void attn__rng_shuffle(attn__rng *rng, int64_t *x, int64_t n); /* Fisher-Yates */
 
-/* SplitMix64's finaliser (Steele et al. 2014): every output bit depends on every input bit. */
+/* SplitMix64's finalizer (Steele et al. 2014): every output bit depends on every input bit. */
 static inline uint64_t attn__mix64(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;

@@ -31,11 +31,11 @@ static attn_status resize(attn__words *words, int64_t capacity)
     size_t slots = 2 * (size_t)capacity;
     attn__word *items = attn__realloc(words->context, words->items, attn__size_mul((size_t)capacity, sizeof *items));
     if (!items)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     words->items = items;
     int32_t *table = attn__alloc_zero(words->context, attn__size_mul(slots, sizeof *table));
     if (!table)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__free(words->context, words->slots);
     words->slots = table;
     words->mask = slots - 1;
@@ -71,7 +71,7 @@ attn_status attn__words_count(attn__words *words, const char *text, size_t lengt
     }
     if (words->n == words->capacity) {
         if (words->n > INT32_MAX / 4 || length > UINT32_MAX)
-            return attn__fail(words->context, ATTN_UNSUPPORTED, "more than %d different words", INT32_MAX / 4);
+            return attn__fail(words->context, ATTN_ERROR_UNSUPPORTED, "more than %d different words", INT32_MAX / 4);
         attn_status status = resize(words, 2 * words->capacity);
         if (status != ATTN_OK)
             return status;

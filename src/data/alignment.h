@@ -33,7 +33,7 @@ typedef struct attn__records {
 
 /* A new record at the end; NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Adds the residues of a line to a record; white space is passed over.  ATTN_FORMAT for what cannot stand there. */
+/* Adds the residues of a line to a record; white space is passed over.  ATTN_ERROR_FORMAT for what cannot stand there. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);

@@ -89,16 +89,16 @@ static attn_status check_lengths(const attn__records *records, attn_alignment_fo
     for (int64_t i = 0; i < records->n; i++) {
         const attn__record *r = &records->items[i];
         if (r->length == 0 && format == ATTN_ALIGNMENT_A3M && r->capacity > 0)
-            return attn__fail(records->context, ATTN_FORMAT,
+            return attn__fail(records->context, ATTN_ERROR_FORMAT,
                               "%s:%" PRId64
                               ": sequence '%.60s' has lower case alone, which a3m takes for insertions; read "
                               "as FASTA they would be columns",
                               records->source, r->line, r->name);
         if (r->length == 0)
-            return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": sequence '%.60s' is empty",
+            return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": sequence '%.60s' is empty",
                               records->source, r->line, r->name);
         if (r->length != first->length)
-            return attn__fail(records->context, ATTN_FORMAT,
+            return attn__fail(records->context, ATTN_ERROR_FORMAT,
                               "%s:%" PRId64 ": sequence '%.60s' has %zu columns, the first one %zu%s", records->source,
                               r->line, r->name, r->length, first->length,
                               format == ATTN_ALIGNMENT_A3M
@@ -128,14 +128,14 @@ static attn_status check_marks(const attn__records *records)
 {
     if (records->marks.length == 0 || records->marks.length == records->items[0].length)
         return ATTN_OK;
-    return attn__fail(records->context, ATTN_FORMAT, "%s: the line #=GC RF has %zu columns, the sequences %zu",
+    return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: the line #=GC RF has %zu columns, the sequences %zu",
                       records->source, records->marks.length, records->items[0].length);
 }
 
 static attn_status check(attn__records *records, attn_alignment_format format)
 {
     if (records->n == 0)
-        return attn__fail(records->context, ATTN_FORMAT, "%s: no sequence in it", records->source);
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: no sequence in it", records->source);
     if (format == ATTN_ALIGNMENT_A3M)
         drop_insertions(records);
     else
@@ -183,11 +183,11 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
     for (size_t c = 0; c < records->items[0].length; c++)
         columns += is_column(records, format, query_columns, c);
     if (columns == 0)
-        return attn__fail(records->context, ATTN_FORMAT, "%s: no column is left of the query '%.60s'", records->source,
-                          records->items[0].name);
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: no column is left of the query '%.60s'",
+                          records->source, records->items[0].name);
     attn_alignment *a = attn__alignment_create(records->context, format, records->n, columns);
     if (!a)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < records->n; i++)
         fill(a, records, query_columns, i);
     *alignment = a;
@@ -202,7 +202,7 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
     const attn_alignment_options *o = options ? options : &defaults;
     *alignment = NULL;
     if (o->max_rows < 0)
-        return attn__fail(context, ATTN_ARGUMENT, "max_rows is negative: %" PRId64, o->max_rows);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_rows is negative: %" PRId64, o->max_rows);
     attn__records records = {.context = context, .source = name};
     int64_t most = o->max_rows ? o->max_rows : INT64_MAX;
     if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)

@@ -56,18 +56,19 @@ static attn_status take_sequence(reading *r, const char *line, size_t length)
         rest++;
     r->inside = true;
     if (rest >= length)
-        return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": a name without a sequence",
+        return attn__fail(r->records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": a name without a sequence",
                           r->records->source, r->line);
     attn__record *record = NULL;
     if (r->first && r->records->n < r->most) {
         record = attn__record_add(r->records, line, name, r->line);
         if (!record)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
     } else if (!r->first) {
         record = find(r, line, name);
         if (!record && r->records->n < r->most)
-            return attn__fail(r->records->context, ATTN_FORMAT, "%s:%" PRId64 ": '%.*s' is not in the first block",
-                              r->records->source, r->line, (int)(name < 60 ? name : 60), line);
+            return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
+                              "%s:%" PRId64 ": '%.*s' is not in the first block", r->records->source, r->line,
+                              (int)(name < 60 ? name : 60), line);
     }
     return record ? attn__record_extend(r->records, record, line + rest, length - rest, r->line) : ATTN_OK;
 }
@@ -107,13 +108,13 @@ static attn_status check_end(reading *r, const char *text, size_t size, size_t a
     while (attn__next_line(text, size, &at, &line, &length)) {
         r->line++;
         if (attn__is_stockholm(line, length))
-            return attn__fail(r->records->context, ATTN_FORMAT,
+            return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
                               "%s:%" PRId64
                               ": a second alignment begins; a file holds one here: divide it at the lines //",
                               r->records->source, r->line);
         for (size_t i = 0; i < length; i++) {
             if (line[i] != ' ' && line[i] != '\t')
-                return attn__fail(r->records->context, ATTN_FORMAT,
+                return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
                                   "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
         }
     }
@@ -132,7 +133,7 @@ static attn_status check_names(const attn__records *records)
 {
     const attn__record **sorted = attn__alloc(records->context, attn__size_mul((size_t)records->n, sizeof *sorted));
     if (!sorted)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < records->n; i++)
         sorted[i] = &records->items[i];
     if (records->n > 0)
@@ -140,7 +141,7 @@ static attn_status check_names(const attn__records *records)
     attn_status status = ATTN_OK;
     for (int64_t i = 1; i < records->n && status == ATTN_OK; i++) {
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0)
-            status = attn__fail(records->context, ATTN_FORMAT,
+            status = attn__fail(records->context, ATTN_ERROR_FORMAT,
                                 "%s:%" PRId64 ": a second sequence of the name '%.60s'; the first is in line %" PRId64,
                                 records->source, sorted[i]->line, sorted[i]->name, sorted[i - 1]->line);
     }

@@ -48,9 +48,9 @@ static attn_status fail_character(const attn__records *records, char c, int64_t 
 {
     unsigned char code = (unsigned char)c;
     if (code > ' ' && code < 127)
-        return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": '%c' at column %zu is no residue",
+        return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": '%c' at column %zu is no residue",
                           records->source, line, c, column + 1);
-    return attn__fail(records->context, ATTN_FORMAT, "%s:%" PRId64 ": byte 0x%02x at column %zu is no residue",
+    return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": byte 0x%02x at column %zu is no residue",
                       records->source, line, code, column + 1);
 }
 
@@ -62,7 +62,7 @@ static attn_status reserve(attn__records *records, attn__record *record, size_t 
     size_t capacity = attn__size_add(need, need / 2);
     char *text = attn__realloc(records->context, record->text, capacity);
     if (!text)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     record->text = text;
     record->capacity = capacity;
     return ATTN_OK;
@@ -133,7 +133,7 @@ static attn_status take_header(reading *r, const char *line, size_t length)
     if (is_extra(line, length))
         return ATTN_OK;
     r->record = attn__record_add(r->records, line, length, r->line);
-    return r->record ? ATTN_OK : ATTN_MEMORY;
+    return r->record ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status take_line(reading *r, const char *line, size_t length)
@@ -144,7 +144,7 @@ static attn_status take_line(reading *r, const char *line, size_t length)
         return take_header(r, line, length);
     if (!r->began)
         return attn__fail(
-            r->records->context, ATTN_FORMAT,
+            r->records->context, ATTN_ERROR_FORMAT,
             "%s:%" PRId64
             ": neither '>' nor \"# STOCKHOLM\" nor \"CLUSTAL\" before the first sequence; a3m, FASTA, a2m, "
             "Stockholm and Clustal are read",

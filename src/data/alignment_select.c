@@ -88,7 +88,7 @@ static attn_status choose_diverse(const attn_alignment *all, bool *taken, int64_
         d.last = argmax(d.mean, all->rows);
         taken[d.last] = true;
     }
-    attn_status status = d.mean ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = d.mean ? ATTN_OK : ATTN_ERROR_MEMORY;
     attn__free(context, d.mean);
     attn__free(context, d.distances);
     return status;
@@ -100,7 +100,7 @@ static attn_status choose_random(const attn_alignment *all, bool *taken, int64_t
 {
     int64_t *order = attn__alloc(all->context, attn__size_mul((size_t)all->rows, sizeof *order));
     if (!order)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < all->rows; i++)
         order[i] = i;
     attn__rng rng = {.seed = seed};
@@ -138,7 +138,7 @@ static attn_status choose_weighted(const attn_alignment *all, bool *taken, int64
 {
     double *weights = attn__alloc(all->context, attn__size_mul((size_t)all->rows, sizeof *weights));
     ticket *tickets = weights ? attn__alloc(all->context, attn__size_mul((size_t)all->rows, sizeof *tickets)) : NULL;
-    attn_status status = tickets ? attn_alignment_weights(all, 0, weights) : ATTN_MEMORY;
+    attn_status status = tickets ? attn_alignment_weights(all, 0, weights) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         draw_by_weight(all, tickets, weights, seed);
     for (int64_t i = 0; status == ATTN_OK && i < depth; i++)
@@ -168,7 +168,7 @@ static attn_status copy_rows(attn_alignment *to, const attn_alignment *from, con
         memcpy(attn__alignment_cells(to, row), attn_alignment_row(from, i), (size_t)from->columns + 1);
         to->names[row] = attn__strdup(to->context, from->names[i]);
         if (!to->names[row++])
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
     }
     return ATTN_OK;
 }
@@ -179,14 +179,14 @@ attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment 
     int64_t depth = selection->depth;
     *chosen = NULL;
     if (depth < 0)
-        return attn__fail(context, ATTN_ARGUMENT, "the depth of an alignment is negative: %" PRId64, depth);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the depth of an alignment is negative: %" PRId64, depth);
     depth = depth == 0 || depth > all->rows ? all->rows : depth;
     bool *taken = attn__alloc_zero(context, (size_t)all->rows * sizeof *taken);
-    attn_status status = taken ? choose(all, selection, taken, depth) : ATTN_MEMORY;
+    attn_status status = taken ? choose(all, selection, taken, depth) : ATTN_ERROR_MEMORY;
     attn_alignment *a = NULL;
     if (status == ATTN_OK) {
         a = attn__alignment_create(context, all->format, depth, all->columns);
-        status = a ? copy_rows(a, all, taken) : ATTN_MEMORY;
+        status = a ? copy_rows(a, all, taken) : ATTN_ERROR_MEMORY;
     }
     attn__free(context, taken);
     if (status != ATTN_OK) {

@@ -72,20 +72,22 @@ static void compare_blocks(void *user, int64_t item, int thread)
 }
 
 /* The last blocks of rows have few to be compared with, so that a part of the work is more and more of them. */
-static void compare_all(comparing *w)
+static attn_status compare_all(comparing *w)
 {
     enum { PARTS = 32, FEW = 128 }; /* fewer blocks take no time worth telling of */
     int64_t all = w->blocks * (w->blocks + 1) / 2, done = 0;
-    const attn_context *context = w->a->context;
-    while (w->first < w->blocks) {
+    attn_context *context = w->a->context;
+    attn_status status = ATTN_OK;
+    while (status == ATTN_OK && w->first < w->blocks) {
         int64_t part = 0, n = 0;
         while (w->first + n < w->blocks && (w->blocks < FEW || n == 0 || part < all / PARTS))
             part += w->blocks - w->first - n++;
         attn__parallel_items(context->threads, n * w->blocks, compare_blocks, w);
         w->first += n;
         done += part;
-        attn__work(context, "blocks of sequence pairs", done, all);
+        status = attn__work(context, "blocks of sequence pairs", done, all);
     }
+    return status;
 }
 
 attn_status attn_alignment_weights(const attn_alignment *alignment, double identity, double *weights)
@@ -93,7 +95,7 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     int64_t rows = alignment->rows;
     identity = identity == 0 ? 0.8 : identity;
     if (!(identity > 0 && identity <= 1))
-        return attn__fail(alignment->context, ATTN_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
+        return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
                           identity);
     double least = identity * (double)alignment->columns;
     int64_t agreeing = (int64_t)least;
@@ -101,12 +103,12 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
     if (!w.alike)
-        return ATTN_MEMORY;
-    compare_all(&w);
-    for (int64_t i = 0; i < rows; i++)
+        return ATTN_ERROR_MEMORY;
+    attn_status status = compare_all(&w);
+    for (int64_t i = 0; status == ATTN_OK && i < rows; i++)
         weights[i] = 1.0 / (1.0 + (double)w.alike[i]);
     attn__free(alignment->context, w.alike);
-    return ATTN_OK;
+    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------- by position */
@@ -160,7 +162,7 @@ attn_status attn_alignment_position_weights(const attn_alignment *alignment, dou
         attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)alignment->columns, LETTERS), sizeof *shares));
     double all = 0;
     if (!shares)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     measure_columns(alignment, shares);
     for (int64_t r = 0; r < alignment->rows; r++)
         all += weights[r] = weight_of(alignment, r, shares);

@@ -51,8 +51,8 @@ static void sort_windows(attn_batches *b)
         for (int64_t i = 0; i < length; i++) {
             int64_t index = b->sentences[begin + i];
             /* Target first: its positions cost most, the whole vocabulary each. */
-            int64_t key = attn__corpus_length(b->corpus, ATTN_TARGET, index) * (b->steps[ATTN_SOURCE] + 1) +
-                          attn__corpus_length(b->corpus, ATTN_SOURCE, index);
+            int64_t key = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index) * (b->steps[ATTN_SIDE_SOURCE] + 1) +
+                          attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
             b->window[i] = (sortable){key, i, index};
         }
         qsort(b->window, (size_t)length, sizeof *b->window, by_key);
@@ -127,7 +127,7 @@ static void cut(attn_batches *b)
 
 static attn_status fail_option(const attn_corpus *corpus, const char *what, int64_t value)
 {
-    return attn__fail(corpus->context, ATTN_ARGUMENT, "batches: %s is %" PRId64, what, value);
+    return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT, "batches: %s is %" PRId64, what, value);
 }
 
 static attn_status check(const attn_corpus *corpus, const attn_batches_options *o)
@@ -135,14 +135,14 @@ static attn_status check(const attn_corpus *corpus, const attn_batches_options *
     if (o->size < 0 || o->size > INT32_MAX)
         return fail_option(corpus, "size", o->size);
     if (o->tokens < 0 || o->tokens > INT32_MAX || (o->tokens > 0 && o->mixed_lengths))
-        return o->mixed_lengths ? attn__fail(corpus->context, ATTN_ARGUMENT,
+        return o->mixed_lengths ? attn__fail(corpus->context, ATTN_ERROR_ARGUMENT,
                                              "batches: tokens are counted where lengths are not mixed only")
                                 : fail_option(corpus, "tokens", o->tokens);
     if (o->multiple < 0 || o->multiple > INT32_MAX)
         return fail_option(corpus, "multiple", o->multiple);
     for (int side = 0; side < 2 && o->fixed_steps; side++) {
         if (o->fixed_steps < corpus->side[side].longest)
-            return attn__fail(corpus->context, ATTN_ARGUMENT,
+            return attn__fail(corpus->context, ATTN_ERROR_ARGUMENT,
                               "batches: fixed_steps is %" PRId64 ", less than the longest sentence, %" PRId64,
                               o->fixed_steps, corpus->side[side].longest);
     }
@@ -165,7 +165,7 @@ static attn_status allocate_order(attn_batches *b)
     b->begins = array_of(b, most + 1, 1, sizeof *b->begins);
     b->window = array_of(b, window, 1, sizeof *b->window);
     b->count = most;
-    return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_MEMORY;
+    return b->sentences && b->batches && b->begins && b->window ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* For the longest sentences, so that no batch ever needs more. */
@@ -177,14 +177,14 @@ static attn_status allocate(attn_batches *b)
         int64_t steps = b->steps[side], tokens = b->options.tokens > steps ? b->options.tokens : steps;
         places[side] = b->options.tokens && size > tokens / steps ? tokens : size * steps;
     }
-    b->source = array_of(b, places[ATTN_SOURCE], 1, sizeof *b->source);
-    b->input = array_of(b, places[ATTN_TARGET], 1, sizeof *b->input);
-    b->labels = array_of(b, places[ATTN_TARGET], 1, sizeof *b->labels);
+    b->source = array_of(b, places[ATTN_SIDE_SOURCE], 1, sizeof *b->source);
+    b->input = array_of(b, places[ATTN_SIDE_TARGET], 1, sizeof *b->input);
+    b->labels = array_of(b, places[ATTN_SIDE_TARGET], 1, sizeof *b->labels);
     b->source_lens = array_of(b, size, 1, sizeof *b->source_lens);
     b->target_lens = array_of(b, size, 1, sizeof *b->target_lens);
     b->indices = array_of(b, size, 1, sizeof *b->indices);
     bool whole = b->source && b->input && b->labels && b->source_lens && b->target_lens && b->indices;
-    return whole ? ATTN_OK : ATTN_MEMORY;
+    return whole ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status prepare(attn_batches *b)
@@ -207,14 +207,14 @@ attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpu
         return status;
     attn_batches *b = attn__alloc_zero(corpus->context, sizeof *b);
     if (!b)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     b->context = corpus->context;
     b->corpus = corpus;
     b->options = options ? *options : defaults;
     b->options.size = b->options.size ? b->options.size : 64;
     b->options.multiple = b->options.multiple ? b->options.multiple : 1;
-    b->steps[ATTN_SOURCE] = round_up(b, corpus->side[ATTN_SOURCE].longest);
-    b->steps[ATTN_TARGET] = round_up(b, corpus->side[ATTN_TARGET].longest);
+    b->steps[ATTN_SIDE_SOURCE] = round_up(b, corpus->side[ATTN_SIDE_SOURCE].longest);
+    b->steps[ATTN_SIDE_TARGET] = round_up(b, corpus->side[ATTN_SIDE_TARGET].longest);
     status = prepare(b);
     if (status != ATTN_OK) {
         attn_batches_destroy(b);
@@ -300,9 +300,9 @@ static void put_row(int32_t *array, int64_t row, int64_t steps, int32_t first, c
 static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
 {
     int64_t index = b->indices[row];
-    const attn__encoded *source = &b->corpus->side[ATTN_SOURCE], *target = &b->corpus->side[ATTN_TARGET];
-    int64_t n = attn__corpus_length(b->corpus, ATTN_SOURCE, index);
-    int64_t m = attn__corpus_length(b->corpus, ATTN_TARGET, index);
+    const attn__encoded *source = &b->corpus->side[ATTN_SIDE_SOURCE], *target = &b->corpus->side[ATTN_SIDE_TARGET];
+    int64_t n = attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
+    int64_t m = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index);
     const int32_t *words = target->ids + target->begin[index];
     put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
     /* The input is the labels moved by one; in the book's way <eos> stays in it where padding leaves room. */
@@ -320,7 +320,7 @@ static void take_share(attn_batches *b, attn_batch *batch)
 {
     batch->whole = batch->size;
     for (int64_t row = 0; row < batch->whole; row++)
-        batch->whole_tokens += attn__corpus_length(b->corpus, ATTN_TARGET, b->indices[row]);
+        batch->whole_tokens += attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, b->indices[row]);
     if (!b->divided)
         return;
     batch->size = attn__ranks_share(b->context, batch->whole, &batch->first);
@@ -341,8 +341,8 @@ bool attn_batches_next(attn_batches *batches, attn_batch *batch)
     const int64_t *begins = b->begins + b->batches[b->position++], begin = begins[0];
     batch->size = begins[1] - begin;
     memcpy(b->indices, b->sentences + begin, (size_t)batch->size * sizeof *b->indices);
-    batch->source_steps = longest_of(b, batch, ATTN_SOURCE);
-    batch->target_steps = longest_of(b, batch, ATTN_TARGET);
+    batch->source_steps = longest_of(b, batch, ATTN_SIDE_SOURCE);
+    batch->target_steps = longest_of(b, batch, ATTN_SIDE_TARGET);
     take_share(b, batch);
     for (int64_t row = 0; row < batch->size; row++)
         fill_row(b, batch, row);

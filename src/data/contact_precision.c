@@ -43,7 +43,7 @@ attn_status attn_contact_precision(attn_context *context, const float *scores, c
     size_t cells = attn__size_mul((size_t)columns, (size_t)columns);
     pair *pairs = attn__alloc(context, attn__size_mul(cells, sizeof *pairs));
     if (!pairs)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int64_t n = collect(pairs, scores, distances, columns, least, most, cutoff > 0 ? cutoff : 8), touching = 0;
     qsort(pairs, (size_t)n, sizeof *pairs, compare);
     n = n < count ? n : count;

@@ -28,16 +28,16 @@ static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_sid
                                const attn_encode_options *options)
 {
     attn__encoded *e = &c->side[side];
-    e->pad = attn_vocab_special(vocab, ATTN_PAD);
+    e->pad = attn_vocab_special(vocab, ATTN_SPECIAL_PAD);
     e->begin = attn__alloc(c->context, attn__size_mul((size_t)c->n + 1, sizeof *e->begin));
     if (!e->begin)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = measure(e, pairs, side, vocab, options);
     if (status != ATTN_OK)
         return status;
     e->ids = attn__alloc(c->context, attn__size_mul((size_t)e->begin[c->n] + 1024, sizeof *e->ids));
     if (!e->ids)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < c->n && status == ATTN_OK; i++)
         status =
             attn_vocab_encode(vocab, attn__pairs_side(pairs, i, side), options, e->ids + e->begin[i], 1024, NULL, NULL);
@@ -48,19 +48,19 @@ attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, co
                                const attn_vocab *target, const attn_encode_options *options)
 {
     *corpus = NULL;
-    int32_t bos = attn_vocab_special(target, ATTN_BOS);
+    int32_t bos = attn_vocab_special(target, ATTN_SPECIAL_BOS);
     if (bos < 0)
-        return attn__fail(pairs->context, ATTN_ARGUMENT, "the target vocabulary has no <bos>");
+        return attn__fail(pairs->context, ATTN_ERROR_ARGUMENT, "the target vocabulary has no <bos>");
     attn_corpus *c = attn__alloc_zero(pairs->context, sizeof *c);
     if (!c)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     c->context = pairs->context;
     c->n = pairs->n;
     c->bos = bos;
     c->end_in_input = options && options->compat == ATTN_COMPAT_D2L;
-    attn_status status = encode_side(c, pairs, ATTN_SOURCE, source, options);
+    attn_status status = encode_side(c, pairs, ATTN_SIDE_SOURCE, source, options);
     if (status == ATTN_OK)
-        status = encode_side(c, pairs, ATTN_TARGET, target, options);
+        status = encode_side(c, pairs, ATTN_SIDE_TARGET, target, options);
     if (status == ATTN_OK)
         *corpus = c;
     else

@@ -51,7 +51,7 @@ static void take_token(void *user, const char *token, size_t length)
         return;
     int32_t id = attn__vocab_id(e->vocab, token, length);
     e->unknown += id < 0;
-    sink_put(e->sink, id < 0 ? e->vocab->special[ATTN_UNK] : id);
+    sink_put(e->sink, id < 0 ? e->vocab->special[ATTN_SPECIAL_UNK] : id);
 }
 
 attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const attn_encode_options *options,
@@ -61,35 +61,35 @@ attn_status attn_vocab_encode(const attn_vocab *vocab, const char *text, const a
     int64_t steps = options && options->steps ? options->steps : d2l ? 9 : 128;
     sink s = {ids, capacity, 0};
     if (steps < 1)
-        return attn__fail(vocab->context, ATTN_ARGUMENT, "encoding into %" PRId64 " steps", steps);
+        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "encoding into %" PRId64 " steps", steps);
     /* Truncation keeps the end mark, so that a cut sentence still ends; the book lets it be cut off. */
     encoding e = {.vocab = vocab, .sink = &s, .most = d2l ? steps : steps - 1};
     attn_status status = attn__vocab_split(vocab, text, take_token, &e);
     if (status != ATTN_OK)
         return status;
     if (s.n < steps)
-        sink_put(&s, vocab->special[ATTN_EOS]);
+        sink_put(&s, vocab->special[ATTN_SPECIAL_EOS]);
     int64_t valid = s.n;
     while (d2l && s.n < steps)
-        sink_put(&s, vocab->special[ATTN_PAD]);
+        sink_put(&s, vocab->special[ATTN_SPECIAL_PAD]);
     if (n)
         *n = valid;
     if (unknown)
         *unknown = e.unknown;
     if (s.n > capacity)
-        return attn__fail(vocab->context, ATTN_ARGUMENT, "a sentence of %" PRId64 " ids for a buffer of %" PRId64, s.n,
-                          capacity);
+        return attn__fail(vocab->context, ATTN_ERROR_ARGUMENT, "a sentence of %" PRId64 " ids for a buffer of %" PRId64,
+                          s.n, capacity);
     return ATTN_OK;
 }
 
 size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, int64_t n, char *out, size_t size)
 {
     attn__cut c = {out, size, 0};
-    for (int64_t i = 0; i < n && ids[i] != vocab->special[ATTN_EOS]; i++) {
-        if (ids[i] >= 0 && (ids[i] == vocab->special[ATTN_PAD] || ids[i] == vocab->special[ATTN_BOS]))
+    for (int64_t i = 0; i < n && ids[i] != vocab->special[ATTN_SPECIAL_EOS]; i++) {
+        if (ids[i] >= 0 && (ids[i] == vocab->special[ATTN_SPECIAL_PAD] || ids[i] == vocab->special[ATTN_SPECIAL_BOS]))
             continue;
         const char *token = attn_vocab_token(vocab, ids[i]);
-        token = token ? token : attn__special_names[ATTN_UNK];
+        token = token ? token : attn__special_names[ATTN_SPECIAL_UNK];
         attn__cut_put(&c, " ", c.used > 0);
         attn__cut_put(&c, token, strlen(token));
     }

@@ -47,7 +47,7 @@ static attn_status find_duplicates(const attn_pairs *all, bool *dropped)
 {
     seen *order = attn__alloc(all->context, attn__size_mul((size_t)all->n, sizeof *order));
     if (!order)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < all->n; i++) {
         const attn_pair *pair = &all->items[i];
         uint64_t hash = attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, pair->source), pair->target);
@@ -66,16 +66,16 @@ static attn_status find_duplicates(const attn_pairs *all, bool *dropped)
 
 /* ---------------------------------------------------------------------------------------------- public */
 
-attn_status attn_pairs_filter(const attn_pairs *all, const attn_pairs_filter_options *options, attn_pairs **kept,
-                              attn_pairs_filtered *counts)
+attn_status attn_pairs_filter(attn_pairs **kept, attn_pairs_filtered *counts, const attn_pairs *all,
+                              const attn_pairs_filter_options *options)
 {
     *kept = NULL;
     *counts = (attn_pairs_filtered){0};
     if (options->max_ratio != 0 && !(options->max_ratio >= 1))
-        return attn__fail(all->context, ATTN_ARGUMENT, "filter: a ratio of %g, which must be at least 1",
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "filter: a ratio of %g, which must be at least 1",
                           options->max_ratio);
     bool *dropped = attn__alloc_zero(all->context, attn__size_add((size_t)all->n, 1));
-    attn_status status = !dropped ? ATTN_MEMORY : options->unique ? find_duplicates(all, dropped) : ATTN_OK;
+    attn_status status = !dropped ? ATTN_ERROR_MEMORY : options->unique ? find_duplicates(all, dropped) : ATTN_OK;
     for (int64_t i = 0; i < all->n && status == ATTN_OK; i++) {
         bool unlike = !dropped[i] && too_unlike(&all->items[i], options->max_ratio);
         counts->duplicates += dropped[i];
@@ -91,15 +91,15 @@ attn_status attn_pairs_filter(const attn_pairs *all, const attn_pairs_filter_opt
     return status;
 }
 
-attn_status attn_pairs_mix(const attn_pairs *own, const attn_pairs *other, int64_t n, uint64_t seed, attn_pairs **mixed)
+attn_status attn_pairs_mix(attn_pairs **mixed, const attn_pairs *own, const attn_pairs *other, int64_t n, uint64_t seed)
 {
     *mixed = NULL;
     n = n < other->n ? n : other->n;
     if (n < 0)
-        return attn__fail(own->context, ATTN_ARGUMENT, "mix: %lld pairs", (long long)n);
+        return attn__fail(own->context, ATTN_ERROR_ARGUMENT, "mix: %lld pairs", (long long)n);
     int64_t *order = attn__alloc(own->context, attn__size_mul((size_t)other->n, sizeof *order));
     if (!order)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__rng rng = {.seed = seed, .stream = 0x6d6978};
     for (int64_t i = 0; i < other->n; i++)
         order[i] = i;

@@ -42,7 +42,7 @@ static attn_status allocate(attn_image_batches *b)
     b->order = attn__alloc(b->context, attn__size_mul((size_t)n, sizeof *b->order));
     b->labels = attn__alloc(b->context, attn__size_mul((size_t)size, sizeof *b->labels));
     b->x = attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)size, image), sizeof *b->x));
-    return b->order && b->labels && b->x ? ATTN_OK : ATTN_MEMORY;
+    return b->order && b->labels && b->x ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static void fill_levels(attn_image_batches *b)
@@ -62,12 +62,12 @@ attn_status attn_image_batches_create(attn_image_batches **batches, attn_context
     *batches = NULL;
     o.size = o.size ? o.size : 64;
     if (o.size < 0 || o.size > INT32_MAX || o.shift < 0 || o.shift >= shape.width || o.shift >= shape.height)
-        return attn__fail(context, ATTN_ARGUMENT,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "batches of %lld images, shifted by up to %lld pixels; images are %lld x %lld",
                           (long long)o.size, (long long)o.shift, (long long)shape.width, (long long)shape.height);
     attn_image_batches *b = attn__alloc_zero(context, sizeof *b);
     if (!b)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     *b = (attn_image_batches){.context = context, .set = set, .shape = shape, .options = o};
     b->count = (attn_image_set_size(set) + o.size - 1) / o.size;
     attn_status status = allocate(b);

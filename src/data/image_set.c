@@ -43,12 +43,12 @@ attn_status attn_image_set_create(attn_image_set **set, attn_context *context, a
     *set = NULL;
     if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
         (s.channels != 1 && s.channels != 3))
-        return attn__fail(context, ATTN_ARGUMENT,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "images of %lld x %lld pixels with %lld channels; sides are 1 to %d, channels 1 or 3",
                           (long long)s.width, (long long)s.height, (long long)s.channels, (int)MOST_SIDE);
     *set = attn__alloc_zero(context, sizeof **set);
     if (!*set)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     (*set)->context = context;
     (*set)->shape = s;
     return ATTN_OK;
@@ -76,7 +76,7 @@ static attn_status reserve(attn_image_set *set, int64_t n)
     int64_t capacity = n > 2 * set->capacity ? n : 2 * set->capacity;
     item *items = attn__realloc(set->context, set->items, attn__size_mul((size_t)capacity, sizeof *items));
     if (!items)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     set->items = items;
     set->capacity = capacity;
     return ATTN_OK;
@@ -106,12 +106,12 @@ static void append(attn_image_set *set, item it)
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key)
 {
     if (label < 0 || label == INT32_MAX || set->is_a_part)
-        return attn__fail(set->context, ATTN_ARGUMENT, "an image with label %d added to a set%s", label,
+        return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "an image with label %d added to a set%s", label,
                           set->is_a_part ? " that is a part of another" : "");
     attn_status status = reserve(set, set->n + 1);
     unsigned char *copy = status == ATTN_OK ? pixels_new(set) : NULL;
     if (!copy)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(copy, pixels, image_bytes(set));
     append(set, (item){copy, key, label});
     return ATTN_OK;
@@ -190,8 +190,8 @@ static int part_of(const item *it, uint64_t seed, double valid, double test)
     return u < test ? TEST : u < test + valid ? VALID : TRAIN;
 }
 
-attn_status attn_image_set_split(const attn_image_set *all, uint64_t seed, double valid_share, double test_share,
-                                 attn_image_set **train, attn_image_set **valid, attn_image_set **test)
+attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
+                                 const attn_image_set *all, uint64_t seed, double valid_share, double test_share)
 {
     attn_image_set **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
@@ -201,7 +201,7 @@ attn_status attn_image_set_split(const attn_image_set *all, uint64_t seed, doubl
             *wanted[p] = NULL;
     }
     if (!(valid_share >= 0 && test_share >= 0 && valid_share + test_share < 1))
-        return attn__fail(all->context, ATTN_ARGUMENT,
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
                           "split: shares %g for validation and %g for test leave nothing to train on", valid_share,
                           test_share);
     for (int64_t i = 0; i < all->n; i++)

@@ -29,7 +29,6 @@ void attn_lexicon_destroy(attn_lexicon *lexicon)
         return;
     attn__free(lexicon->context, lexicon->entries);
     attn__free(lexicon->context, lexicon->begin);
-    attn__free(lexicon->context, lexicon->text);
     attn__free(lexicon->context, lexicon);
 }
 
@@ -45,7 +44,7 @@ attn_status attn__lexicon_add(attn_lexicon *l, attn__lexicon_entry entry)
         attn__lexicon_entry *longer =
             attn__realloc(l->context, l->entries, attn__size_mul((size_t)room, sizeof *longer));
         if (!longer)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         l->entries = longer;
         l->room = room;
     }
@@ -96,7 +95,7 @@ typedef struct reader {
 
 static attn_status refuse(const reader *r, const char *what)
 {
-    return attn__fail(r->lexicon->context, ATTN_FORMAT, "%s:%lld: %s", r->name, (long long)r->number, what);
+    return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: %s", r->name, (long long)r->number, what);
 }
 
 /* False: not three fields. */
@@ -118,8 +117,8 @@ static int32_t token(const reader *r, const attn_vocab *vocab, const char *text,
 {
     int32_t id = attn__words_find(&vocab->words, text, strlen(text));
     if (id < 0)
-        attn__fail(r->lexicon->context, ATTN_FORMAT, "%s:%lld: \"%.64s\" is no token of the %s vocabulary", r->name,
-                   (long long)r->number, text, side);
+        attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is no token of the %s vocabulary",
+                   r->name, (long long)r->number, text, side);
     return id;
 }
 
@@ -131,26 +130,26 @@ static attn_status take_line(reader *r)
     char *end;
     double probability = attn__real_of_text(r->field[2], &end);
     if (*end || end == r->field[2] || !(probability >= 0 && probability <= 1))
-        return attn__fail(r->lexicon->context, ATTN_FORMAT, "%s:%lld: \"%.64s\" is no probability", r->name,
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: \"%.64s\" is no probability", r->name,
                           (long long)r->number, r->field[2]);
     if (strcmp(r->field[0], "NULL") == 0 || strcmp(r->field[1], "NULL") == 0)
         return ATTN_OK;
     int32_t target = token(r, r->lexicon->target, r->field[0], "target");
     int32_t source = target < 0 ? -1 : token(r, r->lexicon->source, r->field[1], "source");
-    return source < 0 ? ATTN_FORMAT
+    return source < 0 ? ATTN_ERROR_FORMAT
                       : attn__lexicon_add(r->lexicon, (attn__lexicon_entry){source, target, (float)probability});
 }
 
 static attn_status read_line(reader *r, const char *line, size_t length)
 {
     if (length > MOST_LINE)
-        return attn__fail(r->lexicon->context, ATTN_FORMAT, "%s:%lld: a line of %zu bytes; at most %d are taken",
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: a line of %zu bytes; at most %d are taken",
                           r->name, (long long)r->number, length, MOST_LINE);
     if (memchr(line, '\0', length))
         return refuse(r, "a byte 0");
     size_t bad = attn__utf8_first_invalid(line, length);
     if (bad != SIZE_MAX)
-        return attn__fail(r->lexicon->context, ATTN_FORMAT, "%s:%lld: invalid UTF-8 at byte %zu", r->name,
+        return attn__fail(r->lexicon->context, ATTN_ERROR_FORMAT, "%s:%lld: invalid UTF-8 at byte %zu", r->name,
                           (long long)r->number, bad + 1);
     memcpy(r->copy, line, length);
     r->copy[length] = '\0';
@@ -161,7 +160,7 @@ attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, co
                                const char *name, const attn_vocab *source, const attn_vocab *target)
 {
     reader r = {.lexicon = attn__lexicon_create(context, source, target), .name = name};
-    attn_status status = r.lexicon ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = r.lexicon ? ATTN_OK : ATTN_ERROR_MEMORY;
     const char *line;
     size_t length;
     *lexicon = NULL;
@@ -170,7 +169,7 @@ attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, co
         status = read_line(&r, line, length);
     }
     if (status == ATTN_OK && r.lexicon->n == 0)
-        status = attn__fail(context, ATTN_FORMAT, "%s: a lexicon without entries", name);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: a lexicon without entries", name);
     if (status != ATTN_OK) {
         attn_lexicon_destroy(r.lexicon);
         return status;
@@ -182,17 +181,17 @@ attn_status attn_lexicon_parse(attn_lexicon **lexicon, attn_context *context, co
 
 /* --------------------------------------------------------------------------------------------- writing */
 
-attn_status attn_lexicon_format(attn_lexicon *l, const char **text, size_t *size)
+attn_status attn_lexicon_format(const attn_lexicon *l, attn_bytes *file)
 {
     enum { NUMBER = 32 };
     size_t room = 1, used = 0;
     for (int64_t i = 0; i < l->n; i++)
         room += strlen(attn_vocab_token(l->target, l->entries[i].target)) +
                 strlen(attn_vocab_token(l->source, l->entries[i].source)) + NUMBER;
-    char *made = attn__realloc(l->context, l->text, room);
+    char *made = attn__alloc(l->context, room);
+    *file = (attn_bytes){0};
     if (!made)
-        return ATTN_MEMORY;
-    l->text = made;
+        return ATTN_ERROR_MEMORY;
     made[0] = '\0';
     for (int64_t i = 0; i < l->n; i++) {
         const attn__lexicon_entry *e = &l->entries[i];
@@ -202,7 +201,6 @@ attn_status attn_lexicon_format(attn_lexicon *l, const char **text, size_t *size
         used += (size_t)snprintf(made + used, room - used, "%s %s %s\n", attn_vocab_token(l->target, e->target),
                                  attn_vocab_token(l->source, e->source), number);
     }
-    *text = made;
-    *size = used;
+    *file = (attn_bytes){made, used};
     return ATTN_OK;
 }

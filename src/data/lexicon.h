@@ -20,7 +20,6 @@ struct attn_lexicon {
     attn__lexicon_entry *entries;
     int64_t n, room;
     int64_t *begin;
-    char *text; /* what attn_lexicon_format made last */
 };
 
 /* An empty one; NULL (noted) without memory. */

@@ -62,7 +62,7 @@ static sentence sentence_of(const model *m, attn_side side, int64_t i)
 {
     const attn__encoded *e = &m->corpus->side[side];
     sentence s = {e->ids + e->begin[i], e->begin[i + 1] - e->begin[i]};
-    int32_t eos = attn_vocab_special(side == ATTN_SOURCE ? m->source : m->target, ATTN_EOS);
+    int32_t eos = attn_vocab_special(side == ATTN_SIDE_SOURCE ? m->source : m->target, ATTN_SPECIAL_EOS);
     while (s.n > 0 && (s.ids[s.n - 1] == eos || s.ids[s.n - 1] == e->pad))
         s.n--;
     return s;
@@ -76,7 +76,7 @@ static int32_t source_token(const model *m, const sentence *s, int64_t i)
 static bool find_pairs(model *m)
 {
     for (int64_t i = 0; i < m->corpus->n; i++) {
-        sentence from = sentence_of(m, ATTN_SOURCE, i), to = sentence_of(m, ATTN_TARGET, i);
+        sentence from = sentence_of(m, ATTN_SIDE_SOURCE, i), to = sentence_of(m, ATTN_SIDE_TARGET, i);
         for (int64_t j = 0; j < to.n; j++) {
             for (int64_t k = 0; k <= from.n; k++) {
                 if (2 * (m->used + 1) > m->places && !grow(m))
@@ -96,7 +96,7 @@ static bool find_pairs(model *m)
 static void expect(model *m)
 {
     for (int64_t i = 0; i < m->corpus->n; i++) {
-        sentence from = sentence_of(m, ATTN_SOURCE, i), to = sentence_of(m, ATTN_TARGET, i);
+        sentence from = sentence_of(m, ATTN_SIDE_SOURCE, i), to = sentence_of(m, ATTN_SIDE_TARGET, i);
         for (int64_t j = 0; j < to.n; j++) {
             double sum = 0;
             for (int64_t k = 0; k <= from.n; k++)
@@ -147,7 +147,7 @@ static bool can_be_written(const model *m, int32_t source, int32_t target)
 
 static attn_status write(const model *m, const attn_lexicon_options *o, attn_lexicon *l)
 {
-    double least = o && o->least > 0 ? o->least : 1e-4;
+    double least = o && o->min_probability > 0 ? o->min_probability : 1e-4;
     attn_status status = ATTN_OK;
     for (size_t i = 0; i < m->places && status == ATTN_OK; i++) {
         const pair *p = &m->pairs[i];
@@ -166,9 +166,11 @@ static attn_status learn(model *m, const attn_lexicon_options *o, attn_lexicon *
     int64_t iterations = o && o->iterations > 0 ? o->iterations : 5;
     m->total = attn__alloc_zero(m->context, attn__size_mul((size_t)m->empty + 1, sizeof *m->total));
     if (!m->total || !find_pairs(m))
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < iterations; i++) {
-        attn__work(m->context, "iterations", i, iterations);
+        attn_status status = attn__work(m->context, "iterations", i, iterations);
+        if (status != ATTN_OK)
+            return status;
         expect(m);
         maximise(m);
     }
@@ -184,11 +186,12 @@ attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus
                .target = target,
                .empty = (int32_t)attn_vocab_size(source)};
     *lexicon = attn__lexicon_create(corpus->context, source, target);
-    attn_status status = *lexicon ? learn(&m, options, *lexicon) : ATTN_MEMORY;
+    attn_status status = *lexicon ? learn(&m, options, *lexicon) : ATTN_ERROR_MEMORY;
     attn__free(m.context, m.pairs);
     attn__free(m.context, m.total);
     if (status == ATTN_OK && (*lexicon)->n == 0)
-        status = attn__fail(m.context, ATTN_ARGUMENT, "the sentence pairs have no tokens to learn a lexicon from");
+        status =
+            attn__fail(m.context, ATTN_ERROR_ARGUMENT, "the sentence pairs have no tokens to learn a lexicon from");
     if (status != ATTN_OK) {
         attn_lexicon_destroy(*lexicon);
         *lexicon = NULL;

@@ -14,14 +14,14 @@ attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_
     attn_pairs *p = attn__alloc_zero(context, sizeof *p);
     *pairs = NULL;
     if (!p)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     p->context = context;
     p->capacity = capacity;
     p->items = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->items));
     p->hashes = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->hashes));
     if (!p->items || !p->hashes) {
         attn_pairs_destroy(p);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     *pairs = p;
     return ATTN_OK;
@@ -55,7 +55,7 @@ attn_pair attn_pairs_get(const attn_pairs *pairs, int64_t i)
 
 const char *attn__pairs_side(const attn_pairs *pairs, int64_t i, attn_side side)
 {
-    return side == ATTN_SOURCE ? pairs->items[i].source : pairs->items[i].target;
+    return side == ATTN_SIDE_SOURCE ? pairs->items[i].source : pairs->items[i].target;
 }
 
 /* --------------------------------------------------------------------------------------------- reading */
@@ -74,15 +74,15 @@ typedef struct reader {
 
 static attn_status fail_line(const reader *r, const char *what)
 {
-    return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
+    return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
 }
 
 /* Writes one side behind the sentences so far; *text is NULL if nothing is left of it.  What `hash` gets is that of the
- * normalised text, which a text that is kept as it is replaces. */
+ * normalized text, which a text that is kept as it is replaces. */
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text, uint64_t *hash)
 {
     size_t used = 0;
-    attn_status status = attn_text_normalise(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
+    attn_status status = attn_text_normalize(r->pairs->context, from, length, r->compat, r->out, 2 * length + 1, &used);
     *text = used ? r->out : NULL;
     *hash = used ? attn__hash_text(ATTN__HASH_BEGIN, r->out) : 0;
     if (r->keep && used) {
@@ -101,12 +101,12 @@ static attn_status take_side(reader *r, const char *from, size_t length, const c
 static attn_status check_line(const reader *r, const char *line, size_t length)
 {
     if (length > r->max_line)
-        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": a line of %zu bytes, more than %zu", r->name,
-                          r->line, length, r->max_line);
+        return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": a line of %zu bytes, more than %zu",
+                          r->name, r->line, length, r->max_line);
     size_t bad = attn__utf8_first_invalid(line, length);
     const char *zero = memchr(line, 0, length);
     if (bad != SIZE_MAX || zero)
-        return attn__fail(r->pairs->context, ATTN_FORMAT, "%s:%" PRId64 ": %s at byte %zu of the line", r->name,
+        return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s at byte %zu of the line", r->name,
                           r->line, bad != SIZE_MAX ? "invalid UTF-8" : "a zero byte",
                           bad != SIZE_MAX ? bad : (size_t)(zero - line));
     return ATTN_OK;
@@ -157,7 +157,7 @@ static attn_status read_lines(reader *r)
             status = take_line(r, line, length);
     }
     if (status == ATTN_OK && r->pairs->n == 0)
-        status = attn__fail(r->pairs->context, ATTN_FORMAT, "%s: no sentence pairs in it", r->name);
+        status = attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s: no sentence pairs in it", r->name);
     return status;
 }
 
@@ -169,7 +169,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     const attn_pairs_options *o = options ? options : &defaults;
     *pairs = NULL;
     if (o->max_examples < 0)
-        return attn__fail(context, ATTN_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
     /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
     if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
@@ -188,7 +188,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
         return status;
     /* A space may be put before each byte, and each side ends with a 0. */
     r.out = r.pairs->text = attn__alloc(context, attn__size_add(attn__size_mul(bytes, 2), 2 * (size_t)lines + 2));
-    status = r.out ? read_lines(&r) : ATTN_MEMORY;
+    status = r.out ? read_lines(&r) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         *pairs = r.pairs;
     else

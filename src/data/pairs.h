@@ -12,7 +12,7 @@ struct attn_pairs {
     attn_context *context;
     char *text; /* all sentences, each ended by 0; NULL in a part, which borrows them */
     attn_pair *items;
-    uint64_t *hashes; /* of the normalised sources, by which parts are made */
+    uint64_t *hashes; /* of the normalized sources, by which parts are made */
     int64_t n, capacity;
 };
 

@@ -4,19 +4,19 @@
 
 #include <string.h>
 
-static const char *const symbols[ATTN_RESIDUES] = {
+static const char *const symbols[ATTN_RESIDUE_COUNT] = {
     "<cls>", "<pad>", "<eos>", "<unk>", "L", "A", "G", "V", "S", "E", "R", "T", "I", "D", "P",        "K",     "Q",
     "N",     "F",     "Y",     "M",     "H", "W", "C", "X", "B", "U", "Z", "O", ".", "-", "<null_1>", "<mask>"};
 
 const char *attn_residue_symbol(int32_t id)
 {
-    return id >= 0 && id < ATTN_RESIDUES ? symbols[id] : NULL;
+    return id >= 0 && id < ATTN_RESIDUE_COUNT ? symbols[id] : NULL;
 }
 
 int32_t attn_residue_id(char residue)
 {
     char c = residue == 'J' ? 'X' : residue;
-    for (int32_t id = 0; id < ATTN_RESIDUES; id++) {
+    for (int32_t id = 0; id < ATTN_RESIDUE_COUNT; id++) {
         if (symbols[id][0] == c && symbols[id][1] == 0)
             return id;
     }

@@ -9,7 +9,7 @@
 enum { TRAIN, VALID, TEST, PARTS };
 
 typedef struct rule {
-    const attn_split_options *options;
+    const attn_pairs_split_options *options;
     double valid, test;
     int64_t train_examples;
 } rule;
@@ -28,11 +28,11 @@ static double share(double given)
     return given < 0 ? 0 : given > 0 ? given : 0.05;
 }
 
-attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *options, attn_pairs **train,
-                             attn_pairs **valid, attn_pairs **test)
+attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
+                             const attn_pairs_split_options *options)
 {
-    static const attn_split_options defaults;
-    const attn_split_options *o = options ? options : &defaults;
+    static const attn_pairs_split_options defaults;
+    const attn_pairs_split_options *o = options ? options : &defaults;
     rule by = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
     attn_pairs **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
@@ -42,7 +42,7 @@ attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *op
             *wanted[p] = NULL;
     }
     if (!(by.valid + by.test < 1) || by.train_examples < 0)
-        return attn__fail(all->context, ATTN_ARGUMENT,
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
                           "split: shares %g for validation and %g for test leave nothing to train on", by.valid,
                           by.test);
     for (int64_t i = 0; i < all->n; i++)
@@ -65,12 +65,12 @@ attn_status attn_pairs_split(const attn_pairs *all, const attn_split_options *op
     return status;
 }
 
-attn_status attn_pairs_slice(const attn_pairs *all, int64_t begin, int64_t end, attn_pairs **part)
+attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end)
 {
     *part = NULL;
     if (begin < 0 || end < begin || end > all->n)
-        return attn__fail(all->context, ATTN_ARGUMENT, "slice: pairs %" PRId64 " to %" PRId64 " of %" PRId64, begin,
-                          end, all->n);
+        return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "slice: pairs %" PRId64 " to %" PRId64 " of %" PRId64,
+                          begin, end, all->n);
     attn_status status = attn__pairs_create(part, all->context, end - begin);
     if (status != ATTN_OK)
         return status;

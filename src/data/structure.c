@@ -90,7 +90,7 @@ attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *at
     if (!last || last->number != atom->number || last->insertion != atom->insertion)
         last = residue_add(s, letter, atom);
     if (!last)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     take_atom(last, atom);
     return ATTN_OK;
 }
@@ -128,15 +128,15 @@ static attn_status finish(const attn__structure_reading *r)
     if (r->structure->n > 0)
         return ATTN_OK;
     if (r->wanted && !r->wanted[0])
-        return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain without a name; there are%.*s", r->source,
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no chain without a name; there are%.*s", r->source,
                           r->seen[0] ? (int)strlen(r->seen) - 1 : 4, r->seen[0] ? r->seen : " none");
     if (r->wanted && strcmp(r->seen, " '',") == 0)
-        return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain '%s'; its one chain has no name: leave the chain out",
-                          r->source, r->wanted);
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND,
+                          "%s: no chain '%s'; its one chain has no name: leave the chain out", r->source, r->wanted);
     if (r->wanted && r->seen[0])
-        return attn__fail(context, ATTN_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted,
+        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted,
                           (int)strlen(r->seen) - 1, r->seen);
-    return attn__fail(context, ATTN_FORMAT, "%s: no residues of a protein in it", r->source);
+    return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
 }
 
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
@@ -145,11 +145,11 @@ attn_status attn_structure_parse(attn_structure **structure, attn_context *conte
     attn__call_begin(context);
     *structure = NULL;
     if (chain && strlen(chain) >= ATTN__CHAIN_NAME)
-        return attn__fail(context, ATTN_ARGUMENT, "chain '%.40s': a name of at most %d letters is wanted", chain,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "chain '%.40s': a name of at most %d letters is wanted", chain,
                           ATTN__CHAIN_NAME - 1);
     attn_structure *s = attn__alloc_zero(context, sizeof *s);
     if (!s)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     s->context = context;
     if (chain)
         memcpy(s->chain, chain, strlen(chain));

@@ -122,7 +122,7 @@ typedef struct row {
 
 static attn_status fail(const attn__structure_reading *r, const words *w, const char *what)
 {
-    return attn__fail(r->structure->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->source, w->line + 1, what);
+    return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->source, w->line + 1, what);
 }
 
 /* The loop's column names; leaves `w` at the first word that is none. */

@@ -81,7 +81,7 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
     }
     t.step = attn__alloc(context, attn__size_mul((size_t)t.n + 1, (size_t)structure->n + 1));
     t.score = attn__alloc(context, attn__size_mul((size_t)structure->n + 1, sizeof *t.score));
-    attn_status status = letters && t.step && t.score ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = letters && t.step && t.score ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK) {
         int64_t mapped;
         align(&t);
@@ -92,7 +92,7 @@ attn_status attn_structure_map(const attn_structure *structure, const char *quer
             *identity = share;
         int64_t shorter = t.n < structure->n ? t.n : structure->n;
         if (2 * equal < shorter)
-            status = attn__fail(context, ATTN_FORMAT,
+            status = attn__fail(context, ATTN_ERROR_FORMAT,
                                 "%s%s is another protein: only %.0f %% of its residues agree with the query",
                                 structure->chain[0] ? "chain " : "the chain without a name", structure->chain,
                                 100 * (double)equal / (double)shorter);
@@ -117,7 +117,7 @@ static void cross(double out[3], const double a[3], const double b[3])
         out[i] = a[(i + 1) % 3] * b[(i + 2) % 3] - a[(i + 2) % 3] * b[(i + 1) % 3];
 }
 
-static void normalise(double a[3])
+static void normalize(double a[3])
 {
     double length = sqrt(a[0] * a[0] + a[1] * a[1] + a[2] * a[2]);
     for (int i = 0; i < 3; i++)
@@ -132,10 +132,10 @@ static void impute(const attn_residue *r, double out[3])
     const double bond = 1.522, angle = 1.927, dihedral = -2.143;
     double axis[3][3], back[3];
     subtract(axis[LONG], r->n, r->ca);
-    normalise(axis[LONG]);
+    normalize(axis[LONG]);
     subtract(back, r->n, r->c);
     cross(axis[SIDE], back, axis[LONG]);
-    normalise(axis[SIDE]);
+    normalize(axis[SIDE]);
     cross(axis[UP], axis[SIDE], axis[LONG]);
     double along[3] = {bond * cos(angle), bond * sin(angle) * cos(dihedral), -bond * sin(angle) * sin(dihedral)};
     for (int i = 0; i < 3; i++)
@@ -143,9 +143,9 @@ static void impute(const attn_residue *r, double out[3])
 }
 
 /* Where a residue counts as being; false if the file does not say. */
-static bool position(const attn_residue *r, attn_beta beta, double out[3])
+static bool position(const attn_residue *r, attn_cbeta beta, double out[3])
 {
-    if (beta == ATTN_BETA_IMPUTED) {
+    if (beta == ATTN_CBETA_IMPUTED) {
         if (r->has_n && r->has_ca && r->has_c)
             impute(r, out);
         return r->has_n && r->has_ca && r->has_c;
@@ -154,7 +154,7 @@ static bool position(const attn_residue *r, attn_beta beta, double out[3])
     return r->has_cb || r->has_ca;
 }
 
-static double distance(const attn_residue *a, const attn_residue *b, attn_beta beta)
+static double distance(const attn_residue *a, const attn_residue *b, attn_cbeta beta)
 {
     double p[3], q[3];
     if (!position(a, beta, p) || !position(b, beta, q))
@@ -163,7 +163,7 @@ static double distance(const attn_residue *a, const attn_residue *b, attn_beta b
     return sqrt(p[0] * p[0] + p[1] * p[1] + p[2] * p[2]);
 }
 
-void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_beta beta,
+void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns, attn_cbeta beta,
                               float *distances)
 {
     for (int64_t i = 0; i < columns; i++) {

@@ -18,7 +18,7 @@ static void cut(char *out, size_t room, const char *line, size_t length, size_t 
 
 static attn_status fail(const attn__structure_reading *r, const char *what)
 {
-    return attn__fail(r->structure->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->source, r->line, what);
+    return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->source, r->line, what);
 }
 
 static attn_status take_atom(attn__structure_reading *r, const char *line, size_t length)

@@ -24,7 +24,7 @@ static attn_status status_of(attn_context *context, attn__spm_result result, att
     if (result == ATTN__SPM_OK)
         return ATTN_OK;
     if (result == ATTN__SPM_NO_MEMORY)
-        return attn__fail(context, ATTN_MEMORY, "%s: SentencePiece found no memory", name);
+        return attn__fail(context, ATTN_ERROR_MEMORY, "%s: SentencePiece found no memory", name);
     return attn__fail(context, refused, "%s: SentencePiece says: %s", name, message);
 }
 
@@ -34,7 +34,7 @@ static attn_status open_bytes(attn__subword *s, const char *name)
     attn_status status = attn__subword_check(s->context, s->bytes, s->size, name);
     if (status != ATTN_OK)
         return status;
-    return status_of(s->context, attn__spm_open(&s->spm, s->bytes, s->size, message), ATTN_FORMAT, name, message);
+    return status_of(s->context, attn__spm_open(&s->spm, s->bytes, s->size, message), ATTN_ERROR_FORMAT, name, message);
 }
 
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
@@ -43,13 +43,13 @@ attn_status attn__subword_parse(attn__subword **subword, attn_context *context, 
     *subword = NULL;
     attn__subword *s = attn__alloc_zero(context, sizeof *s);
     if (!s)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     s->context = context;
     s->size = size;
     s->bytes = attn__alloc(context, size ? size : 1);
     if (s->bytes)
         memcpy(s->bytes, bytes, size);
-    attn_status status = s->bytes ? open_bytes(s, name) : ATTN_MEMORY;
+    attn_status status = s->bytes ? open_bytes(s, name) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         *subword = s;
     else
@@ -81,11 +81,11 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     char message[ATTN__SPM_MESSAGE] = "";
     kept model = {.context = context};
     *subword = NULL;
-    attn_status status = status_of(context, attn__spm_train(texts, n, kind, size, keep, &model, message), ATTN_ARGUMENT,
-                                   "vocabulary", message);
+    attn_status status = status_of(context, attn__spm_train(texts, n, kind, size, keep, &model, message),
+                                   ATTN_ERROR_ARGUMENT, "vocabulary", message);
     if (status == ATTN_OK)
-        status =
-            model.bytes ? attn__subword_parse(subword, context, model.bytes, model.size, "vocabulary") : ATTN_MEMORY;
+        status = model.bytes ? attn__subword_parse(subword, context, model.bytes, model.size, "vocabulary")
+                             : ATTN_ERROR_MEMORY;
     attn__free(context, model.bytes);
     return status;
 }
@@ -115,9 +115,9 @@ attn_status attn__subword_encode(const attn__subword *subword, const char *text,
     char message[ATTN__SPM_MESSAGE] = "";
     size_t bad = attn__utf8_first_invalid(text, length);
     if (bad != SIZE_MAX)
-        return attn__fail(subword->context, ATTN_FORMAT, "byte %zu: invalid UTF-8", bad);
-    return status_of(subword->context, attn__spm_encode(subword->spm, text, length, take, user, message), ATTN_FORMAT,
-                     "a sentence", message);
+        return attn__fail(subword->context, ATTN_ERROR_FORMAT, "byte %zu: invalid UTF-8", bad);
+    return status_of(subword->context, attn__spm_encode(subword->spm, text, length, take, user, message),
+                     ATTN_ERROR_FORMAT, "a sentence", message);
 }
 
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
@@ -126,17 +126,17 @@ attn_status attn__subword_decode(const attn__subword *subword, const char *const
     char message[ATTN__SPM_MESSAGE] = "";
     kept k = {.context = subword->context};
     attn_status status =
-        status_of(subword->context, attn__spm_decode(subword->spm, pieces, lengths, n, keep, &k, message), ATTN_FORMAT,
-                  "a translation", message);
+        status_of(subword->context, attn__spm_decode(subword->spm, pieces, lengths, n, keep, &k, message),
+                  ATTN_ERROR_FORMAT, "a translation", message);
     *text = k.bytes;
-    return status != ATTN_OK ? status : k.bytes ? ATTN_OK : ATTN_MEMORY;
+    return status != ATTN_OK ? status : k.bytes ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 #else
 
 static attn_status absent(attn_context *context)
 {
-    return attn__fail(context, ATTN_UNSUPPORTED,
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                       "this build of attn has no SentencePiece, which subwords need: install libsentencepiece-dev and "
                       "build again, or use vocabulary=word");
 }

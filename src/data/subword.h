@@ -2,7 +2,7 @@
  *
  * subword.h - a SentencePiece model as the files of this floor use it: texts as pieces and back.
  *
- * Without the library at build time every function that makes one fails with ATTN_UNSUPPORTED and says so.
+ * Without the library at build time every function that makes one fails with ATTN_ERROR_UNSUPPORTED and says so.
  */
 #ifndef ATTN_DATA_SUBWORD_H
 #define ATTN_DATA_SUBWORD_H
@@ -12,10 +12,10 @@
 typedef struct attn__subword attn__subword;
 typedef void attn__subword_take(void *user, const char *piece, size_t length);
 
-/* Bytes of a .spm file, which are checked in full and copied; ATTN_FORMAT with `name`. */
+/* Bytes of a .spm file, which are checked in full and copied; ATTN_ERROR_FORMAT with `name`. */
 attn_status attn__subword_parse(attn__subword **subword, attn_context *context, const char *bytes, size_t size,
                                 const char *name);
-/* Learned from n texts: see attn__spm_train.  ATTN_ARGUMENT: a size that does not fit the texts. */
+/* Learned from n texts: see attn__spm_train.  ATTN_ERROR_ARGUMENT: a size that does not fit the texts. */
 attn_status attn__subword_train(attn__subword **subword, attn_context *context, const char *const *texts, int64_t n,
                                 const char *kind, int64_t size);
 void attn__subword_destroy(attn__subword *subword); /* NULL is allowed */
@@ -24,15 +24,15 @@ const char *attn__subword_bytes(const attn__subword *subword, size_t *size);
 int64_t attn__subword_size(const attn__subword *subword);
 const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t *length, char *kind);
 
-/* Calls `take` for each piece; ATTN_FORMAT: not UTF-8; ATTN_MEMORY. */
+/* Calls `take` for each piece; ATTN_ERROR_FORMAT: not UTF-8; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
 /* The text of n pieces; freed by attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text);
 
-/* Whether the rules of normalisation inside a .spm file stay within it: the library follows them without looking.
- * ATTN_FORMAT: no; ATTN_MEMORY. */
+/* Whether the rules of normalization inside a .spm file stay within it: the library follows them without looking.
+ * ATTN_ERROR_FORMAT: no; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_check(attn_context *context, const char *bytes, size_t size, const char *name);
 
 #endif

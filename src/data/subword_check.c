@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The rules of normalisation inside a .spm file.  They are a double array (Aoe 1989) over the bytes of a text, whose
+ * The rules of normalization inside a .spm file.  They are a double array (Aoe 1989) over the bytes of a text, whose
  * leaves say where in a block of texts the replacement stands.  The library follows both without looking at their
  * bounds, so that a damaged file would have it read anywhere: every node that a text can lead to is checked here first.
  */
@@ -157,7 +157,7 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
     size_t bytes = attn__size_mul(t->n, sizeof(uint32_t));
     uint32_t *numbers = attn__alloc_zero(context, attn__size_mul(bytes, 4));
     unsigned char *states = attn__alloc_zero(context, attn__size_mul(t->n, 2));
-    attn_status status = numbers && states ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = numbers && states ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK) {
         t->head = numbers;
         t->next = numbers + t->n;
@@ -166,7 +166,8 @@ static attn_status check_trie(attn_context *context, trie *t, const char *name)
         t->state = states;
         t->matches = states + t->n;
         if (!walk(t))
-            status = attn__fail(context, ATTN_FORMAT, "%s: its rules of normalisation lead out of themselves", name);
+            status =
+                attn__fail(context, ATTN_ERROR_FORMAT, "%s: its rules of normalization lead out of themselves", name);
     }
     attn__free(context, numbers);
     attn__free(context, states);
@@ -183,8 +184,8 @@ static attn_status check_rules(attn_context *context, span rules, const char *na
     for (int i = 3; i >= 0 && bytes >= 4; i--)
         size = size << 8 | rules.at[i];
     if (bytes <= 4 || size >= bytes - 4 || size == 0 || size % 1024 != 0 || rules.end[-1] != 0)
-        return attn__fail(context, ATTN_FORMAT, "%s: its rules of normalisation are %zu bytes that are none", name,
-                          bytes);
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: its rules of normalization are %zu bytes that are none",
+                          name, bytes);
     trie t = {.units = rules.at + 4, .n = (uint32_t)(size / 4), .replacements = bytes - 4 - (size_t)size};
     return check_trie(context, &t, name);
 }
@@ -204,6 +205,6 @@ attn_status attn__subword_check(attn_context *context, const char *bytes, size_t
             status = number == RULES ? check_rules(context, rules, name) : ATTN_OK;
     }
     if (status == ATTN_OK && damaged)
-        status = attn__fail(context, ATTN_FORMAT, "%s: damaged, or no SentencePiece model", name);
+        status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: damaged, or no SentencePiece model", name);
     return status;
 }

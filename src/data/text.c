@@ -93,7 +93,7 @@ static void prepare_one(prepare *p, uint32_t code, bool digit_follows)
     attn__cut_put(&p->out, bytes, (size_t)attn__utf8_encode(p->before, bytes));
 }
 
-attn_status attn_text_normalise(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
+attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat, char *out,
                                 size_t size, size_t *needed)
 {
     prepare p = {.out = {out, size, 0}, .compat = compat};
@@ -102,7 +102,7 @@ attn_status attn_text_normalise(attn_context *context, const char *text, size_t 
         uint32_t code;
         int n = attn__utf8_decode(at, end, &code);
         if (n == 0 || code == 0)
-            return attn__fail(context, ATTN_FORMAT, "byte %zu: %s", (size_t)(at - text),
+            return attn__fail(context, ATTN_ERROR_FORMAT, "byte %zu: %s", (size_t)(at - text),
                               n == 0 ? "invalid UTF-8" : "a zero byte");
         at += n;
         prepare_one(&p, code, at < end && is_digit((unsigned char)*at));
@@ -129,7 +129,7 @@ static bool joins_left(const char *word, size_t length, bool space_before_high_m
     return length == 1 && strchr(marks, *word);
 }
 
-size_t attn_text_detokenise(const char *text, bool space_before_high_marks, char *out, size_t size)
+size_t attn_text_detokenize(const char *text, bool space_before_high_marks, char *out, size_t size)
 {
     attn__cut c = {out, size, 0};
     const char *word;

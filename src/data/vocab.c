@@ -7,8 +7,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *const attn__special_names[ATTN__SPECIALS] = {
-    [ATTN_PAD] = "<pad>", [ATTN_BOS] = "<bos>", [ATTN_EOS] = "<eos>", [ATTN_UNK] = "<unk>"};
+const char *const attn__special_names[ATTN__SPECIALS] = {[ATTN_SPECIAL_PAD] = "<pad>",
+                                                         [ATTN_SPECIAL_BOS] = "<bos>",
+                                                         [ATTN_SPECIAL_EOS] = "<eos>",
+                                                         [ATTN_SPECIAL_UNK] = "<unk>"};
 
 /* ---------------------------------------------------------------------------------------------- making */
 
@@ -18,7 +20,7 @@ static attn_status fill(attn_vocab *v, const attn__word *words, int64_t n)
     for (int64_t i = 0; i < n; i++)
         bytes = attn__size_add(bytes, (size_t)words[i].length + 1);
     char *at = v->text = attn__alloc(v->context, bytes);
-    attn_status status = at ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = at ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         memcpy(at, words[i].text, words[i].length);
         at[words[i].length] = '\0';
@@ -33,7 +35,7 @@ attn_status attn__vocab_create(attn_vocab **vocab, attn_context *context, const 
     *vocab = NULL;
     attn_vocab *v = attn__alloc_zero(context, sizeof *v);
     if (!v)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     v->context = context;
     attn_status status = attn__words_create(&v->words, context);
     if (status == ATTN_OK)
@@ -54,38 +56,31 @@ void attn_vocab_destroy(attn_vocab *vocab)
         return;
     attn__words_destroy(&vocab->words);
     attn__free(vocab->context, vocab->text);
-    attn__free(vocab->context, vocab->file);
     attn__subword_destroy(vocab->subword);
     attn__free(vocab->context, vocab);
 }
 
 /* -------------------------------------------------------------------------------------------- text file */
 
-attn_status attn_vocab_format(attn_vocab *vocab, const char **text, size_t *size)
+attn_status attn_vocab_format(const attn_vocab *vocab, attn_bytes *file)
 {
     size_t bytes = 0;
-    *text = NULL;
-    *size = 0;
-    if (vocab->subword) {
-        *text = attn__subword_bytes(vocab->subword, size);
-        return ATTN_OK;
-    }
-    for (int64_t i = 0; i < vocab->words.n; i++)
+    const char *pieces = vocab->subword ? attn__subword_bytes(vocab->subword, &bytes) : NULL;
+    for (int64_t i = 0; !pieces && i < vocab->words.n; i++)
         bytes += (size_t)vocab->words.items[i].length + 1;
-    char *file = attn__alloc(vocab->context, bytes + 1), *at = file;
-    if (!file)
-        return ATTN_MEMORY;
-    for (int64_t i = 0; i < vocab->words.n; i++) {
+    char *at = attn__alloc(vocab->context, attn__size_add(bytes, 1));
+    *file = (attn_bytes){at, at ? bytes : 0};
+    if (!at)
+        return ATTN_ERROR_MEMORY;
+    if (pieces)
+        memcpy(at, pieces, bytes);
+    for (int64_t i = 0; !pieces && i < vocab->words.n; i++) {
         const attn__word *word = &vocab->words.items[i];
         memcpy(at, word->text, word->length);
         at += word->length;
         *at++ = '\n';
     }
-    *at = '\0';
-    attn__free(vocab->context, vocab->file);
-    vocab->file = file;
-    *text = file;
-    *size = bytes;
+    file->data[bytes] = '\0';
     return ATTN_OK;
 }
 
@@ -97,7 +92,7 @@ typedef struct reader {
 
 static attn_status fail_line(const reader *r, const char *what)
 {
-    return attn__fail(r->context, ATTN_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
+    return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->words.n + 1, what);
 }
 
 /* A token must come back from a file as it was: nothing that splits lines or words, nothing twice. */
@@ -114,7 +109,7 @@ static attn_status read_token(reader *r, const char *line, size_t length)
     if (attn__utf8_first_invalid(line, length) != SIZE_MAX)
         return fail_line(r, "invalid UTF-8");
     if (attn__words_find(&r->words, line, length) >= 0)
-        return attn__fail(r->context, ATTN_FORMAT, "%s:%" PRId64 ": \"%.*s\" stands on line %d too", r->name,
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": \"%.*s\" stands on line %d too", r->name,
                           r->words.n + 1, (int)length, line, attn__words_find(&r->words, line, length) + 1);
     return attn__words_count(&r->words, line, length, 0);
 }
@@ -123,7 +118,7 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
 {
     attn_status status = ATTN_OK;
     if (size == 0)
-        return attn__fail(r->context, ATTN_FORMAT, "%s: an empty vocabulary", r->name);
+        return attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: an empty vocabulary", r->name);
     for (size_t at = 0; at < size && status == ATTN_OK;) {
         const char *line = text + at, *end = memchr(line, '\n', size - at);
         if (!end)
@@ -133,8 +128,8 @@ static attn_status read_tokens(reader *r, const char *text, size_t size)
     }
     for (int i = 0; i < ATTN__SPECIALS && status == ATTN_OK; i++) {
         const char *name = attn__special_names[i];
-        if (i != ATTN_BOS && attn__words_find(&r->words, name, strlen(name)) < 0)
-            status = attn__fail(r->context, ATTN_FORMAT, "%s: no %s in it", r->name, name);
+        if (i != ATTN_SPECIAL_BOS && attn__words_find(&r->words, name, strlen(name)) < 0)
+            status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: no %s in it", r->name, name);
     }
     return status;
 }

@@ -17,7 +17,6 @@ struct attn_vocab {
     attn_context *context;
     attn__words words; /* texts ended by 0, in `text` */
     char *text;
-    char *file;             /* what attn_vocab_format made last */
     attn__subword *subword; /* what splits texts; NULL: spaces do */
     bool marian;            /* names of specials and a leading >>language<< in a text are tokens, not pieces */
     int32_t special[ATTN__SPECIALS];
@@ -35,8 +34,8 @@ attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__s
 int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length);
 /* The same as MarianTokenizer does it. */
 attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* Tokens joined by spaces as the text they came from; ATTN_MEMORY; freed by attn__free.  Only where there are
- * subwords: what words are joined by is the language's (attn_text_detokenise). */
+/* Tokens joined by spaces as the text they came from; ATTN_ERROR_MEMORY; freed by attn__free.  Only where there are
+ * subwords: what words are joined by is the language's (attn_text_detokenize). */
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text);
 
 #endif

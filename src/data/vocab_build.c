@@ -46,11 +46,11 @@ static attn_status count_sentence(attn__words *words, const char *text, attn_sid
     if (steps == 0 || status != ATTN_OK)
         return status;
     if (n < steps)
-        status = count_special(words, ATTN_EOS, 1);
+        status = count_special(words, ATTN_SPECIAL_EOS, 1);
     if (status == ATTN_OK && n + 1 < steps)
-        status = count_special(words, ATTN_PAD, steps - n - 1);
-    if (status == ATTN_OK && side == ATTN_TARGET)
-        status = count_special(words, ATTN_BOS, 1);
+        status = count_special(words, ATTN_SPECIAL_PAD, steps - n - 1);
+    if (status == ATTN_OK && side == ATTN_SIDE_TARGET)
+        status = count_special(words, ATTN_SPECIAL_BOS, 1);
     return status;
 }
 
@@ -79,11 +79,11 @@ static int64_t keep_frequent(attn__word *items, int64_t n, int64_t min_frequency
  * encode nothing, so they are put in where sentences were so long or few that they were not. */
 static attn_status finish_d2l(attn_vocab **vocab, attn__words *words, int64_t min_frequency)
 {
-    attn_status status = count_special(words, ATTN_UNK, min_frequency);
+    attn_status status = count_special(words, ATTN_SPECIAL_UNK, min_frequency);
     if (status == ATTN_OK)
-        status = count_special(words, ATTN_PAD, min_frequency);
+        status = count_special(words, ATTN_SPECIAL_PAD, min_frequency);
     if (status == ATTN_OK)
-        status = count_special(words, ATTN_EOS, min_frequency);
+        status = count_special(words, ATTN_SPECIAL_EOS, min_frequency);
     if (status != ATTN_OK)
         return status;
     int64_t n = keep_frequent(words->items, words->n, min_frequency, true);
@@ -95,7 +95,7 @@ static attn_status finish(attn_vocab **vocab, attn__words *words, int64_t min_fr
 {
     attn__word *all = attn__alloc(words->context, attn__size_mul((size_t)words->n + ATTN__SPECIALS, sizeof *all));
     if (!all)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int i = 0; i < ATTN__SPECIALS; i++)
         all[i] = (attn__word){attn__special_names[i], (uint32_t)strlen(attn__special_names[i]), 0};
     memcpy(all + ATTN__SPECIALS, words->items, (size_t)words->n * sizeof *all);
@@ -116,11 +116,11 @@ static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, a
         attn__alloc(pairs->context, attn__size_mul(attn__size_mul((size_t)pairs->n, 2), sizeof *texts));
     attn__subword *subword = NULL;
     if (!texts)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < pairs->n; i++) {
-        if (o->joint || side == ATTN_SOURCE)
+        if (o->joint || side == ATTN_SIDE_SOURCE)
             texts[n++] = pairs->items[i].source;
-        if (o->joint || side == ATTN_TARGET)
+        if (o->joint || side == ATTN_SIDE_TARGET)
             texts[n++] = pairs->items[i].target;
     }
     attn_status status =
@@ -140,7 +140,7 @@ attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_s
     int64_t min_frequency = o->min_frequency ? o->min_frequency : 2;
     *vocab = NULL;
     if (min_frequency < 0 || o->steps < 0 || o->max_size < 0 || (o->max_size && o->max_size < ATTN__SPECIALS))
-        return attn__fail(pairs->context, ATTN_ARGUMENT,
+        return attn__fail(pairs->context, ATTN_ERROR_ARGUMENT,
                           "vocabulary: min_frequency and steps must not be negative, max_size 0 or at least %d",
                           ATTN__SPECIALS);
     if (o->kind != ATTN_VOCAB_WORDS)

@@ -12,8 +12,8 @@ static attn_status collect(attn__word *words, const attn__subword *subword, attn
         char kind;
         const char *piece = attn__subword_piece(subword, i, &length, &kind);
         if (length == 0 || length > UINT16_MAX || memchr(piece, 0, length))
-            return attn__fail(context, ATTN_FORMAT, "%s: piece %" PRId64 " is empty, too long or holds a zero byte",
-                              name, i);
+            return attn__fail(context, ATTN_ERROR_FORMAT,
+                              "%s: piece %" PRId64 " is empty, too long or holds a zero byte", name, i);
         words[i] = (attn__word){piece, (uint32_t)length, 0};
     }
     return ATTN_OK;
@@ -22,8 +22,8 @@ static attn_status collect(attn__word *words, const attn__subword *subword, attn
 static attn_status check_specials(const attn_vocab *vocab, const char *name)
 {
     for (int i = 0; i < ATTN__SPECIALS; i++) {
-        if (i != ATTN_BOS && vocab->special[i] < 0)
-            return attn__fail(vocab->context, ATTN_FORMAT, "%s: no piece %s in it", name, attn__special_names[i]);
+        if (i != ATTN_SPECIAL_BOS && vocab->special[i] < 0)
+            return attn__fail(vocab->context, ATTN_ERROR_FORMAT, "%s: no piece %s in it", name, attn__special_names[i]);
     }
     return ATTN_OK;
 }
@@ -33,7 +33,7 @@ attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, a
     size_t n = (size_t)attn__subword_size(subword);
     attn__word *words = attn__alloc(context, attn__size_mul(n + 1, sizeof *words));
     attn_vocab *made = NULL;
-    attn_status status = words ? collect(words, subword, context, name) : ATTN_MEMORY;
+    attn_status status = words ? collect(words, subword, context, name) : ATTN_ERROR_MEMORY;
     *vocab = NULL;
     if (status == ATTN_OK)
         status = attn__vocab_create(&made, context, words, (int64_t)n);
@@ -96,12 +96,12 @@ attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char *
     int64_t most = (int64_t)strlen(tokens) / 2 + 2, n = 0; /* one more: what finds no word writes its place too */
     const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
     size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));
-    attn_status status = pieces && lengths ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = pieces && lengths ? ATTN_OK : ATTN_ERROR_MEMORY;
     *text = NULL;
     while (status == ATTN_OK && attn_text_word(&tokens, &pieces[n], &lengths[n])) {
         /* An unknown piece says nothing; the library would write a mark of its own for it. */
         int32_t id = attn__words_find(&vocab->words, pieces[n], lengths[n]);
-        n += id != vocab->special[ATTN_UNK];
+        n += id != vocab->special[ATTN_SPECIAL_UNK];
     }
     if (status == ATTN_OK)
         status = attn__subword_decode(vocab->subword, pieces, lengths, n, text);

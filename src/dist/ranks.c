@@ -62,7 +62,7 @@ int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first
     return each * (rank + 1) + rest * (rank + 1) / size - *first;
 }
 
-void attn_ranks_watch(attn_context *context, bool (*stop)(void *user), void *user)
+void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user), void *user)
 {
     if (!context->ranks)
         return;
@@ -75,13 +75,13 @@ attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *
     char why[200];
     ranks *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->ops = ops;
     int error = ops->start(&made->rank, &made->size);
     if (error) {
         ops->text(error, why, sizeof why);
         attn__free(context, made);
-        return attn__fail(context, ATTN_IO, "%s does not start: %s", ops->name, why);
+        return attn__fail(context, ATTN_ERROR_IO, "%s does not start: %s", ops->name, why);
     }
     context->ranks = made;
     context->leave_ranks = attn_ranks_leave;
@@ -122,7 +122,8 @@ static attn_status fail_transport(attn_context *context, int error)
 {
     char why[200];
     context->ranks->ops->text(error, why, sizeof why);
-    return break_with(context, attn__fail(context, ATTN_IO, "another process of this run cannot be reached: %s", why));
+    return break_with(context,
+                      attn__fail(context, ATTN_ERROR_IO, "another process of this run cannot be reached: %s", why));
 }
 
 /* Hears what others said.  Rank 0's leave-taking is remembered, not obeyed. */
@@ -155,7 +156,7 @@ attn_status attn__ranks_poll(attn_context *context)
         return r->broken;
     attn_status status = hear(context);
     if (status == ATTN_OK && r->stop && r->stop(r->user)) {
-        status = attn__fail(context, ATTN_INTERRUPTED, "stopped while other processes were waited for");
+        status = attn__fail(context, ATTN_ERROR_INTERRUPTED, "stopped while other processes were waited for");
         attn__ranks_give_up(context, status);
     }
     return status;
@@ -236,7 +237,7 @@ static void *copy_of(attn_context *context, const void *data, size_t bytes)
     if (copy)
         memcpy(copy, data, bytes);
     else
-        attn__ranks_give_up(context, ATTN_MEMORY);
+        attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
     return copy;
 }
 
@@ -256,7 +257,7 @@ attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__
         return ATTN_OK;
     void *copy = copy_of(context, data, bytes);
     if (!copy)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = attn__ranks_sum_begin(context, copy, n, kind, &request);
     if (status == ATTN_OK)
         status = attn__ranks_wait(context, &request);
@@ -270,7 +271,7 @@ attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t byte
         return context->ranks->broken;
     void *copy = copy_of(context, data, bytes);
     if (!copy)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int error = context->ranks->ops->broadcast(copy, (int64_t)bytes, from, &request);
     attn_status status = error ? fail_transport(context, error) : attn__ranks_wait(context, &request);
     return bring_back(context, status, data, copy, bytes);
@@ -284,10 +285,10 @@ static attn_status all_values(attn_context *context, uint64_t value, uint64_t **
     const ranks *r = context->ranks;
     *values = attn__alloc_zero(context, attn__size_mul((size_t)r->size, sizeof **values));
     if (!*values) /* nobody knows yet */
-        attn__ranks_give_up(context, ATTN_MEMORY);
+        attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
     else
         (*values)[r->rank] = value;
-    return *values ? attn__ranks_sum(context, *values, r->size, ATTN__MAX_U64) : ATTN_MEMORY;
+    return *values ? attn__ranks_sum(context, *values, r->size, ATTN__MAX_U64) : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *what)
@@ -298,7 +299,7 @@ attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *
     attn_status status = all_values(context, value, &values);
     for (int i = 1; status == ATTN_OK && i < context->ranks->size; i++) {
         if (values[i] != values[0]) {
-            status = attn__fail(context, ATTN_ARGUMENT, "rank %d %s", i, what);
+            status = attn__fail(context, ATTN_ERROR_ARGUMENT, "rank %d %s", i, what);
             attn__ranks_all_know(context);
         }
     }
@@ -327,7 +328,7 @@ attn_status attn_ranks_agree(attn_context *context, attn_status status, const ch
     attn__ranks_all_know(context);
     if (context->ranks->rank == failed)
         return first;
-    attn_context_clear(context); /* the lowest rank's counts, on all of them */
+    attn_context_clear_error(context); /* the lowest rank's counts, on all of them */
     line[sizeof line - 1] = '\0';
     return attn__fail(context, first, "rank %d: %.480s", failed, line);
 }
@@ -357,8 +358,8 @@ attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t
         *text = attn__alloc_zero(context, attn__size_add((size_t)length, 1));
     }
     if (!*text) { /* the others wait for it */
-        attn__ranks_give_up(context, ATTN_MEMORY);
-        return ATTN_MEMORY;
+        attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
+        return ATTN_ERROR_MEMORY;
     }
     status = broadcast_pieces(context, *text, (size_t)length, from);
     if (status != ATTN_OK && !mine) {

@@ -45,7 +45,7 @@ void attn__ranks_memory_free(attn__ranks_memory *memory); /* nobody else loses i
 void attn__ranks_free(attn_context *context, void *memory);
 /* ATTN_OK, or why this process should not go on: another gave up, or it is asked to stop. */
 attn_status attn__ranks_poll(attn_context *context);
-/* ATTN_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */
+/* ATTN_ERROR_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */
 attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *what);
 
 /* This rank gives up by itself, with the context's error: the others hear of it where they wait. */
@@ -59,7 +59,7 @@ int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first
 /* The longest piece of a text that is passed on at once. */
 enum { ATTN__RANKS_PIECE = 1 << 24 };
 
-/* For tests: ranks over other operations than MPI's.  ATTN_MEMORY. */
+/* For tests: ranks over other operations than MPI's.  ATTN_ERROR_MEMORY. */
 attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *ops);
 
 #endif

@@ -76,15 +76,15 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
             snprintf(why, sizeof why, "%s", dlerror());
     }
     if (!module)
-        return attn__fail(context, ATTN_UNSUPPORTED, "started by mpirun, but this attn has no MPI: %s: %s", module_name,
-                          why);
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "started by mpirun, but this attn has no MPI: %s: %s",
+                          module_name, why);
     void *symbol = dlsym(module, ATTN__RANKS_ENTRY);
     attn__ranks_entry entry;
     memcpy(&entry, &symbol, sizeof entry); /* ISO C knows no way from an object's pointer to a function's */
     *ops = entry ? entry() : NULL;
     if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
         return ATTN_OK;
-    return attn__fail(context, ATTN_UNSUPPORTED, "%s: of another version of attn", path);
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: of another version of attn", path);
 }
 
 attn_status attn_ranks_join(attn_context *context)
@@ -102,7 +102,7 @@ attn_status attn_ranks_join(attn_context *context)
     /* Each process for itself, all training into the same directory: what comes of mixing two MPIs. */
     int found = attn_ranks_size(context);
     attn_ranks_leave(context);
-    return attn__fail(context, ATTN_UNSUPPORTED,
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                       "mpirun started %ld processes, of which %s finds %d: it is not of that MPI", size, ops->name,
                       found);
 }

@@ -9,10 +9,11 @@
 
 #include <string.h>
 
-/* A C block of M_BLOCK rows keeps A's K block in half of a second-level cache of 512 KiB; a panel of B is in the first. */
+/* A C block of M_BLOCK rows keeps A's K block in half of a second-level cache of 512 KiB; a panel of B is in the
+ * first. */
 enum { M_BLOCK = 192, N_BLOCK = 256, LINE = 64 };
-/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would meet in few lines of the
- * first cache. */
+/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would meet in few lines
+ * of the first cache. */
 enum { GAP = 16 };
 /* B is packed for all threads in rounds of at most so many bytes, which the last cache holds. */
 enum { ROUND_BYTES = 1 << 24, LEAST_ROUND = 4 * ATTN__GEMM_K };
@@ -93,8 +94,9 @@ static int64_t even(int64_t panels, int64_t pieces)
     return attn__pieces(panels, attn__least(pieces, panels));
 }
 
-/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a batch, and
- * where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave its cache. */
+/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a
+ * batch, and where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave
+ * its cache. */
 static void divide(plan *p)
 {
     enum { EACH = 4, FEW_ROWS = 512 };
@@ -317,8 +319,8 @@ static void pack_round(const plan *p, int threads, int64_t k0, int64_t k_end, vo
     attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_group, &w);
 }
 
-/* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since panels of A
- * are written past their end. */
+/* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
+ * panels of A are written past their end. */
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);

@@ -4,13 +4,13 @@
  *
  *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < m, j < n, k < k
  *
- * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k; blocks
- * are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k alone:
- * not on m, n, the batch, strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
+ * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k;
+ * blocks are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k
+ * alone: not on m, n, the batch, strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
  *
- * Way: B is packed into panels of the micro-kernel's columns (kernel.h), once for all rows of A or by each block of C that
- * needs it; A is read in place or packed, likewise; a block of C takes one K block after the other and is then finished.
- */
+ * Way: B is packed into panels of the micro-kernel's columns (kernel.h), once for all rows of A or by each block of
+ * C that needs it; A is read in place or packed, likewise; a block of C takes one K block after the other and is
+ * then finished. */
 #ifndef ATTN_GEMM_GEMM_H
 #define ATTN_GEMM_GEMM_H
 
@@ -23,13 +23,14 @@
 
 enum { ATTN__GEMM_K = 256 }; /* the K block, of every type and instruction set */
 
-/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`, rows `ld` apart, with zeros up
- * to the next multiple of 16 columns; float or double.  For an operand that is no strided matrix, such as im2col's. */
+/* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`, rows `ld` apart, with
+ * zeros up to the next multiple of 16 columns; float or double.  For an operand that is no strided matrix, such as
+ * im2col's. */
 typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column,
                                int64_t columns, int64_t ld, void *to);
 
-/* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k * inner].  With
- * `gather` one of the strides is 1, which says what its rows are, and the other 0. */
+/* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k *
+ * inner].  With `gather` one of the strides is 1, which says what its rows are, and the other 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;

@@ -2,8 +2,8 @@
  *
  * kernel_amx.c - the micro-kernel of bf16 in AMX: 2 x 2 tiles of 16 x 16 sums.
  *
- * Panels are cut into steps of 32 along k.  A's step is two tiles, rows of 32 numbers; B's two tiles, rows of 16 pairs: the
- * numbers of k and k + 1 of one column lie together.  A sum that is added to goes on from what C holds.
+ * Panels are cut into steps of 32 along k.  A's step is two tiles, rows of 32 numbers; B's two tiles, rows of 16
+ * pairs: the numbers of k and k + 1 of one column lie together.  A sum that is added to goes on from what C holds.
  */
 #include "gemm/kernel.h"
 

@@ -72,8 +72,9 @@ VF_FN void store_row(const attn__gemm_tile *t, int row, const __m256i *sum, int 
     }
 }
 
-/* A pair of A's numbers by pairs of eight columns of B: vpmaddwd is exact, since each product is at most 2^14.  The bytes'
- * own instruction (vpmaddubsw) would take a sign and an absolute value for each pair of vectors, and so as many steps. */
+/* A pair of A's numbers by pairs of eight columns of B: vpmaddwd is exact, since each product is at most 2^14.  The
+ * bytes' own instruction (vpmaddubsw) would take a sign and an absolute value for each pair of vectors, and so as
+ * many steps. */
 VF_FN void tile_avx2(const attn__gemm_tile *t, int rows)
 {
     const int16_t *a = t->a, *b = t->b;
@@ -120,7 +121,8 @@ static void run_avx2(const attn__gemm_tile *t)
     }
 }
 
-/* Rows whose numbers are adjacent: 8 by 8 pairs are transposed.  A panel of 6 is written past its end, as kernel.h says. */
+/* Rows whose numbers are adjacent: 8 by 8 pairs are transposed.  A panel of 6 is written past its end, as kernel.h
+ * says. */
 static void pack_avx2(const attn__gemm_pack *p)
 {
     enum { RUN = 2 * VF_LANES };

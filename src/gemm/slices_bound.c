@@ -64,8 +64,8 @@ void attn__slices_note_none(attn__slices_rows *rows, int64_t lane)
         rows->count[i][lane] = 0;
 }
 
-/* A count is never rounded up: n <= 384, so what is no integer is at least 1/384 below the next, and 2^-10 only undoes the
- * rounding of 1/n. */
+/* A count is never rounded up: n <= 384, so what is no integer is at least 1/384 below the next, and 2^-10 only
+ * undoes the rounding of 1/n. */
 void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale scale, int64_t n,
                        const int32_t count[LEVELS], const int32_t sums[ATTN__SLICES])
 {

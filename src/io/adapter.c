@@ -30,19 +30,20 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
     *is = false;
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         char *path = path_in(context, directory, names[i]);
-        status = path ? ATTN_OK : ATTN_MEMORY;
+        status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
         *is = *is || (path && attn_file_exists(path));
         attn__free(context, path);
     }
     return status;
 }
 
-/* peft begins the pairs in ways that leave the base as it is, and in ways that change the base, which is not done here. */
+/* peft begins the pairs in ways that leave the base as it is, and in ways that change the base, which is not done
+ * here. */
 static bool keeps_base(const attn_config *config)
 {
     static const char *const known[] = {"gaussian", "eva", "orthogonal", NULL};
-    const attn_value *value = attn_config_get(config, "init_lora_weights");
-    if (!value || value->type != ATTN_VALUE_TEXT)
+    const attn_config_value *value = attn_config_get(config, "init_lora_weights");
+    if (!value || value->type != ATTN_CONFIG_TYPE_TEXT)
         return true;
     for (int i = 0; known[i]; i++)
         if (strcmp(value->text, known[i]) == 0)
@@ -51,18 +52,18 @@ static bool keeps_base(const attn_config *config)
 }
 
 /* Whether Python takes it for true: there a 1 or a text is as good as true. */
-static bool is_true(const attn_value *value)
+static bool is_true(const attn_config_value *value)
 {
     switch (value->type) {
-    case ATTN_VALUE_NULL:
+    case ATTN_CONFIG_TYPE_NULL:
         return false;
-    case ATTN_VALUE_BOOL:
+    case ATTN_CONFIG_TYPE_BOOL:
         return value->boolean;
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         return value->integer != 0;
-    case ATTN_VALUE_REAL:
+    case ATTN_CONFIG_TYPE_REAL:
         return value->real != 0;
-    case ATTN_VALUE_TEXT:
+    case ATTN_CONFIG_TYPE_TEXT:
         return value->text[0] != '\0';
     default:
         return value->n > 0;
@@ -71,12 +72,12 @@ static bool is_true(const attn_value *value)
 
 static bool is_set(const attn_config *config, const char *key)
 {
-    const attn_value *value = attn_config_get(config, key);
+    const attn_config_value *value = attn_config_get(config, key);
     return value && is_true(value);
 }
 
-/* Keys that leave what is merged as it is, or are heeded elsewhere here: the settings of a beginning, what was trained, by
- * whom. */
+/* Keys that leave what is merged as it is, or are heeded elsewhere here: the settings of a beginning, what was
+ * trained, by whom. */
 static bool is_harmless(const char *key)
 {
     static const char *const harmless[] = {"auto_mapping",
@@ -119,10 +120,10 @@ static attn_status check_keys(const attn__adapter *adapter, const char *path)
         const char *key = attn_config_key(config, i);
         bool nested = strchr(key, '.') != NULL; /* an object that is not empty */
         if (strncmp(key, "rank_pattern.", 13) == 0 || strncmp(key, "alpha_pattern.", 14) == 0)
-            return attn__fail(adapter->context, ATTN_UNSUPPORTED, "%s: ranks that differ (\"%.60s\") are not supported",
-                              path, key);
+            return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: ranks that differ (\"%.60s\") are not supported", path, key);
         if (!is_harmless(key) && (nested || is_true(attn_config_get(config, key))))
-            return attn__fail(adapter->context, ATTN_UNSUPPORTED,
+            return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
                               "%s: \"%.60s\" is not supported: it may change what the adapter does", path, key);
     }
     return ATTN_OK;
@@ -133,12 +134,13 @@ static attn_status check_config(const attn__adapter *adapter, const char *path)
     const attn_config *config = adapter->config;
     const char *type = attn_config_text(config, "peft_type", "");
     if (strcmp(type, "LORA") != 0)
-        return attn__fail(adapter->context, ATTN_UNSUPPORTED, "%s: \"peft_type\" is \"%.40s\"; LORA is read", path,
-                          type);
+        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED, "%s: \"peft_type\" is \"%.40s\"; LORA is read",
+                          path, type);
     if (!(attn_config_real(config, "r", 0) >= 1) || !isfinite(attn_config_real(config, "lora_alpha", NAN)))
-        return attn__fail(adapter->context, ATTN_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are needed", path);
+        return attn__fail(adapter->context, ATTN_ERROR_FORMAT, "%s: the numbers \"r\" and \"lora_alpha\" are needed",
+                          path);
     if (!keeps_base(config))
-        return attn__fail(adapter->context, ATTN_UNSUPPORTED,
+        return attn__fail(adapter->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: \"init_lora_weights\" is \"%.40s\", which changes the base weights: not supported", path,
                           attn_config_text(config, "init_lora_weights", ""));
     return check_keys(adapter, path);
@@ -148,7 +150,8 @@ attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, co
 {
     char *config = path_in(context, directory, "adapter_config.json");
     *adapter = (attn__adapter){.context = context, .path = path_in(context, directory, "adapter_model.safetensors")};
-    attn_status status = config && adapter->path ? attn_config_read(&adapter->config, context, config) : ATTN_MEMORY;
+    attn_status status =
+        config && adapter->path ? attn_config_read(&adapter->config, context, config) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = check_config(adapter, config);
     if (status == ATTN_OK)
@@ -183,7 +186,7 @@ typedef struct merging {
 
 static attn_status fail(const merging *m, const char *name, const char *what)
 {
-    return attn__fail(m->adapter->context, ATTN_FORMAT, "%s: \"%.200s\" %s", m->adapter->path, name, what);
+    return attn__fail(m->adapter->context, ATTN_ERROR_FORMAT, "%s: \"%.200s\" %s", m->adapter->path, name, what);
 }
 
 static attn__array *find(const attn__array *const *sorted, int64_t n, const char *name)
@@ -229,7 +232,7 @@ static attn_status fail_shapes(const merging *m, const attn__array *w, const att
     attn__array_shape_text(tw, w->rank, w->shape);
     attn__array_shape_text(ta, a->rank, a->shape);
     attn__array_shape_text(tb, b->rank, b->shape);
-    return attn__fail(m->adapter->context, ATTN_SHAPE,
+    return attn__fail(m->adapter->context, ATTN_ERROR_SHAPE,
                       "%s: \"%.200s\" %s and lora_B %s do not fit to \"%.200s\" %s; wanted [r,in] and [out,r] for "
                       "[out,in]",
                       m->adapter->path, a->name, ta, tb, w->name, tw);
@@ -309,7 +312,7 @@ static attn_status add_new(const merging *m)
 {
     attn_context *context = m->adapter->context;
     bool *is_new = attn__alloc_zero(context, (size_t)m->own.n + 1);
-    attn_status status = is_new ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = is_new ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < m->own.n; i++) {
         const char *name = m->own.items[i].name + sizeof prefix - 1;
         is_new[i] = !strstr(name, ".lora_") && !find(m->names, m->nbase, name);
@@ -319,7 +322,7 @@ static attn_status add_new(const merging *m)
         if (!is_new[i])
             continue;
         made.name = attn__strdup(context, made.name + sizeof prefix - 1);
-        status = made.name ? attn__arrays_add(&m->base->arrays, &made) : ATTN_MEMORY;
+        status = made.name ? attn__arrays_add(&m->base->arrays, &made) : ATTN_ERROR_MEMORY;
     }
     attn__free(context, is_new);
     return status;
@@ -335,7 +338,7 @@ attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *fi
     if (status == ATTN_OK) {
         m.names = attn__arrays_sorted(&findings->arrays);
         m.pairs = attn__arrays_sorted(&found.arrays);
-        status = m.names && m.pairs ? ATTN_OK : ATTN_MEMORY;
+        status = m.names && m.pairs ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
     for (int64_t i = 0; status == ATTN_OK && i < m.own.n; i++)
         status = use(&m, &m.own.items[i]);

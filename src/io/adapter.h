@@ -17,13 +17,14 @@ typedef struct attn__adapter {
 
 /* Whether the directory has either of the two files. */
 attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *directory);
-/* Reads the config and maps the tensors.  To be closed in any case.  ATTN_UNSUPPORTED: of a kind that is not read. */
+/* Reads the config and maps the tensors.  To be closed in any case.  ATTN_ERROR_UNSUPPORTED: of a kind that is not
+ * read. */
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory);
 void attn__adapter_close(attn__adapter *adapter);
 /* What it says it is for, a path; "" where it says nothing. */
 const char *attn__adapter_base(const attn__adapter *adapter);
 /* Changes the arrays found: weight + scale B A for each pair, and the rest of its tensors in place of those of their
- * names.  The adapter must stay open while the arrays are used.  ATTN_FORMAT. */
+ * names.  The adapter must stay open while the arrays are used.  ATTN_ERROR_FORMAT. */
 attn_status attn__adapter_merge(const attn__adapter *adapter, attn__findings *findings);
 
 /* w [out,in] += scale B [out,rank] A [rank,in]; sizes: out, in, rank. */

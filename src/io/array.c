@@ -15,7 +15,7 @@ attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array)
             attn__realloc(arrays->context, arrays->items, attn__size_mul((size_t)capacity, sizeof *items));
         if (!items) {
             attn__free(arrays->context, array->name);
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         }
         arrays->items = items;
         arrays->capacity = capacity;
@@ -127,8 +127,9 @@ attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weig
         size_t size = attn_dtype_size(attn__array_dtype(array, options));
         total = attn__size_add(total, attn__size_mul((size_t)attn__array_count(array), size));
         if (total > limit)
-            return attn__fail(arrays->context, ATTN_FORMAT, "%s: tensor \"%.100s\": more than %zu bytes of tensors",
-                              arrays->file, array->name, limit);
+            return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
+                              "%s: tensor \"%.100s\": more than %zu bytes of tensors", arrays->file, array->name,
+                              limit);
     }
     return ATTN_OK;
 }
@@ -165,11 +166,11 @@ attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *li
 attn_status attn__arrays_check_names(const attn__arrays *arrays)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);
-    attn_status status = sorted ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = sorted ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 1; i < arrays->n && status == ATTN_OK; i++) {
         if (attn__array_by_name(&sorted[i - 1], &sorted[i]) == 0)
-            status = attn__fail(arrays->context, ATTN_FORMAT, "%s: two tensors are named \"%.200s\"", arrays->file,
-                                sorted[i]->name);
+            status = attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: two tensors are named \"%.200s\"",
+                                arrays->file, sorted[i]->name);
     }
     attn__free(arrays->context, sorted);
     return status;

@@ -54,7 +54,7 @@ void attn__arrays_clear(attn__arrays *arrays);
 /* Pointers to the arrays by name, so that models of many parameters are matched quickly; to be freed. */
 const attn__array **attn__arrays_sorted(const attn__arrays *arrays);
 int attn__array_by_name(const void *a, const void *b); /* of two such pointers */
-/* ATTN_FORMAT: two arrays of one name, of which readers by name would see only one. */
+/* ATTN_ERROR_FORMAT: two arrays of one name, of which readers by name would see only one. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
 int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
@@ -70,14 +70,14 @@ void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 attn_status attn__npy_find(attn__array *array, const attn__input *input);
 
 bool attn__array_converts(const attn__array *array, attn_dtype dtype);
-/* Writes the elements, row-major, as `dtype`.  ATTN_UNSUPPORTED: reals as integers; ATTN_FORMAT: an integer
+/* Writes the elements, row-major, as `dtype`.  ATTN_ERROR_UNSUPPORTED: reals as integers; ATTN_ERROR_FORMAT: an integer
  * that does not fit.  The error names file and array. */
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out);
 /* A new tensor from one array. */
 attn_status attn__array_to_tensor(attn_tensor **tensor, const attn__arrays *arrays, const attn__array *array,
                                   attn_dtype dtype);
 
-/* ATTN_FORMAT: as tensors they would take more memory than the file's size allows, or than the options'. */
+/* ATTN_ERROR_FORMAT: as tensors they would take more memory than the file's size allows, or than the options'. */
 attn_status attn__arrays_check_total(const attn__arrays *arrays, const attn_weights_options *options);
 /* All arrays as new tensors at the end of `list`; on failure the list is as before. */
 attn_status attn__arrays_to_list(const attn__arrays *arrays, attn_named_list *list,

@@ -131,8 +131,9 @@ typedef struct copy {
 
 static attn_status fail_fit(const copy *c)
 {
-    return attn__fail(c->arrays->context, ATTN_FORMAT, "%s: tensor \"%.100s\": element %" PRId64 " does not fit in %s",
-                      c->arrays->file, c->array->name, c->done, attn_dtype_name(c->dtype));
+    return attn__fail(c->arrays->context, ATTN_ERROR_FORMAT,
+                      "%s: tensor \"%.100s\": element %" PRId64 " does not fit in %s", c->arrays->file, c->array->name,
+                      c->done, attn_dtype_name(c->dtype));
 }
 
 /* `n` elements, `stride` apart, of equal type. */
@@ -261,7 +262,7 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
               .same = same_type(array->element, dtype),
               .out = out};
     if (!attn__array_converts(array, dtype))
-        return attn__fail(arrays->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\" cannot be converted to %s",
+        return attn__fail(arrays->context, ATTN_ERROR_UNSUPPORTED, "%s: tensor \"%.100s\" cannot be converted to %s",
                           arrays->file, array->name, attn_dtype_name(dtype));
     return walk(&c);
 }

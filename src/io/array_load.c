@@ -101,7 +101,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
 
 static attn_status fail_complaints(const complaints *c)
 {
-    return attn__fail(c->arrays->context, ATTN_SHAPE,
+    return attn__fail(c->arrays->context, ATTN_ERROR_SHAPE,
                       "%s: does not fit the model: %" PRId64 " parameters missing, %" PRId64 " extra, %" PRId64
                       " misshapen; %.*s",
                       c->arrays->file, c->missing, c->extra, c->misshapen,
@@ -116,7 +116,7 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
     const attn__array **sorted = attn__arrays_sorted(arrays);
     bool *used = attn__alloc_zero(arrays->context, (size_t)arrays->n + 1);
     const attn__array **matched = attn__alloc(arrays->context, attn__size_mul((size_t)parameters->n, sizeof *matched));
-    attn_status status = sorted && used && matched ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = sorted && used && matched ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK) {
         match(c, parameters, sorted, used, matched, options);
         status = c->missing + c->extra + c->misshapen ? fail_complaints(c) : ATTN_OK;
@@ -141,7 +141,7 @@ attn_status attn__arrays_into(const attn__arrays *arrays, attn_named_list *param
     static const attn_weights_options defaults;
     complaints c = {.arrays = arrays};
     attn_status status = load(&c, parameters, options ? options : &defaults);
-    if (report && status == ATTN_SHAPE) {
+    if (report && status == ATTN_ERROR_SHAPE) {
         attn_bytes_free(arrays->context, report);
         *report = c.report;
     } else {

@@ -22,7 +22,7 @@ bool attn__bmp_matches(const attn__input *input)
 
 static attn_status refuse(const attn__input *input, size_t offset, const char *what, long long found)
 {
-    return attn__input_fail(input, ATTN_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
+    return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
 }
 
 /* Masks that say where red, green, blue and alpha lie are read where they are the usual ones. */
@@ -30,7 +30,7 @@ static attn_status read_masks(const attn__input *input, size_t size, header *h)
 {
     const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;
     if (input->size < FILE_HEADER + LEAST_HEADER + 12)
-        return attn__input_fail(input, ATTN_FORMAT, input->size, "bmp: the header is cut off");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the header is cut off");
     bool four = size >= LEAST_HEADER + 16 && input->size >= FILE_HEADER + LEAST_HEADER + 16;
     if (h->bits != 32 || attn__read_u32(p) != 0xff0000 || attn__read_u32(p + 4) != 0xff00 ||
         attn__read_u32(p + 8) != 0xff)
@@ -43,7 +43,7 @@ static attn_status read_header(const attn__input *input, header *h)
 {
     const uint8_t *p = input->data;
     if (input->size < FILE_HEADER + LEAST_HEADER)
-        return attn__input_fail(input, ATTN_FORMAT, input->size, "bmp: the header is cut off");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the header is cut off");
     uint32_t size = attn__read_u32(p + 14), method = attn__read_u32(p + 30);
     int32_t height = (int32_t)attn__read_u32(p + 22);
     h->pixels = attn__read_u32(p + 10);
@@ -71,19 +71,20 @@ static size_t row_bytes(const header *h)
 static attn_status check(const attn__input *input, header *h, int64_t limit)
 {
     if (h->width < 0)
-        return attn__input_fail(input, ATTN_FORMAT, 18, "bmp: a negative width");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 18, "bmp: a negative width");
     attn_status status = attn__raster_check(input, (uint64_t)h->width, (uint64_t)h->height, limit);
     if (status != ATTN_OK)
         return status;
     if (h->pixels > input->size || input->size - h->pixels < row_bytes(h) * (size_t)h->height)
-        return attn__input_fail(input, ATTN_FORMAT, input->size, "bmp: the file is cut off");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "bmp: the file is cut off");
     if (h->bits > 8)
         return ATTN_OK;
     uint32_t most = (uint32_t)1 << h->bits;
     if (h->colours == 0)
         h->colours = most;
     if (h->colours > most || h->palette > input->size || (input->size - h->palette) / 4 < h->colours)
-        return attn__input_fail(input, ATTN_FORMAT, 46, "bmp: a palette of %u colours, which is not there", h->colours);
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 46, "bmp: a palette of %u colours, which is not there",
+                                h->colours);
     return ATTN_OK;
 }
 
@@ -96,7 +97,7 @@ static attn_status read_row(const attn__input *input, const header *h, const uin
             unsigned shift = 8 - (unsigned)h->bits - (unsigned)(x * h->bits % 8);
             unsigned index = (unsigned)*pixel >> shift & ((1u << h->bits) - 1);
             if (index >= h->colours)
-                return attn__input_fail(input, ATTN_FORMAT, (size_t)(pixel - input->data),
+                return attn__input_fail(input, ATTN_ERROR_FORMAT, (size_t)(pixel - input->data),
                                         "bmp: colour %u of a palette of %u", index, h->colours);
             pixel = input->data + h->palette + 4 * (size_t)index;
         }

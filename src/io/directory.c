@@ -29,7 +29,7 @@ static bool is_kind(attn_context *context, const char *path, const char *name, b
     char *whole = attn__alloc(context, length);
     struct stat about;
     if (!whole) {
-        *status = ATTN_MEMORY;
+        *status = ATTN_ERROR_MEMORY;
         return false;
     }
     strcpy(whole, path); /* NOLINT: the room was counted */
@@ -47,19 +47,19 @@ static attn_status add(attn_entries *entries, attn_context *context, const char 
         char **names =
             attn__realloc(context, entries->names, attn__size_mul((size_t)*capacity, sizeof *entries->names));
         if (!names)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         entries->names = names;
     }
     entries->names[entries->n] = attn__strdup(context, name);
     if (!entries->names[entries->n])
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     entries->n++;
     return ATTN_OK;
 }
 
 static attn_status fail_open(attn_context *context, const char *path)
 {
-    attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_NOT_FOUND : ATTN_IO;
+    attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
     return attn__fail(context, status, "%s: %s", path, strerror(errno));
 }
 

@@ -10,7 +10,7 @@
 bool attn__is_directory(const char *path);
 
 /* Opens a regular file for reading; *size is its length.  A pipe, a device or a directory is refused in words and never
- * waited for.  Every reader opens its files here.  ATTN_NOT_FOUND, ATTN_IO. */
+ * waited for.  Every reader opens its files here.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO. */
 attn_status attn__file_open(attn_context *context, const char *path, int *descriptor, size_t *size);
 
 /* A file mapped for reading; `name` is the path given, which must outlive the mapping.  An empty file gives an

@@ -11,7 +11,7 @@
 
 static attn_status fail_errno(attn_context *context, const char *path, const char *doing)
 {
-    attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_NOT_FOUND : ATTN_IO;
+    attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
     return attn__fail(context, status, "%s: cannot be %s: %s", path, doing, strerror(errno));
 }
 
@@ -36,7 +36,8 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
     if (fstat(opened, &about) != 0)
         status = fail_errno(context, path, "read");
     else if (!S_ISREG(about.st_mode))
-        status = attn__fail(context, ATTN_IO, "%s: is %s; only regular files are read", path, kind_of(about.st_mode));
+        status =
+            attn__fail(context, ATTN_ERROR_IO, "%s: is %s; only regular files are read", path, kind_of(about.st_mode));
     if (status != ATTN_OK) {
         close(opened);
         return status;

@@ -21,7 +21,7 @@ typedef struct sink {
 
 static attn_status fail_limit(const sink *s)
 {
-    return attn__fail(s->context, ATTN_FORMAT, "%s: holds more than the limit of %zu bytes", s->name, s->limit);
+    return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: holds more than the limit of %zu bytes", s->name, s->limit);
 }
 
 /* Makes room for at least one more byte and the zero at the end. */
@@ -36,7 +36,7 @@ static attn_status sink_grow(sink *s)
         capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to see that there is more */
     char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
     if (!fresh)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     s->bytes->data = fresh;
     s->capacity = capacity;
     return ATTN_OK;
@@ -54,7 +54,7 @@ static attn_status read_descriptor(sink *s, int descriptor)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return attn__fail(s->context, ATTN_IO, "%s: cannot be read: %s", s->name, strerror(errno));
+            return attn__fail(s->context, ATTN_ERROR_IO, "%s: cannot be read: %s", s->name, strerror(errno));
         s->bytes->size += (size_t)n;
     }
     return s->bytes->size > s->limit ? fail_limit(s) : ATTN_OK;
@@ -97,7 +97,7 @@ static attn_status inflate_all(z_stream *z, sink *s, const attn_bytes *packed)
         s->bytes->size += before - z->avail_out;
         if (code != Z_OK && code != Z_STREAM_END) {
             size_t offset = packed->size - left - z->avail_in;
-            return attn__fail(s->context, code == Z_MEM_ERROR ? ATTN_MEMORY : ATTN_FORMAT,
+            return attn__fail(s->context, code == Z_MEM_ERROR ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT,
                               "%s: byte %zu: gzip data are damaged or cut off: %s", s->name, offset,
                               z->msg ? z->msg : "unexpected end");
         }
@@ -112,7 +112,7 @@ static attn_status decompress(sink *s)
     *s->bytes = (attn_bytes){0};
     s->capacity = s->hint = 0;
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = s->context};
-    attn_status status = ATTN_MEMORY;
+    attn_status status = ATTN_ERROR_MEMORY;
     if (inflateInit2(&z, GZIP_ONLY) == Z_OK) {
         status = inflate_all(&z, s, &packed);
         inflateEnd(&z);

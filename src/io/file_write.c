@@ -11,7 +11,8 @@
 
 static void output_fail(attn__output *output, const char *what)
 {
-    output->status = attn__fail(output->context, ATTN_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
+    output->status =
+        attn__fail(output->context, ATTN_ERROR_IO, "%s: cannot be %s: %s", output->path, what, strerror(errno));
 }
 
 /* The length of the path up to and with its last slash; 0 if there is none. */
@@ -57,7 +58,7 @@ attn_status attn__output_begin(attn__output *output, attn_context *context, cons
     size_t size = strlen(path) + 64;
     output->temporary = attn__alloc(context, size);
     if (!output->temporary)
-        return output->status = ATTN_MEMORY;
+        return output->status = ATTN_ERROR_MEMORY;
     if (!open_in_place(output))
         open_temporary(output, size);
     return output->status;
@@ -153,8 +154,8 @@ attn_status attn_directory_create(attn_context *context, const char *path)
     attn__call_begin(context);
     char *partial = attn__strdup(context, path);
     if (!partial)
-        return ATTN_MEMORY;
-    attn_status status = *path ? ATTN_OK : attn__fail(context, ATTN_ARGUMENT, "a directory without a name");
+        return ATTN_ERROR_MEMORY;
+    attn_status status = *path ? ATTN_OK : attn__fail(context, ATTN_ERROR_ARGUMENT, "a directory without a name");
     for (char *p = partial; *p && status == ATTN_OK; p++) {
         bool last = p[1] == '\0';
         if (!last && (p[1] != '/' || *p == '/'))
@@ -163,7 +164,7 @@ attn_status attn_directory_create(attn_context *context, const char *path)
         p[1] = '\0';
         int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* asking whether it is there sets errno anew */
         if (reason && !attn__is_directory(partial))
-            status = attn__fail(context, ATTN_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
+            status = attn__fail(context, ATTN_ERROR_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;
     }
     attn__free(context, partial);

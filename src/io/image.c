@@ -12,18 +12,18 @@ void attn_image_free(attn_context *context, attn_image *image)
     *image = (attn_image){0};
 }
 
-attn_status attn_image_create(attn_image *image, attn_context *context, int64_t width, int64_t height, int channels)
+attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t width, int64_t height, int channels)
 {
     *image = (attn_image){0};
     if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
         (channels != 1 && channels != 3))
-        return attn__fail(context, ATTN_ARGUMENT,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "an image of %lld x %lld pixels with %d channels; sides are 1 to %d, channels 1 or 3",
                           (long long)width, (long long)height, channels, (int)ATTN__IMAGE_SIDE);
     size_t size = attn__size_mul(attn__size_mul((size_t)width, (size_t)height), (size_t)channels);
     unsigned char *pixels = attn__alloc_zero(context, size);
     if (!pixels)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     *image = (attn_image){width, height, channels, pixels};
     return ATTN_OK;
 }
@@ -32,10 +32,10 @@ attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_
 {
     uint64_t most = limit > 0 ? (uint64_t)limit : DEFAULT_LIMIT;
     if (width == 0 || height == 0)
-        return attn__fail(input->context, ATTN_FORMAT, "%s: an image of %llu x %llu pixels", input->name,
+        return attn__fail(input->context, ATTN_ERROR_FORMAT, "%s: an image of %llu x %llu pixels", input->name,
                           (unsigned long long)width, (unsigned long long)height);
     if (width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || width * height > most)
-        return attn__fail(input->context, ATTN_UNSUPPORTED,
+        return attn__fail(input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: an image of %llu x %llu pixels; at most %llu are read, and %d a side", input->name,
                           (unsigned long long)width, (unsigned long long)height, (unsigned long long)most,
                           (int)ATTN__IMAGE_SIDE);
@@ -52,7 +52,7 @@ attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, u
     raster->height = (int64_t)height;
     raster->channels = channels;
     raster->pixels = attn__alloc(input->context, (size_t)(width * height) * (size_t)channels);
-    return raster->pixels ? ATTN_OK : ATTN_MEMORY;
+    return raster->pixels ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* ------------------------------------------------------------------------------------------- channels */
@@ -84,7 +84,7 @@ static void convert_pixel(const unsigned char *from, int channels, unsigned char
 
 static attn_status convert(attn_image *to, attn_context *context, const attn__raster *from, int channels)
 {
-    attn_status status = attn_image_create(to, context, from->width, from->height, channels);
+    attn_status status = attn_image_alloc(to, context, from->width, from->height, channels);
     size_t pixels = (size_t)(from->width * from->height);
     for (size_t i = 0; status == ATTN_OK && i < pixels; i++)
         convert_pixel(from->pixels + i * (size_t)from->channels, from->channels, to->pixels + i * (size_t)channels,
@@ -123,7 +123,7 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
         return attn__webp_read(raster, input, limit);
     if (attn__bmp_matches(input))
         return attn__bmp_read(raster, input, limit);
-    return attn__fail(input->context, ATTN_FORMAT, "%s: %s", input->name,
+    return attn__fail(input->context, ATTN_ERROR_FORMAT, "%s: %s", input->name,
                       input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM"
                                   : "an empty file, not an image");
 }
@@ -137,7 +137,7 @@ attn_status attn_image_parse(attn_image *image, attn_context *context, const voi
     attn__raster raster = {0};
     *image = (attn_image){0};
     if (o.channels != 0 && o.channels != 1 && o.channels != 3)
-        return attn__fail(context, ATTN_ARGUMENT, "%d channels wanted of an image; 1 or 3", o.channels);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d channels wanted of an image; 1 or 3", o.channels);
     attn_status status = decode(&raster, &input, o.limit);
     if (status == ATTN_OK)
         status = deliver(image, context, &raster, o.channels);

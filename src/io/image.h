@@ -15,8 +15,8 @@ typedef struct attn__raster {
 
 enum { ATTN__IMAGE_SIDE = 1000000 };
 
-/* Whether a size that a file says is one that is read.  ATTN_FORMAT: no pixels; ATTN_UNSUPPORTED: beyond the limit
- * (0: the default one). */
+/* Whether a size that a file says is one that is read.  ATTN_ERROR_FORMAT: no pixels; ATTN_ERROR_UNSUPPORTED: beyond
+ * the limit (0: the default one). */
 attn_status attn__raster_check(const attn__input *input, uint64_t width, uint64_t height, int64_t limit);
 /* Checks, and takes memory. */
 attn_status attn__raster_begin(attn__raster *raster, const attn__input *input, uint64_t width, uint64_t height,

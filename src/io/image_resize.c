@@ -34,7 +34,7 @@ static double cubic(double x)
     return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0;
 }
 
-/* The weights of one place, normalised so that a flat picture stays what it is, also at its border. */
+/* The weights of one place, normalized so that a flat picture stays what it is, also at its border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
     int32_t *weights = t->weights + i * t->most;
@@ -50,13 +50,13 @@ static void weigh(const taps *t, int64_t i, double centre, double widening, doub
 static attn_status make_taps(taps *t, attn_context *context, int64_t from, int64_t to, attn_image_filter kind)
 {
     double scale = (double)from / (double)to, widening = scale > 1 ? scale : 1;
-    double reach = (kind == ATTN_BICUBIC ? 2 : 1) * widening;
+    double reach = (kind == ATTN_IMAGE_FILTER_BICUBIC ? 2 : 1) * widening;
     *t = (taps){.n = to, .most = 2 * (int64_t)ceil(reach) + 1};
     t->first = attn__alloc(context, attn__size_mul((size_t)to, sizeof *t->first));
     t->count = attn__alloc(context, attn__size_mul((size_t)to, sizeof *t->count));
     t->weights = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)to, (size_t)t->most), sizeof *t->weights));
     if (!t->first || !t->count || !t->weights)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < to; i++) {
         double centre = ((double)i + 0.5) * scale;
         int64_t first = (int64_t)(centre - reach + 0.5), end = (int64_t)(centre + reach + 0.5);
@@ -64,7 +64,7 @@ static attn_status make_taps(taps *t, attn_context *context, int64_t from, int64
         end = end < from ? end : from;
         t->first[i] = first;
         t->count[i] = end - first;
-        weigh(t, i, centre, widening, kind == ATTN_BICUBIC ? cubic : triangle);
+        weigh(t, i, centre, widening, kind == ATTN_IMAGE_FILTER_BICUBIC ? cubic : triangle);
     }
     return ATTN_OK;
 }
@@ -117,9 +117,9 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
 {
     taps across = {0}, down = {0};
     attn_image between = {0};
-    attn_status status = attn_image_create(to, context, width, height, from->channels);
+    attn_status status = attn_image_alloc(to, context, width, height, from->channels);
     if (status == ATTN_OK)
-        status = attn_image_create(&between, context, width, from->height, from->channels);
+        status = attn_image_alloc(&between, context, width, from->height, from->channels);
     if (status == ATTN_OK)
         status = make_taps(&across, context, from->width, width, filter);
     if (status == ATTN_OK)
@@ -141,10 +141,10 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
 {
     *to = (attn_image){0};
     if (x < 0 || y < 0 || width > from->width - x || height > from->height - y)
-        return attn__fail(context, ATTN_ARGUMENT, "%lld x %lld pixels at (%lld, %lld) do not lie in %lld x %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld x %lld pixels at (%lld, %lld) do not lie in %lld x %lld",
                           (long long)width, (long long)height, (long long)x, (long long)y, (long long)from->width,
                           (long long)from->height);
-    attn_status status = attn_image_create(to, context, width, height, from->channels);
+    attn_status status = attn_image_alloc(to, context, width, height, from->channels);
     size_t channels = (size_t)from->channels;
     for (int64_t row = 0; status == ATTN_OK && row < height; row++)
         memcpy(to->pixels + (size_t)(row * width) * channels,

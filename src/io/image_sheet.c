@@ -8,12 +8,13 @@
 static attn_status check(attn_context *context, const attn_image *images, int64_t n, int64_t gap, int64_t zoom)
 {
     if (n < 1 || gap < 0 || zoom < 0 || gap > 1000 || zoom > 1000)
-        return attn__fail(context, ATTN_ARGUMENT, "a sheet of %lld images, %lld pixels apart, %lld times as large",
-                          (long long)n, (long long)gap, (long long)zoom);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a sheet of %lld images, %lld pixels apart, %lld times as large", (long long)n,
+                          (long long)gap, (long long)zoom);
     for (int64_t i = 1; i < n; i++) {
         if (images[i].width != images[0].width || images[i].height != images[0].height ||
             images[i].channels != images[0].channels)
-            return attn__fail(context, ATTN_ARGUMENT,
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "a sheet's images are alike: image %lld is %lld x %lld x %d, the first %lld x %lld x %d",
                               (long long)i, (long long)images[i].width, (long long)images[i].height, images[i].channels,
                               (long long)images[0].width, (long long)images[0].height, images[0].channels);
@@ -43,7 +44,7 @@ attn_status attn_image_sheet(attn_image *sheet, attn_context *context, const att
     columns = columns < n ? columns : n;
     int64_t rows = (n + columns - 1) / columns;
     int64_t across = images->width * zoom + gap, down = images->height * zoom + gap;
-    status = attn_image_create(sheet, context, columns * across + gap, rows * down + gap, images->channels);
+    status = attn_image_alloc(sheet, context, columns * across + gap, rows * down + gap, images->channels);
     if (status != ATTN_OK)
         return status;
     memset(sheet->pixels, 255, (size_t)sheet->width * (size_t)sheet->height * (size_t)sheet->channels);

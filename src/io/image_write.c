@@ -22,7 +22,7 @@ static void on_error(png_structp png, png_const_charp message)
 {
     writer *w = png_get_error_ptr(png);
     if (attn_context_status(w->context) == ATTN_OK)
-        attn__fail(w->context, ATTN_INTERNAL, "png: %s", message);
+        attn__fail(w->context, ATTN_ERROR_INTERNAL, "png: %s", message);
     longjmp(w->jump, 1);
 }
 
@@ -82,7 +82,7 @@ attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_im
         attn_bytes_free(context, &w.out);
         return attn_context_status(context) != ATTN_OK
                    ? attn_context_status(context)
-                   : attn__fail(context, ATTN_INTERNAL, "png: libpng does not start");
+                   : attn__fail(context, ATTN_ERROR_INTERNAL, "png: libpng does not start");
     }
     *png = w.out;
     return ATTN_OK;
@@ -107,12 +107,13 @@ attn_status attn_image_write(attn_context *context, const attn_image *image, con
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;
     if (pgm || ppm || strcasecmp(ending, ".pnm") == 0) {
         if ((pgm && image->channels != 1) || (ppm && image->channels != 3))
-            return attn__fail(context, ATTN_ARGUMENT, "%s: .pgm is grey and .ppm is colour; this image is %s", path,
-                              image->channels == 1 ? "grey" : "colour");
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: .pgm is grey and .ppm is colour; this image is %s",
+                              path, image->channels == 1 ? "grey" : "colour");
         return write_pnm(context, image, path);
     }
     if (strcasecmp(ending, ".png") != 0)
-        return attn__fail(context, ATTN_ARGUMENT, "%s: an image's name must end in .png, .ppm, .pgm or .pnm", path);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: an image's name must end in .png, .ppm, .pgm or .pnm",
+                          path);
     attn_bytes png = {0};
     attn_status status = attn_image_png(&png, context, image);
     if (status == ATTN_OK)

@@ -44,7 +44,7 @@ attn_status attn__bytes_append(attn_context *context, attn_bytes *bytes, const c
     if (!bytes->data || capacity_for(whole) != capacity_for(bytes->size)) {
         char *fresh = attn__realloc(context, bytes->data, capacity_for(whole));
         if (!fresh)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         bytes->data = fresh;
     }
     if (size > 0)
@@ -62,15 +62,9 @@ attn_status attn__bytes_appendf(attn_context *context, attn_bytes *bytes, const 
     int n = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (n < 0)
-        return attn__fail(context, ATTN_INTERNAL, "text cannot be formatted");
+        return attn__fail(context, ATTN_ERROR_INTERNAL, "text cannot be formatted");
     size_t size = (size_t)n < sizeof text ? (size_t)n : sizeof text - 1;
     return attn__bytes_append(context, bytes, text, size);
-}
-
-void attn_bytes_free(attn_context *context, attn_bytes *bytes)
-{
-    attn__free(context, bytes->data);
-    *bytes = (attn_bytes){0};
 }
 
 void *attn__zlib_alloc(void *context, unsigned items, unsigned size)

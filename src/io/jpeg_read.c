@@ -56,7 +56,7 @@ static void on_error(j_common_ptr jpeg)
 {
     char message[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, message);
-    refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_MEMORY : ATTN_FORMAT, message);
+    refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
 /* Level -1 is a warning.  Some cameras leave bytes between markers, which hurts no pixel. */
@@ -66,7 +66,7 @@ static void on_message(j_common_ptr jpeg, int level)
     if (level >= 0 || code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR)
         return;
     if (code == JWRN_JPEG_EOF)
-        refuse(reader_of(jpeg), ATTN_FORMAT, "the file is cut off");
+        refuse(reader_of(jpeg), ATTN_ERROR_FORMAT, "the file is cut off");
     on_error(jpeg);
 }
 
@@ -74,7 +74,7 @@ static void on_progress(j_common_ptr jpeg)
 {
     reader *r = reader_of(jpeg);
     if (r->jpeg.input_scan_number > MOST_SCANS)
-        refuse(r, ATTN_UNSUPPORTED, "more than 200 scans");
+        refuse(r, ATTN_ERROR_UNSUPPORTED, "more than 200 scans");
 }
 
 /* ---------------------------------------------------------------------------------------------- reading */
@@ -123,7 +123,7 @@ static void read_pixels(reader *r)
     r->status = attn__raster_begin(raster, r->input, r->jpeg.output_width, r->jpeg.output_height, channels, r->limit);
     if (r->status == ATTN_OK && cmyk) {
         r->line = attn__alloc(r->input->context, 4 * (size_t)raster->width);
-        r->status = r->line ? ATTN_OK : ATTN_MEMORY;
+        r->status = r->line ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);

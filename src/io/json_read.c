@@ -17,8 +17,8 @@ typedef struct place {
 static attn_status fail_at(const attn__input *text, place at, size_t offset, const char *what)
 {
     if (offset > 0)
-        return attn__fail(text->context, ATTN_FORMAT, "%s: byte %zu: %s", text->name, offset, what);
-    return attn__fail(text->context, ATTN_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
+        return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: byte %zu: %s", text->name, offset, what);
+    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
 /* Goes over the text once, strings apart, so that the parser, which recurses and takes some hundred bytes for
@@ -55,7 +55,7 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
     enum { MAX_TEXT = 1 << 28 };
     *root = NULL;
     if (text->size > MAX_TEXT)
-        return attn__fail(text->context, ATTN_FORMAT, "%s: holds %zu bytes; no more than %d of JSON are read",
+        return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: holds %zu bytes; no more than %d of JSON are read",
                           text->name, text->size, MAX_TEXT);
     attn_status status = check_bounds(text, depth, values, offset);
     if (status != ATTN_OK)
@@ -91,10 +91,10 @@ static attn_status set_integers(const attn__input *text, const json_t *list, con
     size_t n = json_array_size(list);
     int64_t *integers = attn__alloc(text->context, attn__size_mul(n, sizeof *integers));
     if (!integers)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (size_t i = 0; i < n; i++)
         integers[i] = json_integer_value(json_array_get(list, i));
-    attn_value value = {.type = ATTN_VALUE_INTS, .n = (int64_t)n, .integers = integers};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_INTS, .n = (int64_t)n, .integers = integers};
     attn_status status = attn_config_set(config, key, &value);
     attn__free(text->context, integers);
     return status;
@@ -105,10 +105,10 @@ static attn_status set_texts(const attn__input *text, const json_t *list, const 
     size_t n = json_array_size(list);
     const char **texts = attn__alloc(text->context, attn__size_mul(n, sizeof *texts));
     if (!texts)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (size_t i = 0; i < n; i++)
         texts[i] = json_string_value(json_array_get(list, i));
-    attn_value value = {.type = ATTN_VALUE_TEXTS, .n = (int64_t)n, .texts = texts};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXTS, .n = (int64_t)n, .texts = texts};
     attn_status status = attn_config_set(config, key, &value);
     attn__free(text->context, texts);
     return status;
@@ -123,10 +123,10 @@ static attn_status set_lists(const attn__input *text, const json_t *lists, const
         const json_t *list = json_array_get(lists, i);
         snprintf(name, sizeof name, "%s.%zu", key, i);
         if (!all_of(list, JSON_INTEGER))
-            return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: key \"%s\": lists in lists must be of integers",
-                              text->name, name);
+            return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: key \"%s\": lists in lists must be of integers", text->name, name);
         status = attn_config_get(config, name)
-                     ? attn__fail(text->context, ATTN_FORMAT, "%s: key \"%.100s\": given twice", text->name, name)
+                     ? attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": given twice", text->name, name)
                      : set_integers(text, list, name, config);
     }
     return status;
@@ -140,7 +140,7 @@ static attn_status set_list(const attn__input *text, const json_t *list, const c
         return set_texts(text, list, key, config);
     if (all_of(list, JSON_ARRAY))
         return set_lists(text, list, key, config);
-    return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: key \"%s\": lists must be of integers or of texts",
+    return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED, "%s: key \"%s\": lists must be of integers or of texts",
                       text->name, key);
 }
 
@@ -159,7 +159,7 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
     case JSON_FALSE:
         return attn_config_set_bool(config, key, json_is_true(json));
     default:
-        return attn_config_set(config, key, &(attn_value){.type = ATTN_VALUE_NULL});
+        return attn_config_set(config, key, &(attn_config_value){.type = ATTN_CONFIG_TYPE_NULL});
     }
 }
 
@@ -174,7 +174,7 @@ typedef struct frame {
 
 static attn_status fail_key(const attn__input *text, const char *key, const char *what)
 {
-    return attn__fail(text->context, ATTN_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
+    return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
 }
 
 /* Writes the member's name behind the prefix. */

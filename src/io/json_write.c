@@ -24,7 +24,7 @@ static void put_text(attn_json *json, const char *text)
 static void misuse(attn_json *json, const char *what)
 {
     if (json->status == ATTN_OK)
-        json->status = attn__fail(json->context, ATTN_ARGUMENT, "JSON writer: %s", what);
+        json->status = attn__fail(json->context, ATTN_ERROR_ARGUMENT, "JSON writer: %s", what);
 }
 
 static void new_line(attn_json *json)
@@ -199,7 +199,7 @@ void attn_json_null(attn_json *json, const char *key)
     put_text(json, "null");
 }
 
-static void put_integers(attn_json *json, const char *key, const attn_value *value)
+static void put_integers(attn_json *json, const char *key, const attn_config_value *value)
 {
     begin_value(json, key);
     put(json, "[", 1);
@@ -211,28 +211,28 @@ static void put_integers(attn_json *json, const char *key, const attn_value *val
     put(json, "]", 1);
 }
 
-void attn_json_value(attn_json *json, const char *key, const attn_value *value)
+void attn_json_value(attn_json *json, const char *key, const attn_config_value *value)
 {
     switch (value->type) {
-    case ATTN_VALUE_NULL:
+    case ATTN_CONFIG_TYPE_NULL:
         attn_json_null(json, key);
         break;
-    case ATTN_VALUE_BOOL:
+    case ATTN_CONFIG_TYPE_BOOL:
         attn_json_bool(json, key, value->boolean);
         break;
-    case ATTN_VALUE_INT:
+    case ATTN_CONFIG_TYPE_INT:
         attn_json_int(json, key, value->integer);
         break;
-    case ATTN_VALUE_REAL:
+    case ATTN_CONFIG_TYPE_REAL:
         attn_json_real(json, key, value->real);
         break;
-    case ATTN_VALUE_TEXT:
+    case ATTN_CONFIG_TYPE_TEXT:
         attn_json_text(json, key, value->text);
         break;
-    case ATTN_VALUE_INTS:
+    case ATTN_CONFIG_TYPE_INTS:
         put_integers(json, key, value);
         break;
-    case ATTN_VALUE_TEXTS:
+    case ATTN_CONFIG_TYPE_TEXTS:
         attn_json_array(json, key);
         for (int64_t i = 0; i < value->n; i++)
             attn_json_text(json, NULL, value->texts[i]);
@@ -267,7 +267,7 @@ void attn_json_free(attn_json *json)
     attn_bytes_free(json->context, &json->out);
 }
 
-attn_status attn_config_write(attn_context *context, const attn_config *config, const char *path)
+attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path)
 {
     attn_json json;
     const char *text;

@@ -51,7 +51,7 @@ typedef struct attn__measure {
     int axis;
 } attn__measure;
 
-struct attn_names {
+struct attn_name_map {
     attn_context *context;
     char *file; /* its name, for messages */
     char *architecture;
@@ -66,9 +66,9 @@ struct attn_names {
 attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
 /* Whether a rule brings a tensor of this name anywhere; the place of one that does is written to `target` of
  * ATTN__NAME_MOST + 1 bytes (may be NULL). */
-bool attn__names_know(const attn_names *names, const char *name);
+bool attn__names_know(const attn_name_map *names, const char *name);
 /* Whether this parameter may stay zeros. */
-bool attn__names_default(const attn_names *names, const char *target);
+bool attn__names_default(const attn_name_map *names, const char *target);
 /* The name that a rule makes of a match; false: too long, or not a number where one is counted. */
 bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
                        char target[ATTN__NAME_MOST + 1]);
@@ -76,11 +76,11 @@ bool attn__rule_target(const attn__rule *rule, const char *name, const attn__spa
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
 /* Row-major reals of `shape` with room for `count` numbers, in the findings. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
-/* Exchanges the arrays found for those that the rules make of them; `keep`: those that no rule takes keep their names, else
- * they are an error. */
-attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep);
+/* Exchanges the arrays found for those that the rules make of them; `keep`: those that no rule takes keep their
+ * names, else they are an error. */
+attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep);
 /* The carried file of that name; false: there is none. */
 bool attn__names_carried_size(const char *name, const char **text, size_t *size);
-attn_context *attn__weights_context(const attn_weights *weights);
+attn_context *attn__weights_context(const attn_checkpoint *weights);
 
 #endif

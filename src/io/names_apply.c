@@ -16,7 +16,7 @@ typedef struct made {
 } made;
 
 typedef struct work {
-    const attn_names *names;
+    const attn_name_map *names;
     attn__findings *findings;
     made *items;
     int64_t n, capacity;
@@ -31,8 +31,8 @@ static attn_status fail(const work *w, int line, const char *format, const char 
 {
     char what[400];
     snprintf(what, sizeof what, format, name);
-    return attn__fail(w->names->context, ATTN_FORMAT, "%s: %s: line %d: %s", w->findings->arrays.file, w->names->file,
-                      line, what);
+    return attn__fail(w->names->context, ATTN_ERROR_FORMAT, "%s: %s: line %d: %s", w->findings->arrays.file,
+                      w->names->file, line, what);
 }
 
 /* ---------------------------------------------------------------------------------------------- making */
@@ -44,13 +44,13 @@ static attn_status add_made(work *w, const made *item)
         int64_t capacity = w->capacity ? 2 * w->capacity : 64;
         made *items = attn__realloc(context, w->items, attn__size_mul((size_t)capacity, sizeof *items));
         if (!items)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         w->items = items;
         w->capacity = capacity;
     }
     w->items[w->n] = *item;
     w->items[w->n].target = attn__strdup(context, item->target);
-    return w->items[w->n].target ? (w->n++, ATTN_OK) : ATTN_MEMORY;
+    return w->items[w->n].target ? (w->n++, ATTN_OK) : ATTN_ERROR_MEMORY;
 }
 
 static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *array, const attn__span *groups)
@@ -67,7 +67,7 @@ static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *
 
 static attn_status use_rules(work *w, attn__array *array)
 {
-    const attn_names *names = w->names;
+    const attn_name_map *names = w->names;
     size_t size = strlen(array->name);
     bool known = false;
     attn_status status = ATTN_OK;
@@ -89,7 +89,7 @@ static attn_status use_rules(work *w, attn__array *array)
     if (status == ATTN_OK && !known) {
         char shape[128];
         attn__array_shape_text(shape, array->rank, array->shape);
-        status = attn__fail(names->context, ATTN_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
+        status = attn__fail(names->context, ATTN_ERROR_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
                             w->findings->arrays.file, names->file, array->name, shape);
     }
     return status;
@@ -176,7 +176,7 @@ static attn_status join(const work *w, made *first, int64_t n)
 
 static attn_status fail_twice(const work *w, const made *first)
 {
-    return attn__fail(w->names->context, ATTN_FORMAT,
+    return attn__fail(w->names->context, ATTN_ERROR_FORMAT,
                       "%s: %s: \"%.150s\" is filled twice: by \"%.150s\" (line %d) and \"%.150s\" (line %d)",
                       w->findings->arrays.file, w->names->file, first->target, first[0].array.origin,
                       first[0].rule->line, first[1].array.origin, first[1].rule->line);
@@ -213,13 +213,13 @@ static attn_status keep_name(work *w, attn__array *array)
     size_t size = strlen(array->name) + 1;
     char *kept = attn__findings_memory(w->findings, size);
     if (!kept)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(kept, array->name, size);
     array->origin = kept;
     return ATTN_OK;
 }
 
-attn_status attn__names_apply(const attn_names *names, attn__findings *findings, bool keep)
+attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep)
 {
     work w = {.names = names, .findings = findings, .keep = keep, .steps = STEPS};
     attn__arrays arrays = {.context = names->context, .file = findings->arrays.file};

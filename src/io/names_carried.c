@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The names files that the library carries: data/names/, made into arrays when the library is built (cmake/embed.cmake). */
+ * The names files that the library carries: data/names/, made into arrays when the library is built
+ * (cmake/embed.cmake). */
 #include "io/names.h"
 
 #include <string.h>
@@ -42,7 +43,7 @@ static const struct {
 enum { ALL = sizeof carried / sizeof *carried, COUNT = 0 CARRIED(ONE) };
 #undef ONE
 
-const char *attn_names_carried(int i, const char **text)
+const char *attn_name_map_builtin(int i, const char **text)
 {
     if (i < 0 || i >= COUNT)
         return NULL;
@@ -64,19 +65,19 @@ bool attn__names_carried_size(const char *name, const char **text, size_t *size)
 }
 
 /* How many of the tensors a carried file would bring somewhere. */
-static attn_status count_known(const attn_weights *weights, const char *name, int64_t *known)
+static attn_status count_known(const attn_checkpoint *weights, const char *name, int64_t *known)
 {
-    attn_names *names;
-    attn_weights_entry entry;
-    attn_status status = attn_names_read(&names, attn__weights_context(weights), name);
+    attn_name_map *names;
+    attn_checkpoint_entry entry;
+    attn_status status = attn_name_map_read(&names, attn__weights_context(weights), name);
     *known = 0;
-    for (int64_t i = 0; status == ATTN_OK && attn_weights_at(weights, i, &entry); i++)
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++)
         *known += attn__names_know(names, entry.name);
-    attn_names_destroy(names);
+    attn_name_map_destroy(names);
     return status;
 }
 
-attn_status attn_names_guess(const char **name, const attn_weights *weights, int64_t *known)
+attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known)
 {
     int64_t most = 0;
     attn_status status = ATTN_OK;

@@ -5,21 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool find(const attn_weights *weights, const char *target, attn_weights_entry *entry)
+static bool find(const attn_checkpoint *weights, const char *target, attn_checkpoint_entry *entry)
 {
-    for (int64_t i = 0; attn_weights_at(weights, i, entry); i++)
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, entry); i++)
         if (strcmp(entry->name, target) == 0)
             return true;
     return false;
 }
 
 /* One more than the largest number behind the prefix. */
-static int64_t count_of(const attn_weights *weights, const char *prefix)
+static int64_t count_of(const attn_checkpoint *weights, const char *prefix)
 {
-    attn_weights_entry entry;
+    attn_checkpoint_entry entry;
     size_t n = strlen(prefix);
     int64_t most = 0;
-    for (int64_t i = 0; attn_weights_at(weights, i, &entry); i++) {
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
         const char *digits = entry.name + n;
         if (strncmp(entry.name, prefix, n) != 0 || strspn(digits, "0123456789") == 0 ||
             strspn(digits, "0123456789") > 6)
@@ -30,9 +30,9 @@ static int64_t count_of(const attn_weights *weights, const char *prefix)
     return most;
 }
 
-static attn_status measure(const attn__measure *m, const attn_weights *weights, attn_config *config)
+static attn_status measure(const attn__measure *m, const attn_checkpoint *weights, attn_config *config)
 {
-    attn_weights_entry entry;
+    attn_checkpoint_entry entry;
     if (m->kind == ATTN__COUNT_OF) {
         int64_t n = count_of(weights, m->target);
         return n > 0 ? attn_config_set_int(config, m->key, n) : ATTN_OK;
@@ -44,7 +44,7 @@ static attn_status measure(const attn__measure *m, const attn_weights *weights, 
     return m->axis < entry.rank ? attn_config_set_int(config, m->key, entry.shape[m->axis]) : ATTN_OK;
 }
 
-attn_status attn_names_measure(const attn_names *names, const attn_weights *weights, attn_config *config)
+attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights, attn_config *config)
 {
     attn_status status = ATTN_OK;
     for (int i = 0; i < names->nmeasures && status == ATTN_OK; i++)

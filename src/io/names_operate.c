@@ -15,19 +15,20 @@ attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
     array->swapped = false;
     size_t size = attn__array_set_rows(array);
     if (size > bound - findings->made)
-        return attn__fail(context, ATTN_FORMAT, "%s: tensor \"%.200s\": the rules make more than %zu bytes",
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: tensor \"%.200s\": the rules make more than %zu bytes",
                           findings->arrays.file, array->origin, bound);
     findings->made += size;
     array->data = attn__findings_memory(findings, size ? size : 1);
-    return array->data ? ATTN_OK : ATTN_MEMORY;
+    return array->data ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status fail(attn__findings *findings, const attn__rule *rule, const attn__array *array, const char *what)
 {
     char shape[128];
     attn__array_shape_text(shape, array->rank, array->shape);
-    return attn__fail(findings->arrays.context, ATTN_FORMAT, "%s: tensor \"%.200s\" %s: line %d of the names file: %s",
-                      findings->arrays.file, array->origin, shape, rule->line, what);
+    return attn__fail(findings->arrays.context, ATTN_ERROR_FORMAT,
+                      "%s: tensor \"%.200s\" %s: line %d of the names file: %s", findings->arrays.file, array->origin,
+                      shape, rule->line, what);
 }
 
 static bool is_real(const attn__array *array)

@@ -15,15 +15,15 @@ enum { SIZE_MOST = 1 << 20, RULES_MOST = 4096, WORDS_MOST = 32 };
 
 /* One line as words; a # that begins a word begins a comment. */
 typedef struct line {
-    attn_names *names;
+    attn_name_map *names;
     int number, n;
     char *words[WORDS_MOST];
 } line;
 
 static attn_status fail(const line *l, const char *what, const char *word)
 {
-    return attn__fail(l->names->context, ATTN_FORMAT, "%s: line %d: %s%s%.200s%s", l->names->file, l->number, what,
-                      *word ? ": \"" : "", word, *word ? "\"" : "");
+    return attn__fail(l->names->context, ATTN_ERROR_FORMAT, "%s: line %d: %s%s%.200s%s", l->names->file, l->number,
+                      what, *word ? ": \"" : "", word, *word ? "\"" : "");
 }
 
 static attn_status split(line *l, char *text)
@@ -148,7 +148,7 @@ static attn_status compile(const line *l, const char *text, attn__pattern **patt
 {
     const char *wrong;
     attn_status status = attn__pattern_create(pattern, l->names->context, text, strlen(text), &wrong);
-    return status == ATTN_FORMAT ? fail(l, wrong, text) : status;
+    return status == ATTN_ERROR_FORMAT ? fail(l, wrong, text) : status;
 }
 
 /* "\1", or "{\1-1}" and the like, of a target: its group, and what is added to it; 0: neither. */
@@ -211,7 +211,7 @@ static attn_status compile_fallback(const line *l, attn__rule *rule)
 
 static attn_status add_rule(const line *l)
 {
-    attn_names *names = l->names;
+    attn_name_map *names = l->names;
     bool fallback = false;
     if (l->n < 2)
         return fail(l, "a rule is a pattern, a target and operations", l->words[0]);
@@ -221,7 +221,7 @@ static attn_status add_rule(const line *l)
         size_t room = names->n ? 2 * (size_t)names->n : 1;
         attn__rule *rules = attn__realloc(names->context, names->rules, room * sizeof *rules);
         if (!rules)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         names->rules = rules;
     }
     attn__rule *rule = &names->rules[names->n++];
@@ -231,7 +231,7 @@ static attn_status add_rule(const line *l)
         return l->n == 2 ? ATTN_OK : fail(l, "nothing may follow a -", l->words[2]);
     if (status == ATTN_OK) {
         rule->target = attn__strdup(names->context, l->words[1]);
-        status = rule->target ? check_target(l, rule) : ATTN_MEMORY;
+        status = rule->target ? check_target(l, rule) : ATTN_ERROR_MEMORY;
     }
     for (int at = 2; at < l->n && status == ATTN_OK;)
         status = read_operation(l, &at, rule, &fallback);
@@ -268,7 +268,7 @@ static attn_status set_value(const line *l, char *word)
 static attn_status add_measure(const line *l, attn__measure_kind kind)
 {
     enum { MOST = 256 };
-    attn_names *names = l->names;
+    attn_name_map *names = l->names;
     attn_context *context = names->context;
     int64_t axis = 0;
     const char *rest;
@@ -282,7 +282,7 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
     attn__measure *more =
         attn__realloc(context, names->measures, (size_t)(names->nmeasures + 1) * sizeof *names->measures);
     if (!more)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     names->measures = more;
     attn__measure *made = &more[names->nmeasures++];
     *made = (attn__measure){.kind = kind,
@@ -291,12 +291,12 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
                             .axis = (int)axis};
     if (value)
         made->value = attn__strdup(context, value);
-    return made->key && made->target && (!value || made->value) ? ATTN_OK : ATTN_MEMORY;
+    return made->key && made->target && (!value || made->value) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status take_line(line *l)
 {
-    attn_names *names = l->names;
+    attn_name_map *names = l->names;
     attn_status status = ATTN_OK;
     if (l->n == 0)
         return ATTN_OK;
@@ -314,11 +314,11 @@ static attn_status take_line(line *l)
     if (l->n != 2 || names->architecture)
         return fail(l, "one architecture may be named, once", l->n > 1 ? l->words[1] : "");
     names->architecture = attn__strdup(names->context, l->words[1]);
-    return names->architecture ? ATTN_OK : ATTN_MEMORY;
+    return names->architecture ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* The first line that is no comment says what the file is. */
-static attn_status take_lines(attn_names *names, char *text)
+static attn_status take_lines(attn_name_map *names, char *text)
 {
     line l = {.names = names};
     bool begun = false;
@@ -345,21 +345,22 @@ static attn_status take_lines(attn_names *names, char *text)
     return status;
 }
 
-attn_status attn_names_parse(attn_names **names, attn_context *context, const char *text, size_t size, const char *name)
+attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
+                                const char *name)
 {
     *names = NULL;
     if (size > SIZE_MOST || memchr(text, 0, size))
-        return attn__fail(context, ATTN_FORMAT, "%s: no names file: more than a million bytes, or a 0 among them",
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no names file: more than a million bytes, or a 0 among them",
                           name);
-    attn_names *made = attn__alloc_zero(context, sizeof *made);
+    attn_name_map *made = attn__alloc_zero(context, sizeof *made);
     char *copy = attn__alloc(context, size + 1);
-    attn_status status = made && copy ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = made && copy ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK) {
         memcpy(copy, text, size);
         copy[size] = '\0';
         made->context = context;
         made->file = attn__strdup(context, name);
-        status = made->file ? attn_config_create(&made->settings, context) : ATTN_MEMORY;
+        status = made->file ? attn_config_create(&made->settings, context) : ATTN_ERROR_MEMORY;
     }
     if (status == ATTN_OK)
         status = take_lines(made, copy);
@@ -367,28 +368,28 @@ attn_status attn_names_parse(attn_names **names, attn_context *context, const ch
     if (status == ATTN_OK)
         *names = made;
     else if (made && made->context)
-        attn_names_destroy(made);
+        attn_name_map_destroy(made);
     else
         attn__free(context, made);
     return status;
 }
 
-attn_status attn_names_read(attn_names **names, attn_context *context, const char *path)
+attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path)
 {
     attn__input input;
     const char *text;
     size_t size;
     *names = NULL;
     if (attn__names_carried_size(path, &text, &size))
-        return attn_names_parse(names, context, text, size, path);
+        return attn_name_map_parse(names, context, text, size, path);
     attn_status status = attn__file_map(&input, context, path);
     if (status == ATTN_OK)
-        status = attn_names_parse(names, context, input.data ? (const char *)input.data : "", input.size, path);
+        status = attn_name_map_parse(names, context, input.data ? (const char *)input.data : "", input.size, path);
     attn__file_unmap(&input);
     return status;
 }
 
-void attn_names_destroy(attn_names *names)
+void attn_name_map_destroy(attn_name_map *names)
 {
     if (!names)
         return;
@@ -410,12 +411,12 @@ void attn_names_destroy(attn_names *names)
     attn__free(names->context, names);
 }
 
-const char *attn_names_architecture(const attn_names *names)
+const char *attn_name_map_architecture(const attn_name_map *names)
 {
     return names->architecture;
 }
 
-const attn_config *attn_names_settings(const attn_names *names)
+const attn_config *attn_name_map_settings(const attn_name_map *names)
 {
     return names->settings;
 }
@@ -458,7 +459,7 @@ bool attn__rule_target(const attn__rule *rule, const char *name, const attn__spa
     return n > 0;
 }
 
-bool attn__names_know(const attn_names *names, const char *name)
+bool attn__names_know(const attn_name_map *names, const char *name)
 {
     for (int i = 0; i < names->n; i++)
         if (names->rules[i].target && attn__pattern_matches(names->rules[i].pattern, name, strlen(name), NULL))
@@ -466,7 +467,7 @@ bool attn__names_know(const attn_names *names, const char *name)
     return false;
 }
 
-bool attn__names_default(const attn_names *names, const char *target)
+bool attn__names_default(const attn_name_map *names, const char *target)
 {
     for (int i = 0; i < names->n; i++)
         if (names->rules[i].fallback && attn__pattern_matches(names->rules[i].fallback, target, strlen(target), NULL))

@@ -26,7 +26,7 @@ static size_t make_header(const attn_tensor *tensor, char *header, size_t size)
     used += (size_t)snprintf(header + used, size - used, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                              type_name(attn_tensor_dtype(tensor)));
     for (int i = 0; i < rank; i++)
-        used += (size_t)snprintf(header + used, size - used, "%" PRId64 "%s", attn_tensor_dim(tensor, i),
+        used += (size_t)snprintf(header + used, size - used, "%" PRId64 "%s", attn_tensor_length(tensor, i),
                                  i + 1 < rank ? ", "
                                  : rank == 1  ? ","
                                               : "");
@@ -52,7 +52,7 @@ static void write_widened(attn__output *output, const uint16_t *x, int64_t n)
     }
 }
 
-attn_status attn_npy_write(attn_context *context, const attn_tensor *tensor, const char *path)
+attn_status attn_npy_write(const attn_tensor *tensor, attn_context *context, const char *path)
 {
     attn__call_begin(context);
     char header[512];

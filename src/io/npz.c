@@ -30,7 +30,8 @@ static attn_status add_array(attn__findings *findings, const attn__zip *zip, con
     char name[512];
     attn__array array;
     if (length >= MAX_NAME || memchr(entry->name, 0, length))
-        return attn__input_fail(zip->input, ATTN_FORMAT, entry->header, "zip: a name that is too long, or holds a 0");
+        return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->header,
+                                "zip: a name that is too long, or holds a 0");
     snprintf(name, sizeof name, "%s(%.*s)", zip->input->name, (int)entry->name_size, entry->name);
     attn__input input = {context, name, NULL, entry->size};
     attn_status status = attn__findings_entry(findings, zip, entry, &input.data);
@@ -40,7 +41,7 @@ static attn_status add_array(attn__findings *findings, const attn__zip *zip, con
         return status;
     array.name = attn__alloc(context, length + 1);
     if (!array.name)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     memcpy(array.name, entry->name, length);
     array.name[length] = '\0';
     return attn__arrays_add(&findings->arrays, &array);
@@ -63,7 +64,7 @@ attn_status attn__npz_find(attn__findings *findings, const attn__input *input)
 {
     attn__zip zip = {0};
     if (!attn__zip_matches(input))
-        return attn__input_fail(input, ATTN_FORMAT, 0, "not a .npz file: not a zip");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a .npz file: not a zip");
     attn_status status = attn__zip_open(&zip, input);
     if (status == ATTN_OK)
         status = attn__npz_find_in(findings, &zip);

@@ -57,7 +57,7 @@ attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int
     size_t channels = (size_t)to.channels;
     to.pixels = attn__alloc(context, (size_t)(to.width * to.height) * channels);
     if (!to.pixels)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     unsigned char *pixel = to.pixels;
     for (int64_t y = 0; y < to.height; y++) {
         for (int64_t x = 0; x < to.width; x++, pixel += channels)

@@ -197,10 +197,10 @@ attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context,
     *pattern = NULL;
     *wrong = size > ATTN__PATTERN_MOST || memchr(text, 0, size) ? "it is longer than 256 bytes, or holds a 0" : NULL;
     if (*wrong)
-        return ATTN_FORMAT;
+        return ATTN_ERROR_FORMAT;
     c.code = attn__alloc(context, CODE_MOST * sizeof *c.code);
     if (!c.code)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     take_either(&c);
     if (c.at < c.end)
         fail(&c, "a ) without its (");
@@ -214,7 +214,7 @@ attn_status attn__pattern_create(attn__pattern **pattern, attn_context *context,
     }
     attn__free(context, c.code);
     *pattern = made;
-    return made ? ATTN_OK : c.wrong ? ATTN_FORMAT : ATTN_MEMORY;
+    return made ? ATTN_OK : c.wrong ? ATTN_ERROR_FORMAT : ATTN_ERROR_MEMORY;
 }
 
 void attn__pattern_destroy(attn_context *context, attn__pattern *pattern)

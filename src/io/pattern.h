@@ -2,10 +2,9 @@
  *
  * pattern.h - regular expressions for whole names, in time proportional to name times pattern.
  *
- * Literals, '.', [a-z] and [^a-z], ( ), |, * + ?, \d, and \ before a sign that has a meaning.  All ways through a pattern are
- * followed at once (Thompson's construction, with the groups that each way has passed), so that no pattern and no name can
- * make the work explode.
- */
+ * Literals, '.', [a-z] and [^a-z], ( ), |, * + ?, \d, and \ before a sign that has a meaning.  All ways through a
+ * pattern are followed at once (Thompson's construction, with the groups that each way has passed), so that no
+ * pattern and no name can make the work explode. */
 #ifndef ATTN_IO_PATTERN_H
 #define ATTN_IO_PATTERN_H
 

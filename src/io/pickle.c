@@ -31,7 +31,7 @@ typedef struct argument {
 
 static attn_status fail(const machine *m, const char *what)
 {
-    return attn__input_fail(m->input, ATTN_FORMAT, m->opcode, "pickle: %s", what);
+    return attn__input_fail(m->input, ATTN_ERROR_FORMAT, m->opcode, "pickle: %s", what);
 }
 
 /* ------------------------------------------------------------------------------------------ containers */
@@ -46,7 +46,7 @@ static attn_status reserve(const machine *m, list *l, size_t n)
         capacity *= 2;
     uint32_t *items = attn__realloc(m->input->context, l->items, attn__size_mul(capacity, sizeof *items));
     if (!items)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     l->items = items;
     l->capacity = capacity;
     return ATTN_OK;
@@ -104,7 +104,7 @@ static attn_status new_node(machine *m, const attn__node *node, uint32_t *number
         uint32_t capacity = p->node_capacity ? 2 * p->node_capacity : 256;
         attn__node *nodes = attn__realloc(p->context, p->nodes, capacity * sizeof *nodes);
         if (!nodes)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         p->nodes = nodes;
         p->node_capacity = capacity;
     }
@@ -129,7 +129,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
         uint32_t capacity = p->cell_capacity ? 2 * p->cell_capacity : 256;
         attn__cell *cells = attn__realloc(p->context, p->cells, capacity * sizeof *cells);
         if (!cells)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         p->cells = cells;
         p->cell_capacity = capacity;
     }
@@ -638,7 +638,7 @@ static attn_status step(machine *m)
     uint8_t code = m->input->data[m->at++];
     const operation *o = &operations[code];
     if (!o->run)
-        return attn__input_fail(m->input, ATTN_FORMAT, m->opcode, "pickle: unknown opcode 0x%02x", code);
+        return attn__input_fail(m->input, ATTN_ERROR_FORMAT, m->opcode, "pickle: unknown opcode 0x%02x", code);
     argument a;
     attn_status status = take_argument(m, o->format, &a);
     return status == ATTN_OK ? o->run(m, &a) : status;

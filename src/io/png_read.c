@@ -34,9 +34,9 @@ static void on_error(png_structp png, png_const_charp message)
     reader *r = png_get_error_ptr(png);
     /* Memory is said by the allocator, in its own words. */
     r->status =
-        attn_context_status(r->input->context) == ATTN_MEMORY
-            ? ATTN_MEMORY
-            : attn__fail(r->input->context, ATTN_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
+        attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
+            ? ATTN_ERROR_MEMORY
+            : attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: byte %zu: png: %s", r->input->name, r->at, message);
     longjmp(r->jump, 1);
 }
 
@@ -56,8 +56,8 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* A chunk is given room for the length that it claims before a byte of it is read, whatever png_set_chunk_malloc_max says;
- * rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its own. */
+/* A chunk is given room for the length that it claims before a byte of it is read, whatever png_set_chunk_malloc_max
+ * says; rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its own. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -110,7 +110,7 @@ static void read_pixels(reader *r)
     size_t stride = (size_t)r->raster->width * (size_t)r->raster->channels;
     r->rows = attn__alloc(r->input->context, attn__size_mul((size_t)r->raster->height, sizeof *r->rows));
     if (!r->rows)
-        fail(r, ATTN_MEMORY);
+        fail(r, ATTN_ERROR_MEMORY);
     for (int64_t y = 0; y < r->raster->height; y++)
         r->rows[y] = r->raster->pixels + (size_t)y * stride;
     png_read_image(r->png, r->rows);
@@ -128,7 +128,7 @@ static attn_status guarded(reader *r)
     if (!r->info)
         return attn_context_status(context) != ATTN_OK
                    ? attn_context_status(context)
-                   : attn__fail(context, ATTN_UNSUPPORTED, "%s: libpng does not start", r->input->name);
+                   : attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: libpng does not start", r->input->name);
     read_header(r);
     read_pixels(r);
     return ATTN_OK;

@@ -43,11 +43,11 @@ static attn_status read_number(reader *r, uint32_t *value)
     for (*value = 0; r->at < in->size && in->data[r->at] >= '0' && in->data[r->at] <= '9'; r->at++) {
         *value = *value * 10 + (uint32_t)(in->data[r->at] - '0');
         if (*value > 100000000)
-            return attn__input_fail(in, ATTN_FORMAT, start, "pnm: a number of more than 100000000");
+            return attn__input_fail(in, ATTN_ERROR_FORMAT, start, "pnm: a number of more than 100000000");
     }
     if (r->at == in->size && start == r->at)
-        return attn__input_fail(in, ATTN_FORMAT, r->at, "pnm: the file is cut off");
-    return start < r->at ? ATTN_OK : attn__input_fail(in, ATTN_FORMAT, r->at, "pnm: no number");
+        return attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: the file is cut off");
+    return start < r->at ? ATTN_OK : attn__input_fail(in, ATTN_ERROR_FORMAT, r->at, "pnm: no number");
 }
 
 static unsigned char scaled(const reader *r, uint32_t value)
@@ -63,8 +63,8 @@ static attn_status read_text(reader *r, unsigned char *to, size_t n)
         if (status != ATTN_OK)
             return status;
         if (value > r->most)
-            return attn__input_fail(r->input, ATTN_FORMAT, r->at, "pnm: a sample of %u, above the file's %u", value,
-                                    r->most);
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at, "pnm: a sample of %u, above the file's %u",
+                                    value, r->most);
         to[i] = scaled(r, value);
     }
     return ATTN_OK;
@@ -77,8 +77,8 @@ static attn_status read_bytes(reader *r, unsigned char *to, size_t n)
     for (size_t i = 0; i < n; i++, from += wide) {
         uint32_t value = wide == 2 ? (uint32_t)from[0] << 8 | from[1] : from[0];
         if (value > r->most)
-            return attn__input_fail(r->input, ATTN_FORMAT, r->at + i * wide, "pnm: a sample of %u, above the file's %u",
-                                    value, r->most);
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at + i * wide,
+                                    "pnm: a sample of %u, above the file's %u", value, r->most);
         to[i] = scaled(r, value);
     }
     return ATTN_OK;
@@ -92,7 +92,7 @@ static attn_status read_header(reader *r, uint32_t *width, uint32_t *height)
     if (status == ATTN_OK)
         status = read_number(r, &r->most);
     if (status == ATTN_OK && (r->most < 1 || r->most > 65535))
-        status = attn__input_fail(r->input, ATTN_FORMAT, r->at, "pnm: white is %u; 1 to 65535", r->most);
+        status = attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->at, "pnm: white is %u; 1 to 65535", r->most);
     return status;
 }
 
@@ -113,7 +113,7 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
     /* As text a sample takes a digit and, but for the last, a space. */
     size_t least = text ? 2 * n - 1 : n * (r.most > 255 ? 2 : 1);
     if (r.at > input->size || input->size - r.at < least)
-        return attn__input_fail(input, ATTN_FORMAT, input->size, "pnm: the file is cut off");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "pnm: the file is cut off");
     status = attn__raster_begin(raster, input, width, height, channels, limit);
     if (status != ATTN_OK)
         return status;

@@ -33,9 +33,9 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     int n = snprintf(name, sizeof name, "data/%.*s", key_size < 80 ? (int)key_size : 80, key);
     const attn__zip_entry *entry = attn__zip_find(a->zip, a->stem, a->stem_size, name, (size_t)n);
     if (!entry)
-        return attn__fail(a->input->context, ATTN_FORMAT, "%s: no storage \"%s\" in it", a->input->name, name);
+        return attn__fail(a->input->context, ATTN_ERROR_FORMAT, "%s: no storage \"%s\" in it", a->input->name, name);
     if (numel > entry->size / element)
-        return attn__fail(a->input->context, ATTN_FORMAT,
+        return attn__fail(a->input->context, ATTN_ERROR_FORMAT,
                           "%s: storage \"%s\" should have %" PRIu64 " elements of %zu bytes but has %zu bytes",
                           a->input->name, name, numel, element, entry->size);
     bytes->size = (size_t)numel * element;
@@ -71,7 +71,7 @@ static attn_status read_byte_order(archive *a, bool *swapped)
     if (status == ATTN_OK && entry->size == 3 && memcmp(text, "big", 3) == 0)
         *swapped = true;
     else if (status == ATTN_OK && (entry->size != 6 || memcmp(text, "little", 6) != 0))
-        status = attn__input_fail(a->input, ATTN_FORMAT, entry->data, "byteorder is neither little nor big");
+        status = attn__input_fail(a->input, ATTN_ERROR_FORMAT, entry->data, "byteorder is neither little nor big");
     return status;
 }
 
@@ -104,10 +104,11 @@ attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
     archive a = {.findings = findings, .input = zip->input, .zip = zip};
     const attn__zip_entry *pickle = find_pickle(&a);
     if (!pickle)
-        return attn__input_fail(zip->input, ATTN_FORMAT, 0, "a zip, but neither PyTorch's (no data.pkl) nor NumPy's");
+        return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, 0,
+                                "a zip, but neither PyTorch's (no data.pkl) nor NumPy's");
     a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
     if (!a.seen)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = walk_pickle(&a, pickle);
     attn__free(zip->input->context, a.seen);
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
@@ -128,7 +129,7 @@ attn_status attn__pt_find(attn__findings *findings, const attn__input *input)
     if (attn__zip_matches(input))
         return find_in_zip(findings, input);
     if (!attn__pt_legacy_matches(input))
-        return attn__input_fail(input, ATTN_FORMAT, 0, "not a PyTorch file: neither a zip nor the older form");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a PyTorch file: neither a zip nor the older form");
     attn_status status = attn__pt_legacy_find(findings, input);
     return status == ATTN_OK ? attn__arrays_check_names(&findings->arrays) : status;
 }

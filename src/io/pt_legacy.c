@@ -15,8 +15,8 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return input->size >= sizeof magic && memcmp(input->data, magic, sizeof magic) == 0;
 }
 
-/* How many bytes an element of a storage takes stands in the persistent ids of the tree alone, which comes first: they are
- * all looked at, also those in objects that nobody knows, for the next storage begins where one ends. */
+/* How many bytes an element of a storage takes stands in the persistent ids of the tree alone, which comes first:
+ * they are all looked at, also those in objects that nobody knows, for the next storage begins where one ends. */
 typedef struct storage {
     const char *key;
     size_t key_size;
@@ -52,11 +52,11 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
     reader *r = user;
     storage *s = find_key(r, key, key_size);
     if (!s)
-        return attn__fail(r->input->context, ATTN_FORMAT, "%s: no storage \"%.*s\" in it", r->input->name,
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: no storage \"%.*s\" in it", r->input->name,
                           key_size < 80 ? (int)key_size : 80, key);
     *bytes = (attn__storage_bytes){r->input->data + s->place, s->size};
     if (numel > s->size / element)
-        return attn__fail(r->input->context, ATTN_FORMAT, "%s: storage \"%.*s\" should have %" PRIu64 " elements",
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: storage \"%.*s\" should have %" PRIu64 " elements",
                           r->input->name, key_size < 80 ? (int)key_size : 80, key, numel);
     return ATTN_OK;
 }
@@ -65,15 +65,17 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
 {
     const attn__node *list = &keys->nodes[keys->root];
     if (list->type != ATTN__NODE_LIST)
-        return attn__fail(r->input->context, ATTN_FORMAT, "%s: the storages' keys are not a list", r->input->name);
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: the storages' keys are not a list",
+                          r->input->name);
     r->storages = attn__alloc_zero(r->input->context, attn__size_mul(list->count, sizeof *r->storages));
     r->sorted = attn__alloc(r->input->context, attn__size_mul(list->count, sizeof *r->sorted));
     if (!r->storages || !r->sorted)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (uint32_t cell = list->first; cell; cell = keys->cells[cell].next) {
         const attn__node *key = &keys->nodes[keys->cells[cell].node];
         if (key->type != ATTN__NODE_TEXT)
-            return attn__fail(r->input->context, ATTN_FORMAT, "%s: a storage's key is not a text", r->input->name);
+            return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: a storage's key is not a text",
+                              r->input->name);
         r->sorted[r->n] = &r->storages[r->n];
         r->storages[r->n++] = (storage){.key = key->text, .key_size = key->size};
     }
@@ -91,8 +93,9 @@ static attn_status note_unit(reader *r, const attn__pickle *object, const attn__
     storage *s = find_key(r, key->text, key->size);
     size_t unit = attn__pt_storage_unit(class);
     if (s && s->element && unit && s->element != unit)
-        return attn__fail(r->input->context, ATTN_FORMAT, "%s: storage \"%.*s\" has elements of %zu and of %zu bytes",
-                          r->input->name, key->size < 80 ? (int)key->size : 80, key->text, s->element, unit);
+        return attn__fail(r->input->context, ATTN_ERROR_FORMAT,
+                          "%s: storage \"%.*s\" has elements of %zu and of %zu bytes", r->input->name,
+                          key->size < 80 ? (int)key->size : 80, key->text, s->element, unit);
     if (s && unit)
         s->element = unit;
     return ATTN_OK;
@@ -112,13 +115,13 @@ static attn_status place_storages(reader *r, size_t offset)
     for (uint32_t i = 0; i < r->n; i++) {
         storage *s = &r->storages[i];
         if (r->input->size - offset < 8)
-            return attn__input_fail(r->input, ATTN_FORMAT, offset, "cut off before a storage");
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, offset, "cut off before a storage");
         uint64_t numel = attn__read_u64(r->input->data + offset);
         offset += 8;
         if (s->element == 0)
-            return attn__input_fail(r->input, ATTN_UNSUPPORTED, offset, "a storage of elements of unknown size");
+            return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, offset, "a storage of elements of unknown size");
         if (numel > (r->input->size - offset) / s->element)
-            return attn__input_fail(r->input, ATTN_FORMAT, offset,
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, offset,
                                     "a storage of %" PRIu64 " elements of %zu bytes, the file ends after %zu", numel,
                                     s->element, r->input->size - offset);
         s->place = offset;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Calls of a PyTorch pickle, recognised by name. */
+ * Calls of a PyTorch pickle, recognized by name. */
 #include "io/pt_tensor.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 
 static attn_status fail(const attn__pt *pt, const char *name, const char *what)
 {
-    return attn__fail(pt->input->context, ATTN_FORMAT, "%s: tensor \"%.100s\": %s", pt->input->name, name, what);
+    return attn__fail(pt->input->context, ATTN_ERROR_FORMAT, "%s: tensor \"%.100s\": %s", pt->input->name, name, what);
 }
 
 /* ------------------------------------------------------------------------------------------- resolving */
@@ -166,7 +166,7 @@ static attn_status find_storage(const attn__pt *pt, const attn__node *node, cons
     if (storage_element(class, &array->element))
         unit = attn__element_size(array->element);
     else if (!dtype_element(dtype, &array->element))
-        return attn__fail(pt->input->context, ATTN_UNSUPPORTED,
+        return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: tensor \"%.100s\": elements of \"%.*s\" are not read", pt->input->name, name,
                           class->name_size < 64 ? (int)class->name_size : 64, class->name ? class->name : "");
     attn_status status = pt->find(pt->user, key->text, key->size, (uint64_t)numel->integer, unit, bytes);
@@ -185,7 +185,7 @@ static attn_status read_lengths(const attn__pt *pt, const attn__node *tuple, con
     if (!tuple || (tuple->type != ATTN__NODE_TUPLE && tuple->type != ATTN__NODE_LIST))
         return fail(pt, name, "its shape or strides are not a tuple");
     if (tuple->count > ATTN_MAX_RANK)
-        return attn__fail(pt->input->context, ATTN_UNSUPPORTED, "%s: tensor \"%.100s\" has more than %d axes",
+        return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED, "%s: tensor \"%.100s\" has more than %d axes",
                           pt->input->name, name, ATTN_MAX_RANK);
     *rank = (int)tuple->count;
     for (uint32_t i = 0; i < tuple->count; i++) {
@@ -214,7 +214,7 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     if (count > INT64_MAX / 16)
         return fail(pt, name, "its size overflows");
     if (!empty && reach >= size / element)
-        return attn__fail(pt->input->context, ATTN_FORMAT,
+        return attn__fail(pt->input->context, ATTN_ERROR_FORMAT,
                           "%s: tensor \"%.100s\": offset, shape and strides reach element %zu of a storage of %zu",
                           pt->input->name, name, reach, size / element);
     return ATTN_OK;

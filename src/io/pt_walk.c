@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  What is kept of plain
- * data is bounded too: a config finds its keys by going through them. */
+/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  What is
+ * kept of plain data is bounded too: a config finds its keys by going through them. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
@@ -28,7 +28,8 @@ typedef struct walk {
 
 static attn_status fail(const walk *w, const char *what)
 {
-    return attn__fail(w->pt->input->context, ATTN_FORMAT, "%s: \"%.100s\": %s", w->pt->input->name, w->name, what);
+    return attn__fail(w->pt->input->context, ATTN_ERROR_FORMAT, "%s: \"%.100s\": %s", w->pt->input->name, w->name,
+                      what);
 }
 
 static bool is_dict(const attn__node *node)
@@ -73,7 +74,7 @@ static attn_status add_tensor(walk *w, const attn__node *call)
     if (status != ATTN_OK)
         return status;
     array.name = attn__strdup(w->pt->input->context, name);
-    return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_MEMORY;
+    return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
 /* Whether one more value of plain data is wanted. */
@@ -86,7 +87,7 @@ static bool is_kept(walk *w)
     return !w->full;
 }
 
-static attn_status set_plain(walk *w, const attn_value *value)
+static attn_status set_plain(walk *w, const attn_config_value *value)
 {
     attn_status status = attn_config_set(w->pt->findings->metadata, *w->name ? w->name : "value", value);
     return status == ATTN_OK && attn_config_size(w->pt->findings->metadata) == MAX_KEPT
@@ -107,21 +108,21 @@ static char *copy_text(const walk *w, const attn__node *node)
 
 static attn_status add_plain(walk *w, const attn__node *node)
 {
-    attn_value value = {.type = ATTN_VALUE_NULL, .integer = node->integer, .real = node->real};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_NULL, .integer = node->integer, .real = node->real};
     char *text = NULL;
     if (!is_kept(w))
         return ATTN_OK;
     if (node->type == ATTN__NODE_BOOL)
-        value = (attn_value){.type = ATTN_VALUE_BOOL, .boolean = node->integer != 0};
+        value = (attn_config_value){.type = ATTN_CONFIG_TYPE_BOOL, .boolean = node->integer != 0};
     if (node->type == ATTN__NODE_INT)
-        value.type = ATTN_VALUE_INT;
+        value.type = ATTN_CONFIG_TYPE_INT;
     if (node->type == ATTN__NODE_REAL)
-        value.type = ATTN_VALUE_REAL;
+        value.type = ATTN_CONFIG_TYPE_REAL;
     if (node->type == ATTN__NODE_TEXT) {
         text = copy_text(w, node);
         if (!text)
-            return ATTN_MEMORY;
-        value = (attn_value){.type = ATTN_VALUE_TEXT, .text = text};
+            return ATTN_ERROR_MEMORY;
+        value = (attn_config_value){.type = ATTN_CONFIG_TYPE_TEXT, .text = text};
     }
     attn_status status = set_plain(w, &value);
     attn__free(w->pt->input->context, text);
@@ -145,11 +146,11 @@ static attn_status add_integers(walk *w, const attn__node *list)
         return ATTN_OK;
     int64_t *integers = attn__alloc(p->context, attn__size_mul(list->count, sizeof *integers));
     if (!integers)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     int64_t n = 0;
     for (uint32_t cell = list->first; cell; cell = p->cells[cell].next)
         integers[n++] = p->nodes[p->cells[cell].node].integer;
-    attn_value value = {.type = ATTN_VALUE_INTS, .n = n, .integers = integers};
+    attn_config_value value = {.type = ATTN_CONFIG_TYPE_INTS, .n = n, .integers = integers};
     attn_status status = set_plain(w, &value);
     attn__free(p->context, integers);
     return status;
@@ -199,7 +200,7 @@ attn_status attn__pt_walk(const attn__pt *pt)
 {
     walk *w = attn__alloc_zero(pt->input->context, sizeof *w);
     if (!w)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     w->pt = pt;
     attn_status status = visit(w, &pt->pickle->nodes[pt->pickle->root]);
     while (status == ATTN_OK && w->depth > 0) {

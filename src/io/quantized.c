@@ -33,7 +33,7 @@ static int by_base(const void *key, const void *item)
 
 static attn_status fail(const attn__arrays *arrays, const attn__array *scale, const char *what)
 {
-    return attn__fail(arrays->context, ATTN_FORMAT, "%s: tensor \"%.200s\": %s", arrays->file, scale->name, what);
+    return attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: tensor \"%.200s\": %s", arrays->file, scale->name, what);
 }
 
 static float scale_at(const attn__array *scale, int64_t i)
@@ -53,7 +53,7 @@ static attn_status check(const attn__arrays *arrays, const attn__array *scale, c
     for (int64_t i = 0; i < scale->shape[0]; i++) {
         float value = scale_at(scale, i);
         if (!(value >= 0 && value <= LARGEST_SCALE))
-            return attn__fail(arrays->context, ATTN_FORMAT,
+            return attn__fail(arrays->context, ATTN_ERROR_FORMAT,
                               "%s: tensor \"%.200s\": scale %" PRId64 " is %g; scales are 0 to %g", arrays->file,
                               scale->name, i, (double)value, (double)LARGEST_SCALE);
     }
@@ -67,7 +67,7 @@ static attn_status expand(attn__findings *findings, const attn__array *scale, at
     size_t bytes = attn__size_mul(attn__size_mul((size_t)n, (size_t)k), sizeof(float));
     float *to = attn__findings_memory(findings, bytes);
     if (!to)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         float by = scale_at(scale, i);
         for (int64_t j = 0; j < k; j++) {
@@ -104,7 +104,7 @@ attn_status attn__findings_dequantize(attn__findings *findings)
         return ATTN_OK;
     const attn__array **sorted = attn__arrays_sorted(arrays);
     bool *used = attn__alloc_zero(arrays->context, (size_t)arrays->n);
-    attn_status status = sorted && used ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = sorted && used ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < arrays->n && status == ATTN_OK; i++) {
         const attn__array *scale = &arrays->items[i];
         const attn__array **found =
@@ -134,12 +134,12 @@ static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8
 
 attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, int8_t *q, float *scales, bool *exact)
 {
-    int64_t n = attn_tensor_dim(w, 0), k = attn_tensor_dim(w, 1);
+    int64_t n = attn_tensor_length(w, 0), k = attn_tensor_length(w, 1);
     const float *x = attn_tensor_data(w);
     float *row = attn__alloc(context, attn__size_mul((size_t)k, sizeof *row + 1));
     *exact = true;
     if (!row)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && *exact; i++) {
         scales[i] = attn__linear_int8_row(x + i * k, k, q + i * k);
         *exact = scales[i] <= LARGEST_SCALE && same_again(q + i * k, scales[i], k, row, (int8_t *)(row + k));

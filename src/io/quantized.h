@@ -10,11 +10,11 @@
 
 #define ATTN__INT8_SCALE ".int8_scale"
 
-/* Pairs of int8 weights and scales become F32 arrays under the weights' names.  ATTN_FORMAT: they do not go together, or a
- * scale is negative or not finite. */
+/* Pairs of int8 weights and scales become F32 arrays under the weights' names.  ATTN_ERROR_FORMAT: they do not go
+ * together, or a scale is negative or not finite. */
 attn_status attn__findings_dequantize(attn__findings *findings);
-/* The integers and scales of F32 weights [n,k].  *exact: what is read again gives the same in an int8 product; if not, the
- * weights must stay F32. */
+/* The integers and scales of F32 weights [n,k].  *exact: what is read again gives the same in an int8 product; if
+ * not, the weights must stay F32. */
 attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, int8_t *q, float *scales, bool *exact);
 /* F32 weights rounded as products of bf16 round them. */
 void attn__bf16_of_weights(const attn_tensor *w, uint16_t *to);

@@ -34,33 +34,33 @@ static attn_status read_type(const reader *r, const char *tensor, const json_t *
 {
     const char *type = json_string_value(json_object_get(info, "dtype"));
     if (!type)
-        return fail(r, ATTN_FORMAT, tensor, "has no text \"dtype\"");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no text \"dtype\"");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, type) == 0) {
             array->element = types[i].element;
             return ATTN_OK;
         }
     }
-    return attn__input_fail(r->input, ATTN_UNSUPPORTED, 8, "header: tensor \"%.100s\": type \"%.20s\" is not read",
-                            tensor, type);
+    return attn__input_fail(r->input, ATTN_ERROR_UNSUPPORTED, 8,
+                            "header: tensor \"%.100s\": type \"%.20s\" is not read", tensor, type);
 }
 
 static attn_status read_shape(const reader *r, const char *tensor, const json_t *info, attn__array *array, size_t *size)
 {
     const json_t *shape = json_object_get(info, "shape");
     if (!json_is_array(shape))
-        return fail(r, ATTN_FORMAT, tensor, "has no list \"shape\"");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no list \"shape\"");
     if (json_array_size(shape) > ATTN_MAX_RANK)
-        return fail(r, ATTN_UNSUPPORTED, tensor, "has more than 8 axes");
+        return fail(r, ATTN_ERROR_UNSUPPORTED, tensor, "has more than 8 axes");
     array->rank = (int)json_array_size(shape);
     for (int i = 0; i < array->rank; i++) {
         const json_t *length = json_array_get(shape, (size_t)i);
         array->shape[i] = json_integer_value(length);
         if (!json_is_integer(length) || array->shape[i] < 0)
-            return fail(r, ATTN_FORMAT, tensor, "\"shape\" is not of integers from 0 on");
+            return fail(r, ATTN_ERROR_FORMAT, tensor, "\"shape\" is not of integers from 0 on");
     }
     *size = attn__array_set_rows(array);
-    return *size == SIZE_MAX ? fail(r, ATTN_FORMAT, tensor, "its size overflows") : ATTN_OK;
+    return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
 }
 
 /* Where the bytes lie, and that they are as many as type and shape need. */
@@ -69,16 +69,16 @@ static attn_status read_offsets(reader *r, const char *tensor, const json_t *inf
     const json_t *offsets = json_object_get(info, "data_offsets");
     const json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
     if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second))
-        return fail(r, ATTN_FORMAT, tensor, "has no \"data_offsets\" of two integers");
+        return fail(r, ATTN_ERROR_FORMAT, tensor, "has no \"data_offsets\" of two integers");
     int64_t begin = json_integer_value(first), end = json_integer_value(second);
     size_t room = r->input->size - r->begin;
     if (begin < 0 || end < begin || (uint64_t)end > room)
-        return attn__input_fail(r->input, ATTN_FORMAT, 8,
+        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8,
                                 "header: tensor \"%.100s\": offsets %" PRId64 " to %" PRId64
                                 " do not lie in the %zu bytes of data",
                                 tensor, begin, end, room);
     if ((uint64_t)(end - begin) != size)
-        return attn__input_fail(r->input, ATTN_FORMAT, 8,
+        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8,
                                 "header: tensor \"%.100s\": type and shape need %zu bytes, the offsets give %" PRId64,
                                 tensor, size, end - begin);
     array->data = r->input->data + r->begin + (size_t)begin;
@@ -91,7 +91,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     attn__array array = {0};
     size_t size = 0;
     if (!json_is_object(info) || json_object_size(info) != 3)
-        return fail(r, ATTN_FORMAT, name, "must have \"dtype\", \"shape\" and \"data_offsets\", nothing else");
+        return fail(r, ATTN_ERROR_FORMAT, name, "must have \"dtype\", \"shape\" and \"data_offsets\", nothing else");
     attn_status status = read_type(r, name, info, &array);
     if (status == ATTN_OK)
         status = read_shape(r, name, info, &array, &size);
@@ -100,7 +100,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     if (status != ATTN_OK)
         return status;
     array.name = attn__strdup(r->input->context, name);
-    return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_MEMORY;
+    return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
 /* Texts only; checked also where nobody wants them. */
@@ -109,11 +109,12 @@ static attn_status read_metadata(reader *r, const json_t *metadata)
     const char *key;
     json_t *value;
     if (!json_is_object(metadata))
-        return attn__input_fail(r->input, ATTN_FORMAT, 8, "header: __metadata__ is not an object");
+        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8, "header: __metadata__ is not an object");
     json_object_foreach((json_t *)(uintptr_t)metadata, key, value)
     {
         if (!json_is_string(value))
-            return attn__input_fail(r->input, ATTN_FORMAT, 8, "header: __metadata__ \"%.100s\" is not a text", key);
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8, "header: __metadata__ \"%.100s\" is not a text",
+                                    key);
         attn_status status = ATTN_OK;
         if (r->findings->metadata)
             status = attn_config_set_text(r->findings->metadata, key, json_string_value(value));
@@ -131,7 +132,8 @@ static attn_status read_header(reader *r, size_t size)
     text.data += 8;
     text.size = size;
     if (size == 0 || text.data[0] != '{')
-        return attn__input_fail(r->input, ATTN_FORMAT, 8, "not a safetensors file: the header does not begin with {");
+        return attn__input_fail(r->input, ATTN_ERROR_FORMAT, 8,
+                                "not a safetensors file: the header does not begin with {");
     json_t *root;
     attn_status status = attn__json_parse(&root, &text, 4, MAX_VALUES, 8);
     const char *name;
@@ -168,28 +170,28 @@ static attn_status check_places(reader *r)
     for (int64_t i = 0; i < arrays->n; i++) {
         size_t place = (size_t)(arrays->items[i].data - r->input->data) - r->begin;
         if (place != r->next)
-            return attn__input_fail(r->input, ATTN_FORMAT, r->begin + r->next,
+            return attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->begin + r->next,
                                     "tensor \"%.100s\" begins at %zu of the data, not at %zu where the one before ends",
                                     arrays->items[i].name, place, r->next);
         r->next += array_bytes(&arrays->items[i]);
     }
     size_t left = r->input->size - r->begin - r->next;
     return left == 0 ? ATTN_OK
-                     : attn__input_fail(r->input, ATTN_FORMAT, r->begin + r->next,
+                     : attn__input_fail(r->input, ATTN_ERROR_FORMAT, r->begin + r->next,
                                         "%zu bytes more than the tensors of the header need", left);
 }
 
 attn_status attn__safetensors_find(attn__findings *findings, const attn__input *input)
 {
     if (input->size < 8)
-        return attn__input_fail(input, ATTN_FORMAT, 0, "not a safetensors file: shorter than 8 bytes");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0, "not a safetensors file: shorter than 8 bytes");
     uint64_t header = attn__read_u64(input->data);
     if (header > MAX_HEADER)
         return attn__input_fail(
-            input, ATTN_FORMAT, 0,
+            input, ATTN_ERROR_FORMAT, 0,
             "neither PyTorch's .pt nor safetensors: a header of %" PRIu64 " bytes, more than 100000000", header);
     if (header > input->size - 8)
-        return attn__input_fail(input, ATTN_FORMAT, 0,
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, 0,
                                 "the header should have %" PRIu64 " bytes, the file ends after %zu", header,
                                 input->size - 8);
     reader r = {.findings = findings, .input = input, .begin = 8 + (size_t)header};

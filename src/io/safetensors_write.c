@@ -25,7 +25,7 @@ static size_t tensor_bytes(const attn_tensor *tensor)
 }
 
 /* The format's metadata are texts only: other values become theirs in JSON. */
-static void write_as_text(attn_json *json, const char *key, const attn_value *value)
+static void write_as_text(attn_json *json, const char *key, const attn_config_value *value)
 {
     attn_json inner;
     const char *text;
@@ -45,8 +45,8 @@ static void write_metadata(attn_json *json, const attn_config *metadata)
     attn_json_object(json, "__metadata__");
     for (int64_t i = 0; i < attn_config_size(metadata); i++) {
         const char *key = attn_config_key(metadata, i);
-        const attn_value *value = attn_config_get(metadata, key);
-        if (value->type == ATTN_VALUE_TEXT)
+        const attn_config_value *value = attn_config_get(metadata, key);
+        if (value->type == ATTN_CONFIG_TYPE_TEXT)
             attn_json_text(json, key, value->text);
         else
             write_as_text(json, key, value);
@@ -57,7 +57,8 @@ static void write_metadata(attn_json *json, const attn_config *metadata)
 static void write_tensor(attn_json *json, const attn_named *named, bool int8, size_t offset)
 {
     const attn_tensor *tensor = named->tensor;
-    attn_value shape = {.type = ATTN_VALUE_INTS, .n = attn_tensor_rank(tensor), .integers = attn_tensor_shape(tensor)};
+    attn_config_value shape = {
+        .type = ATTN_CONFIG_TYPE_INTS, .n = attn_tensor_rank(tensor), .integers = attn_tensor_shape(tensor)};
     attn_json_object(json, named->name);
     attn_json_text(json, "dtype", int8 ? "I8" : type_name(attn_tensor_dtype(tensor)));
     attn_json_value(json, "shape", &shape);
@@ -78,7 +79,7 @@ static attn_status check_names(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
     if (!names)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < list->n; i++)
         names[i] = list->items[i].name;
@@ -87,7 +88,8 @@ static attn_status check_names(const attn_named_list *list)
     for (int64_t i = 0; i < list->n && status == ATTN_OK; i++) {
         bool reserved = strcmp(names[i], "__metadata__") == 0;
         if (reserved || (i > 0 && strcmp(names[i - 1], names[i]) == 0))
-            status = attn__fail(list->context, ATTN_ARGUMENT, "two tensors cannot both be named \"%.200s\"", names[i]);
+            status =
+                attn__fail(list->context, ATTN_ERROR_ARGUMENT, "two tensors cannot both be named \"%.200s\"", names[i]);
     }
     attn__free(list->context, names);
     return status;

@@ -45,11 +45,11 @@ attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip,
     *bytes = input->data + entry->data;
     if (entry->method != 0) {
         if (entry->size > limit - findings->inflated)
-            return attn__input_fail(input, ATTN_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
+            return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->data, "zip: more than %zu bytes when decompressed",
                                     limit);
         out = attn__findings_memory(findings, entry->size);
         if (!out)
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         findings->inflated += entry->size;
         findings->arrays.backing += entry->size;
         *bytes = out;
@@ -125,7 +125,7 @@ static attn_status rename_arrays(attn__arrays *arrays, const attn_weights_option
         attn__free(arrays->context, array.name);
         array.name = wanted ? attn__strdup(arrays->context, name) : NULL;
         if (wanted && !array.name)
-            status = ATTN_MEMORY;
+            status = ATTN_ERROR_MEMORY;
         if (array.name)
             arrays->items[kept++] = array;
     }
@@ -138,7 +138,7 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
 {
     *findings = (attn__findings){.arrays = {.context = context, .file = file}, .metadata = metadata};
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
-        return attn__fail(context, ATTN_ARGUMENT, "weights are read as f32 or f64, not %s",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));
     return ATTN_OK;
 }
@@ -297,10 +297,10 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
                          .rank = attn_tensor_rank(named->tensor),
                          .data = attn_tensor_data(named->tensor)};
     for (int i = 0; i < array.rank; i++)
-        array.shape[i] = attn_tensor_dim(named->tensor, i);
+        array.shape[i] = attn_tensor_length(named->tensor, i);
     attn__array_set_rows(&array);
     array.name = attn__strdup(arrays->context, named->name);
-    return array.name ? attn__arrays_add(arrays, &array) : ATTN_MEMORY;
+    return array.name ? attn__arrays_add(arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,

@@ -30,7 +30,7 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) {
         files->path = path_with(files->context, directory, strlen(directory), usual[i]);
         if (!files->path || attn_file_exists(files->path))
-            return files->path ? ATTN_OK : ATTN_MEMORY;
+            return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
         attn__free(files->context, files->path);
         files->path = NULL;
     }
@@ -45,11 +45,11 @@ static attn_status choose_base(attn__weights_files *files, const char *directory
     const char *base = attn__adapter_base(&files->adapter);
     char *inside = path_with(files->context, directory, strlen(directory), "/");
     char *path = inside ? path_with(files->context, inside, strlen(inside), base) : NULL;
-    attn_status status = path ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = path ? ATTN_OK : ATTN_ERROR_MEMORY;
     bool here = path && *base && (attn_file_exists(path) || attn__is_directory(path));
     if (status == ATTN_OK && !here && !(*base && (attn_file_exists(base) || attn__is_directory(base))))
         status =
-            attn__fail(files->context, ATTN_NOT_FOUND,
+            attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
                        "%s: an adapter without the weights that it is for: \"base_model_name_or_path\" is \"%.200s\", "
                        "and there is nothing there, nor a model.safetensors beside it",
                        directory, base);
@@ -65,11 +65,12 @@ static attn_status choose(attn__weights_files *files, const char *path)
     bool adapted = false;
     if (!attn__is_directory(path)) {
         files->path = attn__strdup(files->context, path);
-        return files->path ? ATTN_OK : ATTN_MEMORY;
+        return files->path ? ATTN_OK : ATTN_ERROR_MEMORY;
     }
     attn_status status = attn__adapter_is_in(&adapted, files->context, path);
     if (status == ATTN_OK && adapted && files->adapter.config)
-        status = attn__fail(files->context, ATTN_UNSUPPORTED, "%s: an adapter whose base has an adapter itself", path);
+        status =
+            attn__fail(files->context, ATTN_ERROR_UNSUPPORTED, "%s: an adapter whose base has an adapter itself", path);
     if (status == ATTN_OK && adapted)
         status = attn__adapter_open(&files->adapter, files->context, path);
     if (status == ATTN_OK)
@@ -78,7 +79,7 @@ static attn_status choose(attn__weights_files *files, const char *path)
         return status;
     if (adapted)
         return choose_base(files, path);
-    return attn__fail(files->context, ATTN_NOT_FOUND,
+    return attn__fail(files->context, ATTN_ERROR_NOT_FOUND,
                       "%s: no weights in this directory: neither model.safetensors nor pytorch_model.bin (or their "
                       ".index.json) nor model.npz",
                       path);
@@ -99,7 +100,7 @@ attn_status attn__weights_files_open(attn__weights_files *files, attn_context *c
         return status;
     files->parts = attn__alloc_zero(context, sizeof *files->parts);
     if (!files->parts)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     files->n = 1;
     return attn__file_map(&files->parts->input, context, files->path);
 }
@@ -140,7 +141,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
 {
     char what[300];
     snprintf(what, sizeof what, format, name);
-    return attn__fail(r->files->context, ATTN_FORMAT, "%s: %s", r->files->path, what);
+    return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
 /* Parts lie beside their index and nowhere else. */
@@ -157,7 +158,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
         return fail(r, "no \"%s\" in it that names tensors and their files", "weight_map");
     r->places = attn__alloc(r->files->context, attn__size_mul(json_object_size(map), sizeof *r->places));
     if (!r->places)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     json_object_foreach((json_t *)(uintptr_t)map, name, file)
     {
         const char *text = json_string_value(file);
@@ -175,16 +176,18 @@ static attn_status read_places(index_reader *r, const json_t *map)
 static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);
-    attn_status status = sorted ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = sorted ? ATTN_OK : ATTN_ERROR_MEMORY;
     int64_t i = 0, k = 0;
     while (status == ATTN_OK && (i < arrays->n || k < n)) {
         int order = i == arrays->n ? 1 : k == n ? -1 : strcmp(sorted[i]->name, places[k].tensor);
         if (order < 0)
-            status = attn__fail(arrays->context, ATTN_FORMAT, "%s: holds \"%.200s\", which %s does not place there",
-                                arrays->file, sorted[i]->name, r->files->path);
+            status =
+                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: holds \"%.200s\", which %s does not place there",
+                           arrays->file, sorted[i]->name, r->files->path);
         else if (order > 0)
-            status = attn__fail(arrays->context, ATTN_FORMAT, "%s: does not hold \"%.200s\", which %s places there",
-                                arrays->file, places[k].tensor, r->files->path);
+            status =
+                attn__fail(arrays->context, ATTN_ERROR_FORMAT, "%s: does not hold \"%.200s\", which %s places there",
+                           arrays->file, places[k].tensor, r->files->path);
         i++;
         k++;
     }
@@ -213,7 +216,7 @@ static attn_status find_part(index_reader *r, attn__weights_part *part, const pl
     const char *slash = strrchr(r->files->path, '/');
     part->path = path_with(context, r->files->path, slash ? (size_t)(slash + 1 - r->files->path) : 0, places->file);
     if (!part->path)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = attn__file_map(&part->input, context, part->path);
     if (status != ATTN_OK)
         return status;
@@ -233,7 +236,7 @@ static attn_status find_parts(index_reader *r)
     attn__weights_files *files = r->files;
     files->parts = attn__alloc_zero(files->context, attn__size_mul((size_t)r->n, sizeof *files->parts));
     if (!files->parts)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn_status status = ATTN_OK;
     for (int64_t i = 0, end; i < r->n && status == ATTN_OK; i = end) {
         for (end = i + 1; end < r->n && strcmp(r->places[end].file, r->places[i].file) == 0; end++) {

@@ -5,30 +5,30 @@
 
 #include <string.h>
 
-struct attn_weights {
+struct attn_checkpoint {
     attn__weights_files files;
     attn__findings findings;
     attn_weights_options options;
 };
 
-attn_status attn_weights_open(attn_weights **weights, attn_context *context, const char *path,
-                              const attn_weights_options *options, attn_config *metadata)
+attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
+                                 const attn_weights_options *options, attn_config *metadata)
 {
-    attn_weights *w = attn__alloc_zero(context, sizeof *w);
+    attn_checkpoint *w = attn__alloc_zero(context, sizeof *w);
     *weights = NULL;
     if (!w)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     if (options)
         w->options = *options;
     attn_status status = attn__weights_find(&w->findings, &w->files, context, path, &w->options, metadata);
     if (status == ATTN_OK)
         *weights = w;
     else
-        attn_weights_close(w);
+        attn_checkpoint_close(w);
     return status;
 }
 
-void attn_weights_close(attn_weights *weights)
+void attn_checkpoint_close(attn_checkpoint *weights)
 {
     if (!weights)
         return;
@@ -38,22 +38,22 @@ void attn_weights_close(attn_weights *weights)
     attn__free(context, weights);
 }
 
-attn_context *attn__weights_context(const attn_weights *weights)
+attn_context *attn__weights_context(const attn_checkpoint *weights)
 {
     return weights->files.context;
 }
 
-const char *attn_weights_notes(const attn_weights *weights)
+const char *attn_checkpoint_notes(const attn_checkpoint *weights)
 {
     return weights->findings.notes.size ? weights->findings.notes.data : "";
 }
 
-const char *attn_weights_path(const attn_weights *weights)
+const char *attn_checkpoint_path(const attn_checkpoint *weights)
 {
     return weights->files.path;
 }
 
-bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry *entry)
+bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry)
 {
     static const char *const types[ATTN__ELEMENTS] = {
         [ATTN__F32] = "f32", [ATTN__F64] = "f64", [ATTN__F16] = "f16",   [ATTN__BF16] = "bf16", [ATTN__I8] = "i8",
@@ -63,12 +63,12 @@ bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry 
     if (i < 0 || i >= weights->findings.arrays.n)
         return false;
     const attn__array *array = &weights->findings.arrays.items[i];
-    *entry = (attn_weights_entry){.name = array->name,
-                                  .type = types[array->element],
-                                  .rank = array->rank,
-                                  .shape = array->shape,
-                                  .count = attn__array_count(array),
-                                  .origin = array->origin};
+    *entry = (attn_checkpoint_entry){.name = array->name,
+                                     .type = types[array->element],
+                                     .rank = array->rank,
+                                     .shape = array->shape,
+                                     .count = attn__array_count(array),
+                                     .origin = array->origin};
     if (array->stored)
         entry->type = types[ATTN__I8];
     entry->bytes = array->stored;
@@ -77,12 +77,13 @@ bool attn_weights_at(const attn_weights *weights, int64_t i, attn_weights_entry 
     return true;
 }
 
-attn_status attn_weights_tensor(attn_tensor **tensor, const attn_weights *weights, int64_t i)
+attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *weights, int64_t i)
 {
     const attn__arrays *arrays = &weights->findings.arrays;
     *tensor = NULL;
     if (i < 0 || i >= arrays->n)
-        return attn__fail(arrays->context, ATTN_ARGUMENT, "%s: there is no tensor %lld", arrays->file, (long long)i);
+        return attn__fail(arrays->context, ATTN_ERROR_ARGUMENT, "%s: there is no tensor %lld", arrays->file,
+                          (long long)i);
     attn__arrays one = *arrays;
     one.items = &arrays->items[i];
     one.n = 1;

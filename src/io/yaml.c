@@ -24,8 +24,8 @@ typedef struct reading {
 
 static attn_status fail_at(const reading *r, const yaml_mark_t *at, const char *what)
 {
-    return attn__fail(r->text->context, ATTN_FORMAT, "%s:%zu:%zu: %s", r->text->name, at->line + 1, at->column + 1,
-                      what);
+    return attn__fail(r->text->context, ATTN_ERROR_FORMAT, "%s:%zu:%zu: %s", r->text->name, at->line + 1,
+                      at->column + 1, what);
 }
 
 static attn_status refuse(const reading *r, const char *what)
@@ -135,7 +135,7 @@ static attn_status take_scalar(reading *r)
     if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1])
         return place(r, scalar_of(&r->event));
     r->key[r->depth - 1] = attn__strdup(r->text->context, text);
-    return r->key[r->depth - 1] ? ATTN_OK : ATTN_MEMORY;
+    return r->key[r->depth - 1] ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static bool is_marked(const yaml_event_t *event)
@@ -217,7 +217,7 @@ attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, 
     (void)depth;
     (void)values;
     *root = NULL;
-    return attn__fail(text->context, ATTN_UNSUPPORTED, "%s: attn was built without libyaml, which reads YAML",
+    return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED, "%s: attn was built without libyaml, which reads YAML",
                       text->name);
 }
 

@@ -44,7 +44,7 @@ static attn_status find_end(const attn__input *input, size_t *end)
                 break;
         }
     }
-    return attn__input_fail(input, ATTN_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
+    return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
 }
 
 /* The locator stands right before the directory's end and says where the zip64 end is. */
@@ -53,7 +53,8 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     const uint8_t *locator = input->data + end - LOCATOR_SIZE;
     uint64_t at = attn__read_u64(locator + 8);
     if (at > end - LOCATOR_SIZE || end - LOCATOR_SIZE - at < END64_SIZE || !has_signature(input->data + at, 6, 6))
-        return attn__input_fail(input, ATTN_FORMAT, end - LOCATOR_SIZE, "zip: the zip64 directory's end is not there");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, end - LOCATOR_SIZE,
+                                "zip: the zip64 directory's end is not there");
     const uint8_t *p = input->data + at;
     *d = (directory){attn__read_u64(p + 32), attn__read_u64(p + 40), attn__read_u64(p + 48)};
     return ATTN_OK;
@@ -72,7 +73,7 @@ static attn_status read_end(const attn__input *input, directory *d)
     if (end >= LOCATOR_SIZE && has_signature(p - LOCATOR_SIZE, 6, 7))
         status = read_end64(input, end, d);
     if (status == ATTN_OK && (d->offset > end || d->size > end - d->offset || d->count > d->size / CENTRAL_SIZE))
-        status = attn__input_fail(input, ATTN_FORMAT, end, "zip: the directory does not lie in the file");
+        status = attn__input_fail(input, ATTN_ERROR_FORMAT, end, "zip: the directory does not lie in the file");
     return status;
 }
 
@@ -106,12 +107,12 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
 {
     if (entry->header > limit || limit - entry->header < LOCAL_SIZE ||
         !has_signature(input->data + entry->header, 3, 4))
-        return attn__input_fail(input, ATTN_FORMAT, entry->header < input->size ? entry->header : input->size,
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->header < input->size ? entry->header : input->size,
                                 "zip: no local header where the directory says");
     const uint8_t *p = input->data + entry->header;
     size_t before = (size_t)LOCAL_SIZE + attn__read_u16(p + 26) + attn__read_u16(p + 28);
     if (before > limit - entry->header || entry->packed > limit - entry->header - before)
-        return attn__input_fail(input, ATTN_FORMAT, entry->header, "zip: entry \"%.*s\" does not lie in the file",
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, entry->header, "zip: entry \"%.*s\" does not lie in the file",
                                 entry->name_size < 100 ? (int)entry->name_size : 100, entry->name);
     entry->data = entry->header + before;
     return ATTN_OK;
@@ -120,11 +121,12 @@ static attn_status locate_data(const attn__input *input, size_t limit, attn__zip
 static attn_status check_method(const attn__input *input, size_t at, unsigned flags, const attn__zip_entry *entry)
 {
     if (flags & 1)
-        return attn__input_fail(input, ATTN_UNSUPPORTED, at, "zip: an encrypted entry");
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: an encrypted entry");
     if (entry->method != STORED && entry->method != DEFLATED)
-        return attn__input_fail(input, ATTN_UNSUPPORTED, at, "zip: compression method %u is not read", entry->method);
+        return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, at, "zip: compression method %u is not read",
+                                entry->method);
     if (entry->method == STORED && entry->packed != entry->size)
-        return attn__input_fail(input, ATTN_FORMAT, at, "zip: a stored entry with two sizes, %zu and %zu",
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, at, "zip: a stored entry with two sizes, %zu and %zu",
                                 entry->packed, entry->size);
     return ATTN_OK;
 }
@@ -135,13 +137,13 @@ static attn_status read_entry(const attn__input *input, const directory *d, size
     const uint8_t *p = input->data + *at;
     size_t left = (size_t)(d->offset + d->size) - *at;
     if (left < CENTRAL_SIZE || !has_signature(p, 1, 2))
-        return attn__input_fail(input, ATTN_FORMAT, *at, "zip: a damaged directory");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged directory");
     size_t name = attn__read_u16(p + 28), extra = attn__read_u16(p + 30), comment = attn__read_u16(p + 32);
     if (name + extra + comment > left - CENTRAL_SIZE)
-        return attn__input_fail(input, ATTN_FORMAT, *at, "zip: a damaged directory");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged directory");
     uint64_t packed = attn__read_u32(p + 20), size = attn__read_u32(p + 24), header = attn__read_u32(p + 42);
     if (!read_extra64(p + CENTRAL_SIZE + name, extra, (uint64_t *[]){&size, &packed, &header}))
-        return attn__input_fail(input, ATTN_FORMAT, *at, "zip: a damaged extra field");
+        return attn__input_fail(input, ATTN_ERROR_FORMAT, *at, "zip: a damaged extra field");
     *entry = (attn__zip_entry){
         (const char *)p + CENTRAL_SIZE, name, attn__read_u16(p + 10), attn__read_u32(p + 16), packed, size, header, 0};
     attn_status status = check_method(input, *at, attn__read_u16(p + 8), entry);
@@ -173,12 +175,13 @@ static attn_status check_entries(const attn__zip *zip)
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);
     for (size_t i = 1; i < zip->n; i++) {
         if (zip->entries[i].header < zip->entries[i - 1].data + zip->entries[i - 1].packed)
-            return attn__input_fail(zip->input, ATTN_FORMAT, zip->entries[i].header, "zip: two entries overlap");
+            return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header, "zip: two entries overlap");
     }
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_name);
     for (size_t i = 1; i < zip->n; i++) {
         if (by_name(&zip->entries[i - 1], &zip->entries[i]) == 0)
-            return attn__input_fail(zip->input, ATTN_FORMAT, zip->entries[i].header, "zip: two entries of one name");
+            return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, zip->entries[i].header,
+                                    "zip: two entries of one name");
     }
     return ATTN_OK;
 }
@@ -192,7 +195,7 @@ attn_status attn__zip_open(attn__zip *zip, const attn__input *input)
         return status;
     zip->entries = attn__alloc(input->context, attn__size_mul((size_t)d.count, sizeof *zip->entries));
     if (!zip->entries)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     size_t at = (size_t)d.offset;
     while (zip->n < d.count && status == ATTN_OK) {
         status = read_entry(input, &d, &at, &zip->entries[zip->n]);
@@ -232,7 +235,7 @@ const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, 
 
 static attn_status fail_entry(const attn__zip *zip, const attn__zip_entry *entry, const char *what)
 {
-    return attn__input_fail(zip->input, ATTN_FORMAT, entry->data, "zip: entry \"%.*s\": %s",
+    return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, entry->data, "zip: entry \"%.*s\": %s",
                             entry->name_size < 100 ? (int)entry->name_size : 100, entry->name, what);
 }
 
@@ -241,7 +244,7 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
 {
     z_stream z = {.zalloc = attn__zlib_alloc, .zfree = attn__zlib_free, .opaque = zip->input->context};
     if (inflateInit2(&z, -MAX_WBITS) != Z_OK)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     size_t in = entry->packed, room = entry->size;
     int code = Z_OK;
     z.next_in = (Bytef *)(uintptr_t)(zip->input->data + entry->data);
@@ -256,7 +259,7 @@ static attn_status inflate_entry(const attn__zip *zip, const attn__zip_entry *en
     }
     inflateEnd(&z);
     if (code == Z_MEM_ERROR)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     return code == Z_STREAM_END && room == 0 ? ATTN_OK : fail_entry(zip, entry, "compressed data are damaged");
 }
 

@@ -38,7 +38,7 @@ static void write_outputs(const attn__call *call, attn_tensor *out, attn_tensor 
 
 /* ----------------------------------------------------------------------------------------- dot product */
 
-static const attn_key dot_keys[] = {ATTN__KEY_DROPOUT, ATTN__KEY_FILL};
+static const attn_setting dot_keys[] = {ATTN__KEY_DROPOUT, ATTN__KEY_FILL};
 
 typedef struct dot_product {
     double dropout, fill;
@@ -72,7 +72,7 @@ const attn__kind attn__kind_dot_product_attention = {
 
 /* -------------------------------------------------------------------------------------------- additive */
 
-static const attn_key additive_keys[] = {
+static const attn_setting additive_keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels in which query and key are added"),
     ATTN__KEY_COUNT("query_size", "", "channels of the queries; default num_hiddens"),
     ATTN__KEY_COUNT("key_size", "", "channels of the keys; default num_hiddens"),
@@ -115,7 +115,7 @@ const attn__kind attn__kind_additive_attention = {
 
 /* ------------------------------------------------------------------------------------------ multi-head */
 
-static const attn_key multi_head_keys[] = {
+static const attn_setting multi_head_keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels of the result"),
     ATTN__KEY_COUNT("num_heads", NULL, "heads; divides num_hiddens"),
     ATTN__KEY_DROPOUT,

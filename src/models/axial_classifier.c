@@ -9,14 +9,14 @@
 #include "base/context.h"
 #include "attn/nn_axial.h"
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("img_size", "28", "pixels of each side"),
     ATTN__KEY_COUNT("patch_size", "2", "pixels of each side of a patch"),
     ATTN__KEY_COUNT("in_channels", "1", "channels of an image"),
     ATTN__KEY_COUNT("num_hiddens", "64", "channels; num_heads divides it"),
     ATTN__KEY_COUNT("mlp_num_hiddens", "128", "channels inside the feed-forward networks"),
     ATTN__KEY_COUNT("num_heads", "4", "attention heads"),
-    {"num_blks", ATTN_VALUE_INT, "4", 1, ATTN__MAX_BLOCKS, NULL, "blocks, each of a row and a column part"},
+    {"num_blks", ATTN_CONFIG_TYPE_INT, "4", 1, ATTN__MAX_BLOCKS, NULL, "blocks, each of a row and a column part"},
     ATTN__KEY_DROPOUT,
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_INIT,
@@ -45,8 +45,8 @@ static void build_embedding(network *n, attn_nn_builder *builder, const attn_con
     int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
     n->side = size / patch;
     if (n->side < 1) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "axial-classifier: patch_size %lld is larger than img_size %lld",
-                   (long long)patch, (long long)size);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "axial-classifier: patch_size %lld is larger than img_size %lld", (long long)patch, (long long)size);
         return;
     }
     attn_nn_push(builder, "patch_embedding");
@@ -66,14 +66,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_vit_block_options options = {.hidden = hidden,
                                          .mlp_hidden = attn_config_int(config, "mlp_num_hiddens", 0),
                                          .heads = attn_config_int(config, "num_heads", 0),
-                                         .activation = ATTN_GELU_ERF,
+                                         .activation = ATTN_ACTIVATION_GELU_ERF,
                                          .dropout = attn_config_real(config, "dropout", 0),
                                          .eps = 1e-5};
     n->blocks = (int)attn_config_int(config, "num_blks", 0);
     build_embedding(n, builder, config, hidden);
     for (int i = 0; i < n->blocks; i++) {
         for (int axis = 0; axis < AXES; axis++) {
-            attn_nn_push(builder, "blks.%d.%s", i, names[axis]);
+            attn_nn_pushf(builder, "blks.%d.%s", i, names[axis]);
             attn_nn_vit_block_init(&n->block[i][axis], builder, &options);
             attn_nn_pop(builder);
         }
@@ -93,7 +93,7 @@ static attn_tensor *attend(const network *n, int i, int axis, attn_tape *tape, a
     if (!x) {
         return NULL;
     }
-    int64_t whole[] = {attn_tensor_dim(x, 0), n->side, n->side, attn_tensor_dim(x, 3)};
+    int64_t whole[] = {attn_tensor_length(x, 0), n->side, n->side, attn_tensor_length(x, 3)};
     int64_t lines[] = {whole[0] * n->side, n->side, whole[3]};
     x = axis == COLUMNS ? attn_permute(tape, x, swapped) : x;
     x = attn_nn_vit_block_forward(&n->block[i][axis], tape, attn_reshape(tape, x, 3, lines), map);
@@ -111,7 +111,7 @@ static void forward(const void *self, const attn__call *call)
     if (!x) {
         return;
     }
-    int64_t batch = attn_tensor_dim(x, 0), hidden = attn_tensor_dim(x, 2);
+    int64_t batch = attn_tensor_length(x, 0), hidden = attn_tensor_length(x, 2);
     x = attn_reshape(tape, x, 4, (int64_t[]){batch, n->side, n->side, hidden});
     x = attn_nn_axial_positions_forward(&n->positions, tape, x);
     for (int i = 0; i < n->blocks; i++) {

@@ -73,12 +73,12 @@ static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_conf
 {
     int64_t dim = attn_config_int(config, "dim", 0), wide = 4 * dim;
     attn_nn_conv_options options = {.spatial = 2,
-                                    .in = dim,
-                                    .out = wide,
+                                    .in_channels = dim,
+                                    .out_channels = wide,
                                     .kernel = {3, 3},
                                     .padding = {1, 1},
                                     .bias = true,
-                                    .activation = ATTN_LEAKY_RELU};
+                                    .activation = ATTN_ACTIVATION_LEAKY_RELU};
     b->dropout = attn_config_real(config, "dropout", 0);
     attn_nn_push(builder, "0");
     attn_nn_channel_norm_init(&b->norm, builder, dim, 0);
@@ -86,9 +86,9 @@ static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_conf
     attn_nn_push(builder, "1");
     attn_nn_conv_init(&b->widen, builder, &options);
     attn_nn_pop(builder);
-    options.in = wide;
-    options.out = dim;
-    options.activation = ATTN_IDENTITY;
+    options.in_channels = wide;
+    options.out_channels = dim;
+    options.activation = ATTN_ACTIVATION_IDENTITY;
     attn_nn_push(builder, "3"); /* 2 is the leaky ReLU */
     attn_nn_conv_init(&b->narrow, builder, &options);
     attn_nn_pop(builder);
@@ -99,7 +99,7 @@ static void build_blocks(axial_image *m, attn_nn_builder *builder, const attn_co
     static const char *const reversible[] = {"f.net", "g.net"}, *const plain[] = {"0", "1"};
     for (int i = 0; i < 2 * m->depth; i++) { /* attention and convolutions take turns */
         for (int half = 0; half < 2; half++) {
-            attn_nn_push(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
+            attn_nn_pushf(builder, "layers.blocks.%d.%s", i, m->reversible ? reversible[half] : plain[half]);
             if (i % 2 == 0) {
                 build_line(&m->line[i / 2][half], builder, config, 2 + half);
             } else {
@@ -114,18 +114,18 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 {
     axial_image *m = self;
     int64_t index = attn_config_int(config, "dim_index", 1);
-    const attn_value *shape = attn_config_get(config, "axial_pos_emb_shape");
+    const attn_config_value *shape = attn_config_get(config, "axial_pos_emb_shape");
     m->reversible = attn_config_bool(config, "reversible", true);
     m->depth = (int)attn_config_int(config, "depth", 0);
     m->has_positions = shape != NULL;
     if (index != CHANNELS && index != CHANNELS - 4) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "axial-image-transformer: dim_index is %d; its convolutions want the channels at axis 1",
                    (int)index);
         return;
     }
     if (shape && shape->n != 2) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "axial-image-transformer: axial_pos_emb_shape has %d numbers; height and width wanted",
                    (int)shape->n);
         return;
@@ -157,7 +157,7 @@ static void forward(const void *self, const attn__call *call)
     attn_reversible_block blocks[MOST_BLOCKS];
     attn_tensor *x = attn__input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
                    "axial-image-transformer: x (b,dim,h,w) wanted, %d axes "
                    "found",
                    attn_tensor_rank(x));
@@ -173,17 +173,18 @@ static void forward(const void *self, const attn__call *call)
             x = x ? attn_add(call->tape, x, blocks[i].g.run(blocks[i].g.self, call->tape, x)) : NULL;
         }
     }
-    attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, 2 * m->depth, blocks) : x);
+    attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
 }
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"depth", ATTN_VALUE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
+    {"depth", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
     ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
-    {"dim_index", ATTN_VALUE_INT, "1", 0, 0, NULL, "the axis of the channels: 1, where convolutions want them"},
+    {"dim_index", ATTN_CONFIG_TYPE_INT, "1", 0, 0, NULL, "the axis of the channels: 1, where convolutions want them"},
     ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
-    {"axial_pos_emb_shape", ATTN_VALUE_INTS, "", 0, 0, NULL, "height and width of learned positions; default none"},
+    {"axial_pos_emb_shape", ATTN_CONFIG_TYPE_INTS, "", 0, 0, NULL,
+     "height and width of learned positions; default none"},
     ATTN__KEY_RESIZE,
     ATTN__KEY_DROPOUT,
     ATTN__KEY_INIT,

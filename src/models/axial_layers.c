@@ -23,7 +23,7 @@ static void self_attention_forward(const void *self, const attn__call *call)
     attn__output(call, "weights", weights);
 }
 
-static const attn_key self_keys[] = {
+static const attn_setting self_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
@@ -64,12 +64,13 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
     a->sum = attn_config_bool(config, "sum_axial_out", true);
     a->dim = attn_config_int(config, "dim", 0);
     if (a->channel < 1 || a->channel > a->axes + 1) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "axial-attention: dim_index is %d; allowed: 1 to %d, -1 to %d",
-                   (int)index, a->axes + 1, -a->axes - 1);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "axial-attention: dim_index is %d; allowed: 1 to %d, -1 to %d", (int)index, a->axes + 1,
+                   -a->axes - 1);
         return;
     }
     for (int i = 0; i < a->axes; i++) {
-        attn_nn_push(builder, "axial_attentions.%d.fn", i);
+        attn_nn_pushf(builder, "axial_attentions.%d.fn", i);
         self_attention_build(&a->layer[i], builder, config);
         attn_nn_pop(builder);
     }
@@ -93,12 +94,12 @@ static void axial_forward(const void *self, const attn__call *call)
     attn__output(call, "out", a->sum ? sum : x);
 }
 
-static const attn_key axial_keys[] = {
+static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"num_dimensions", ATTN_VALUE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
+    {"num_dimensions", ATTN_CONFIG_TYPE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
     ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
-    {"dim_index", ATTN_VALUE_INT, "-1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    {"dim_index", ATTN_CONFIG_TYPE_INT, "-1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
     ATTN__KEY_FLAG("sum_axial_out", "true", "the sum over the axes; false: one after the other"),
     ATTN__KEY_INIT,
 };
@@ -131,7 +132,7 @@ attn_nn_positions_fit attn__positions_fit(const attn_config *config)
 
 static void positions_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    const attn_value *shape = attn_config_get(config, "shape");
+    const attn_config_value *shape = attn_config_get(config, "shape");
     attn_nn_axial_positions_init(self, builder, attn_config_int(config, "dim", 0), (int)shape->n, shape->integers,
                                  (int)attn_config_int(config, "emb_dim_index", 1), attn__positions_fit(config));
 }
@@ -141,10 +142,10 @@ static void positions_forward(const void *self, const attn__call *call)
     attn__output(call, "out", attn_nn_axial_positions_forward(self, call->tape, attn__input(call, "x")));
 }
 
-static const attn_key positions_keys[] = {
+static const attn_setting positions_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    {"shape", ATTN_VALUE_INTS, NULL, 0, 0, NULL, "lengths of the axes but batch and channels"},
-    {"emb_dim_index", ATTN_VALUE_INT, "1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    {"shape", ATTN_CONFIG_TYPE_INTS, NULL, 0, 0, NULL, "lengths of the axes but batch and channels"},
+    {"emb_dim_index", ATTN_CONFIG_TYPE_INT, "1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
     ATTN__KEY_RESIZE,
 };
 static const attn_port positions_inputs[] = {ATTN__PORT("x", "as many axes as shape, and 2", "batch first")};

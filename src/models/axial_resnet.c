@@ -12,9 +12,9 @@ enum { STAGES = 4, EXPANSION = 2, MAX_BLOCKS = 6 };
 static const char *const depths[] = {"26", "50", NULL};
 static const int blocks_of[][STAGES] = {{1, 2, 4, 1}, {3, 4, 6, 3}};
 
-static const attn_key keys[] = {
-    {"depth", ATTN_VALUE_INT, "26", 0, 0, depths, "layers"},
-    {"s", ATTN_VALUE_REAL, "0.5", 0.03125, 8, NULL, "width over that of the large model: 0.5 S, 0.75 M, 1 L"},
+static const attn_setting keys[] = {
+    {"depth", ATTN_CONFIG_TYPE_INT, "26", 0, 0, depths, "layers"},
+    {"s", ATTN_CONFIG_TYPE_REAL, "0.5", 0.03125, 8, NULL, "width over that of the large model: 0.5 S, 0.75 M, 1 L"},
     ATTN__KEY_COUNT("groups", "8", "heads"),
     ATTN__KEY_COUNT("img_size", "224", "pixels of each side, a multiple of 32"),
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
@@ -27,7 +27,7 @@ static const attn_port outputs[] = {ATTN__PORT("logits", "(b,num_classes)", "one
 typedef struct axial_block {
     attn_nn_conv down, up, downsample;
     attn_nn_batch_norm norm1, norm2, downsample_norm;
-    attn_nn_position_sensitive height, width;
+    attn_nn_position_sensitive_attention height, width;
     int64_t stride;
     bool has_downsample;
 } axial_block;
@@ -43,14 +43,14 @@ typedef struct axial_resnet {
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
 {
     options.spatial = 2;
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_conv_init(conv, builder, &options);
     attn_nn_pop(builder);
 }
 
 static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels, bool zero)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_batch_norm_init(norm, builder, channels, zero);
     attn_nn_pop(builder);
 }
@@ -62,19 +62,19 @@ static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int
     int64_t out = EXPANSION * planes;
     b->stride = stride;
     b->has_downsample = stride != 1 || in != out;
-    conv_init(&b->down, builder, "conv_down", (attn_nn_conv_options){.in = in, .out = planes});
+    conv_init(&b->down, builder, "conv_down", (attn_nn_conv_options){.in_channels = in, .out_channels = planes});
     norm_init(&b->norm1, builder, "bn1", planes, false);
     attn_nn_push(builder, "hight_block");
-    attn_nn_position_sensitive_init(&b->height, builder, planes, planes, groups, length, 2);
+    attn_nn_position_sensitive_attention_init(&b->height, builder, planes, planes, groups, length, 2);
     attn_nn_pop(builder);
     attn_nn_push(builder, "width_block");
-    attn_nn_position_sensitive_init(&b->width, builder, planes, planes, groups, length, 3);
+    attn_nn_position_sensitive_attention_init(&b->width, builder, planes, planes, groups, length, 3);
     attn_nn_pop(builder);
-    conv_init(&b->up, builder, "conv_up", (attn_nn_conv_options){.in = planes, .out = out});
+    conv_init(&b->up, builder, "conv_up", (attn_nn_conv_options){.in_channels = planes, .out_channels = out});
     norm_init(&b->norm2, builder, "bn2", out, true);
     if (b->has_downsample) {
         conv_init(&b->downsample, builder, "downsample.0",
-                  (attn_nn_conv_options){.in = in, .out = out, .stride = {stride, stride}});
+                  (attn_nn_conv_options){.in_channels = in, .out_channels = out, .stride = {stride, stride}});
         norm_init(&b->downsample_norm, builder, "downsample.1", out, false);
     }
 }
@@ -86,13 +86,13 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     int64_t in = (int64_t)(64 * s), size = attn_config_int(config, "img_size", 224), length = size / 4;
     int depth = attn_config_int(config, "depth", 26) == 50;
     if (size % 32 != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "axial-resnet: img_size %lld is no multiple of 32",
                    (long long)size);
         return;
     }
     conv_init(&r->stem, builder, "conv1",
-              (attn_nn_conv_options){.in = attn_config_int(config, "in_channels", 3),
-                                     .out = in,
+              (attn_nn_conv_options){.in_channels = attn_config_int(config, "in_channels", 3),
+                                     .out_channels = in,
                                      .kernel = {7, 7},
                                      .stride = {2, 2},
                                      .padding = {3, 3}});
@@ -102,7 +102,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         r->blocks[stage] = blocks_of[depth][stage];
         for (int i = 0; i < r->blocks[stage]; i++) {
             int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-            attn_nn_push(builder, "layer%d.%d", stage + 1, i);
+            attn_nn_pushf(builder, "layer%d.%d", stage + 1, i);
             block_init(&r->block[stage][i], builder, in, planes, attn_config_int(config, "groups", 8), length, stride);
             attn_nn_pop(builder);
             in = EXPANSION * planes;
@@ -121,30 +121,31 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
 
 static attn_tensor *block_forward(const axial_block *b, attn_tape *tape, attn_tensor *x)
 {
-    attn_tensor *y = attn_activate(tape, normed(&b->down, &b->norm1, tape, x), ATTN_RELU);
-    y = attn_nn_position_sensitive_forward(&b->height, tape, y);
-    y = attn_nn_position_sensitive_forward(&b->width, tape, y);
+    attn_tensor *y = attn_activate(tape, normed(&b->down, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
+    y = attn_nn_position_sensitive_attention_forward(&b->height, tape, y);
+    y = attn_nn_position_sensitive_attention_forward(&b->width, tape, y);
     if (b->stride > 1) {
         y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
     }
-    y = normed(&b->up, &b->norm2, tape, attn_activate(tape, y, ATTN_RELU));
+    y = normed(&b->up, &b->norm2, tape, attn_activate(tape, y, ATTN_ACTIVATION_RELU));
     x = b->has_downsample ? normed(&b->downsample, &b->downsample_norm, tape, x) : x;
-    return attn_activate(tape, attn_add(tape, y, x), ATTN_RELU);
+    return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
 static void forward(const void *self, const attn__call *call)
 {
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x = attn_activate(tape, normed(&r->stem, &r->norm, tape, attn__input(call, "x")), ATTN_RELU);
-    x = attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
+    attn_tensor *x =
+        attn_activate(tape, normed(&r->stem, &r->norm, tape, attn__input(call, "x")), ATTN_ACTIVATION_RELU);
+    x = attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < r->blocks[stage]; i++) {
             x = block_forward(&r->block[stage][i], tape, x);
         }
     }
     if (x) {
-        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), -1});
+        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
         attn__output(call, "logits", attn_nn_linear_forward(&r->fc, tape, attn_mean(tape, x, 2)));
     }
 }

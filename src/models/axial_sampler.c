@@ -71,7 +71,7 @@ static void draw(const sampler *s, const attn_tensor *logits, int64_t first, int
 /* Numbers of one place of every image, or (n > 1) of n places in a row from it: I32 [B,n]. */
 static attn_tensor *numbers(const sampler *s, place p, int64_t n)
 {
-    attn_tensor *ids = attn_tensor_make(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
+    attn_tensor *ids = attn_tape_tensor(s->tape, ATTN_I32, 2, (int64_t[]){s->batch, n}, NULL);
     for (int64_t b = 0; ids && b < s->batch; b++) {
         memcpy((int32_t *)attn_tensor_data(ids) + b * n, (const int32_t *)attn_tensor_data(s->x) + index_of(s, b, p),
                (size_t)n * sizeof(int32_t));
@@ -148,7 +148,7 @@ static bool report(sampler *s)
     if (!s->options.progress || s->options.progress(s->options.user, s->rows_done, s->m->slices * s->m->height)) {
         return true;
     }
-    attn__fail(s->context, ATTN_INTERRUPTED, "drawing images was stopped");
+    attn__fail(s->context, ATTN_ERROR_INTERRUPTED, "drawing images was stopped");
     return false;
 }
 
@@ -157,7 +157,7 @@ static bool report(sampler *s)
 /* I32 [B], all `slice`. */
 static attn_tensor *repeated(const sampler *s, int64_t slice)
 {
-    attn_tensor *slices = attn_tensor_make(s->tape, ATTN_I32, 1, &s->batch, NULL);
+    attn_tensor *slices = attn_tape_tensor(s->tape, ATTN_I32, 1, &s->batch, NULL);
     for (int64_t b = 0; slices && b < s->batch; b++) {
         ((int32_t *)attn_tensor_data(slices))[b] = (int32_t)slice;
     }
@@ -218,10 +218,10 @@ static bool make_caches(sampler *s)
     attn_dtype dtype = attn_tensor_dtype(m->head.weight);
     attn_status status = ATTN_OK;
     for (int i = 1; i < m->nouter && status == ATTN_OK; i += 2) {
-        status = attn_nn_kv_cache_create(&s->outer[i], s->context, dtype, s->batch * m->width, m->height, m->dim);
+        status = attn_nn_kv_cache_init(&s->outer[i], s->context, dtype, s->batch * m->width, m->height, m->dim);
     }
     for (int i = 0; i < m->ninner && status == ATTN_OK; i++) {
-        status = attn_nn_kv_cache_create(&s->inner[i], s->context, dtype, s->batch, m->width, m->dim);
+        status = attn_nn_kv_cache_init(&s->inner[i], s->context, dtype, s->batch, m->width, m->dim);
     }
     return status == ATTN_OK;
 }
@@ -231,18 +231,18 @@ static bool options_fit(const sampler *s)
     const attn_tensor *noise = s->options.noise, *known = s->options.known;
     int64_t size = attn_tensor_size(s->x);
     if (!(s->options.temperature > 0)) {
-        attn__fail(s->context, ATTN_ARGUMENT, "temperature is %g; more than 0 wanted", s->options.temperature);
+        attn__fail(s->context, ATTN_ERROR_ARGUMENT, "temperature is %g; more than 0 wanted", s->options.temperature);
         return false;
     }
     if (noise && (attn_tensor_size(noise) != size * s->m->levels ||
                   (attn_tensor_dtype(noise) != ATTN_F32 && attn_tensor_dtype(noise) != ATTN_F64))) {
-        attn__fail(s->context, ATTN_SHAPE, "noise: %lld real numbers wanted, one for each level of each number",
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "noise: %lld real numbers wanted, one for each level of each number",
                    (long long)size * s->m->levels);
         return false;
     }
     if (known && (attn_tensor_size(known) != size ||
                   (attn_tensor_dtype(known) != ATTN_U8 && attn_tensor_dtype(known) != ATTN_BOOL))) {
-        attn__fail(s->context, ATTN_SHAPE, "known: %lld bytes wanted, one for each number of the images",
+        attn__fail(s->context, ATTN_ERROR_SHAPE, "known: %lld bytes wanted, one for each number of the images",
                    (long long)size);
         return false;
     }
@@ -270,8 +270,8 @@ static void run(sampler *s)
         done = s->options.slow ? draw_slice_slowly(s, slice) : draw_slice(s, slice);
     }
     for (int i = 0; i < ATTN__MAX_BLOCKS; i++) {
-        attn_nn_kv_cache_destroy(&s->outer[i]);
-        attn_nn_kv_cache_destroy(&s->inner[i]);
+        attn_nn_kv_cache_free(&s->outer[i]);
+        attn_nn_kv_cache_free(&s->inner[i]);
     }
     if (s->tape) {
         attn__packed_weights_end(s->tape);
@@ -289,9 +289,9 @@ attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
     }
     sampler *s = attn__alloc_zero(context, sizeof *s); /* caches of all blocks: too large for a stack */
     if (!s) {
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
-    *s = (sampler){.m = m, .model = model, .context = context, .x = x, .batch = attn_tensor_dim(x, 0)};
+    *s = (sampler){.m = m, .model = model, .context = context, .x = x, .batch = attn_tensor_length(x, 0)};
     s->options = options ? *options : (attn_axial_transformer_options){0};
     s->options.temperature = s->options.temperature == 0 ? 1 : s->options.temperature;
     run(s);

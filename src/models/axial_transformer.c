@@ -23,7 +23,7 @@ enum { ROWS = 1, COLUMNS = 2 }; /* axes of [N,Y,X,D]: attention down a column, a
 
 static void build_positions(attn__grid_positions *p, attn_nn_builder *builder, const attn__axial_transformer *m)
 {
-    const attn_nn_fill fill = {.start = ATTN_START_NORMAL, .scale = 0.02};
+    const attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL, .scale = 0.02};
     p->rows = attn_nn_parameter(builder, "rows", 3, (int64_t[]){m->height, 1, m->dim}, fill);
     p->columns = attn_nn_parameter(builder, "columns", 2, (int64_t[]){m->width, m->dim}, fill);
 }
@@ -32,7 +32,7 @@ static void build_blocks(attn_nn_axial_block *blocks, int n, attn_nn_builder *bu
                          const attn_nn_axial_block_options *options)
 {
     for (int i = 0; i < n; i++) {
-        attn_nn_push(builder, "%s.%d", name, i);
+        attn_nn_pushf(builder, "%s.%d", name, i);
         attn_nn_axial_block_init(&blocks[i], builder, options);
         attn_nn_pop(builder);
     }
@@ -43,10 +43,13 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
 {
     attn_nn_push(builder, "exterior");
     attn_nn_push(builder, "conv");
-    attn_nn_conv_init(
-        &m->conv, builder,
-        &(attn_nn_conv_options){
-            .spatial = 2, .in = 2 * m->slices, .out = m->dim, .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
+    attn_nn_conv_init(&m->conv, builder,
+                      &(attn_nn_conv_options){.spatial = 2,
+                                              .in_channels = 2 * m->slices,
+                                              .out_channels = m->dim,
+                                              .kernel = {3, 3},
+                                              .padding = {1, 1},
+                                              .bias = true});
     attn_nn_pop(builder);
     build_positions(&m->exterior_positions, builder, m);
     build_blocks(m->exterior, m->nexterior, builder, "blocks", options);
@@ -62,8 +65,8 @@ static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, dou
     attn_nn_push(builder, "head");
     m->head.weight =
         attn_nn_parameter(builder, "weight", 2, (int64_t[]){m->levels, m->dim},
-                          (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = scale / sqrt((double)m->dim)});
-    m->head.bias = attn_nn_parameter(builder, "bias", 1, &m->levels, (attn_nn_fill){.start = ATTN_START_ZEROS});
+                          (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = scale / sqrt((double)m->dim)});
+    m->head.bias = attn_nn_parameter(builder, "bias", 1, &m->levels, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
     attn_nn_pop(builder);
 }
 
@@ -104,12 +107,12 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
     int rank = x ? attn_tensor_rank(x) : 0;
     bool fits = rank == 4 || rank == 5;
     if (fits) {
-        int64_t slices = rank == 4 ? attn_tensor_dim(x, 1) : attn_tensor_dim(x, 1) * attn_tensor_dim(x, 2);
-        fits = slices == m->slices && attn_tensor_dim(x, -2) == m->height && attn_tensor_dim(x, -1) == m->width &&
-               (rank == 4 || attn_tensor_dim(x, 1) == m->frames);
+        int64_t slices = rank == 4 ? attn_tensor_length(x, 1) : attn_tensor_length(x, 1) * attn_tensor_length(x, 2);
+        fits = slices == m->slices && attn_tensor_length(x, -2) == m->height && attn_tensor_length(x, -1) == m->width &&
+               (rank == 4 || attn_tensor_length(x, 1) == m->frames);
     }
     if (!x || attn_tensor_dtype(x) != ATTN_I32 || !fits) {
-        attn__fail(context, ATTN_SHAPE,
+        attn__fail(context, ATTN_ERROR_SHAPE,
                    "axial-transformer: images of integers [b,%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted (%" PRId64
                    " frames of %" PRId64 " channels), or with frames and channels apart; %d axes found",
                    m->slices, m->height, m->width, m->frames, m->channels, rank);
@@ -118,7 +121,7 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
     const int32_t *data = attn_tensor_data(x);
     for (int64_t i = 0; values && i < attn_tensor_size(x); i++) {
         if (data[i] < 0 || data[i] >= m->levels) {
-            attn__fail(context, ATTN_ARGUMENT,
+            attn__fail(context, ATTN_ERROR_ARGUMENT,
                        "axial-transformer: number %" PRId64 " of the images is %d; allowed: 0 "
                        "to %" PRId64,
                        i, (int)data[i], m->levels - 1);
@@ -131,18 +134,18 @@ bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_contex
 static bool slices_fit(const attn__axial_transformer *m, attn_context *context, const attn_tensor *x,
                        const attn_tensor *slices)
 {
-    int64_t batch = attn_tensor_dim(x, 0);
+    int64_t batch = attn_tensor_length(x, 0);
     if (!slices) {
         return true;
     }
-    bool fits =
-        attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 && attn_tensor_dim(slices, 0) == batch;
+    bool fits = attn_tensor_dtype(slices) == ATTN_I32 && attn_tensor_rank(slices) == 1 &&
+                attn_tensor_length(slices, 0) == batch;
     for (int64_t i = 0; fits && i < batch; i++) {
         int32_t slice = ((const int32_t *)attn_tensor_data(slices))[i];
         fits = slice >= 0 && slice < m->slices;
     }
     if (!fits) {
-        attn__fail(context, ATTN_ARGUMENT,
+        attn__fail(context, ATTN_ERROR_ARGUMENT,
                    "axial-transformer: one slice for each of %" PRId64 " images wanted, integers of 0 to %" PRId64,
                    batch, m->slices - 1);
     }
@@ -153,7 +156,7 @@ static bool slices_fit(const attn__axial_transformer *m, attn_context *context, 
 
 static int64_t active_count(const attn__axial_transformer *m, const attn_tensor *x, const attn_tensor *slices)
 {
-    return attn_tensor_dim(x, 0) * (slices ? 1 : m->slices);
+    return attn_tensor_length(x, 0) * (slices ? 1 : m->slices);
 }
 
 /* The n-th active slice, counted over the whole batch. */
@@ -168,7 +171,7 @@ static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *t
                                   const attn_tensor *slices)
 {
     int64_t n = active_count(m, x, slices), plane = m->height * m->width;
-    attn_tensor *input = attn_tensor_make(tape, attn_tensor_dtype(m->head.weight), 4,
+    attn_tensor *input = attn_tape_tensor(tape, attn_tensor_dtype(m->head.weight), 4,
                                           (int64_t[]){n, 2 * m->slices, m->height, m->width}, NULL);
     const int32_t *data = attn_tensor_data(x);
     double scale = m->levels > 1 ? 1 / (double)(m->levels - 1) : 0;
@@ -207,7 +210,7 @@ static attn_tensor *active_numbers(const attn__axial_transformer *m, attn_tape *
                                    const attn_tensor *slices)
 {
     int64_t n = active_count(m, x, slices), plane = m->height * m->width;
-    attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){n, m->height, m->width}, NULL);
+    attn_tensor *ids = attn_tape_tensor(tape, ATTN_I32, 3, (int64_t[]){n, m->height, m->width}, NULL);
     for (int64_t i = 0; ids && i < n; i++) {
         memcpy((int32_t *)attn_tensor_data(ids) + i * plane,
                (const int32_t *)attn_tensor_data(x) + active_slice(m, slices, i) * plane,
@@ -222,10 +225,10 @@ static attn_tensor *shift(attn_tape *tape, attn_tensor *x, int axis)
     if (!x) {
         return NULL;
     }
-    int64_t shape[4], n = attn_tensor_dim(x, axis);
+    int64_t shape[4], n = attn_tensor_length(x, axis);
     memcpy(shape, attn_tensor_shape(x), sizeof shape);
     shape[axis] = 1;
-    attn_tensor *parts[2] = {attn_tensor_make(tape, attn_tensor_dtype(x), 4, shape, NULL),
+    attn_tensor *parts[2] = {attn_tape_tensor(tape, attn_tensor_dtype(x), 4, shape, NULL),
                              n > 1 ? attn_slice(tape, x, axis, 0, n - 1) : NULL};
     return attn_concat(tape, parts, n > 1 ? 2 : 1, axis);
 }
@@ -258,7 +261,7 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     if (model->kind == &attn__kind_axial_transformer) {
         return model->self;
     }
-    attn__fail(context, ATTN_UNSUPPORTED, "%s is no distribution over images; axial-transformer is",
+    attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s is no distribution over images; axial-transformer is",
                model->kind->about.name);
     return NULL;
 }
@@ -311,20 +314,20 @@ static void forward(const void *self, const attn__call *call)
     }
 }
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("height", NULL, "rows of an image"),
     ATTN__KEY_COUNT("width", NULL, "columns of an image"),
     ATTN__KEY_COUNT("channels", NULL, "numbers a pixel: 3 for colours"),
-    {"frames", ATTN_VALUE_INT, "1", 1, 4096, NULL, "images of a video"},
-    {"levels", ATTN_VALUE_INT, "256", 1, 65536, NULL, "values that a number can have"},
+    {"frames", ATTN_CONFIG_TYPE_INT, "1", 1, 4096, NULL, "images of a video"},
+    {"levels", ATTN_CONFIG_TYPE_INT, "256", 1, 65536, NULL, "values that a number can have"},
     ATTN__KEY_COUNT("dim", NULL, "channels inside"),
     ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
-    {"exterior_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
+    {"exterior_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
      "blocks over earlier channels and frames, rows and columns in turn"},
-    {"outer_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
+    {"outer_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL,
      "blocks over the rows above, rows and columns in turn"},
-    {"inner_blocks", ATTN_VALUE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the pixels to the left"},
-    {"residual_init", ATTN_VALUE_REAL, "1e-10", 1e-30, 1, NULL,
+    {"inner_blocks", ATTN_CONFIG_TYPE_INT, "8", 0, ATTN__MAX_BLOCKS, NULL, "blocks over the pixels to the left"},
+    {"residual_init", ATTN_CONFIG_TYPE_REAL, "1e-10", 1e-30, 1, NULL,
      "how large logits and what blocks add start, beside an ordinary start"},
     ATTN__KEY_DROPOUT,
     ATTN__KEY_INIT,

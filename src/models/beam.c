@@ -32,17 +32,17 @@ static long long number(const attn__beam *beam, int64_t sentence)
 
 static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 {
-    const attn_translate_options *o = &beam->options;
+    const attn_beam_search_options *o = &beam->options;
     for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
         if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= beam->max_len)) {
-            return attn__fail(beam->context, ATTN_ARGUMENT,
+            return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
                               "sentence %lld begins with %lld tokens, and there is room for %lld and the end",
                               number(beam, i), (long long)o->nprefix[i], (long long)beam->max_len - 1);
         }
         for (int64_t j = 0; j < o->nprefix[i]; j++) {
             int32_t token = o->prefix[i][j];
             if (token < 0 || token >= vocabulary || token == o->eos) {
-                return attn__fail(beam->context, ATTN_ARGUMENT,
+                return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
                                   "sentence %lld begins with token %d, which is the end or not one of %lld",
                                   number(beam, i), (int)token, (long long)vocabulary);
             }
@@ -52,18 +52,18 @@ static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 }
 
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_translate_options *options, const int64_t *numbers)
+                              const attn_beam_search_options *options, const int64_t *numbers)
 {
     int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
     *beam = (attn__beam){
         .context = context, .options = *options, .numbers = numbers, .batch = batch, .width = width, .max_len = n};
     beam->wanted = options->nbest > 0 ? options->nbest : 1;
     if (beam->wanted > width) {
-        return attn__fail(context, ATTN_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
                           (long long)beam->wanted, (long long)width);
     }
     if (options->eos < 0 || options->eos >= vocabulary) {
-        return attn__fail(context, ATTN_ARGUMENT, "the end token %d is not one of the %lld of the target",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the end token %d is not one of the %lld of the target",
                           (int)options->eos, (long long)vocabulary);
     }
     attn_status status = check_prefixes(beam, vocabulary);
@@ -89,7 +89,7 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->live ||
         !beam->candidates || !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept ||
         !beam->finished || !beam->best_ids || !beam->done) {
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     for (int64_t i = 0; i < hypotheses; i++) {
         beam->tokens[i] = options->bos;
@@ -113,7 +113,7 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
 {
     beam->shortlist = shortlist;
     beam->picked = zeros(beam->context, shortlist->first[beam->batch], 1, sizeof(double));
-    return beam->picked ? ATTN_OK : ATTN_MEMORY;
+    return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* The logits behind one hypothesis. */
@@ -152,7 +152,7 @@ static logits_row pick(const attn__beam *beam, int64_t sentence, logits_row x)
 
 static logits_row row_of(const attn__beam *beam, int64_t sentence, const attn_tensor *logits, int64_t row)
 {
-    int64_t n = attn_tensor_dim(logits, 1);
+    int64_t n = attn_tensor_length(logits, 1);
     attn_dtype dtype = attn_tensor_dtype(logits);
     const char *data = attn_tensor_data((attn_tensor *)(uintptr_t)logits);
     logits_row x = {.data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
@@ -213,7 +213,7 @@ static int64_t insert(candidate *list, int64_t n, int64_t room, candidate c)
     return n < room ? n + 1 : n;
 }
 
-static bool is_banned(const attn_translate_options *options, int32_t token)
+static bool is_banned(const attn_beam_search_options *options, int32_t token)
 {
     for (int64_t i = 0; i < options->nbanned; i++) {
         if (options->banned[i] == token) {
@@ -295,7 +295,7 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
 }
 
 /* `length` counts the end token. */
-static double penalised(const attn__beam *beam, double log_prob, int64_t length)
+static double penalized(const attn__beam *beam, double log_prob, int64_t length)
 {
     if (beam->options.rule == ATTN_LENGTH_POWER) {
         return log_prob / pow((double)length, beam->options.length_penalty);
@@ -316,7 +316,7 @@ static void move_finished(attn__beam *beam, int64_t to, int64_t from)
  * off keeps its last token. */
 static void finish(attn__beam *beam, int64_t sentence, const candidate *c)
 {
-    double score = penalised(beam, c->log_prob, beam->step + 1);
+    double score = penalized(beam, c->log_prob, beam->step + 1);
     int64_t first = sentence * beam->width, n = beam->kept[sentence];
     bool cut = c->token != beam->options.eos;
     beam->finished[sentence]++;
@@ -357,7 +357,7 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     }
     bool longest = beam->options.stopping == ATTN_STOP_NEVER && beam->options.length_penalty > 0;
     double live = beam->log_prob[sentence * beam->width];
-    double best = penalised(beam, live, longest ? beam->max_len : beam->step + 1);
+    double best = penalized(beam, live, longest ? beam->max_len : beam->step + 1);
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
@@ -374,7 +374,7 @@ static bool is_done(const attn__beam *beam, int64_t sentence)
     }
     int64_t length = beam->options.length_penalty > 0 ? beam->max_len : beam->step + 2;
     return beam->kept[sentence] >= beam->wanted &&
-           penalised(beam, live, length) <= beam->best_score[sentence * beam->width + beam->wanted - 1];
+           penalized(beam, live, length) <= beam->best_score[sentence * beam->width + beam->wanted - 1];
 }
 
 typedef struct advance {
@@ -452,13 +452,13 @@ static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_
     *result = (attn_hypothesis){
         .n = finished ? beam->best_n[at] : beam->step,
         .log_prob = log_prob,
-        .score = finished ? beam->best_score[at] : penalised(beam, log_prob, beam->step),
+        .score = finished ? beam->best_score[at] : penalized(beam, log_prob, beam->step),
         .finished = finished,
     };
     const int32_t *ids = (finished ? beam->best_ids : beam->ids) + at * beam->max_len;
     result->ids = attn__alloc(beam->context, (size_t)result->n * sizeof *ids);
     if (!result->ids) {
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     memcpy(result->ids, ids, (size_t)result->n * sizeof *ids);
     return ATTN_OK;
@@ -479,7 +479,7 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
     }
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
         return attn__fail(
-            beam->context, ATTN_UNSUPPORTED,
+            beam->context, ATTN_ERROR_UNSUPPORTED,
             "the probabilities of sentence %lld are not finite: the weights hold NaN, infinity or numbers that are too large",
             number(beam, sentence));
     }

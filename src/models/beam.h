@@ -8,7 +8,7 @@
 
 typedef struct attn__beam {
     attn_context *context;
-    attn_translate_options options;
+    attn_beam_search_options options;
     const int64_t *numbers; /* what errors call the sentences; NULL: from 1 */
     int64_t batch, width, max_len;
     int64_t wanted;         /* hypotheses of each sentence */
@@ -30,11 +30,12 @@ typedef struct attn__beam {
     double *picked;                   /* room for those of each sentence, where they are fewer than the list's */
 } attn__beam;
 
-/* `numbers` has `batch` of them and must outlive the beam.  ATTN_MEMORY; destroy frees what there is of a zeroed or failed one, too. */
+/* `numbers` has `batch` of them and must outlive the beam.  ATTN_ERROR_MEMORY; destroy frees what there is of a
+ * zeroed or failed one, too. */
 attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t batch, int64_t vocabulary,
-                              const attn_translate_options *options, const int64_t *numbers);
+                              const attn_beam_search_options *options, const int64_t *numbers);
 void attn__beam_destroy(attn__beam *beam);
-/* From now on logits are those of the list's tokens.  ATTN_MEMORY. */
+/* From now on logits are those of the list's tokens.  ATTN_ERROR_MEMORY. */
 attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist);
 /* Takes the logits [nlive*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
 bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);

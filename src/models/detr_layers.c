@@ -4,11 +4,11 @@
 #include "models/model_keys.h"
 
 /* Both attentions have the same settings. */
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),
     ATTN__KEY_COUNT("d_head", NULL, "channels of a head"),
-    {"dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"},
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"},
     ATTN__KEY_INIT,
 };
 
@@ -82,6 +82,7 @@ static void ffn_build(void *self, attn_nn_builder *builder, const attn_config *c
 {
     ffn *f = self;
     int64_t d = attn_config_int(config, "d", 0), hidden = attn_config_int(config, "hidden", d);
+    f->layers.activation = ATTN_ACTIVATION_RELU;
     attn_nn_push(builder, "ffn_layers.0");
     attn_nn_linear_init(&f->layers.dense1, builder, d, hidden, true);
     attn_nn_pop(builder);
@@ -100,7 +101,7 @@ static void ffn_forward(const void *self, const attn__call *call)
     attn__output(call, "out", attn_add_layer_norm(call->tape, x, y, 0, f->norm.weight, f->norm.bias, f->norm.eps));
 }
 
-static const attn_key ffn_keys[] = {
+static const attn_setting ffn_keys[] = {
     ATTN__KEY_COUNT("d", NULL, "channels"),
     ATTN__KEY_COUNT("hidden", "", "channels inside; default d"),
     ATTN__KEY_INIT,

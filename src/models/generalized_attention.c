@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalised attention over images, its four factors switched on one by one. */
+ * Generalized attention over images, its four factors switched on one by one. */
 #include "models/model_keys.h"
 
 #include "attn/nn_spatial.h"
@@ -9,13 +9,13 @@
 
 static const char *const factors[] = {"query-key", "query-relpos", "key-only", "relpos-only", NULL};
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),
     ATTN__KEY_COUNT("d_head", "", "channels of a head; default d / M, rounded down"),
-    {"factors", ATTN_VALUE_TEXTS, "", 0, 0, factors, "the terms of the scores, a list; default: all four"},
+    {"factors", ATTN_CONFIG_TYPE_TEXTS, "", 0, 0, factors, "the terms of the scores, a list; default: all four"},
     ATTN__KEY_COUNT("position_dim", "", "channels of the sines, a multiple of 4; default d, rounded down to one"),
-    {"position_magnitude", ATTN_VALUE_REAL, "1", 1e-6, 1e6, NULL, "what distances are multiplied by"},
+    {"position_magnitude", ATTN_CONFIG_TYPE_REAL, "1", 1e-6, 1e6, NULL, "what distances are multiplied by"},
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,d,h,w)", "an image")};
@@ -24,9 +24,9 @@ static const attn_port outputs[] = {ATTN__PORT("out", "(b,d,h,w)", "x + gamma * 
 /* The bits of ATTN_FACTOR_ are in the order of the names, which were checked against `factors`. */
 static unsigned factors_of(const attn_config *config)
 {
-    const attn_value *list = attn_config_get(config, "factors");
+    const attn_config_value *list = attn_config_get(config, "factors");
     unsigned found = 0;
-    for (int64_t i = 0; list && list->type == ATTN_VALUE_TEXTS && i < list->n; i++) {
+    for (int64_t i = 0; list && list->type == ATTN_CONFIG_TYPE_TEXTS && i < list->n; i++) {
         int f = 0;
         while (strcmp(factors[f], list->texts[i]) != 0) {
             f++;
@@ -38,7 +38,7 @@ static unsigned factors_of(const attn_config *config)
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    attn_nn_generalized_options options = {
+    attn_nn_generalized_attention_options options = {
         .dim = attn_config_int(config, "d", 0),
         .heads = attn_config_int(config, "M", 0),
         .dim_head = attn_config_int(config, "d_head", 0),
@@ -46,12 +46,12 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         .position_dim = attn_config_int(config, "position_dim", 0),
         .magnitude = attn_config_real(config, "position_magnitude", 1),
     };
-    attn_nn_generalized_init(self, builder, &options);
+    attn_nn_generalized_attention_init(self, builder, &options);
 }
 
 static void forward(const void *self, const attn__call *call)
 {
-    attn__output(call, "out", attn_nn_generalized_forward(self, call->tape, attn__input(call, "x")));
+    attn__output(call, "out", attn_nn_generalized_attention_forward(self, call->tape, attn__input(call, "x")));
 }
 
 const attn__kind attn__kind_generalized_attention = {
@@ -59,7 +59,7 @@ const attn__kind attn__kind_generalized_attention = {
               .summary = "content and relative positions, with queries or without",
               .source = "Zhu et al. 2019, arXiv:1904.05873",
               ATTN__PORTS(keys, inputs, outputs)},
-    .size = sizeof(attn_nn_generalized),
+    .size = sizeof(attn_nn_generalized_attention),
     .build = build,
     .forward = forward,
 };

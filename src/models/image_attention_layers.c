@@ -17,28 +17,28 @@ static const char *const scores[] = {"dot", "channel", NULL};
         ATTN__KEY_COUNT("mid_channels", NULL, "channels of each head; even, half for rows and half for columns"),      \
         ATTN__KEY_COUNT("out_channels", NULL, "channels of the result"), ATTN__KEY_COUNT("num_heads", NULL, "heads")
 
-static const attn_key global_keys[] = {
+static const attn_setting global_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("max_pos_embedding", NULL, "longest side that has relative positions"),
     ATTN__KEY_INIT,
 };
 
 /* The last five say how another implementation differs from the paper; their defaults are the book's own. */
-static const attn_key local_keys[] = {
+static const attn_setting local_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("kernel_size", NULL, "pixels of the window along each axis, odd"),
     ATTN__KEY_COUNT("stride", "1", "pixels between the centres of windows"),
-    {"padding", ATTN_VALUE_TEXT, "zero", 0, 0, paddings,
+    {"padding", ATTN_CONFIG_TYPE_TEXT, "zero", 0, 0, paddings,
      "pixels outside: zero: black ones that take part; mask: left out; shift: the window moves inwards until it fits"},
     ATTN__KEY_FLAG("relative", "true", "relative positions in the scores"),
     ATTN__KEY_FLAG("bias", "true", "biases of the projections"),
-    {"scale", ATTN_VALUE_REAL, "0", 0, 1e30, NULL, "of the scores; 0: 1/sqrt(in_channels); the paper has 1"},
-    {"head_order", ATTN_VALUE_TEXT, "interleaved", 0, 0, orders,
+    {"scale", ATTN_CONFIG_TYPE_REAL, "0", 0, 1e30, NULL, "of the scores; 0: 1/sqrt(in_channels); the paper has 1"},
+    {"head_order", ATTN_CONFIG_TYPE_TEXT, "interleaved", 0, 0, orders,
      "where channel c of head h lies: interleaved: c * num_heads + h; major: h * mid_channels + c"},
-    {"relative_span", ATTN_VALUE_TEXT, "head", 0, 0, spans,
+    {"relative_span", ATTN_CONFIG_TYPE_TEXT, "head", 0, 0, spans,
      "what the halves for rows and columns are halves of: each head's channels; whole: all channels, so that the first "
      "heads see only rows and the last ones only columns (leaderj1001's)"},
-    {"scores", ATTN_VALUE_TEXT, "dot", 0, 0, scores,
+    {"scores", ATTN_CONFIG_TYPE_TEXT, "dot", 0, 0, scores,
      "dot: q.k over a head; channel: each channel is a head of its own (leaderj1001's; wants relative_span whole)"},
     ATTN__KEY_INIT,
 };
@@ -57,9 +57,9 @@ static bool text_is(const attn_config *config, const char *key, const char *text
 static attn_nn_image_attention_options sizes_of(const attn_config *config)
 {
     return (attn_nn_image_attention_options){
-        .in = attn_config_int(config, "in_channels", 0),
+        .in_channels = attn_config_int(config, "in_channels", 0),
         .mid = attn_config_int(config, "mid_channels", 0),
-        .out = attn_config_int(config, "out_channels", 0),
+        .out_channels = attn_config_int(config, "out_channels", 0),
         .heads = attn_config_int(config, "num_heads", 0),
         .relative = true,
         .bias = true,

@@ -69,7 +69,7 @@ attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *senten
 /* attn_seq2seq_translate on a tape of the caller's, on which src and src_lens are not.  Weights that the tape keeps
  * (tensor/packed_weights.h) serve several calls.  `numbers`: what errors call the sentences; NULL: from 1. */
 attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
-                                    const attn_tensor *src_lens, const attn_translate_options *options,
+                                    const attn_tensor *src_lens, const attn_beam_search_options *options,
                                     const int64_t *numbers, attn_hypothesis *results);
 
 /* Between these the tape's products have the model's precision.  False (noted): the tape records what this precision has

@@ -13,7 +13,7 @@ attn_status attn__lineage_begin(attn__lineage *l, attn_context *context, int64_t
     l->rows = attn__alloc(context, bytes);
     l->old = attn__alloc(context, bytes);
     l->shared = attn__alloc(context, attn__size_mul((size_t)n, sizeof *l->shared));
-    return l->rows && l->old && l->shared ? ATTN_OK : ATTN_MEMORY;
+    return l->rows && l->old && l->shared ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 void attn__lineage_end(attn__lineage *l, attn_context *context)

@@ -13,7 +13,7 @@ typedef struct attn__lineage {
     int64_t n, room;
 } attn__lineage;
 
-/* For n rows of at most `room` tokens.  ATTN_MEMORY (noted): it must be ended then too. */
+/* For n rows of at most `room` tokens.  ATTN_ERROR_MEMORY (noted): it must be ended then too. */
 attn_status attn__lineage_begin(attn__lineage *lineage, attn_context *context, int64_t n, int64_t room);
 void attn__lineage_end(attn__lineage *lineage, attn_context *context);
 /* Each row computes its token number t. */

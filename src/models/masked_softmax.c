@@ -3,7 +3,7 @@
  * The softmax that attention with valid lengths ends in, by itself. */
 #include "models/model_keys.h"
 
-static const attn_key keys[] = {ATTN__KEY_FILL};
+static const attn_setting keys[] = {ATTN__KEY_FILL};
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,q,k)", "scores"), ATTN__PORT_LENS("(b) or (b,q)")};
 static const attn_port outputs[] = {ATTN__PORT("out", "(b,q,k)", "weights that sum to 1 over the valid keys")};
 

@@ -4,6 +4,7 @@
 #include "models/model_keys.h"
 
 #include "base/context.h"
+#include "base/integers.h"
 #include "base/keys.h"
 #include "tensor/tensor.h"
 
@@ -60,7 +61,7 @@ static attn_status fail_architecture(attn_context *context, const char *name)
         attn_nearest_offer(&nearest, attn_architecture_at(i)->name);
     }
     bool near = attn_nearest_found(&nearest);
-    return attn__fail(context, ATTN_NOT_FOUND, "there is no architecture \"%.80s\"%s%s%s", name,
+    return attn__fail(context, ATTN_ERROR_NOT_FOUND, "there is no architecture \"%.80s\"%s%s%s", name,
                       near ? "; did you mean \"" : "", near ? nearest.best : "", near ? "\"?" : "");
 }
 
@@ -71,16 +72,19 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     attn_model_options o = options ? *options : (attn_model_options){0};
     const attn__kind *kind = attn__kind_find(architecture);
     *model = NULL;
-    attn_context_clear(context);
+    attn_context_clear_error(context);
     if (!kind) {
         return fail_architecture(context, architecture ? architecture : "");
     }
+    if (!attn__all_zero(o.reserved, 4)) {
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_model_options: a reserved field is not zero");
+    }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {
-        return attn__fail(context, ATTN_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: parameters are f32 or f64, not %s", architecture,
                           attn_dtype_name(o.dtype));
     }
     if ((unsigned)o.precision > ATTN_PRECISION_INT8 || (o.dtype == ATTN_F64 && o.precision)) {
-        return attn__fail(context, ATTN_ARGUMENT, "%s: no precision \"%s\" of %s", architecture,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no precision \"%s\" of %s", architecture,
                           attn_precision_name(o.precision), attn_dtype_name(o.dtype));
     }
     attn_model *m = begin(context, kind, config, &o);
@@ -135,7 +139,7 @@ attn_precision attn_model_precision(const attn_model *model)
 bool attn__model_begin(const attn_model *model, attn_tape *tape)
 {
     if (model->precision == ATTN_PRECISION_INT8 && tape->options.record) {
-        attn__fail(model->context, ATTN_UNSUPPORTED, "%s: int8 has no gradients; train in f32 or bf16",
+        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s: int8 has no gradients; train in f32 or bf16",
                    model->kind->about.name);
         return false;
     }

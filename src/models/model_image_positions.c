@@ -6,13 +6,13 @@
 #include "attn/nn_spatial.h"
 #include "base/context.h"
 
-static const attn_key sine_keys[] = {
-    {"num_pos_feats", ATTN_VALUE_INT, "64", 2, 1 << 20, NULL, "channels of each axis, even"},
-    {"temperature", ATTN_VALUE_REAL, "10000", 1e-6, 1e12, NULL, "longest wavelength over 2 pi"},
+static const attn_setting sine_keys[] = {
+    {"num_pos_feats", ATTN_CONFIG_TYPE_INT, "64", 2, 1 << 20, NULL, "channels of each axis, even"},
+    {"temperature", ATTN_CONFIG_TYPE_REAL, "10000", 1e-6, 1e12, NULL, "longest wavelength over 2 pi"},
     ATTN__KEY_FLAG("normalize", "false", "positions divided by the last one of their line, times scale"),
-    {"scale", ATTN_VALUE_REAL, "0", 0, 1e12, NULL, "with normalize; 0: 2 pi"},
+    {"scale", ATTN_CONFIG_TYPE_REAL, "0", 0, 1e12, NULL, "with normalize; 0: 2 pi"},
 };
-static const attn_key learned_keys[] = {
+static const attn_setting learned_keys[] = {
     ATTN__KEY_COUNT("num_pos_feats", "256", "channels of each axis"),
     ATTN__KEY_COUNT("max_positions", "50", "longest side"),
     ATTN__KEY_INIT,
@@ -37,7 +37,7 @@ static void give(const attn__call *call, attn_tensor *map)
     }
     attn__output(call, "pos", attn_permute(call->tape, map, (int[]){0, 3, 1, 2}));
     if (attn__wanted(call, "sequence", &sequence)) {
-        int64_t shape[3] = {attn_tensor_dim(map, 0), -1, attn_tensor_dim(map, 3)};
+        int64_t shape[3] = {attn_tensor_length(map, 0), -1, attn_tensor_length(map, 3)};
         attn__output(call, "sequence", attn_reshape(call->tape, map, 3, shape));
     }
 }
@@ -46,15 +46,15 @@ static bool size_of(const attn__call *call, int64_t shape[3])
 {
     attn_tensor *x = attn__input(call, "x");
     if (x && attn_tensor_rank(x) != 4) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE, "positions: x (b,c,h,w) wanted, %d axes found",
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "positions: x (b,c,h,w) wanted, %d axes found",
                    attn_tensor_rank(x));
     }
     if (!x || attn_tensor_rank(x) != 4) {
         return false;
     }
-    shape[0] = attn_tensor_dim(x, 0);
-    shape[1] = attn_tensor_dim(x, 2);
-    shape[2] = attn_tensor_dim(x, 3);
+    shape[0] = attn_tensor_length(x, 0);
+    shape[1] = attn_tensor_length(x, 2);
+    shape[2] = attn_tensor_length(x, 3);
     return true;
 }
 
@@ -63,14 +63,14 @@ static void sine_build(void *self, attn_nn_builder *builder, const attn_config *
     attn_nn_sine_positions *layer = self;
     const double two_pi = 6.283185307179586476925;
     double scale = attn_config_real(config, "scale", 0);
-    bool normalise = attn_config_bool(config, "normalize", false);
+    bool normalize = attn_config_bool(config, "normalize", false);
     *layer = (attn_nn_sine_positions){.feats = attn_config_int(config, "num_pos_feats", 64),
                                       .temperature = attn_config_real(config, "temperature", 10000),
-                                      .scale = !normalise  ? 0
+                                      .scale = !normalize  ? 0
                                                : scale > 0 ? scale
                                                            : two_pi};
-    if (scale > 0 && !normalise) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "sine-position-encoding: scale %g without normalize", scale);
+    if (scale > 0 && !normalize) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "sine-position-encoding: scale %g without normalize", scale);
     }
 }
 
@@ -82,7 +82,7 @@ static void sine_forward(const void *self, const attn__call *call)
         return;
     }
     if (mask) { /* I32 */
-        padding = attn_tensor_make(call->tape, ATTN_U8, attn_tensor_rank(mask), attn_tensor_shape(mask), NULL);
+        padding = attn_tape_tensor(call->tape, ATTN_U8, attn_tensor_rank(mask), attn_tensor_shape(mask), NULL);
         for (int64_t i = 0; padding && i < attn_tensor_size(mask); i++) {
             ((uint8_t *)attn_tensor_data(padding))[i] = ((const int32_t *)attn_tensor_data(mask))[i] != 0;
         }
@@ -106,9 +106,9 @@ static void learned_forward(const void *self, const attn__call *call)
     if (!one) {
         return;
     }
-    int64_t wide = attn_tensor_dim(one, 2);
+    int64_t wide = attn_tensor_length(one, 2);
     attn_tensor *zeros =
-        attn_tensor_make(call->tape, call->model->dtype, 4, (int64_t[]){shape[0], shape[1], shape[2], wide}, NULL);
+        attn_tape_tensor(call->tape, call->model->dtype, 4, (int64_t[]){shape[0], shape[1], shape[2], wide}, NULL);
     give(call, attn_add(call->tape, zeros, one));
 }
 

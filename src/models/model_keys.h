@@ -13,26 +13,26 @@ enum { ATTN__MAX_BLOCKS = 64 };
 /* NAME, TYPE, default, least, most, choices, doc */
 /* clang-format off */
 #define ATTN__KEY_DROPOUT                                                                                              \
-    {"dropout", ATTN_VALUE_REAL, "0", 0, 0.99, NULL, "share of numbers dropped in training"}
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0", 0, 0.99, NULL, "share of numbers dropped in training"}
 /* clang-format on */
 /* clang-format off */
 #define ATTN__KEY_FILL                                                                                                 \
-    {"mask_fill", ATTN_VALUE_REAL, "0", -1e30, 0, NULL,                                                                \
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "0", -1e30, 0, NULL,                                                                \
      "score of masked keys; 0: left out, a query without keys gives zeros; -1e6: as in Dive into Deep Learning, it "   \
      "gives the mean"}
 /* clang-format on */
 /* clang-format off */
 #define ATTN__KEY_INIT                                                                                                 \
-    {"init", ATTN_VALUE_TEXT, "xavier", 0, 0, attn__init_choices,                                                      \
+    {"init", ATTN_CONFIG_TYPE_TEXT, "xavier", 0, 0, attn__init_choices,                                                      \
      "first values: xavier (recommended) or torch (PyTorch's defaults)"}
 /* clang-format on */
 #define ATTN__KEY_COUNT(name, otherwise, doc)                                                                          \
     {                                                                                                                  \
-        name, ATTN_VALUE_INT, otherwise, 1, 1 << 30, NULL, doc                                                         \
+        name, ATTN_CONFIG_TYPE_INT, otherwise, 1, 1 << 30, NULL, doc                                                   \
     }
 #define ATTN__KEY_FLAG(name, otherwise, doc)                                                                           \
     {                                                                                                                  \
-        name, ATTN_VALUE_BOOL, otherwise, 0, 0, NULL, doc                                                              \
+        name, ATTN_CONFIG_TYPE_BOOL, otherwise, 0, 0, NULL, doc                                                        \
     }
 
 #define ATTN__PORT(name, shape, doc)                                                                                   \

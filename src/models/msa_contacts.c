@@ -113,9 +113,9 @@ bool attn__msa_add_contacts(const attn__msa *msa, attn_tape *tape, const attn__m
 {
     enum { GRAIN = 32 };
     int threads = attn_context_threads(attn_tape_context(tape));
-    int64_t cols = tokens->cols, heads = attn_tensor_dim(maps, 0), wide = cols - 1;
+    int64_t cols = tokens->cols, heads = attn_tensor_length(maps, 0), wide = cols - 1;
     size_t element = attn_dtype_size(attn_tensor_dtype(maps));
-    attn_tensor *row_sums = attn_tensor_make(tape, ATTN_F64, 1, &cols, NULL);
+    attn_tensor *row_sums = attn_tape_tensor(tape, ATTN_F64, 1, &cols, NULL);
     for (int64_t i = 0; row_sums && i < heads * tokens->batch; i++) {
         int64_t head = first + i / tokens->batch, b = i % tokens->batch;
         feature f = {.map = (const char *)attn_tensor_data(maps) + (size_t)(i * cols * cols) * element,

@@ -17,7 +17,7 @@ static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
     int64_t map = t->rows * t->cols;
     for (int64_t i = 0; keep && i < t->batch * map; i++) {
         if (keep[i] && !keep[i / map * map + i % t->cols]) {
-            attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+            attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
                        "alignment %lld: column %lld is padding in the first row but not in row %lld",
                        (long long)(i / map), (long long)(i % t->cols), (long long)(i % map / t->cols));
             return false;
@@ -29,16 +29,18 @@ static bool first_rows_are_longest(attn_tape *tape, const attn__msa_tokens *t)
 bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t batch, int64_t rows, int64_t cols)
 {
     if (batch < 1 || rows < 1 || cols < 1) {
-        attn__fail(context, ATTN_SHAPE, "an alignment needs at least one row and one token; found %lld x %lld x %lld",
-                   (long long)batch, (long long)rows, (long long)cols);
+        attn__fail(context, ATTN_ERROR_SHAPE,
+                   "an alignment needs at least one row and one token; found %lld x %lld x %lld", (long long)batch,
+                   (long long)rows, (long long)cols);
     } else if (cols > msa->max_positions) {
-        attn__fail(context, ATTN_SHAPE, "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues",
-                   (long long)cols, (long long)msa->max_positions, (long long)msa->max_positions - 1);
-    } else if (msa->msa_positions && rows > attn_tensor_dim(msa->msa_positions, 1)) {
-        attn__fail(context, ATTN_SHAPE,
+        attn__fail(context, ATTN_ERROR_SHAPE,
+                   "%lld tokens a row; the model has positions for %lld, <cls> and %lld residues", (long long)cols,
+                   (long long)msa->max_positions, (long long)msa->max_positions - 1);
+    } else if (msa->msa_positions && rows > attn_tensor_length(msa->msa_positions, 1)) {
+        attn__fail(context, ATTN_ERROR_SHAPE,
                    "%lld rows; the model was trained on, and has positions for, at most %lld: "
                    "take a part of the alignment",
-                   (long long)rows, (long long)attn_tensor_dim(msa->msa_positions, 1));
+                   (long long)rows, (long long)attn_tensor_length(msa->msa_positions, 1));
     } else {
         return true;
     }
@@ -50,18 +52,18 @@ bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_te
     attn_context *context = attn_tape_context(tape);
     *tokens = (attn__msa_tokens){.ids = ids};
     if (!ids || attn_tensor_rank(ids) != 3 || attn_tensor_dtype(ids) != ATTN_I32) {
-        attn__fail(context, ATTN_SHAPE, "tokens: I32 [alignments,rows,columns] wanted");
+        attn__fail(context, ATTN_ERROR_SHAPE, "tokens: I32 [alignments,rows,columns] wanted");
         return false;
     }
-    tokens->batch = attn_tensor_dim(ids, 0);
-    tokens->rows = attn_tensor_dim(ids, 1);
-    tokens->cols = attn_tensor_dim(ids, 2);
+    tokens->batch = attn_tensor_length(ids, 0);
+    tokens->rows = attn_tensor_length(ids, 1);
+    tokens->cols = attn_tensor_length(ids, 2);
     if (!attn__msa_sizes_fit(msa, context, tokens->batch, tokens->rows, tokens->cols)) {
         return false;
     }
     const int32_t *id = attn_tensor_data(ids);
     int64_t n = attn_tensor_size(ids), kept = 0;
-    attn_tensor *keep = attn_tensor_make(tape, ATTN_U8, 3, attn_tensor_shape(ids), NULL);
+    attn_tensor *keep = attn_tape_tensor(tape, ATTN_U8, 3, attn_tensor_shape(ids), NULL);
     if (!keep) {
         return false;
     }
@@ -88,8 +90,8 @@ int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b)
  * at 1. */
 static attn_tensor *positions_of(attn_tape *tape, const attn_tensor *ids)
 {
-    attn_tensor *positions = attn_tensor_make(tape, ATTN_I32, attn_tensor_rank(ids), attn_tensor_shape(ids), NULL);
-    int64_t cols = attn_tensor_dim(ids, -1);
+    attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, attn_tensor_rank(ids), attn_tensor_shape(ids), NULL);
+    int64_t cols = attn_tensor_length(ids, -1);
     const int32_t *id = attn_tensor_data(ids);
     int32_t *position = positions ? attn_tensor_data(positions) : NULL, count = 0;
     for (int64_t i = 0; position && i < attn_tensor_size(ids); i++) {
@@ -106,7 +108,7 @@ static attn_tensor *embed_rows(const attn__msa *msa, attn_tape *tape, const attn
     attn_tensor *x = attn_nn_embedding_forward(&msa->embed_tokens, tape, ids);
     x = attn_add(tape, x, attn_nn_embedding_forward(&msa->embed_positions, tape, positions_of(tape, ids)));
     if (msa->msa_positions) {
-        x = attn_add(tape, x, attn_slice(tape, msa->msa_positions, 1, first, first + attn_tensor_dim(ids, 1)));
+        x = attn_add(tape, x, attn_slice(tape, msa->msa_positions, 1, first, first + attn_tensor_length(ids, 1)));
     }
     return attn_dropout(tape, attn_nn_layer_norm_forward(&msa->norm_before, tape, x), msa->dropout);
 }
@@ -124,7 +126,7 @@ static attn_tensor *embed_all(const attn__msa *msa, attn_tape *tape, const attn_
 /* Row `row` of alignment `b`, y [1,1,C,D], to its tokens' places in x [R,C,B,D]. */
 static void put_row(const attn__msa_tokens *t, int64_t b, int64_t row, const attn_tensor *y, attn_tensor *x)
 {
-    size_t bytes = (size_t)attn_tensor_dim(x, 3) * attn_dtype_size(attn_tensor_dtype(x));
+    size_t bytes = (size_t)attn_tensor_length(x, 3) * attn_dtype_size(attn_tensor_dtype(x));
     const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + (b * t->rows + row) * t->cols;
     for (int64_t col = 0; col < t->cols; col++) {
         char *to = (char *)attn_tensor_data(x) + (size_t)((row * t->cols + col) * t->batch + b) * bytes;
@@ -138,12 +140,12 @@ static void put_row(const attn__msa_tokens *t, int64_t b, int64_t row, const att
 static attn_tensor *embed_in_parts(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *t)
 {
     attn_dtype dtype = attn_tensor_dtype(msa->embed_tokens.weight);
-    attn_tensor *x = attn_tensor_make(tape, dtype, 4, (int64_t[]){t->rows, t->cols, t->batch, msa->dim}, NULL);
+    attn_tensor *x = attn_tape_tensor(tape, dtype, 4, (int64_t[]){t->rows, t->cols, t->batch, msa->dim}, NULL);
     bool fine = x != NULL;
     for (int64_t i = 0; i < t->batch * t->rows && fine; i++) {
         const int32_t *id = (const int32_t *)attn_tensor_data(t->ids) + i * t->cols;
         attn_scope_begin(tape);
-        attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 3, (int64_t[]){1, 1, t->cols}, id);
+        attn_tensor *ids = attn_tape_tensor(tape, ATTN_I32, 3, (int64_t[]){1, 1, t->cols}, id);
         attn_tensor *y = ids ? embed_rows(msa, tape, ids, i % t->rows) : NULL;
         fine = y != NULL;
         if (fine) {

@@ -18,7 +18,7 @@ static attn_tensor *kept(const attn__call *call)
         return NULL;
     }
     attn_tensor *keep =
-        attn_tensor_make(call->tape, ATTN_U8, attn_tensor_rank(padding), attn_tensor_shape(padding), NULL);
+        attn_tape_tensor(call->tape, ATTN_U8, attn_tensor_rank(padding), attn_tensor_shape(padding), NULL);
     for (int64_t i = 0; keep && i < attn_tensor_size(keep); i++) {
         ((uint8_t *)attn_tensor_data(keep))[i] = ((const int32_t *)attn_tensor_data(padding))[i] == 0;
     }
@@ -41,12 +41,12 @@ static void columns_forward(const void *self, const attn__call *call)
     attn__output(call, "attention", weights);
 }
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("embed_dim", NULL, "channels"),
     ATTN__KEY_COUNT("num_heads", NULL, "heads; divides embed_dim"),
     ATTN__KEY_DROPOUT,
     ATTN__KEY_COUNT("max_tokens_per_msa", "65536", "kept for the original's configs; memory is linear without it"),
-    {"mask_fill", ATTN_VALUE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {
@@ -86,7 +86,7 @@ const attn__kind attn__kind_column_self_attention = {
 
 static void axial_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    attn_nn_axial_options options = {
+    attn_nn_msa_layer_options options = {
         .dim = attn_config_int(config, "embedding_dim", 0),
         .ffn_dim = attn_config_int(config, "ffn_embedding_dim", 0),
         .heads = attn_config_int(config, "num_attention_heads", 0),
@@ -96,7 +96,7 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
         .own_depth = attn_config_bool(config, "own_depth", false),
         .max_tokens = attn_config_int(config, "max_tokens_per_msa", 0),
     };
-    attn_nn_axial_layer_init(self, builder, &options);
+    attn_nn_msa_layer_init(self, builder, &options);
 }
 
 static void axial_forward(const void *self, const attn__call *call)
@@ -104,23 +104,23 @@ static void axial_forward(const void *self, const attn__call *call)
     attn_tensor *rows = NULL, **wanted_rows = attn__wanted(call, "row_attention", &rows);
     attn_tensor *columns = NULL, **wanted_columns = attn__wanted(call, "column_attention", &columns);
     attn_tensor *x = attn__input(call, "x"), *keep = kept(call);
-    attn__output(call, "out", attn_nn_axial_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
+    attn__output(call, "out", attn_nn_msa_layer_forward(self, call->tape, x, keep, wanted_rows, wanted_columns));
     attn__output(call, "row_attention", rows);
     attn__output(call, "column_attention", columns);
 }
 
-static const attn_key axial_keys[] = {
+static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("embedding_dim", "768", "channels"),
     ATTN__KEY_COUNT("ffn_embedding_dim", "3072", "hidden channels of the feed-forward block"),
     ATTN__KEY_COUNT("num_attention_heads", "8", "heads; divides embedding_dim"),
-    {"dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL,
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL,
      "share dropped in training, of attention weights and of each block's result"},
-    {"attention_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL,
+    {"attention_dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL,
      "taken but not used, as in the original: attention weights are dropped by dropout"},
-    {"activation_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"},
+    {"activation_dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"},
     ATTN__KEY_COUNT("max_tokens_per_msa", "16384",
                     "without gradients: most tokens whose projections are held at once; changes memory, not results"),
-    {"mask_fill", ATTN_VALUE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
     ATTN__KEY_FLAG("own_depth", "false", "scale tied scores by each alignment's own rows, not the padded batch's"),
     ATTN__KEY_INIT,
 };
@@ -135,7 +135,7 @@ const attn__kind attn__kind_axial_transformer_layer = {
               .summary = "row attention, column attention and feed-forward over alignments, each a residual block",
               .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
               ATTN__PORTS(axial_keys, inputs, axial_outputs)},
-    .size = sizeof(attn_nn_axial_layer),
+    .size = sizeof(attn_nn_msa_layer),
     .build = axial_build,
     .forward = axial_forward,
 };

@@ -20,15 +20,15 @@ typedef struct attn__msa {
     attn_nn_layer_norm norm_before, norm_after, head_norm;
     attn_nn_linear dense, regression;
     attn_tensor *head_bias;
-    attn_nn_axial_layer layer[ATTN__MAX_BLOCKS];
+    attn_nn_msa_layer layer[ATTN__MAX_BLOCKS];
 } attn__msa;
 
 /* What is wanted of a run. */
 typedef struct attn__msa_wishes {
     bool logits, contacts, row_maps, column_maps;
     int64_t map_layer;                 /* from 1: maps of this layer alone; 0: of all */
-    bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: 0 is the embedding, L the last one, normalised */
-    int64_t max_tokens;                /* as in attn_nn_axial_run */
+    bool hidden[ATTN__MAX_BLOCKS + 1]; /* representations: 0 is the embedding, L the last one, normalized */
+    int64_t max_tokens;                /* as in attn_nn_msa_layer_run */
 } attn__msa_wishes;
 
 /* The tape's tensors; NULL where not wanted. */
@@ -55,11 +55,11 @@ typedef struct attn__msa_tokens {
     int64_t batch, rows, cols;
 } attn__msa_tokens;
 bool attn__msa_tokens_check(const attn__msa *msa, attn_tape *tape, const attn_tensor *ids, attn__msa_tokens *tokens);
-/* Whether there are positions for so many rows and columns; notes ATTN_SHAPE where not. */
+/* Whether there are positions for so many rows and columns; notes ATTN_ERROR_SHAPE where not. */
 bool attn__msa_sizes_fit(const attn__msa *msa, attn_context *context, int64_t batch, int64_t rows, int64_t cols);
 /* Columns of alignment b without its padding. */
 int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b);
-/* Embedded, normalised, zero where there is padding: [R,C,B,D]. */
+/* Embedded, normalized, zero where there is padding: [R,C,B,D]. */
 attn_tensor *attn__msa_embed(const attn__msa *msa, attn_tape *tape, const attn__msa_tokens *tokens);
 
 /* Adds the features of these row maps [n,B,C,C], heads [first, first + n) of a layer, to the regression's sums

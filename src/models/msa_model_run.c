@@ -40,7 +40,7 @@ static int64_t layers_kept(const run *r)
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
-    int64_t batch = r->tokens.batch, groups = columns ? r->tokens.cols : 1, heads = attn_tensor_dim(maps, 0);
+    int64_t batch = r->tokens.batch, groups = columns ? r->tokens.cols : 1, heads = attn_tensor_length(maps, 0);
     int64_t each = attn_tensor_size(maps) / (heads * groups * batch), layer = r->wishes->map_layer ? 0 : r->layer;
     size_t element = attn_dtype_size(attn_tensor_dtype(maps)), bytes = (size_t)each * element;
     for (int64_t i = 0; i < heads * groups * batch; i++) {
@@ -79,13 +79,13 @@ static bool make_maps(run *r)
     attn_dtype dtype = attn_tensor_dtype(m->embed_tokens.weight);
     attn__msa_results *to = r->results;
     if (w->row_maps) {
-        to->row_maps = attn_tensor_make(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
+        to->row_maps = attn_tape_tensor(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
     }
     if (w->column_maps) {
-        to->column_maps = attn_tensor_make(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, c, n, n}, NULL);
+        to->column_maps = attn_tape_tensor(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, c, n, n}, NULL);
     }
     if (w->contacts) {
-        to->contacts = attn_tensor_make(r->tape, dtype, 3, (int64_t[]){b, c - 1, c - 1}, NULL);
+        to->contacts = attn_tape_tensor(r->tape, dtype, 3, (int64_t[]){b, c - 1, c - 1}, NULL);
     }
     return (!w->row_maps || to->row_maps) && (!w->column_maps || to->column_maps) && (!w->contacts || to->contacts);
 }
@@ -103,8 +103,8 @@ static attn_tensor *layer_recorded(run *r, attn_tensor *x)
     r->tape->examples = 2;
     attn_tensor *rows = NULL, *columns = NULL;
     bool wants_rows = r->results->row_maps || r->results->contacts;
-    x = attn_nn_axial_layer_forward(&r->msa->layer[r->layer], r->tape, x, r->tokens.keep, wants_rows ? &rows : NULL,
-                                    r->results->column_maps ? &columns : NULL);
+    x = attn_nn_msa_layer_forward(&r->msa->layer[r->layer], r->tape, x, r->tokens.keep, wants_rows ? &rows : NULL,
+                                  r->results->column_maps ? &columns : NULL);
     if (rows) {
         take_rows(r, 0, rows);
     }
@@ -116,13 +116,15 @@ static attn_tensor *layer_recorded(run *r, attn_tensor *x)
 
 static attn_tensor *layer_in_place(run *r, attn_tensor *x)
 {
-    attn_nn_axial_run how = {
+    attn_nn_msa_layer_run how = {
         .keep = r->tokens.keep, .max_tokens = r->wishes->max_tokens, .bf16 = attn__rounds(r->tape), .user = r};
     how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
     how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
     int64_t left = r->last - r->layer * THIRDS;
-    how.end = left == ROW_MAPS ? ATTN_AXIAL_ROW_MAPS : left == COLUMN_MAPS ? ATTN_AXIAL_COLUMN_MAPS : ATTN_AXIAL_RESULT;
-    return attn_nn_axial_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
+    how.end = left == ROW_MAPS      ? ATTN_NN_MSA_ROW_MAPS
+              : left == COLUMN_MAPS ? ATTN_NN_MSA_COLUMN_MAPS
+                                    : ATTN_NN_MSA_RESULT;
+    return attn_nn_msa_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
 /* x [R,C,B,D] as a representation [B,R,C,D]; in any case a copy, since x goes on changing. */
@@ -163,8 +165,9 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
         if (r->layer * THIRDS >= r->last)
             break;
         x = records(r) ? layer_recorded(r, x) : layer_in_place(r, x);
-        if (!records(r))
-            attn__work(attn_tape_context(r->tape), "layers", r->layer + 1, (r->last + THIRDS - 1) / THIRDS);
+        if (x && !records(r) &&
+            attn__work(attn_tape_context(r->tape), "layers", r->layer + 1, (r->last + THIRDS - 1) / THIRDS) != ATTN_OK)
+            return NULL;
     }
     return r->failed ? NULL : x;
 }
@@ -174,17 +177,17 @@ static attn_tensor *run_layers(run *r, attn_tensor *x)
 /* Weights are tied: the last product is with the embedding of the tokens. */
 static attn_tensor *head(const attn__msa *msa, attn_tape *tape, attn_tensor *x)
 {
-    attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_GELU_ERF);
+    attn_tensor *h = attn_linear(tape, x, msa->dense.weight, msa->dense.bias, ATTN_ACTIVATION_GELU_ERF);
     h = attn_nn_layer_norm_forward(&msa->head_norm, tape, h);
-    return attn_linear(tape, h, msa->embed_tokens.weight, msa->head_bias, ATTN_IDENTITY);
+    return attn_linear(tape, h, msa->embed_tokens.weight, msa->head_bias, ATTN_ACTIVATION_IDENTITY);
 }
 
 /* Row by row where nothing is recorded: hidden channels take as much memory as x. */
 static attn_tensor *head_in_parts(const run *r, attn_tensor *x)
 {
-    int64_t rows = attn_tensor_dim(x, 0),
-            shape[] = {rows, attn_tensor_dim(x, 1), attn_tensor_dim(x, 2), r->msa->vocabulary};
-    attn_tensor *logits = attn_tensor_make(r->tape, attn_tensor_dtype(x), 4, shape, NULL);
+    int64_t rows = attn_tensor_length(x, 0),
+            shape[] = {rows, attn_tensor_length(x, 1), attn_tensor_length(x, 2), r->msa->vocabulary};
+    attn_tensor *logits = attn_tape_tensor(r->tape, attn_tensor_dtype(x), 4, shape, NULL);
     bool fine = logits != NULL;
     for (int64_t row = 0; row < rows && fine; row++) {
         attn_scope_begin(r->tape);

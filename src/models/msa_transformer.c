@@ -17,8 +17,8 @@
 static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builder, const char *name, int64_t rows,
                            int64_t dim)
 {
-    attn_nn_fill fill = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)dim)};
-    attn_nn_push(builder, "%s", name);
+    attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)dim)};
+    attn_nn_push(builder, name);
     embedding->scale = 1;
     embedding->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){rows, dim}, fill);
     attn_nn_pop(builder);
@@ -26,7 +26,7 @@ static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builde
 
 static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_layer_norm_init(norm, builder, dim, 0);
     attn_nn_pop(builder);
 }
@@ -40,18 +40,18 @@ static void msa_positions_init(attn__msa *m, attn_nn_builder *builder, const att
         return;
     }
     if (dim != 1 && dim != m->dim) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "msa-transformer: embed_positions_msa_dim is %lld; allowed: 1, or embed_dim, %lld", (long long)dim,
                    (long long)m->dim);
         return;
     }
     m->msa_positions = attn_nn_parameter(builder, "msa_position_embedding", 4, (int64_t[]){1, MOST_ROWS, 1, dim},
-                                         (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 0.01});
+                                         (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = 0.01});
 }
 
 static void layers_init(attn__msa *m, attn_nn_builder *builder, const attn_config *config)
 {
-    attn_nn_axial_options options = {
+    attn_nn_msa_layer_options options = {
         .dim = m->dim,
         .ffn_dim = attn_config_int(config, "ffn_embed_dim", 0),
         .heads = m->heads,
@@ -64,8 +64,8 @@ static void layers_init(attn__msa *m, attn_nn_builder *builder, const attn_confi
         .max_tokens = attn_config_int(config, "max_tokens_per_msa", 0),
     };
     for (int64_t i = 0; i < m->layers; i++) {
-        attn_nn_push(builder, "layers.%lld", (long long)i);
-        attn_nn_axial_layer_init(&m->layer[i], builder, &options);
+        attn_nn_pushf(builder, "layers.%lld", (long long)i);
+        attn_nn_msa_layer_init(&m->layer[i], builder, &options);
         attn_nn_pop(builder);
     }
 }
@@ -75,11 +75,11 @@ static void heads_init(attn__msa *m, attn_nn_builder *builder)
     int64_t features = m->layers * m->heads, one = 1;
     attn_nn_push(builder, "contact_head.regression");
     /* Fitted to structures afterwards, not trained with the rest: zeros say one half everywhere. */
-    m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, features}, (attn_nn_fill){0});
-    m->regression.bias = attn_nn_parameter(builder, "bias", 1, &one, (attn_nn_fill){0});
+    m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, features}, (attn_nn_initializer){0});
+    m->regression.bias = attn_nn_parameter(builder, "bias", 1, &one, (attn_nn_initializer){0});
     attn_nn_pop(builder);
     attn_nn_push(builder, "lm_head");
-    m->head_bias = attn_nn_parameter(builder, "bias", 1, &m->vocabulary, (attn_nn_fill){0});
+    m->head_bias = attn_nn_parameter(builder, "bias", 1, &m->vocabulary, (attn_nn_initializer){0});
     attn_nn_push(builder, "dense");
     attn_nn_linear_init(&m->dense, builder, m->dim, m->dim, true);
     attn_nn_pop(builder);
@@ -156,21 +156,21 @@ static void forward(const void *self, const attn__call *call)
 
 static const char *const compats[] = {"none", "esm", NULL};
 
-static const attn_key keys[] = {
-    {"layers", ATTN_VALUE_INT, "12", 1, ATTN__MAX_BLOCKS, NULL, "axial layers"},
+static const attn_setting keys[] = {
+    {"layers", ATTN_CONFIG_TYPE_INT, "12", 1, ATTN__MAX_BLOCKS, NULL, "axial layers"},
     ATTN__KEY_COUNT("embed_dim", "768", "channels"),
     ATTN__KEY_COUNT("ffn_embed_dim", "3072", "hidden channels of the feed-forward blocks"),
     ATTN__KEY_COUNT("attention_heads", "12", "heads; divides embed_dim"),
-    {"dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share dropped in training"},
-    {"attention_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "taken but not used, as in the original"},
-    {"activation_dropout", ATTN_VALUE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"},
-    {"vocab_size", ATTN_VALUE_INT, "33", 2, 1 << 20, NULL, "tokens; 0 is <cls>, 1 is <pad>"},
-    {"max_positions", ATTN_VALUE_INT, "1024", 1, 1 << 20, NULL, "most tokens of a row, <cls> among them"},
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share dropped in training"},
+    {"attention_dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "taken but not used, as in the original"},
+    {"activation_dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of hidden channels dropped in training"},
+    {"vocab_size", ATTN_CONFIG_TYPE_INT, "33", 2, 1 << 20, NULL, "tokens; 0 is <cls>, 1 is <pad>"},
+    {"max_positions", ATTN_CONFIG_TYPE_INT, "1024", 1, 1 << 20, NULL, "most tokens of a row, <cls> among them"},
     ATTN__KEY_FLAG("embed_positions_msa", "true", "whether rows have positions too (at most 1,024 of them)"),
     ATTN__KEY_COUNT("embed_positions_msa_dim", "", "channels of these: 1 in ESM-MSA-1; default embed_dim"),
     ATTN__KEY_COUNT("max_tokens_per_msa", "16384",
                     "without gradients: most tokens whose projections are held at once; changes memory, not results"),
-    {"compat", ATTN_VALUE_TEXT, "none", 0, 0, compats,
+    {"compat", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, compats,
      "esm: in batches of unlike alignments, tied scores are scaled and contacts corrected by the padded sizes"},
     ATTN__KEY_INIT,
 };
@@ -179,8 +179,8 @@ static const attn_port inputs[] = {
 };
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(batch,rows,cols,vocab)", "of the masked-language head"),
-    ATTN__PORT_OPTIONAL("representations", "(batch,rows,cols,dim)", "the last layer, normalised"),
-    ATTN__PORT_OPTIONAL("hidden", "(layers+1,batch,rows,cols,dim)", "embedding and all layers, the last normalised"),
+    ATTN__PORT_OPTIONAL("representations", "(batch,rows,cols,dim)", "the last layer, normalized"),
+    ATTN__PORT_OPTIONAL("hidden", "(layers+1,batch,rows,cols,dim)", "embedding and all layers, the last normalized"),
     ATTN__PORT_OPTIONAL("row_attentions", "(batch,layers,heads,cols,cols)", "tied row attention"),
     ATTN__PORT_OPTIONAL("col_attentions", "(batch,layers,heads,cols,rows,rows)", "column attention"),
     ATTN__PORT_OPTIONAL("contacts", "(batch,cols-1,cols-1)", "probabilities; no gradient flows through them"),

@@ -16,13 +16,13 @@ static const attn_score scores[] = {ATTN_SCORE_GAUSSIAN, ATTN_SCORE_BOXCAR, ATTN
 static const char *const tasks[] = {"regression", "classification", NULL};
 static const char *const empties[] = {"error", "nan", "zero", NULL};
 
-static const attn_key keys[] = {
-    {"kernel", ATTN_VALUE_TEXT, "gaussian", 0, 0, kernels,
+static const attn_setting keys[] = {
+    {"kernel", ATTN_CONFIG_TYPE_TEXT, "gaussian", 0, 0, kernels,
      "of the distance over sigma; epanechnikov is the triangle max(0, 1 - |u|), as the book has it"},
-    {"sigma", ATTN_VALUE_REAL, "1", 1e-30, 1e30, NULL, "width of the kernel"},
-    {"empty", ATTN_VALUE_TEXT, "error", 0, 0, empties,
+    {"sigma", ATTN_CONFIG_TYPE_REAL, "1", 1e-30, 1e30, NULL, "width of the kernel"},
+    {"empty", ATTN_CONFIG_TYPE_TEXT, "error", 0, 0, empties,
      "what a query without any training point in its kernel's reach gives: an error, NaN or zero"},
-    {"task", ATTN_VALUE_TEXT, "regression", 0, 0, tasks,
+    {"task", ATTN_CONFIG_TYPE_TEXT, "regression", 0, 0, tasks,
      "classification: y_train are numbers of classes, y_hat the weight of each class, which sum to 1"},
     ATTN__KEY_COUNT("num_classes", "", "with classification; default: the largest class, and one"),
 };
@@ -67,11 +67,11 @@ static int64_t columns(const attn__call *call, const attn_tensor *x, const char 
 {
     int rank = x ? attn_tensor_rank(x) : 0;
     if (x && (rank < 1 || rank > 2)) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE, "%s: a vector or a matrix wanted, %d axes found", name,
-                   rank);
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: a vector or a matrix wanted, %d axes found",
+                   name, rank);
         return 0;
     }
-    return !x ? 0 : rank == 1 ? 1 : attn_tensor_dim(x, 1);
+    return !x ? 0 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
 /* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
@@ -80,16 +80,16 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     *p = (attn_problem){.ndims = 4,
                         .score = scores[r->kernel],
                         .width = r->sigma,
-                        .normalise = r->kernel == 0 ? ATTN_SOFTMAX : ATTN_KERNEL_SUM};
-    p->dims[0] = (attn_dim){.role = ATTN_QUERY, .n = val, .q = d, .o = c, .lse = 1, .weights = 1};
-    p->dims[1] = (attn_dim){.role = ATTN_KEY, .n = train, .k = d, .v = c, .weights = val};
-    p->dims[2] = (attn_dim){.role = ATTN_CONTRACT, .n = d, .q = 1, .k = 1};
-    p->dims[3] = (attn_dim){.role = ATTN_VALUE, .n = c, .v = 1, .o = 1};
+                        .normalization = r->kernel == 0 ? ATTN_NORMALIZATION_SOFTMAX : ATTN_NORMALIZATION_SUM};
+    p->dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = val, .q = d, .o = c, .lse = 1, .weights = 1};
+    p->dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = train, .k = d, .v = c, .weights = val};
+    p->dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = d, .q = 1, .k = 1};
+    p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
 static double weight_sum(const attn_tensor *weights, int64_t query)
 {
-    int64_t train = attn_tensor_dim(weights, 0), val = attn_tensor_dim(weights, 1);
+    int64_t train = attn_tensor_length(weights, 0), val = attn_tensor_length(weights, 1);
     double sum = 0;
     for (int64_t j = 0; j < train; j++) {
         sum += attn__number(weights, j * val + query);
@@ -107,13 +107,13 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
 /* Finds queries that no training point reaches; their estimate is zero so far. */
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *weights)
 {
-    int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_dim(y, 1) : 1;
-    for (int64_t i = 0; y && i < attn_tensor_dim(y, 0); i++) {
+    int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_length(y, 1) : 1;
+    for (int64_t i = 0; y && i < attn_tensor_length(y, 0); i++) {
         if (strcmp(empties[r->empty], "zero") == 0 || weight_sum(weights, i) > 0) {
             continue;
         }
         if (strcmp(empties[r->empty], "error") == 0) {
-            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT,
+            attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %g); a larger sigma, "
                        "or empty=nan or zero",
                        i, kernels[r->kernel], r->sigma);
@@ -130,21 +130,21 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, const a
 {
     attn_context *context = attn_tape_context(call->tape);
     if (attn_tensor_rank(labels) != 1) {
-        attn__fail(context, ATTN_SHAPE, "y_train: (n) classes wanted, %d axes found", attn_tensor_rank(labels));
+        attn__fail(context, ATTN_ERROR_SHAPE, "y_train: (n) classes wanted, %d axes found", attn_tensor_rank(labels));
         return NULL;
     }
-    const int64_t n = attn_tensor_dim(labels, 0), limit = r->classes ? r->classes : 1 << 20;
+    const int64_t n = attn_tensor_length(labels, 0), limit = r->classes ? r->classes : 1 << 20;
     int64_t classes = r->classes ? r->classes : 1;
     for (int64_t i = 0; i < n; i++) {
         double label = attn__number(labels, i);
         if (!(label >= 0 && label < (double)limit) || label != floor(label)) {
-            attn__fail(context, ATTN_ARGUMENT, "y_train[%" PRId64 "] is %g, no class from 0 to %" PRId64, i, label,
-                       limit - 1);
+            attn__fail(context, ATTN_ERROR_ARGUMENT, "y_train[%" PRId64 "] is %g, no class from 0 to %" PRId64, i,
+                       label, limit - 1);
             return NULL;
         }
         classes = (int64_t)label >= classes ? (int64_t)label + 1 : classes;
     }
-    attn_tensor *hot = attn_tensor_make(call->tape, attn_tensor_dtype(labels), 2, (int64_t[]){n, classes}, NULL);
+    attn_tensor *hot = attn_tape_tensor(call->tape, attn_tensor_dtype(labels), 2, (int64_t[]){n, classes}, NULL);
     for (int64_t i = 0; hot && i < n; i++) {
         attn__set_number(hot, i * classes + (int64_t)attn__number(labels, i), 1);
     }
@@ -161,12 +161,12 @@ static void forward(const void *self, const attn__call *call)
     if (d < 1 || c < 1 || d_val < 1) {
         return;
     }
-    int64_t train = attn_tensor_dim(x, 0), val = attn_tensor_dim(at, 0);
-    if (d != d_val || attn_tensor_dim(y, 0) != train) {
-        attn__fail(attn_tape_context(call->tape), ATTN_SHAPE,
+    int64_t train = attn_tensor_length(x, 0), val = attn_tensor_length(at, 0);
+    if (d != d_val || attn_tensor_length(y, 0) != train) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
                    "x_train has %" PRId64 " points of %" PRId64 " numbers, y_train %" PRId64 " labels, x_val points of "
                    "%" PRId64 " numbers",
-                   train, d, attn_tensor_dim(y, 0), d_val);
+                   train, d, attn_tensor_length(y, 0), d_val);
         return;
     }
     attn_attention a = {.q = {at, 0},

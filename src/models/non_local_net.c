@@ -6,14 +6,14 @@
 
 enum { STAGES = 3, HIDDEN = 256 };
 
-static const attn_key keys[] = {
-    {"img_size", ATTN_VALUE_INT, "28", 8, 1 << 16, NULL, "pixels of each side"},
+static const attn_setting keys[] = {
+    {"img_size", ATTN_CONFIG_TYPE_INT, "28", 8, 1 << 16, NULL, "pixels of each side"},
     ATTN__KEY_COUNT("in_channels", "1", "channels of an image"),
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_PAIRWISE,
     ATTN__KEY_FLAG("sub_sample", "true", "keys of the blocks are the largest of 2 x 2"),
     ATTN__KEY_FLAG("bn_layer", "true", "batch norm at the end of the blocks"),
-    {"dropout", ATTN_VALUE_REAL, "0.5", 0, 0.99, NULL, "share dropped in the head in training"},
+    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.5", 0, 0.99, NULL, "share dropped in the head in training"},
     ATTN__KEY_INIT,
 };
 static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,img_size,img_size)", "images")};
@@ -34,12 +34,13 @@ typedef struct network {
 static void build_stage(network *n, attn_nn_builder *builder, int i, int64_t in)
 {
     int64_t out = 32 << i;
-    attn_nn_push(builder, "conv_%d.0", i + 1);
+    attn_nn_pushf(builder, "conv_%d.0", i + 1);
     attn_nn_conv_init(
         &n->conv[i], builder,
-        &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
+        &(attn_nn_conv_options){
+            .spatial = 2, .in_channels = in, .out_channels = out, .kernel = {3, 3}, .padding = {1, 1}, .bias = true});
     attn_nn_pop(builder);
-    attn_nn_push(builder, "conv_%d.1", i + 1);
+    attn_nn_pushf(builder, "conv_%d.1", i + 1);
     attn_nn_batch_norm_init(&n->norm[i], builder, out, false);
     attn_nn_pop(builder);
 }
@@ -55,7 +56,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         if (i == STAGES - 1) {
             break;
         }
-        attn_nn_push(builder, "nl_%d", i + 1);
+        attn_nn_pushf(builder, "nl_%d", i + 1);
         attn_nn_non_local_init(&n->block[i], builder, in, 0, 2, attn__pairwise_of(config),
                                attn_config_bool(config, "sub_sample", true),
                                attn_config_bool(config, "bn_layer", true));
@@ -78,15 +79,15 @@ static void forward(const void *self, const attn__call *call)
     for (int i = 0; i < STAGES; i++) {
         attn_tensor *map = NULL;
         x = attn_nn_batch_norm_forward(&n->norm[i], tape, attn_nn_conv_forward(&n->conv[i], tape, x));
-        x = attn_max_pool(tape, attn_activate(tape, x, ATTN_RELU), 2, (int64_t[]){2, 2}, NULL);
+        x = attn_max_pool(tape, attn_activate(tape, x, ATTN_ACTIVATION_RELU), 2, (int64_t[]){2, 2}, NULL, NULL);
         if (x && i < STAGES - 1) {
             x = attn_nn_non_local_forward(&n->block[i], tape, x, attn__wanted(call, names[i], &map));
             attn__output(call, names[i], map);
         }
     }
     if (x) {
-        x = attn_reshape(tape, x, 2, (int64_t[]){attn_tensor_dim(x, 0), -1});
-        x = attn_linear(tape, x, n->fc[0].weight, n->fc[0].bias, ATTN_RELU);
+        x = attn_reshape(tape, x, 2, (int64_t[]){attn_tensor_length(x, 0), -1});
+        x = attn_linear(tape, x, n->fc[0].weight, n->fc[0].bias, ATTN_ACTIVATION_RELU);
         attn__output(call, "logits", attn_nn_linear_forward(&n->fc[1], tape, attn_dropout(tape, x, n->dropout)));
     }
 }

@@ -48,12 +48,12 @@ static attn_tensor *as_integers(const attn__call *call, const char *name, attn_t
     if (attn_tensor_dtype(x) == ATTN_I32) {
         return x;
     }
-    attn_tensor *y = attn_tensor_make(call->tape, ATTN_I32, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
+    attn_tensor *y = attn_tape_tensor(call->tape, ATTN_I32, attn_tensor_rank(x), attn_tensor_shape(x), NULL);
     int32_t *ids = y ? attn_tensor_data(y) : NULL;
     for (int64_t i = 0; y && i < attn_tensor_size(x); i++) {
         double value = number_at(x, i);
         if (!(value >= INT32_MIN && value <= INT32_MAX) || value != floor(value)) {
-            attn__fail(context, ATTN_ARGUMENT, "input %s: element %" PRId64 " is no 32-bit integer", name, i);
+            attn__fail(context, ATTN_ERROR_ARGUMENT, "input %s: element %" PRId64 " is no 32-bit integer", name, i);
             return NULL;
         }
         ids[i] = (int32_t)value;
@@ -68,7 +68,7 @@ static attn_tensor *as_reals(const attn__call *call, const char *name, attn_tens
         return x;
     }
     if (dtype != ATTN_F32 && dtype != ATTN_F64 && dtype != ATTN_F16 && dtype != ATTN_BF16) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "input %s: real numbers wanted, %s found", name,
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "input %s: real numbers wanted, %s found", name,
                    attn_dtype_name(dtype));
         return NULL;
     }
@@ -82,7 +82,7 @@ attn_tensor *attn__input(const attn__call *call, const char *name)
     attn_tensor *x = attn_named_find(call->inputs, name);
     if (!x) {
         if (!port->optional) {
-            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "%s: input %s %s is missing", a->name, name,
+            attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "%s: input %s %s is missing", a->name, name,
                        port->shape);
         }
         return NULL;
@@ -152,7 +152,7 @@ static attn_status fail_port(const attn__call *call, const char *kind, const cha
     for (int i = 0; i < n && at < sizeof known; i++) {
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", ports[i].name);
     }
-    return attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "%s has no %s \"%s\"; it has %s",
+    return attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT, "%s has no %s \"%s\"; it has %s",
                       call->model->kind->about.name, kind, name, known);
 }
 
@@ -171,7 +171,7 @@ static attn_status check_ports(const attn__call *call)
         }
     }
     if (call->outputs->owns) {
-        return attn__fail(context, ATTN_ARGUMENT, "the list of outputs must not own what the tape owns");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the list of outputs must not own what the tape owns");
     }
     return ATTN_OK;
 }

@@ -3,7 +3,7 @@
  * Positions as sines and cosines, by themselves. */
 #include "models/model_keys.h"
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels"),
     ATTN__KEY_COUNT("max_len", "1000", "the most positions"),
     ATTN__KEY_DROPOUT,

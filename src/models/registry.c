@@ -82,7 +82,7 @@ const attn_architecture *attn_architecture_find(const char *name)
 attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from, attn_config *to)
 {
     for (int i = 0; i < architecture->nkeys; i++) {
-        const attn_value *value = attn_config_get(from, architecture->keys[i].name);
+        const attn_config_value *value = attn_config_get(from, architecture->keys[i].name);
         attn_status status = value ? attn_config_set(to, architecture->keys[i].name, value) : ATTN_OK;
         if (status != ATTN_OK) {
             return status;

@@ -20,16 +20,16 @@ enum { STEM_CONV, STEM_SMALL, STEM_ATTENTION };
 static const char *const stems[] = {"conv", "small", "attention", NULL};
 static const char *const paddings[] = {"zero", "mask", "shift", NULL};
 
-static const attn_key keys[] = {
-    {"depth", ATTN_VALUE_INT, "26", 0, 0, depths, "layers"},
-    {"stem", ATTN_VALUE_TEXT, "conv", 0, 0, stems,
+static const attn_setting keys[] = {
+    {"depth", ATTN_CONFIG_TYPE_INT, "26", 0, 0, depths, "layers"},
+    {"stem", ATTN_CONFIG_TYPE_TEXT, "conv", 0, 0, stems,
      "conv: 7 x 7 of stride 2 and pooling, for large pictures; small: 3 x 3, for those of 28 or 32 pixels; attention: in "
      "blocks of 4 x 4, and pooling of these"},
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
     ATTN__KEY_COUNT("width", "64", "channels of the first stage; a multiple of num_heads"),
     ATTN__KEY_COUNT("kernel_size", "7", "pixels of a window along each axis, odd"),
     ATTN__KEY_COUNT("num_heads", "8", "heads"),
-    {"padding", ATTN_VALUE_TEXT, "zero", 0, 0, paddings, "pixels outside, as in local-self-attention"},
+    {"padding", ATTN_CONFIG_TYPE_TEXT, "zero", 0, 0, paddings, "pixels outside, as in local-self-attention"},
     ATTN__KEY_COUNT("num_classes", "1000", "classes"),
     ATTN__KEY_INIT,
 };
@@ -65,14 +65,14 @@ typedef struct resnet {
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
 {
     options.spatial = 2;
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_conv_init(conv, builder, &options);
     attn_nn_pop(builder);
 }
 
 static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_batch_norm_init(norm, builder, channels, false);
     attn_nn_pop(builder);
 }
@@ -103,7 +103,7 @@ static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *
     static const attn_border borders[] = {ATTN_BORDER_ZERO, ATTN_BORDER_MASK, ATTN_BORDER_SHIFT};
     int64_t heads = attn_config_int(config, "num_heads", 8);
     if (width % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s: %lld heads do not divide %lld channels", builder->prefix,
                    (long long)heads, (long long)width);
         return;
     }
@@ -111,9 +111,9 @@ static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *
     attn_nn_image_attention_init(
         attention, builder,
         &(attn_nn_image_attention_options){
-            .in = width,
+            .in_channels = width,
             .mid = width / heads,
-            .out = width,
+            .out_channels = width,
             .heads = heads,
             .window = attn_config_int(config, "kernel_size", 7),
             .relative = true,
@@ -130,15 +130,15 @@ static void block_init(bottleneck *b, attn_nn_builder *builder, const attn_confi
     int64_t out = EXPANSION * width;
     b->stride = stride;
     b->has_shortcut = stride != 1 || in != out;
-    conv_init(&b->conv1, builder, "conv1.0", (attn_nn_conv_options){.in = in, .out = width});
+    conv_init(&b->conv1, builder, "conv1.0", (attn_nn_conv_options){.in_channels = in, .out_channels = width});
     norm_init(&b->norm1, builder, "conv1.1", width);
     attention_init(&b->attention, builder, config, width);
     norm_init(&b->norm2, builder, "conv2.1", width);
-    conv_init(&b->conv3, builder, "conv3.0", (attn_nn_conv_options){.in = width, .out = out});
+    conv_init(&b->conv3, builder, "conv3.0", (attn_nn_conv_options){.in_channels = width, .out_channels = out});
     norm_init(&b->norm3, builder, "conv3.1", out);
     if (b->has_shortcut) {
         conv_init(&b->shortcut, builder, "shortcut.0",
-                  (attn_nn_conv_options){.in = in, .out = out, .stride = {stride, stride}});
+                  (attn_nn_conv_options){.in_channels = in, .out_channels = out, .stride = {stride, stride}});
         norm_init(&b->shortcut_norm, builder, "shortcut.1", out);
     }
 }
@@ -154,8 +154,11 @@ static void stem_init(resnet *r, attn_nn_builder *builder, const attn_config *co
     } else {
         int64_t k = r->stem_kind == STEM_CONV ? 7 : 3, step = r->stem_kind == STEM_CONV ? 2 : 1;
         conv_init(&r->stem, builder, "init.0",
-                  (attn_nn_conv_options){
-                      .in = in, .out = width, .kernel = {k, k}, .stride = {step, step}, .padding = {k / 2, k / 2}});
+                  (attn_nn_conv_options){.in_channels = in,
+                                         .out_channels = width,
+                                         .kernel = {k, k},
+                                         .stride = {step, step},
+                                         .padding = {k / 2, k / 2}});
     }
     norm_init(&r->stem_norm, builder, "init.1", width);
 }
@@ -169,7 +172,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     for (int s = 0; s < STAGES; s++) {
         r->blocks[s] = blocks_of[depth][s];
         for (int i = 0; i < r->blocks[s]; i++) {
-            attn_nn_push(builder, "layer%d.%d", s + 1, i);
+            attn_nn_pushf(builder, "layer%d.%d", s + 1, i);
             block_init(&r->block[s][i], builder, config, in, width << s, s > 0 && i == 0 ? 2 : 1);
             attn_nn_pop(builder);
             in = EXPANSION * (width << s);
@@ -191,9 +194,9 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
  * the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
-    attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_RELU);
+    attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
     y = attn_nn_image_attention_forward(&b->attention, tape, y, map);
-    y = attn_activate(tape, attn_nn_batch_norm_forward(&b->norm2, tape, y), ATTN_RELU);
+    y = attn_activate(tape, attn_nn_batch_norm_forward(&b->norm2, tape, y), ATTN_ACTIVATION_RELU);
     y = normed(&b->conv3, &b->norm3, tape, y);
     if (b->stride > 1) {
         y = attn_avg_pool(tape, y, 2, (int64_t[]){b->stride, b->stride}, NULL);
@@ -204,8 +207,8 @@ static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_ten
     if (!x || !y) {
         return NULL;
     }
-    x = attn_slice(tape, attn_slice(tape, x, 2, 0, attn_tensor_dim(y, 2)), 3, 0, attn_tensor_dim(y, 3));
-    return attn_activate(tape, attn_add(tape, y, x), ATTN_RELU);
+    x = attn_slice(tape, attn_slice(tape, x, 2, 0, attn_tensor_length(y, 2)), 3, 0, attn_tensor_length(y, 3));
+    return attn_activate(tape, attn_add(tape, y, x), ATTN_ACTIVATION_RELU);
 }
 
 /* Either stem ends at a quarter of the sides.  That of attention has no ReLU: norm, and the largest of each block. */
@@ -215,15 +218,15 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
         const int64_t side = ATTN_NN_STEM_SIDE;
         attn_tensor *y = attn_nn_attention_stem_forward(&r->attention_stem, tape, x);
         y = attn_nn_batch_norm_forward(&r->stem_norm, tape, y);
-        y = attn_max_pool(tape, y, 2, (int64_t[]){1, side * side}, NULL);
+        y = attn_max_pool(tape, y, 2, (int64_t[]){1, side * side}, NULL, NULL);
         return y ? attn_reshape(tape, y, 4,
-                                (int64_t[]){attn_tensor_dim(y, 0), attn_tensor_dim(y, 1), attn_tensor_dim(x, 2) / side,
-                                            attn_tensor_dim(x, 3) / side})
+                                (int64_t[]){attn_tensor_length(y, 0), attn_tensor_length(y, 1),
+                                            attn_tensor_length(x, 2) / side, attn_tensor_length(x, 3) / side})
                  : NULL;
     }
-    x = attn_activate(tape, normed(&r->stem, &r->stem_norm, tape, x), ATTN_RELU);
+    x = attn_activate(tape, normed(&r->stem, &r->stem_norm, tape, x), ATTN_ACTIVATION_RELU);
     return r->stem_kind == STEM_CONV
-               ? attn_max_pool_padded(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1})
+               ? attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1})
                : x;
 }
 
@@ -231,8 +234,8 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
 static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
 {
     const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;
-    const int64_t shape[] = {0, attn_tensor_dim(x, 0), o->heads, 0, 0, o->window, o->window};
-    return attn_tensor_make(tape, attn_tensor_dtype(x), 7, shape, NULL);
+    const int64_t shape[] = {0, attn_tensor_length(x, 0), o->heads, 0, 0, o->window, o->window};
+    return attn_tape_tensor(tape, attn_tensor_dtype(x), 7, shape, NULL);
 }
 
 static void forward(const void *self, const attn__call *call)
@@ -258,7 +261,7 @@ static void forward(const void *self, const attn__call *call)
     }
     attn_named_clear(&maps);
     if (x) {
-        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), -1});
+        x = attn_reshape(tape, x, 3, (int64_t[]){attn_tensor_length(x, 0), attn_tensor_length(x, 1), -1});
         attn__output(call, "logits", attn_nn_linear_forward(&r->dense, tape, attn_mean(tape, x, 2)));
     }
 }

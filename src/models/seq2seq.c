@@ -24,7 +24,7 @@ int64_t attn__vocabulary_size(attn_context *context, const attn_config *config, 
 {
     int64_t n = attn_config_int(config, key, attn_config_int(config, "vocab_size", 0));
     if (n < 1) {
-        attn__fail(context, ATTN_ARGUMENT, "the key \"%s\" (or vocab_size) is missing", key);
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "the key \"%s\" (or vocab_size) is missing", key);
     }
     return n < 1 ? 1 : n;
 }
@@ -43,11 +43,11 @@ attn_tensor *attn__tensor_keep(attn_context *context, const attn_tensor *x)
 attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis, const int64_t *which, int64_t n)
 {
     attn_tensor *y = NULL;
-    int64_t shape[ATTN_MAX_RANK], outer = 1, old = attn_tensor_dim(*x, axis);
+    int64_t shape[ATTN_MAX_RANK], outer = 1, old = attn_tensor_length(*x, axis);
     size_t bytes = attn_dtype_size(attn_tensor_dtype(*x));
     int rank = attn_tensor_rank(*x);
     for (int i = 0; i < rank; i++) {
-        shape[i] = i == axis ? n : attn_tensor_dim(*x, i);
+        shape[i] = i == axis ? n : attn_tensor_length(*x, i);
         outer *= i < axis ? shape[i] : 1;
         bytes *= i > axis ? (size_t)shape[i] : 1;
     }
@@ -68,13 +68,14 @@ attn_status attn__tensor_select(attn_tensor **x, attn_context *context, int axis
 static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_t batch, const char *what)
 {
     if (!x) {
-        attn__fail(context, ATTN_ARGUMENT, "%s are missing", what);
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "%s are missing", what);
         return false;
     }
     if (attn_tensor_dtype(x) != ATTN_I32 || attn_tensor_rank(x) != rank ||
-        (batch >= 0 && attn_tensor_dim(x, 0) != batch)) {
-        attn__fail(context, ATTN_SHAPE, "%s: i32 of %d axes wanted, the first as long as the batch; found %s of %d",
-                   what, rank, attn_dtype_name(attn_tensor_dtype(x)), attn_tensor_rank(x));
+        (batch >= 0 && attn_tensor_length(x, 0) != batch)) {
+        attn__fail(context, ATTN_ERROR_SHAPE,
+                   "%s: i32 of %d axes wanted, the first as long as the batch; found %s of %d", what, rank,
+                   attn_dtype_name(attn_tensor_dtype(x)), attn_tensor_rank(x));
         return false;
     }
     return true;
@@ -83,7 +84,7 @@ static bool is_ids(attn_context *context, const attn_tensor *x, int rank, int64_
 static const attn__seq2seq *seq2seq_of(const attn_model *model)
 {
     if (!model->kind->seq2seq) {
-        attn__fail(model->context, ATTN_UNSUPPORTED, "%s does not turn sequences into sequences",
+        attn__fail(model->context, ATTN_ERROR_UNSUPPORTED, "%s does not turn sequences into sequences",
                    model->kind->about.name);
     }
     return model->kind->seq2seq;
@@ -92,7 +93,7 @@ static const attn__seq2seq *seq2seq_of(const attn_model *model)
 static bool sources_fit(attn_context *context, const attn_tensor *src, const attn_tensor *lens)
 {
     return is_ids(context, src, 2, -1, "source tokens") &&
-           (!lens || is_ids(context, lens, 1, attn_tensor_dim(src, 0), "source lengths"));
+           (!lens || is_ids(context, lens, 1, attn_tensor_length(src, 0), "source lengths"));
 }
 
 attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn_tensor *src,
@@ -102,7 +103,7 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     const attn__seq2seq *s = seq2seq_of(model);
     attn_seq2seq_options o = options ? *options : (attn_seq2seq_options){0};
     if (!s || !sources_fit(model->context, src, src_lens) ||
-        !is_ids(model->context, tgt_in, 2, attn_tensor_dim(src, 0), "target tokens")) {
+        !is_ids(model->context, tgt_in, 2, attn_tensor_length(src, 0), "target tokens")) {
         return NULL;
     }
     if (!attn__model_begin(model, tape)) {
@@ -125,7 +126,7 @@ void attn__seq2seq_run(const void *self, const attn__call *call)
     for (int i = 1; i < 4; i++) {
         wanted = wanted || attn__wanted(call, attn__seq2seq_outputs[i].name, &slot);
     }
-    if (!sources_fit(context, src, lens) || !is_ids(context, tgt, 2, attn_tensor_dim(src, 0), "target tokens")) {
+    if (!sources_fit(context, src, lens) || !is_ids(context, tgt, 2, attn_tensor_length(src, 0), "target tokens")) {
         return;
     }
     attn_seq2seq_options options = {.weights = wanted ? &maps : NULL};
@@ -148,8 +149,8 @@ static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tenso
         return NULL;
     }
     d->model = model;
-    d->batch = attn_tensor_dim(src, 0);
-    d->width = o->width > 0 ? o->width : 1;
+    d->batch = attn_tensor_length(src, 0);
+    d->width = o->beam > 0 ? o->beam : 1;
     d->max_len = o->max_len > 0 ? o->max_len : 64;
     d->first_position = o->first_position;
     d->lens = attn__tensor_keep(model->context, src_lens);
@@ -198,7 +199,7 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
         return NULL;
     }
     if (decoding->step >= decoding->max_len) {
-        attn__fail(context, ATTN_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
+        attn__fail(context, ATTN_ERROR_SHAPE, "decoding: more than max_len = %" PRId64 " steps", decoding->max_len);
         return NULL;
     }
     if (!attn__model_begin(decoding->model, tape)) {
@@ -216,7 +217,7 @@ attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
     bool same = true;
     for (int64_t i = 0; i < n; i++) {
         if (rows[i] < 0 || rows[i] >= n || rows[i] / decoding->width != i / decoding->width) {
-            return attn__fail(decoding->model->context, ATTN_ARGUMENT,
+            return attn__fail(decoding->model->context, ATTN_ERROR_ARGUMENT,
                               "decoding: row %" PRId64 " cannot go on from row %" PRId64, i, rows[i]);
         }
         same = same && rows[i] == i;
@@ -230,7 +231,7 @@ attn_status attn__decoding_select(attn_decoding *decoding, const int64_t *senten
     int64_t width = decoding->width;
     int64_t *rows = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)n, (size_t)width), sizeof *rows));
     if (!rows) {
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     for (int64_t i = 0; i < n * width; i++) {
         rows[i] = sentences[i / width] * width + i % width;

@@ -56,8 +56,8 @@ typedef struct memory {
 /* ids [B,T] -> ids [T,B], the order in which recurrent layers read. */
 static attn_tensor *time_major(attn_tape *tape, const attn_tensor *ids)
 {
-    int64_t batch = attn_tensor_dim(ids, 0), steps = attn_tensor_dim(ids, 1);
-    attn_tensor *turned = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){steps, batch}, NULL);
+    int64_t batch = attn_tensor_length(ids, 0), steps = attn_tensor_length(ids, 1);
+    attn_tensor *turned = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){steps, batch}, NULL);
     const int32_t *from = attn_tensor_data(ids);
     int32_t *to = turned ? attn_tensor_data(turned) : NULL;
     for (int64_t i = 0; turned && i < batch * steps; i++) {
@@ -83,7 +83,7 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
         return NULL;
     }
     attn_nn_mask mask = {.valid_lens = source->lens, .fill = m->fill};
-    int64_t batch = attn_tensor_dim(source->keys, 1), rows = attn_tensor_dim(x, 1), size = m->decoder.hidden;
+    int64_t batch = attn_tensor_length(source->keys, 1), rows = attn_tensor_length(x, 1), size = m->decoder.hidden;
     attn_tensor *query = attn_reshape(tape, hidden[m->decoder.layers - 1], 3, (int64_t[]){batch, -1, size});
     attn_tensor *context =
         attn_nn_additive_attend(&m->attention, tape, query, source->keys, source->values, true, &mask, weights);
@@ -102,7 +102,7 @@ static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, a
     attn_tensor *states = attn_concat(tape, all->state, (int)all->n, 0);
     if (maps && states) {
         attn_tensor *map = attn_concat(tape, all->weights, (int)all->n, 1);
-        int64_t batch = attn_tensor_dim(states, 1);
+        int64_t batch = attn_tensor_length(states, 1);
         attn__weights_add(maps, "cross", 0, attn_reshape(tape, map, 4, (int64_t[]){batch, 1, all->n, -1}));
     }
     return attn_nn_linear_forward(&m->dense, tape, attn_permute(tape, states, (int[]){1, 0, 2}));
@@ -112,9 +112,9 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
                            attn_tensor **hidden, attn_named_list *maps)
 {
     _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
-    int64_t n = x ? attn_tensor_dim(x, 0) : 0;
+    int64_t n = x ? attn_tensor_length(x, 0) : 0;
     /* The tape's memory, because it is there again at the next step of training. */
-    attn_tensor *room = n > 0 ? attn_tensor_make(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
+    attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
     if (!room) {
         return NULL;
     }
@@ -153,8 +153,8 @@ static const bahdanau *self_of(const attn_decoding *decoding)
 /* Rows of `from` by index into `to`; `rows` NULL: each row of `from` `width` times. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t width)
 {
-    size_t bytes = (size_t)attn_tensor_dim(to, 1) * attn_dtype_size(attn_tensor_dtype(to));
-    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+    size_t bytes = (size_t)attn_tensor_length(to, 1) * attn_dtype_size(attn_tensor_dtype(to));
+    for (int64_t i = 0; i < attn_tensor_length(to, 0); i++) {
         size_t source = (size_t)(rows ? rows[i] : i / width);
         memcpy((char *)attn_tensor_data(to) + (size_t)i * bytes, (const char *)attn_tensor_data(from) + source * bytes,
                bytes);
@@ -191,7 +191,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS];
     memory source = {.values = s->values, .keys = s->keys, .lens = decoding->lens};
     int64_t rows = attn_decoding_rows(decoding);
-    attn_tensor *ids = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){1, rows}, attn_tensor_data(tokens));
+    attn_tensor *ids = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, rows}, attn_tensor_data(tokens));
     memcpy(hidden, s->hidden, sizeof hidden);
     attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, ids);
     attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL);
@@ -250,11 +250,12 @@ static const attn__seq2seq seq2seq = {.forward = forward,
                                       .select = select_rows,
                                       .end = end};
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEYS_VOCABULARIES,
     ATTN__KEY_COUNT("embed_size", "256", "channels of the embeddings"),
     ATTN__KEY_COUNT("num_hiddens", "256", "channels of the recurrent states and of the attention"),
-    {"num_layers", ATTN_VALUE_INT, "2", 1, ATTN_NN_MAX_GRU_LAYERS, NULL, "recurrent layers, in encoder and decoder"},
+    {"num_layers", ATTN_CONFIG_TYPE_INT, "2", 1, ATTN_NN_MAX_GRU_LAYERS, NULL,
+     "recurrent layers, in encoder and decoder"},
     ATTN__KEY_DROPOUT,
     ATTN__KEY_FLAG("pack_padding", "false",
                    "the decoder starts from the encoder's state at the end of each sentence; false: behind its "

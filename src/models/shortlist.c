@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static bool is_allowed(const attn_translate_options *o, int64_t sentence, int32_t token)
+static bool is_allowed(const attn_beam_search_options *o, int64_t sentence, int32_t token)
 {
     int64_t low = 0, high = o->nallowed[sentence];
     while (low < high) {
@@ -22,13 +22,13 @@ static bool is_allowed(const attn_translate_options *o, int64_t sentence, int32_
     return low < o->nallowed[sentence] && o->allowed[sentence][low] == token;
 }
 
-static attn_status check(attn_context *context, int64_t batch, int64_t vocabulary, const attn_translate_options *o)
+static attn_status check(attn_context *context, int64_t batch, int64_t vocabulary, const attn_beam_search_options *o)
 {
     for (int64_t i = 0; i < batch; i++) {
         for (int64_t j = 0; j < o->nallowed[i]; j++) {
             int32_t token = o->allowed[i][j];
             if (token < 0 || token >= vocabulary || (j > 0 && token <= o->allowed[i][j - 1])) {
-                return attn__fail(context, ATTN_ARGUMENT,
+                return attn__fail(context, ATTN_ERROR_ARGUMENT,
                                   "sentence %lld of the batch: allowed token %d is not one of %lld, or out of order",
                                   (long long)i + 1, (int)token, (long long)vocabulary);
             }
@@ -38,7 +38,7 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
             fits = is_allowed(o, i, o->prefix[i][j]);
         }
         if (!fits) {
-            return attn__fail(context, ATTN_ARGUMENT,
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "sentence %lld of the batch: its allowed tokens are without the end, or without one that "
                               "its translation begins with",
                               (long long)i + 1);
@@ -48,7 +48,7 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
 }
 
 /* `place` [vocabulary], zeros: gets where each token stands in the list. */
-static attn_status collect(attn__shortlist *list, int64_t batch, const attn_translate_options *o, int32_t *place)
+static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam_search_options *o, int32_t *place)
 {
     int64_t all = 0;
     for (int64_t i = 0; i < batch; i++) {
@@ -71,11 +71,11 @@ static attn_status collect(attn__shortlist *list, int64_t batch, const attn_tran
             list->columns[list->first[i] + j] = place[o->allowed[i][j]];
         }
     }
-    return list->columns ? ATTN_OK : ATTN_MEMORY;
+    return list->columns ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context, int64_t batch, int64_t vocabulary,
-                                   const attn_translate_options *options)
+                                   const attn_beam_search_options *options)
 {
     *list = (attn__shortlist){.context = context, .vocabulary = vocabulary};
     if (!options->allowed) {
@@ -89,7 +89,7 @@ attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context,
     int32_t *place = attn__alloc_zero(context, size);
     list->tokens = attn__alloc(context, size);
     list->first = attn__alloc(context, attn__size_mul((size_t)batch + 1, sizeof *list->first));
-    status = place && list->tokens && list->first ? collect(list, batch, options, place) : ATTN_MEMORY;
+    status = place && list->tokens && list->first ? collect(list, batch, options, place) : ATTN_ERROR_MEMORY;
     attn__free(context, place);
     return status;
 }
@@ -111,7 +111,7 @@ void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape)
 static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 {
     attn_tensor *y = NULL;
-    int64_t shape[2] = {list->n, attn_tensor_rank(x) > 1 ? attn_tensor_dim(x, 1) : 1};
+    int64_t shape[2] = {list->n, attn_tensor_rank(x) > 1 ? attn_tensor_length(x, 1) : 1};
     size_t row = (size_t)shape[1] * attn_dtype_size(attn_tensor_dtype(x));
     if (attn_tensor_create(&y, list->context, attn_tensor_dtype(x), attn_tensor_rank(x), shape) != ATTN_OK) {
         return NULL;
@@ -126,7 +126,7 @@ static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
 static bool copy_layer(attn__shortlist *list, const attn_nn_linear *layer)
 {
     if (attn__op_is_adapted(layer->weight)) {
-        attn__fail(list->context, ATTN_UNSUPPORTED, "a shortlist needs an output layer without an adapter");
+        attn__fail(list->context, ATTN_ERROR_UNSUPPORTED, "a shortlist needs an output layer without an adapter");
         return false;
     }
     list->rows.weight = copy_rows(list, layer->weight);

@@ -17,10 +17,11 @@ typedef struct attn__shortlist {
     attn_nn_linear rows;   /* those of the output layer; NULL: not yet copied, or all */
 } attn__shortlist;
 
-/* What `allowed` of the options says; without it an empty list.  ATTN_ARGUMENT: tokens out of range or order, or without
- * the end or what a translation must begin with; ATTN_MEMORY.  After an error it is destroyed too. */
+/* What `allowed` of the options says; without it an empty list.  ATTN_ERROR_ARGUMENT: tokens out of range or order,
+ * or without the end or what a translation must begin with; ATTN_ERROR_MEMORY.  After an error it is destroyed too.
+ */
 attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context, int64_t batch, int64_t vocabulary,
-                                   const attn_translate_options *options);
+                                   const attn_beam_search_options *options);
 void attn__shortlist_destroy(attn__shortlist *list, attn_tape *tape);
 /* Logits of the list's tokens (NULL: all) from the output layer.  NULL (noted) on failure. */
 attn_tensor *attn__shortlist_output(attn__shortlist *list, attn_tape *tape, const attn_nn_linear *layer,

@@ -23,7 +23,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     const char *tie = attn_config_text(config, "tie", "none");
     bool all = strcmp(tie, "all") == 0;
     if (all && src != tgt) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "transformer: tie=all needs one vocabulary, but there are %lld source and %lld target tokens",
                    (long long)src, (long long)tgt);
         return;
@@ -80,11 +80,11 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
         status = attn__lineage_begin(&s->lineage, context, rows, decoding->max_len);
     }
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
-        int64_t dim = attn_tensor_dim(encoded, 2);
-        status = attn_nn_kv_cache_create(&s->own[i], context, dtype, rows, room, dim);
+        int64_t dim = attn_tensor_length(encoded, 2);
+        status = attn_nn_kv_cache_init(&s->own[i], context, dtype, rows, room, dim);
         if (status == ATTN_OK) {
-            status = attn_nn_kv_cache_create(&s->cross[i], context, dtype, decoding->batch, attn_tensor_dim(encoded, 1),
-                                             dim);
+            status = attn_nn_kv_cache_init(&s->cross[i], context, dtype, decoding->batch,
+                                           attn_tensor_length(encoded, 1), dim);
         }
         if (status == ATTN_OK) {
             status = attn_nn_multi_head_append(&t->decoder.block[i].attention2, tape, encoded, &s->cross[i]);
@@ -98,7 +98,7 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_destroy(&s->spare); /* its shape is theirs */
+    attn_nn_kv_cache_free(&s->spare); /* its shape is theirs */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -108,7 +108,7 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
 static attn_status make_room(attn_decoding *decoding)
 {
     const state *s = decoding->state;
-    int64_t room = attn_tensor_dim(s->own[0].k, 1), most = decoding->max_len;
+    int64_t room = attn_tensor_length(s->own[0].k, 1), most = decoding->max_len;
     if (s->own[0].length < room || room == most) {
         return ATTN_OK;
     }
@@ -127,7 +127,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     if (decoding->width > 1) {
         attn__lineage_step(&s->lineage, decoding->step);
     }
-    attn_tensor *column = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
+    attn_tensor *column = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){rows, 1}, attn_tensor_data(tokens));
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
     for (int i = 0; i < d->blocks; i++) {
@@ -145,8 +145,8 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
         if (!s->spare.k) {
             const int64_t *shape = attn_tensor_shape(s->own[i].k);
-            attn_status status = attn_nn_kv_cache_create(&s->spare, decoding->model->context, decoding->model->dtype,
-                                                         shape[0], shape[1], shape[2]);
+            attn_status status = attn_nn_kv_cache_init(&s->spare, decoding->model->context, decoding->model->dtype,
+                                                       shape[0], shape[1], shape[2]);
             if (status != ATTN_OK) {
                 return status;
             }
@@ -164,10 +164,10 @@ static attn_status select_rows(attn_decoding *decoding, const int64_t *sentences
         attn__lineage_select(&s->lineage, rows, n * decoding->width, decoding->step);
     }
     attn_status status =
-        blocks ? select_own(decoding, rows, n * decoding->width, attn_tensor_dim(s->own[0].k, 1)) : ATTN_OK;
+        blocks ? select_own(decoding, rows, n * decoding->width, attn_tensor_length(s->own[0].k, 1)) : ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < blocks; i++) {
         status = attn_nn_kv_cache_select(&s->cross[i], decoding->model->context, sentences, n,
-                                         attn_tensor_dim(s->cross[i].k, 1));
+                                         attn_tensor_length(s->cross[i].k, 1));
     }
     return status;
 }
@@ -176,10 +176,10 @@ static void end(attn_decoding *decoding)
 {
     state *s = decoding->state;
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
-        attn_nn_kv_cache_destroy(&s->own[i]);
-        attn_nn_kv_cache_destroy(&s->cross[i]);
+        attn_nn_kv_cache_free(&s->own[i]);
+        attn_nn_kv_cache_free(&s->cross[i]);
     }
-    attn_nn_kv_cache_destroy(&s->spare);
+    attn_nn_kv_cache_free(&s->spare);
     attn__lineage_end(&s->lineage, decoding->model->context);
 }
 
@@ -192,9 +192,9 @@ static const attn__seq2seq seq2seq = {.forward = forward,
                                       .end = end};
 
 /* clang-format off */
-#define HALF_KEY(name, most, doc) {name, ATTN_VALUE_INT, "", 0, most, NULL, doc}
+#define HALF_KEY(name, most, doc) {name, ATTN_CONFIG_TYPE_INT, "", 0, most, NULL, doc}
 /* clang-format on */
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEYS_VOCABULARIES,
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the encoder's projections"),
@@ -202,7 +202,7 @@ static const attn_key keys[] = {
     ATTN__KEY_FLAG("output_bias", "true", "a bias of the output layer"),
     ATTN__KEY_FLAG("encoder_norm", "false", "a norm behind the encoder's last block"),
     ATTN__KEY_FLAG("decoder_norm", "false", "a norm behind the decoder's last block"),
-    {"tie", ATTN_VALUE_TEXT, "none", 0, 0, attn__tie_choices,
+    {"tie", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, attn__tie_choices,
      "which share one table: none; decoder: its embedding and the output layer; all: the encoder's embedding too"},
     HALF_KEY("enc_num_blks", ATTN__MAX_BLOCKS, "blocks of the encoder; default num_blks"),
     HALF_KEY("dec_num_blks", ATTN__MAX_BLOCKS, "blocks of the decoder; default num_blks"),

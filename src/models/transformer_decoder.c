@@ -11,14 +11,14 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
     decoder->fill = attn_config_real(config, "mask_fill", 0);
     attn__transformer_front_build(&decoder->front, builder, config, o->vocabulary, o->shared);
     for (int i = 0; i < decoder->blocks; i++) {
-        attn_nn_push(builder, "blks.block%d", i);
+        attn_nn_pushf(builder, "blks.block%d", i);
         attn_nn_decoder_block_init(&decoder->block[i], builder, &options);
         attn_nn_pop(builder);
     }
     attn__transformer_norm_build(&decoder->norm, builder, config, "decoder_norm", "norm");
     attn_nn_push(builder, "dense");
     if (o->tied) {
-        attn_nn_fill zeros = {.start = ATTN_START_ZEROS};
+        attn_nn_initializer zeros = {.start = ATTN_INIT_ZEROS};
         decoder->dense = (attn_nn_linear){.weight = decoder->front.embedding.weight};
         if (o->output_bias) {
             decoder->dense.bias = attn_nn_parameter(builder, "bias", 1, &o->vocabulary, zeros);
@@ -54,7 +54,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
 
 /* ------------------------------------------------------------------------------------------ by itself */
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),

@@ -14,7 +14,7 @@ void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn
     encoder->fill = attn_config_real(config, "mask_fill", 0);
     attn__transformer_front_build(&encoder->front, builder, config, vocabulary, NULL);
     for (int i = 0; i < encoder->blocks; i++) {
-        attn_nn_push(builder, "blks.block%d", i);
+        attn_nn_pushf(builder, "blks.block%d", i);
         attn_nn_encoder_block_init(&encoder->block[i], builder, &options);
         attn_nn_pop(builder);
     }
@@ -54,14 +54,14 @@ typedef struct encoder_model {
     attn_nn_linear pooler, classifier, dense; /* where they have weights */
     attn_nn_layer_norm norm;
     attn_tensor *bias;
-    attn_nn_ffn_activation activation;
+    attn_activation activation;
 } encoder_model;
 
 #define SIZE_KEY(name, doc)                                                                                            \
     {                                                                                                                  \
-        name, ATTN_VALUE_INT, "0", 0, 1 << 30, NULL, doc                                                               \
+        name, ATTN_CONFIG_TYPE_INT, "0", 0, 1 << 30, NULL, doc                                                         \
     }
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("vocab_size", NULL, "tokens there are"),
     ATTN__KEYS_TRANSFORMER,
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
@@ -85,7 +85,7 @@ static const attn_port outputs[] = {
 
 static void linear_build(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(layer, builder, in, out, true);
     attn_nn_pop(builder);
 }
@@ -96,7 +96,7 @@ static void masked_head_build(encoder_model *m, attn_nn_builder *builder, const 
     attn_nn_push(builder, "masked_head");
     linear_build(&m->dense, builder, "dense", hidden, hidden);
     attn__transformer_norm_build(&m->norm, builder, config, "masked_head", "norm");
-    m->bias = attn_nn_parameter(builder, "bias", 1, &vocabulary, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    m->bias = attn_nn_parameter(builder, "bias", 1, &vocabulary, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
     attn_nn_pop(builder);
 }
 
@@ -125,15 +125,16 @@ static attn_tensor *pool(const encoder_model *m, attn_tape *tape, attn_tensor *o
         return NULL;
     }
     attn_tensor *first = attn_slice(tape, out, 1, 0, 1);
-    first = attn_reshape(tape, first, 2, (int64_t[]){attn_tensor_dim(out, 0), attn_tensor_dim(out, 2)});
-    return m->pooler.weight ? attn_activate(tape, attn_nn_linear_forward(&m->pooler, tape, first), ATTN_TANH) : first;
+    first = attn_reshape(tape, first, 2, (int64_t[]){attn_tensor_length(out, 0), attn_tensor_length(out, 2)});
+    return m->pooler.weight ? attn_activate(tape, attn_nn_linear_forward(&m->pooler, tape, first), ATTN_ACTIVATION_TANH)
+                            : first;
 }
 
 static attn_tensor *guess_tokens(const encoder_model *m, attn_tape *tape, attn_tensor *out)
 {
     const attn_nn_ffn head = {.dense1 = m->dense, .activation = m->activation};
     attn_tensor *h = attn__transformer_norm(&m->norm, tape, attn__nn_ffn_hidden(&head, tape, out));
-    return attn_linear(tape, h, m->encoder.front.embedding.weight, m->bias, ATTN_IDENTITY);
+    return attn_linear(tape, h, m->encoder.front.embedding.weight, m->bias, ATTN_ACTIVATION_IDENTITY);
 }
 
 static void heads_forward(const encoder_model *m, const attn__call *call, attn_tensor *out)
@@ -141,7 +142,8 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
     attn_tensor *slot;
     bool pooled = attn__wanted(call, "pooled", &slot) != NULL, logits = attn__wanted(call, "logits", &slot) != NULL;
     if (logits && !m->classifier.weight) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "transformer-encoder: num_classes is 0: no logits");
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
+                   "transformer-encoder: num_classes is 0: no logits");
         return;
     }
     attn_tensor *first = pooled || logits ? pool(m, call->tape, out) : NULL;
@@ -155,7 +157,7 @@ static void heads_forward(const encoder_model *m, const attn__call *call, attn_t
         if (m->dense.weight) {
             attn__output(call, "token_logits", guess_tokens(m, call->tape, out));
         } else {
-            attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT,
+            attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
                        "transformer-encoder: masked_head is false: no token_logits");
         }
     }
@@ -169,7 +171,8 @@ static void forward(const void *self, const attn__call *call)
     attn_tensor *segments = attn__input(call, "segments");
     bool wanted = attn__wanted(call, "weights", &slot) != NULL;
     if (segments && !m->encoder.front.segments.weight) {
-        attn__fail(attn_tape_context(call->tape), ATTN_ARGUMENT, "transformer-encoder: the model has no segments");
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
+                   "transformer-encoder: the model has no segments");
         return;
     }
     attn_tensor *out =

@@ -9,6 +9,8 @@
 
 const char *const attn__norm_choices[] = {"post", "pre", NULL};
 const char *const attn__activation_choices[] = {"relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", NULL};
+static const attn_activation activations[] = {ATTN_ACTIVATION_RELU, ATTN_ACTIVATION_GELU_ERF, ATTN_ACTIVATION_GELU_TANH,
+                                              ATTN_ACTIVATION_GELU_SIGMOID, ATTN_ACTIVATION_SILU};
 const char *const attn__position_choices[] = {"interleaved", "halves", "halves-t2t", "learned", "none", NULL};
 const char *const attn__scale_choices[] = {"sqrt", "one", NULL};
 const char *const attn__tie_choices[] = {"none", "decoder", "all", NULL};
@@ -43,7 +45,7 @@ void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *bui
     if (!attn_config_bool(config, key, false)) {
         return;
     }
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_layer_norm_init(norm, builder, attn_config_int(config, "num_hiddens", 0),
                             attn_config_real(config, "eps", 0));
     attn_nn_pop(builder);
@@ -54,7 +56,7 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
 {
     int64_t hidden = attn_config_int(config, "num_hiddens", 0);
     double scale = choice(config, "embedding_scale", attn__scale_choices) == 0 ? sqrt((double)hidden) : 1;
-    attn_nn_positions kind = (attn_nn_positions)choice(config, "positions", attn__position_choices);
+    attn_nn_position_kind kind = (attn_nn_position_kind)choice(config, "positions", attn__position_choices);
     if (shared) {
         front->embedding = (attn_nn_embedding){.weight = shared, .scale = scale};
     } else {
@@ -62,7 +64,7 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
         attn_nn_embedding_init(&front->embedding, builder, vocabulary, hidden, scale);
         attn_nn_pop(builder);
     }
-    attn_nn_push(builder, kind == ATTN_NN_LEARNED ? "pos_embedding" : "pos_encoding");
+    attn_nn_push(builder, kind == ATTN_NN_POSITION_LEARNED ? "pos_embedding" : "pos_encoding");
     attn_nn_positional_init_kind(&front->positions, builder, kind, hidden, attn_config_int(config, "max_len", 0),
                                  attn_config_real(config, "dropout", 0));
     attn_nn_pop(builder);
@@ -83,7 +85,7 @@ static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape
     if (!layer->weight) {
         return x;
     }
-    int64_t hidden = attn_tensor_dim(layer->weight, 1);
+    int64_t hidden = attn_tensor_length(layer->weight, 1);
     attn_tensor *rows = segments ? attn_nn_embedding_forward(layer, tape, segments)
                                  : attn_reshape(tape, attn_slice(tape, layer->weight, 0, 0, 1), 1, &hidden);
     return attn_add(tape, x, rows);
@@ -110,7 +112,6 @@ attn_nn_block_options attn__transformer_block_options(const attn_config *config,
                                    .dropout = attn_config_real(config, "dropout", 0),
                                    .bias = bias,
                                    .pre_norm = choice(config, "norm", attn__norm_choices) == 1,
-                                   .activation =
-                                       (attn_nn_ffn_activation)choice(config, "activation", attn__activation_choices),
+                                   .activation = activations[choice(config, "activation", attn__activation_choices)],
                                    .eps = attn_config_real(config, "eps", 0)};
 }

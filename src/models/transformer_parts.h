@@ -12,32 +12,32 @@
     ATTN__KEY_COUNT("num_hiddens", "256", "channels; num_heads divides it"),                                           \
         ATTN__KEY_COUNT("ffn_num_hiddens", "64", "channels inside the feed-forward network"),                          \
         ATTN__KEY_COUNT("num_heads", "4", "attention heads"),                                                          \
-        {"num_blks", ATTN_VALUE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"}, ATTN__KEY_DROPOUT,                     \
+        {"num_blks", ATTN_CONFIG_TYPE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"}, ATTN__KEY_DROPOUT,               \
         ATTN__KEY_COUNT("max_len", "1000", "the longest sequence"), ATTN__KEY_FILL, ATTN__KEY_INIT,                    \
         {"norm",                                                                                                       \
-         ATTN_VALUE_TEXT,                                                                                              \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
          "post",                                                                                                       \
          0,                                                                                                            \
          0,                                                                                                            \
          attn__norm_choices,                                                                                           \
          "where norms stand: post, behind the residual connections, or pre, before the layers"},                       \
         {"activation",                                                                                                 \
-         ATTN_VALUE_TEXT,                                                                                              \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
          "relu",                                                                                                       \
          0,                                                                                                            \
          0,                                                                                                            \
          attn__activation_choices,                                                                                     \
          "of the feed-forward network: relu, gelu, gelu_tanh, gelu_sigmoid, silu (x sigmoid(x))"},                     \
         {"positions",                                                                                                  \
-         ATTN_VALUE_TEXT,                                                                                              \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
          "interleaved",                                                                                                \
          0,                                                                                                            \
          0,                                                                                                            \
          attn__position_choices,                                                                                       \
          "sines and cosines interleaved, in halves (Marian), in halves as tensor2tensor has them; learned; none"},     \
-        {"position_offset", ATTN_VALUE_INT, "0", 0, 1 << 20, NULL, "row of the first position"},                       \
+        {"position_offset", ATTN_CONFIG_TYPE_INT, "0", 0, 1 << 20, NULL, "row of the first position"},                 \
         {"embedding_scale",                                                                                            \
-         ATTN_VALUE_TEXT,                                                                                              \
+         ATTN_CONFIG_TYPE_TEXT,                                                                                        \
          "sqrt",                                                                                                       \
          0,                                                                                                            \
          0,                                                                                                            \
@@ -45,7 +45,7 @@
          "embeddings are multiplied by the root of num_hiddens, or by one"},                                           \
         ATTN__KEY_FLAG("embedding_norm", "false", "a norm behind embedding and positions"),                            \
     {                                                                                                                  \
-        "eps", ATTN_VALUE_REAL, "1e-5", 1e-12, 1, NULL, "of the norms"                                                 \
+        "eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-12, 1, NULL, "of the norms"                                           \
     }
 
 extern const char *const attn__norm_choices[], *const attn__activation_choices[], *const attn__position_choices[],

@@ -28,7 +28,7 @@ static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_t
     while (status == ATTN_OK && left) {
         int64_t rows = attn_decoding_rows(decoding);
         attn_tape_reset(tape, &(attn_tape_options){0});
-        attn_tensor *tokens = attn_tensor_make(tape, ATTN_I32, 1, &rows, beam->tokens);
+        attn_tensor *tokens = attn_tape_tensor(tape, ATTN_I32, 1, &rows, beam->tokens);
         attn_tensor *logits = tokens ? attn_decoding_step(decoding, tape, tokens) : NULL;
         left = logits && attn__beam_advance(beam, logits);
         status = logits ? ATTN_OK : attn_context_status(beam->context);
@@ -42,19 +42,19 @@ static attn_status search_with(attn_decoding *decoding, attn__beam *beam, attn_t
 static attn_status search(attn_decoding *decoding, attn__beam *beam, attn_tape *tape)
 {
     int64_t *places = attn__alloc(beam->context, attn__size_mul((size_t)beam->batch, sizeof *places));
-    attn_status status = places ? search_with(decoding, beam, tape, places) : ATTN_MEMORY;
+    attn_status status = places ? search_with(decoding, beam, tape, places) : ATTN_ERROR_MEMORY;
     attn__free(beam->context, places);
     return status;
 }
 
 static attn_status translate(attn_model *model, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
-                             const attn_translate_options *options, const int64_t *numbers, attn_hypothesis *results)
+                             const attn_beam_search_options *options, const int64_t *numbers, attn_hypothesis *results)
 {
     attn_decoding *decoding = NULL;
     attn__shortlist shortlist = {0};
     attn__beam beam = {.context = model->context};
     attn_decoding_options o = {
-        .max_len = options->max_len, .width = options->beam, .first_position = options->first_position};
+        .max_len = options->max_len, .beam = options->beam, .first_position = options->first_position};
     int64_t vocabulary =
         attn_config_int(model->config, "tgt_vocab_size", attn_config_int(model->config, "vocab_size", 0));
     attn_status status = attn__packed_weights_begin(tape);
@@ -63,10 +63,10 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
     if (status == ATTN_OK) {
-        status = attn__beam_create(&beam, model->context, attn_tensor_dim(src, 0), vocabulary, options, numbers);
+        status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
     }
     if (status == ATTN_OK) {
-        status = attn__shortlist_create(&shortlist, model->context, attn_tensor_dim(src, 0), vocabulary, options);
+        status = attn__shortlist_create(&shortlist, model->context, attn_tensor_length(src, 0), vocabulary, options);
     }
     if (status == ATTN_OK && shortlist.n > 0) {
         decoding->shortlist = &shortlist;
@@ -86,7 +86,7 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
 }
 
 attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const attn_tensor *src,
-                                    const attn_tensor *src_lens, const attn_translate_options *options,
+                                    const attn_tensor *src_lens, const attn_beam_search_options *options,
                                     const int64_t *numbers, attn_hypothesis *results)
 {
     attn_tape_reset(tape, &(attn_tape_options){0});
@@ -94,7 +94,7 @@ attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const at
 }
 
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
-                                   const attn_translate_options *options, attn_hypothesis *results)
+                                   const attn_beam_search_options *options, attn_hypothesis *results)
 {
     attn_tape *tape = NULL;
     attn_status status = attn_context_status(model->context);

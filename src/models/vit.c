@@ -9,22 +9,24 @@
 
 /* Names as in the configs of Hugging Face, where "gelu" is the exact one. */
 static const char *const activations[] = {"gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", NULL};
-static const attn_activation kinds[] = {ATTN_GELU_ERF, ATTN_GELU_TANH, ATTN_GELU_TANH, ATTN_GELU_SIGMOID, ATTN_RELU};
+static const attn_activation kinds[] = {ATTN_ACTIVATION_GELU_ERF, ATTN_ACTIVATION_GELU_TANH, ATTN_ACTIVATION_GELU_TANH,
+                                        ATTN_ACTIVATION_GELU_SIGMOID, ATTN_ACTIVATION_RELU};
 
-static const attn_key keys[] = {
+static const attn_setting keys[] = {
     ATTN__KEY_COUNT("img_size", "96", "pixels of each side"),
     ATTN__KEY_COUNT("patch_size", "16", "pixels of each side of a patch"),
     ATTN__KEY_COUNT("num_hiddens", "512", "channels; num_heads divides it"),
     ATTN__KEY_COUNT("mlp_num_hiddens", "2048", "channels inside the feed-forward network"),
     ATTN__KEY_COUNT("num_heads", "8", "attention heads"),
-    {"num_blks", ATTN_VALUE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"},
-    {"emb_dropout", ATTN_VALUE_REAL, "0", 0, 0.99, NULL, "share of the embedding dropped in training"},
-    {"blk_dropout", ATTN_VALUE_REAL, "0", 0, 0.99, NULL, "share dropped inside the blocks in training"},
+    {"num_blks", ATTN_CONFIG_TYPE_INT, "2", 0, ATTN__MAX_BLOCKS, NULL, "blocks"},
+    {"emb_dropout", ATTN_CONFIG_TYPE_REAL, "0", 0, 0.99, NULL, "share of the embedding dropped in training"},
+    {"blk_dropout", ATTN_CONFIG_TYPE_REAL, "0", 0, 0.99, NULL, "share dropped inside the blocks in training"},
     ATTN__KEY_FLAG("use_bias", "false", "biases of the attention's projections"),
     ATTN__KEY_COUNT("num_classes", "10", "classes"),
     ATTN__KEY_COUNT("in_channels", "3", "channels of an image"),
-    {"layer_norm_eps", ATTN_VALUE_REAL, "1e-5", 1e-30, 1, NULL, "of the norms"},
-    {"hidden_act", ATTN_VALUE_TEXT, "gelu", 0, 0, activations, "between the two layers of a feed-forward network"},
+    {"layer_norm_eps", ATTN_CONFIG_TYPE_REAL, "1e-5", 1e-30, 1, NULL, "of the norms"},
+    {"hidden_act", ATTN_CONFIG_TYPE_TEXT, "gelu", 0, 0, activations,
+     "between the two layers of a feed-forward network"},
     ATTN__KEY_FLAG("interpolate_positions", "false",
                    "take images of other sizes, for which the positions are interpolated (bicubic)"),
     ATTN__KEY_INIT,
@@ -73,7 +75,7 @@ static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config 
     v->size = size;
     v->grid = size / patch;
     if (v->grid < 1) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
                    (long long)patch, (long long)size);
         return;
     }
@@ -81,9 +83,9 @@ static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config 
     attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch);
     attn_nn_pop(builder);
     v->cls_token = attn_nn_parameter(builder, "cls_token", 3, (int64_t[]){1, 1, hidden},
-                                     (attn_nn_fill){.start = ATTN_START_ZEROS});
+                                     (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
     v->positions = attn_nn_parameter(builder, "pos_embedding", 3, (int64_t[]){1, 1 + v->grid * v->grid, hidden},
-                                     (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = spread});
+                                     (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = spread});
 }
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -95,7 +97,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     v->interpolate = attn_config_bool(config, "interpolate_positions", false);
     build_embedding(v, builder, config, options.hidden);
     for (int i = 0; i < v->blocks; i++) {
-        attn_nn_push(builder, "blks.%d", i);
+        attn_nn_pushf(builder, "blks.%d", i);
         attn_nn_vit_block_init(&v->block[i], builder, &options);
         attn_nn_pop(builder);
     }
@@ -115,11 +117,12 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     if (rows == v->grid && cols == v->grid) {
         return v->positions;
     }
-    int64_t hidden = attn_tensor_dim(v->positions, 2);
+    int64_t hidden = attn_tensor_length(v->positions, 2);
     attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
     attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid * v->grid);
     map = attn_reshape(tape, map, 4, (int64_t[]){1, v->grid, v->grid, hidden});
-    map = attn_resize(tape, attn_resize(tape, map, 1, rows, ATTN_INTERPOLATE_CUBIC), 2, cols, ATTN_INTERPOLATE_CUBIC);
+    map = attn_interpolate(tape, attn_interpolate(tape, map, 1, rows, ATTN_INTERPOLATE_CUBIC), 2, cols,
+                           ATTN_INTERPOLATE_CUBIC);
     map = attn_reshape(tape, map, 3, (int64_t[]){1, rows * cols, hidden});
     return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
 }
@@ -128,12 +131,12 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
 static bool fits(const vit *v, attn_tape *tape, const attn_tensor *x)
 {
     if (v->interpolate || attn_tensor_rank(x) != 4 ||
-        (attn_tensor_dim(x, 2) == v->size && attn_tensor_dim(x, 3) == v->size)) {
+        (attn_tensor_length(x, 2) == v->size && attn_tensor_length(x, 3) == v->size)) {
         return true;
     }
-    attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                "vit: images of %lld x %lld pixels, img_size is %lld (interpolate_positions=true would fit them)",
-               (long long)attn_tensor_dim(x, 2), (long long)attn_tensor_dim(x, 3), (long long)v->size);
+               (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3), (long long)v->size);
     return false;
 }
 
@@ -147,11 +150,11 @@ static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
     if (!patches) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(x, 0), patch = attn_tensor_dim(v->patches.weight, 2);
-    int64_t hidden = attn_tensor_dim(patches, 2);
-    attn_tensor *none = attn_tensor_make(tape, attn_tensor_dtype(x), 3, (int64_t[]){batch, 1, hidden}, NULL);
+    int64_t batch = attn_tensor_length(x, 0), patch = attn_tensor_length(v->patches.weight, 2);
+    int64_t hidden = attn_tensor_length(patches, 2);
+    attn_tensor *none = attn_tape_tensor(tape, attn_tensor_dtype(x), 3, (int64_t[]){batch, 1, hidden}, NULL);
     attn_tensor *tokens = attn_concat(tape, (attn_tensor *[]){attn_add(tape, none, v->cls_token), patches}, 2, 1);
-    attn_tensor *places = positions_for(v, tape, attn_tensor_dim(x, 2) / patch, attn_tensor_dim(x, 3) / patch);
+    attn_tensor *places = positions_for(v, tape, attn_tensor_length(x, 2) / patch, attn_tensor_length(x, 3) / patch);
     return attn_dropout(tape, attn_add(tape, tokens, places), v->dropout);
 }
 
@@ -168,7 +171,7 @@ static void forward(const void *self, const attn__call *call)
         attn__weights_add(keep ? &maps : NULL, "weights", i, map);
     }
     if (y) { /* the norm is of each token alone: the class token's is all that is needed */
-        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_dim(y, 0), -1});
+        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_length(y, 0), -1});
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
         attn__output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
     }

@@ -44,7 +44,7 @@ static void describe(attn_problem *problem, const sizes *s)
 {
     int64_t key_step = s->time_major ? s->batch : 1, batch_step = s->time_major ? 1 : s->keys;
     *problem = (attn_problem){.score = ATTN_SCORE_ADDITIVE, .ndims = 5, .lens_dim = 2};
-    problem->dims[0] = (attn_dim){.role = ATTN_BATCH,
+    problem->dims[0] = (attn_dim){.role = ATTN_ROLE_BATCH,
                                   .n = s->batch,
                                   .q = s->queries * s->hidden,
                                   .k = batch_step * s->hidden,
@@ -55,18 +55,18 @@ static void describe(attn_problem *problem, const sizes *s)
                                                              : s->queries,
                                   .lse = s->queries,
                                   .weights = s->queries * s->keys};
-    problem->dims[1] = (attn_dim){.role = ATTN_QUERY,
+    problem->dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY,
                                   .n = s->queries,
                                   .q = s->hidden,
                                   .o = s->value,
                                   .lens = s->lens_per == 2,
                                   .lse = 1,
                                   .weights = s->keys};
-    problem->dims[2] =
-        (attn_dim){.role = ATTN_KEY, .n = s->keys, .k = key_step * s->hidden, .v = key_step * s->value, .weights = 1};
-    problem->dims[3] = (attn_dim){.role = ATTN_CONTRACT, .n = s->hidden, .q = 1, .k = 1, .w = 1};
-    problem->dims[4] = (attn_dim){.role = ATTN_VALUE, .n = s->value, .v = 1, .o = 1};
-    problem->with = s->lens_per ? ATTN_WITH_LENS : 0;
+    problem->dims[2] = (attn_dim){
+        .role = ATTN_ROLE_KEY, .n = s->keys, .k = key_step * s->hidden, .v = key_step * s->value, .weights = 1};
+    problem->dims[3] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = s->hidden, .q = 1, .k = 1, .w = 1};
+    problem->dims[4] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = s->value, .v = 1, .o = 1};
+    problem->flags = s->lens_per ? ATTN_WITH_LENS : 0;
 }
 
 attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
@@ -78,18 +78,19 @@ attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *t
         !attn__nn_has_rank(tape, projected, 3, "keys") || !attn__nn_has_rank(tape, values, 3, "values")) {
         return NULL;
     }
-    sizes s = {.batch = attn_tensor_dim(q, 0),
-               .queries = attn_tensor_dim(q, 1),
-               .hidden = attn_tensor_dim(q, 2),
-               .keys = attn_tensor_dim(projected, time_major ? 0 : 1),
-               .value = attn_tensor_dim(values, 2),
+    sizes s = {.batch = attn_tensor_length(q, 0),
+               .queries = attn_tensor_length(q, 1),
+               .hidden = attn_tensor_length(q, 2),
+               .keys = attn_tensor_length(projected, time_major ? 0 : 1),
+               .value = attn_tensor_length(values, 2),
                .time_major = time_major,
                .lens_per = attn__nn_lens_per(mask)};
     if (!attn__nn_lens_fit(tape, mask, s.batch, s.queries)) {
         return NULL;
     }
     if (mask && mask->causal != ATTN_CAUSAL_NONE) {
-        attn__fail(attn_tape_context(tape), ATTN_UNSUPPORTED, "additive attention takes lengths only, no causal mask");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
+                   "additive attention takes lengths only, no causal mask");
         return NULL;
     }
     attn_attention a = {.q = {q, 0},

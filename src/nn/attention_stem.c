@@ -12,8 +12,8 @@
 
 static void project_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
 {
-    attn_nn_push(builder, "%s", name);
-    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out});
+    attn_nn_push(builder, name);
+    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out});
     attn_nn_pop(builder);
 }
 
@@ -21,8 +21,8 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
 {
     const int64_t side = ATTN_NN_STEM_SIDE, mixed = ATTN_NN_STEM_MIXED;
     /* Positions times mixing vectors are scores of a softmax: numbers of about 1, so that all matrices take part. */
-    attn_nn_fill place = {.start = ATTN_START_NORMAL},
-                 mix = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)out)};
+    attn_nn_initializer place = {.start = ATTN_INIT_NORMAL},
+                        mix = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)out)};
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
     layer->columns = attn_nn_parameter(builder, "emb_b", 2, (int64_t[]){out, side}, place);
     layer->mix = attn_nn_parameter(builder, "emb_mix", 2, (int64_t[]){mixed, out}, mix);
@@ -57,8 +57,8 @@ static attn_tensor *project(const attn_nn_conv *conv, attn_tape *tape, attn_tens
     if (!conv->weight) {
         return NULL;
     }
-    int64_t shape[2] = {attn_tensor_dim(conv->weight, 0), attn_tensor_dim(conv->weight, 1)};
-    return attn_linear(tape, x, attn_reshape(tape, conv->weight, 2, shape), NULL, ATTN_IDENTITY);
+    int64_t shape[2] = {attn_tensor_length(conv->weight, 0), attn_tensor_length(conv->weight, 1)};
+    return attn_linear(tape, x, attn_reshape(tape, conv->weight, 2, shape), NULL, ATTN_ACTIVATION_IDENTITY);
 }
 
 static attn_tensor *mixed_values(const attn_nn_attention_stem *layer, attn_tape *tape, attn_tensor *x)
@@ -89,9 +89,9 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     if (!attn__nn_has_rank(tape, x, 4, "attention stem: x")) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(x, 0), rows = attn_tensor_dim(x, 2), cols = attn_tensor_dim(x, 3);
+    int64_t batch = attn_tensor_length(x, 0), rows = attn_tensor_length(x, 2), cols = attn_tensor_length(x, 3);
     if (rows < side || cols < side) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "attention stem: pictures of at least %lld x %lld wanted, %lld x "
                    "%lld found",
                    (long long)side, (long long)side, (long long)rows, (long long)cols);
@@ -106,6 +106,6 @@ attn_tensor *attn_nn_attention_stem_forward(const attn_nn_attention_stem *layer,
     if (!y) {
         return NULL;
     }
-    int64_t four[4] = {batch, (rows / side) * (cols / side), side * side, attn_tensor_dim(y, 2)};
+    int64_t four[4] = {batch, (rows / side) * (cols / side), side * side, attn_tensor_length(y, 2)};
     return attn_permute(tape, attn_reshape(tape, y, 4, four), (int[]){0, 3, 1, 2});
 }

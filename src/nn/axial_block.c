@@ -18,14 +18,14 @@ static void shrink(attn_tensor *x, double factor)
 
 static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t dim)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(dense, builder, dim, dim, true);
     attn_nn_pop(builder);
 }
 
 static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_layer_norm_init(norm, builder, dim, 0);
     attn_nn_pop(builder);
 }
@@ -63,7 +63,8 @@ attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape 
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention along axis %d of %d: not possible", axis, rank);
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention along axis %d of %d: not possible", axis,
+                   rank);
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(q);
@@ -78,7 +79,7 @@ static attn_tensor *plus(const attn_nn_axial_block *block, attn_tape *tape, attn
 static attn_tensor *feed_forward(const attn_nn_axial_block *block, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_nn_layer_norm_forward(&block->ln2, tape, x);
-    h = attn_linear(tape, h, block->dense1.weight, block->dense1.bias, ATTN_GELU_SIGMOID);
+    h = attn_linear(tape, h, block->dense1.weight, block->dense1.bias, ATTN_ACTIVATION_GELU_SIGMOID);
     return plus(block, tape, x, attn_nn_linear_forward(&block->dense2, tape, h));
 }
 

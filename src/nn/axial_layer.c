@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The axial layer of the MSA Transformer: row attention, column attention, feed-forward, each on normalised input and
+ * The axial layer of the MSA Transformer: row attention, column attention, feed-forward, each on normalized input and
  * added to what came in.
  *
  * Without gradients it runs in place.  The originals save memory by cutting an alignment into chunks of rows, which for
@@ -25,9 +25,9 @@ static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, int64_
 }
 
 static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm *norm, attn_nn_builder *builder,
-                           const char *name, const attn_nn_axial_options *o)
+                           const char *name, const attn_nn_msa_layer_options *o)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_push(builder, "layer");
     attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
     attention->own_depth = o->own_depth;
@@ -38,17 +38,17 @@ static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm 
 
 static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
 {
-    attn_nn_push(builder, "layer.%s", name);
+    attn_nn_pushf(builder, "layer.%s", name);
     attn_nn_linear_init(linear, builder, in, out, true);
     attn_nn_pop(builder);
 }
 
-void attn_nn_axial_layer_init(attn_nn_axial_layer *layer, attn_nn_builder *builder,
-                              const attn_nn_axial_options *options)
+void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
+                            const attn_nn_msa_layer_options *options)
 {
-    *layer = (attn_nn_axial_layer){.dropout = options->dropout,
-                                   .activation_dropout = options->activation_dropout,
-                                   .max_tokens = options->max_tokens};
+    *layer = (attn_nn_msa_layer){.dropout = options->dropout,
+                                 .activation_dropout = options->activation_dropout,
+                                 .max_tokens = options->max_tokens};
     attention_init(&layer->rows, &layer->rows_norm, builder, "row_self_attention", options);
     attention_init(&layer->columns, &layer->columns_norm, builder, "column_self_attention", options);
     attn_nn_push(builder, "feed_forward_layer");
@@ -61,19 +61,19 @@ void attn_nn_axial_layer_init(attn_nn_axial_layer *layer, attn_nn_builder *build
 /* --------------------------------------------------------------------------------------------- on the tape */
 
 /* Each block is a scope, so that what its backward pass does not need goes at its end. */
-static attn_tensor *residual(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
+static attn_tensor *residual(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
     return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
 }
 
-static attn_tensor *feed_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x)
+static attn_tensor *feed_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *h = attn_nn_layer_norm_forward(&layer->ffn_norm, tape, x);
-    h = attn_linear(tape, h, layer->fc1.weight, layer->fc1.bias, ATTN_GELU_ERF);
+    h = attn_linear(tape, h, layer->fc1.weight, layer->fc1.bias, ATTN_ACTIVATION_GELU_ERF);
     return attn_nn_linear_forward(&layer->fc2, tape, attn_dropout(tape, h, layer->activation_dropout));
 }
 
-static attn_tensor *recorded(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+static attn_tensor *recorded(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
                              attn_tensor **row_weights, attn_tensor **column_weights)
 {
     attn_tensor *h = attn_nn_layer_norm_forward(&layer->rows_norm, tape, x);
@@ -87,7 +87,7 @@ static attn_tensor *recorded(const attn_nn_axial_layer *layer, attn_tape *tape, 
 
 static int64_t tokens_of(const attn_tensor *x)
 {
-    return attn_tensor_size(x) / attn_tensor_dim(x, -1);
+    return attn_tensor_size(x) / attn_tensor_length(x, -1);
 }
 
 int64_t attn__msa_heads_at_once(int64_t heads, int64_t tokens, int64_t max_tokens)
@@ -109,7 +109,7 @@ typedef struct attention_part {
 
 /* The maps of these heads and nothing else. */
 static bool take_maps(const attention_part *p, attn_tape *tape, const attn__token_source *h,
-                      const attn__head_range *range, const attn_nn_axial_run *run)
+                      const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
     attn_tensor *maps = attn__msa_maps(p->attention, tape, h, run->keep, p->columns, range);
     if (maps)
@@ -119,10 +119,10 @@ static bool take_maps(const attention_part *p, attn_tape *tape, const attn__toke
 
 /* x += context of these heads times their columns of the output's weights; its bias comes with the first ones. */
 static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn__token_source *h,
-                      const attn__head_range *range, const attn_nn_axial_run *run)
+                      const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
     const attn_nn_linear *out = &p->attention->out;
-    int64_t dim = attn_tensor_dim(h->x, -1) / p->attention->heads;
+    int64_t dim = attn_tensor_length(h->x, -1) / p->attention->heads;
     attn_tensor *maps = NULL, **wanted = p->take ? &maps : NULL;
     attn_tensor *o = attn__msa_heads(p->attention, tape, h, run->keep, p->columns, range, wanted);
     if (maps) {
@@ -137,7 +137,7 @@ static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, 
                                                             .y = x});
 }
 
-static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_axial_run *run,
+static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_msa_layer_run *run,
                             int64_t max_tokens)
 {
     if (p->maps_alone && !p->take)
@@ -147,7 +147,7 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     attn__token_source h = {x, p->norm, run->bf16};
     attn_scope_begin(tape);
     if (each < heads) { /* x changes between the groups */
-        h = (attn__token_source){attn__tokens_normalised(tape, &h), NULL, run->bf16};
+        h = (attn__token_source){attn__tokens_normalized(tape, &h), NULL, run->bf16};
         fine = h.x != NULL;
     }
     for (int64_t first = 0; first < heads && fine; first += each) {
@@ -160,21 +160,21 @@ static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tenso
     return fine;
 }
 
-bool attn_nn_axial_layer_apply(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
-                               const attn_nn_axial_run *run)
+bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                             const attn_nn_msa_layer_run *run)
 {
     int64_t max_tokens = run->max_tokens > 0 ? run->max_tokens : layer->max_tokens;
-    bool to_rows = run->end == ATTN_AXIAL_ROW_MAPS, to_columns = run->end == ATTN_AXIAL_COLUMN_MAPS;
+    bool to_rows = run->end == ATTN_NN_MSA_ROW_MAPS, to_columns = run->end == ATTN_NN_MSA_COLUMN_MAPS;
     attention_part rows = {&layer->rows, &layer->rows_norm, false, to_rows, run->rows};
     attn__token_source feed = {x, &layer->ffn_norm, run->bf16};
     attention_part columns = {&layer->columns, &layer->columns_norm, true, to_columns, run->columns};
     if (attn_tape_mode(tape).record || attn_tape_mode(tape).train) {
-        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
                    "axial layer: in place only on a tape that neither records nor trains");
         return false;
     }
     if (x && run->bf16 && attn_tensor_dtype(x) != ATTN_F32) {
-        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT, "axial layer: bf16 rounds f32, not %s",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT, "axial layer: bf16 rounds f32, not %s",
                    attn_dtype_name(attn_tensor_dtype(x)));
         return false;
     }
@@ -192,7 +192,7 @@ typedef struct gathered {
 
 static void keep_maps(attn_tensor *all, int64_t first, const attn_tensor *maps)
 {
-    int64_t each = attn_tensor_size(maps) / attn_tensor_dim(maps, 0);
+    int64_t each = attn_tensor_size(maps) / attn_tensor_length(maps, 0);
     size_t element = attn_dtype_size(attn_tensor_dtype(maps));
     if (all) {
         memcpy((char *)attn_tensor_data(all) + (size_t)(first * each) * element, attn_tensor_data(maps),
@@ -210,28 +210,28 @@ static void keep_columns(void *user, int64_t first, const attn_tensor *maps)
     keep_maps(((gathered *)user)->columns, first, maps);
 }
 
-static attn_tensor *applied(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
+static attn_tensor *applied(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
                             attn_tensor **row_weights, attn_tensor **column_weights)
 {
     gathered maps = {0};
-    int64_t heads = layer->rows.heads, r = attn_tensor_dim(x, 0), c = attn_tensor_dim(x, 1), b = attn_tensor_dim(x, 2);
+    int64_t heads = layer->rows.heads, r = attn_tensor_length(x, 0), c = attn_tensor_length(x, 1),
+            b = attn_tensor_length(x, 2);
     attn_dtype dtype = attn_tensor_dtype(x);
-    attn_nn_axial_run run = {.keep = keep, .user = &maps};
+    attn_nn_msa_layer_run run = {.keep = keep, .user = &maps};
     if (row_weights) {
         run.rows = keep_rows;
-        *row_weights = maps.rows = attn_tensor_make(tape, dtype, 4, (int64_t[]){heads, b, c, c}, NULL);
+        *row_weights = maps.rows = attn_tape_tensor(tape, dtype, 4, (int64_t[]){heads, b, c, c}, NULL);
     }
     if (column_weights) {
         run.columns = keep_columns;
-        *column_weights = maps.columns = attn_tensor_make(tape, dtype, 5, (int64_t[]){heads, c, b, r, r}, NULL);
+        *column_weights = maps.columns = attn_tape_tensor(tape, dtype, 5, (int64_t[]){heads, c, b, r, r}, NULL);
     }
-    attn_tensor *y = attn_tensor_make(tape, dtype, 4, attn_tensor_shape(x), attn_tensor_data(x));
-    return attn_nn_axial_layer_apply(layer, tape, y, &run) ? y : NULL;
+    attn_tensor *y = attn_tape_tensor(tape, dtype, 4, attn_tensor_shape(x), attn_tensor_data(x));
+    return attn_nn_msa_layer_apply(layer, tape, y, &run) ? y : NULL;
 }
 
-attn_tensor *attn_nn_axial_layer_forward(const attn_nn_axial_layer *layer, attn_tape *tape, attn_tensor *x,
-                                         const attn_tensor *keep, attn_tensor **row_weights,
-                                         attn_tensor **column_weights)
+attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
+                                       const attn_tensor *keep, attn_tensor **row_weights, attn_tensor **column_weights)
 {
     attn_tape_options mode = attn_tape_mode(tape);
     if (!attn__nn_has_rank(tape, x, 4, "alignment")) {

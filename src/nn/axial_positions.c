@@ -21,12 +21,12 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
     int from_front = channel < 0 ? channel + axes + 2 : channel;
     *layer = (attn_nn_axial_positions){.axes = axes, .channel = from_front, .fit = fit};
     if (axes < 1 || axes + 2 > ATTN_MAX_RANK) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%saxial positions of %d axes: 1 to %d are possible",
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%saxial positions of %d axes: 1 to %d are possible",
                    builder->prefix, axes, ATTN_MAX_RANK - 2);
         return;
     }
     if (from_front < 1 || from_front > axes + 1) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "%saxial positions: channels at axis %d; allowed: 1 to %d, -1 to %d", builder->prefix, channel,
                    axes + 1, -axes - 1);
         return;
@@ -37,14 +37,14 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
         full[from_front] = dim;
         full[axis_of(layer, i)] = shape[i];
         snprintf(name, sizeof name, "param_%d", i);
-        layer->param[i] =
-            attn_nn_parameter(builder, name, axes + 2, full, (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 1});
+        layer->param[i] = attn_nn_parameter(builder, name, axes + 2, full,
+                                            (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = 1});
     }
 }
 
 static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have, const char *allowed)
 {
-    attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                "axial positions: axis %d of the input is %" PRId64 " long, there are positions for %" PRId64 "; %s",
                axis, n, have, allowed);
     return NULL;
@@ -54,7 +54,7 @@ static attn_tensor *too_long(attn_tape *tape, int axis, int64_t n, int64_t have,
 static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape, attn_tensor *param, int axis,
                            int64_t n)
 {
-    int64_t have = attn_tensor_dim(param, axis);
+    int64_t have = attn_tensor_length(param, axis);
     if (n == have) {
         return param;
     }
@@ -65,8 +65,8 @@ static attn_tensor *fitted(const attn_nn_axial_positions *layer, attn_tape *tape
         return n < have ? attn_slice(tape, param, axis, 0, n)
                         : too_long(tape, axis, n, have, "slice can only shorten them");
     default:
-        return attn_resize(tape, param, axis, n,
-                           layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_INTERPOLATE_CUBIC : ATTN_INTERPOLATE_LINEAR);
+        return attn_interpolate(tape, param, axis, n,
+                                layer->fit == ATTN_POSITIONS_CUBIC ? ATTN_INTERPOLATE_CUBIC : ATTN_INTERPOLATE_LINEAR);
     }
 }
 
@@ -75,12 +75,12 @@ attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *laye
     if (!x || !layer->param[0]) {
         return NULL;
     }
-    int64_t dim = attn_tensor_dim(layer->param[0], layer->channel);
+    int64_t dim = attn_tensor_length(layer->param[0], layer->channel);
     if (!attn__nn_has_channels(tape, "axial positions", x, layer->axes + 2, layer->channel, dim))
         return NULL;
     for (int i = 0; x && i < layer->axes; i++) {
         int axis = axis_of(layer, i);
-        x = attn_add(tape, x, fitted(layer, tape, layer->param[i], axis, attn_tensor_dim(x, axis)));
+        x = attn_add(tape, x, fitted(layer, tape, layer->param[i], axis, attn_tensor_length(x, axis)));
     }
     return x;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Batch normalisation with its parameters and running statistics. */
+ * Batch normalization with its parameters and running statistics. */
 #include "attn/nn_spatial.h"
 
 void attn_nn_batch_norm_init(attn_nn_batch_norm *layer, attn_nn_builder *builder, int64_t channels, bool zero)
 {
-    const attn_nn_fill zeros = {.start = ATTN_START_ZEROS}, ones = {.start = ATTN_START_ONES};
+    const attn_nn_initializer zeros = {.start = ATTN_INIT_ZEROS}, ones = {.start = ATTN_INIT_ONES};
     *layer = (attn_nn_batch_norm){.momentum = 0.1, .eps = 1e-5};
     layer->weight = attn_nn_parameter(builder, "weight", 1, &channels, zero ? zeros : ones);
     layer->bias = attn_nn_parameter(builder, "bias", 1, &channels, zeros);

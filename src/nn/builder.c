@@ -11,23 +11,29 @@
 #include <stdio.h>
 #include <string.h>
 
-void attn_nn_push(attn_nn_builder *builder, const char *name, ...)
+void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
 {
-    char part[ATTN_NN_MAX_NAME];
+    char name[ATTN_NN_MAX_NAME];
     va_list arguments;
-    va_start(arguments, name);
-    int n = vsnprintf(part, sizeof part, name, arguments);
+    va_start(arguments, format);
+    vsnprintf(name, sizeof name, format, arguments); /* what is cut off was too long for the prefix too */
     va_end(arguments);
+    attn_nn_push(builder, name);
+}
+
+void attn_nn_push(attn_nn_builder *builder, const char *name)
+{
+    size_t n = strlen(name);
     size_t used = strlen(builder->prefix);
     bool deep = builder->depth < 0 || builder->depth >= ATTN_NN_MAX_DEPTH;
-    if (deep || n < 0 || used + (size_t)n + 2 > sizeof builder->prefix) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "parameter name %s%s is too %s", builder->prefix, part,
+    if (deep || n > sizeof builder->prefix || used + n + 2 > sizeof builder->prefix) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter name %s%.200s is too %s", builder->prefix, name,
                    deep ? "deep" : "long");
         builder->depth++; /* so that pops still match */
         return;
     }
     builder->ends[builder->depth++] = (int)used;
-    memcpy(builder->prefix + used, part, (size_t)n);
+    memcpy(builder->prefix + used, name, n);
     memcpy(builder->prefix + used + n, ".", 2);
 }
 
@@ -48,43 +54,43 @@ static double product(const int64_t *shape, int begin, int end)
 }
 
 /* The half width of a uniform distribution, or the standard deviation of a normal one. */
-static double spread_of(const attn_nn_fill *fill, int rank, const int64_t *shape)
+static double spread_of(const attn_nn_initializer *fill, int rank, const int64_t *shape)
 {
     double in = fill->fan_in > 0 ? (double)fill->fan_in : product(shape, 1, rank);
     double rows = rank > 0 ? (double)shape[0] : 1;
     double out = fill->fan_out > 0 ? (double)fill->fan_out : rows * product(shape, 2, rank);
     switch (fill->start) {
-    case ATTN_START_XAVIER_UNIFORM:
+    case ATTN_INIT_XAVIER_UNIFORM:
         return sqrt(6 / fmax(in + out, 1));
-    case ATTN_START_KAIMING_UNIFORM:
+    case ATTN_INIT_KAIMING_UNIFORM:
         return 1 / sqrt(fmax(in, 1));
     default:
         return fill->scale > 0 ? fill->scale : 1;
     }
 }
 
-static double draw(attn__rng *rng, attn_nn_start start, double spread)
+static double draw(attn__rng *rng, attn_nn_initializer_kind start, double spread)
 {
     switch (start) {
-    case ATTN_START_ZEROS:
+    case ATTN_INIT_ZEROS:
         return 0;
-    case ATTN_START_ONES:
+    case ATTN_INIT_ONES:
         return 1;
-    case ATTN_START_NORMAL:
+    case ATTN_INIT_NORMAL:
         return spread * attn__rng_normal(rng);
-    case ATTN_START_POSITIVE:
+    case ATTN_INIT_POSITIVE:
         return spread * attn__rng_uniform(rng);
     default:
         return spread * (2 * attn__rng_uniform(rng) - 1);
     }
 }
 
-static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_fill *fill)
+static void fill_tensor(attn_tensor *tensor, const char *name, uint64_t seed, const attn_nn_initializer *fill)
 {
     attn__rng rng = {.seed = seed, .stream = attn__hash_text(ATTN__HASH_BEGIN, name)}; /* one for each name */
     double spread = spread_of(fill, attn_tensor_rank(tensor), attn_tensor_shape(tensor));
     int64_t n = attn_tensor_size(tensor);
-    if (fill->start == ATTN_START_ZEROS) {
+    if (fill->start == ATTN_INIT_ZEROS) {
         return;
     }
     if (attn_tensor_dtype(tensor) == ATTN_F64) {
@@ -111,7 +117,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
     if (builder->limit == 0 || builder->held <= builder->limit) {
         return true;
     }
-    attn__fail(builder->context, ATTN_ARGUMENT,
+    attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                "the settings ask for more than the %zu bytes that fit to the file of weights; %s alone has %zu",
                builder->limit, name, bytes);
     return false;
@@ -119,7 +125,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
 
 /* A new tensor under its full name in `list`; NULL on failure. */
 static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
-                               const int64_t *shape, const attn_nn_fill *fill)
+                               const int64_t *shape, const attn_nn_initializer *fill)
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
@@ -128,7 +134,7 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     }
     snprintf(full, sizeof full, "%s%s", builder->prefix, name);
     if (attn_named_find(list, full)) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "parameter %s is registered twice", full);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter %s is registered twice", full);
         return NULL;
     }
     if (!within_limit(builder, full, rank, shape)) {
@@ -148,22 +154,22 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
 }
 
 attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                               attn_nn_fill fill)
+                               attn_nn_initializer fill)
 {
     attn_tensor *tensor = add_tensor(builder, builder->parameters, name, rank, shape, &fill);
     if (tensor) {
-        attn_tensor_set_needs_grad(tensor, true);
+        attn_tensor_set_requires_grad(tensor, true);
     }
     return tensor;
 }
 
 attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
-                            attn_nn_fill fill)
+                            attn_nn_initializer fill)
 {
     return add_tensor(builder, builder->parameters, name, rank, shape, &fill);
 }
 
 attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
 {
-    return add_tensor(builder, builder->constants, name, rank, shape, &(attn_nn_fill){.start = ATTN_START_ZEROS});
+    return add_tensor(builder, builder->constants, name, rank, shape, &(attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }

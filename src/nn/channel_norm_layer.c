@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Normalisation over channels that stand before space. */
+ * Normalization over channels that stand before space. */
 #include "attn/nn_axial.h"
 
 void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels, double eps)
 {
     const int64_t shape[4] = {1, channels, 1, 1}; /* the shape that the original saves */
     *layer = (attn_nn_channel_norm){.eps = eps > 0 ? eps : 1e-5};
-    layer->g = attn_nn_parameter(builder, "g", 4, shape, (attn_nn_fill){.start = ATTN_START_ONES});
-    layer->b = attn_nn_parameter(builder, "b", 4, shape, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    layer->g = attn_nn_parameter(builder, "g", 4, shape, (attn_nn_initializer){.start = ATTN_INIT_ONES});
+    layer->b = attn_nn_parameter(builder, "b", 4, shape, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }
 
 attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *layer, attn_tape *tape, attn_tensor *x)

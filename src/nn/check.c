@@ -10,7 +10,7 @@
 bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what)
 {
     if (x && attn_tensor_rank(x) != rank) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "%s: %d axes wanted, %d found", what, rank,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: %d axes wanted, %d found", what, rank,
                    attn_tensor_rank(x));
     }
     return x && attn_tensor_rank(x) == rank;
@@ -21,9 +21,9 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
 {
     if (!attn__nn_has_rank(tape, x, rank, what))
         return false;
-    int64_t found = attn_tensor_dim(x, axis);
+    int64_t found = attn_tensor_length(x, axis);
     if (found != channels)
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "%s: %" PRId64 " channels wanted in axis %d (counted from 0), %" PRId64 " found", what, channels,
                    axis, found);
     return found == channels;
@@ -43,16 +43,16 @@ bool attn__nn_lens_fit(attn_tape *tape, const attn_nn_mask *mask, int64_t batch,
     }
     int rank = attn_tensor_rank(lens);
     if (attn_tensor_dtype(lens) != ATTN_I32) {
-        attn__fail(context, ATTN_ARGUMENT, "valid_lens: i32 wanted, %s found",
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "valid_lens: i32 wanted, %s found",
                    attn_dtype_name(attn_tensor_dtype(lens)));
         return false;
     }
-    if (rank < 1 || rank > 2 || attn_tensor_dim(lens, 0) != batch ||
-        (rank == 2 && attn_tensor_dim(lens, 1) != queries)) {
-        attn__fail(context, ATTN_SHAPE,
+    if (rank < 1 || rank > 2 || attn_tensor_length(lens, 0) != batch ||
+        (rank == 2 && attn_tensor_length(lens, 1) != queries)) {
+        attn__fail(context, ATTN_ERROR_SHAPE,
                    "valid_lens: shape [%" PRId64 "] or [%" PRId64 ",%" PRId64 "] wanted, found "
                    "%d axes, the first %" PRId64 " long",
-                   batch, batch, queries, rank, rank > 0 ? attn_tensor_dim(lens, 0) : 0);
+                   batch, batch, queries, rank, rank > 0 ? attn_tensor_length(lens, 0) : 0);
         return false;
     }
     return true;
@@ -67,7 +67,7 @@ bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const 
     }
     const int64_t *q = attn_tensor_shape(queries), *k = attn_tensor_shape(keys), *v = attn_tensor_shape(values);
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1]) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "queries [%" PRId64 ",%" PRId64 ",.], keys [%" PRId64 ",%" PRId64 ",.], values [%" PRId64 ",%" PRId64
                    ",.] do not fit together",
                    q[0], q[1], k[0], k[1], v[0], v[1]);

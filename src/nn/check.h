@@ -6,7 +6,7 @@
 
 #include "attn/nn.h"
 
-/* Whether `x` is there and has this rank; notes ATTN_SHAPE, naming `what`, where the rank is another.  A NULL x
+/* Whether `x` is there and has this rank; notes ATTN_ERROR_SHAPE, naming `what`, where the rank is another.  A NULL x
  * is an error that was noted before. */
 bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const char *what);
 

@@ -16,17 +16,18 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
     int64_t groups = or_one(o->groups);
     if (o->spatial < 1 || o->spatial > 3) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%sconvolution over %d axes: 1 to 3 are possible", builder->prefix,
-                   o->spatial);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sconvolution over %d axes: 1 to 3 are possible",
+                   builder->prefix, o->spatial);
         return false;
     }
-    if (o->in < 1 || o->out < 1 || groups < 1 || o->in % groups != 0 || o->out % groups != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s%lld groups do not divide %lld and %lld channels",
-                   builder->prefix, (long long)groups, (long long)o->in, (long long)o->out);
+    if (o->in_channels < 1 || o->out_channels < 1 || groups < 1 || o->in_channels % groups != 0 ||
+        o->out_channels % groups != 0) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%lld groups do not divide %lld and %lld channels",
+                   builder->prefix, (long long)groups, (long long)o->in_channels, (long long)o->out_channels);
         return false;
     }
-    if (o->activation < ATTN_IDENTITY || o->activation > ATTN_SIGMOID) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%sconvolution: there is no activation %d", builder->prefix,
+    if (o->activation < ATTN_ACTIVATION_IDENTITY || o->activation > ATTN_ACTIVATION_SILU) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%sconvolution: there is no activation %d", builder->prefix,
                    (int)o->activation);
         return false;
     }
@@ -34,16 +35,16 @@ static bool options_fit(attn_nn_builder *builder, const attn_nn_conv_options *o)
 }
 
 /* PyTorch draws weight and bias within 1/sqrt(fan in), the fan counted over the kernel. */
-static attn_nn_fill weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
+static attn_nn_initializer weight_fill(const attn_nn_builder *builder, const attn_nn_conv_options *o)
 {
     if (o->zero) {
-        return (attn_nn_fill){.start = ATTN_START_ZEROS};
+        return (attn_nn_initializer){.start = ATTN_INIT_ZEROS};
     }
-    if (o->fill.start != ATTN_START_ZEROS) {
+    if (o->fill.start != ATTN_INIT_ZEROS) {
         return o->fill;
     }
     bool torch = builder->policy == ATTN_POLICY_TORCH;
-    return (attn_nn_fill){.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_XAVIER_UNIFORM};
+    return (attn_nn_initializer){.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_XAVIER_UNIFORM};
 }
 
 void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn_nn_conv_options *options)
@@ -56,7 +57,7 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
         (attn_conv){.spatial = options->spatial, .groups = options->groups, .activation = options->activation};
     memcpy(layer->geometry.stride, options->stride, sizeof options->stride);
     memcpy(layer->geometry.padding, options->padding, sizeof options->padding);
-    int64_t shape[5] = {options->out, options->in / or_one(options->groups)}, fan_in = shape[1];
+    int64_t shape[5] = {options->out_channels, options->in_channels / or_one(options->groups)}, fan_in = shape[1];
     for (int i = 0; i < options->spatial; i++) {
         shape[2 + i] = or_one(options->kernel[i]);
         fan_in *= shape[2 + i];
@@ -64,8 +65,8 @@ void attn_nn_conv_init(attn_nn_conv *layer, attn_nn_builder *builder, const attn
     layer->weight = attn_nn_parameter(builder, "weight", 2 + options->spatial, shape, weight_fill(builder, options));
     if (options->bias) {
         bool random = builder->policy == ATTN_POLICY_TORCH && !options->zero;
-        attn_nn_fill fill = {.start = random ? ATTN_START_KAIMING_UNIFORM : ATTN_START_ZEROS, .fan_in = fan_in};
-        layer->bias = attn_nn_parameter(builder, "bias", 1, &options->out, fill);
+        attn_nn_initializer fill = {.start = random ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = fan_in};
+        layer->bias = attn_nn_parameter(builder, "bias", 1, &options->out_channels, fill);
     }
 }
 

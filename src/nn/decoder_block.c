@@ -45,7 +45,8 @@ attn_tensor *attn_nn_decoder_block_step(const attn_nn_decoder_block *block, attn
     /* No mask is needed: the cache holds this token and what came before it. */
     attn_tensor *own = attn_nn_multi_head_cached(&block->attention1, tape, read, self, NULL);
     attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
-    int64_t sentences = attn_tensor_dim(cross->k, 0), rows = attn_tensor_dim(x, 0), dim = attn_tensor_dim(x, 2);
+    int64_t sentences = attn_tensor_length(cross->k, 0), rows = attn_tensor_length(x, 0),
+            dim = attn_tensor_length(x, 2);
     attn_tensor *queries =
         attn_reshape(tape, attn__nn_before(&block->addnorm2, tape, y), 3, (int64_t[]){sentences, -1, dim});
     attn_tensor *seen = attn_nn_multi_head_cached(&block->attention2, tape, queries, cross, cross_mask);

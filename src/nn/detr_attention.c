@@ -8,20 +8,20 @@
 #include <math.h>
 
 /* The start of a weight [M,D,Dh]; PyTorch's Xavier takes its fans from the first two lengths. */
-static attn_nn_fill head_fill(attn_nn_policy policy, int64_t heads, int64_t dim, int64_t dim_head)
+static attn_nn_initializer head_fill(attn_nn_policy policy, int64_t heads, int64_t dim, int64_t dim_head)
 {
     if (policy == ATTN_POLICY_TORCH) {
         double fans = (double)dim * (double)dim_head + (double)heads * (double)dim_head;
-        return (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = sqrt(2 / fans)};
+        return (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = sqrt(2 / fans)};
     }
-    return (attn_nn_fill){.start = ATTN_START_XAVIER_UNIFORM, .fan_in = dim, .fan_out = heads * dim_head};
+    return (attn_nn_initializer){.start = ATTN_INIT_XAVIER_UNIFORM, .fan_in = dim, .fan_out = heads * dim_head};
 }
 
 void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads, int64_t dim,
                                  int64_t dim_head, double dropout, bool key_only)
 {
     int64_t shape[3] = {heads, dim, dim_head};
-    attn_nn_fill fill = head_fill(builder->policy, heads, dim, dim_head);
+    attn_nn_initializer fill = head_fill(builder->policy, heads, dim, dim_head);
     *layer = (attn_nn_detr_attention){.heads = heads, .dim_head = dim_head, .dropout = dropout};
     if (!key_only) {
         layer->w_q = attn_nn_parameter(builder, "w_q", 3, shape, fill);
@@ -49,8 +49,8 @@ static attn_tensor *project(attn_tape *tape, attn_tensor *x, attn_tensor *w)
     if (!x || !turned) {
         return NULL;
     }
-    return attn_linear(tape, x, attn_reshape(tape, turned, 2, (int64_t[]){-1, attn_tensor_dim(w, 1)}), NULL,
-                       ATTN_IDENTITY);
+    return attn_linear(tape, x, attn_reshape(tape, turned, 2, (int64_t[]){-1, attn_tensor_length(w, 1)}), NULL,
+                       ATTN_ACTIVATION_IDENTITY);
 }
 
 static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
@@ -59,16 +59,16 @@ static attn_tensor *attend(const attn_nn_detr_attention *layer, attn_tape *tape,
     if (!q || !k || !v) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(k, 0);
+    int64_t batch = attn_tensor_length(k, 0);
     attn_heads heads = {.batch = batch,
                         .heads = layer->heads,
                         .queries = queries,
-                        .keys = attn_tensor_dim(k, 1),
+                        .keys = attn_tensor_length(k, 1),
                         .dim = layer->dim_head};
     attn_attention a = {
         .q = {q, 0}, .k = {k, 0}, .v = {v, 0}, .rank = 3, .shape = {batch, queries, layer->heads * layer->dim_head}};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "attention of heads apart: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "attention of heads apart: sizes out of range");
         return NULL;
     }
     if (layer->u) { /* one query for the whole batch, and no scale */
@@ -100,9 +100,9 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);
     if (layer->u) { /* the one result for all queries, spread over them so that dropout differs */
         attn_tensor *one = attend(layer, tape, layer->u, k, v, 1);
-        attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);
+        attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(x_q), 3, attn_tensor_shape(x_q), NULL);
         return residual(layer, tape, x_q, attn_add(tape, zeros, one));
     }
     attn_tensor *q = project(tape, plus(tape, x_q, p_q), layer->w_q);
-    return residual(layer, tape, x_q, attend(layer, tape, q, k, v, attn_tensor_dim(x_q, 1)));
+    return residual(layer, tape, x_q, attend(layer, tape, q, k, v, attn_tensor_length(x_q, 1)));
 }

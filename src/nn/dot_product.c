@@ -8,7 +8,7 @@
 attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_nn_mask *mask)
 {
     if (!attn__nn_has_rank(tape, x, 3, "masked softmax's input") ||
-        !attn__nn_lens_fit(tape, mask, attn_tensor_dim(x, 0), attn_tensor_dim(x, 1))) {
+        !attn__nn_lens_fit(tape, mask, attn_tensor_length(x, 0), attn_tensor_length(x, 1))) {
         return NULL;
     }
     return attn_softmax(tape, x, mask ? mask->valid_lens : NULL, mask ? mask->fill : 0);
@@ -20,11 +20,12 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
     if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(queries, 0), tq = attn_tensor_dim(queries, 1), tk = attn_tensor_dim(keys, 1);
-    int64_t dim = attn_tensor_dim(queries, 2), dim_value = attn_tensor_dim(values, 2);
-    if (dim != attn_tensor_dim(keys, 2)) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "queries have %lld channels, keys %lld", (long long)dim,
-                   (long long)attn_tensor_dim(keys, 2));
+    int64_t batch = attn_tensor_length(queries, 0), tq = attn_tensor_length(queries, 1),
+            tk = attn_tensor_length(keys, 1);
+    int64_t dim = attn_tensor_length(queries, 2), dim_value = attn_tensor_length(values, 2);
+    if (dim != attn_tensor_length(keys, 2)) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "queries have %lld channels, keys %lld", (long long)dim,
+                   (long long)attn_tensor_length(keys, 2));
         return NULL;
     }
     attn_heads heads = {.batch = batch,
@@ -46,7 +47,7 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
                         .weights_shape = {batch, tq, tk},
                         .dropout = dropout};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "dot-product attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "dot-product attention: sizes out of range");
         return NULL;
     }
     a.problem.dtype = attn_tensor_dtype(queries);

@@ -6,7 +6,7 @@
 void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder, const char *name,
                              const attn_nn_block_options *options)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_multi_head_init(
         layer, builder,
         &(attn_nn_multi_head_options){
@@ -17,22 +17,22 @@ void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder
 void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
                         const attn_nn_block_options *options)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_add_norm_init(layer, builder, options->hidden, options->dropout);
     attn_nn_pop(builder);
-    layer->before = options->pre_norm;
+    layer->pre_norm = options->pre_norm;
     layer->ln.eps = options->eps > 0 ? options->eps : layer->ln.eps;
 }
 
 attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x)
 {
-    return layer->before ? attn_nn_layer_norm_forward(&layer->ln, tape, x) : x;
+    return layer->pre_norm ? attn_nn_layer_norm_forward(&layer->ln, tape, x) : x;
 }
 
 attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
-    return layer->before ? attn_add(tape, x, attn_dropout(tape, y, layer->dropout))
-                         : attn_nn_add_norm_forward(layer, tape, x, y);
+    return layer->pre_norm ? attn_add(tape, x, attn_dropout(tape, y, layer->dropout))
+                           : attn_nn_add_norm_forward(layer, tape, x, y);
 }
 
 void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_nn_block_options *options)
@@ -40,7 +40,7 @@ void attn__nn_ffn_part(attn_nn_ffn *layer, attn_nn_builder *builder, const attn_
     attn_nn_push(builder, "ffn");
     attn_nn_ffn_init(layer, builder, options->hidden, options->ffn_hidden, options->hidden);
     attn_nn_pop(builder);
-    layer->activation = options->activation;
+    layer->activation = options->activation ? options->activation : ATTN_ACTIVATION_RELU;
 }
 
 void attn_nn_encoder_block_init(attn_nn_encoder_block *block, attn_nn_builder *builder,

@@ -5,7 +5,7 @@
 
 void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, int64_t hidden, int64_t out)
 {
-    layer->activation = ATTN_NN_RELU;
+    layer->activation = ATTN_ACTIVATION_RELU;
     attn_nn_push(builder, "dense1");
     attn_nn_linear_init(&layer->dense1, builder, in, hidden, true);
     attn_nn_pop(builder);
@@ -16,16 +16,7 @@ void attn_nn_ffn_init(attn_nn_ffn *layer, attn_nn_builder *builder, int64_t in, 
 
 attn_tensor *attn__nn_ffn_hidden(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)
 {
-    static const attn_activation fused[] = {[ATTN_NN_RELU] = ATTN_RELU,
-                                            [ATTN_NN_GELU] = ATTN_GELU_ERF,
-                                            [ATTN_NN_GELU_TANH] = ATTN_GELU_TANH,
-                                            [ATTN_NN_GELU_SIGMOID] = ATTN_GELU_SIGMOID,
-                                            [ATTN_NN_SILU] = ATTN_IDENTITY};
-    attn_tensor *h = attn_linear(tape, x, layer->dense1.weight, layer->dense1.bias, fused[layer->activation]);
-    if (layer->activation == ATTN_NN_SILU) {
-        h = attn_mul(tape, h, attn_activate(tape, h, ATTN_SIGMOID));
-    }
-    return h;
+    return attn_linear(tape, x, layer->dense1.weight, layer->dense1.bias, layer->activation);
 }
 
 attn_tensor *attn_nn_ffn_forward(const attn_nn_ffn *layer, attn_tape *tape, attn_tensor *x)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Generalised attention: content and relative positions, each with a query or with a vector learned in its place.
+ * Generalized attention: content and relative positions, each with a query or with a vector learned in its place.
  *
  * The relative terms are tables of the engine, one for columns and one for rows.  Where the query of the content and
  * that of the positions differ (q + u and q + v), they stand one after the other in the contraction, with keys of zero
@@ -22,23 +22,24 @@ enum {
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                       bool bias)
 {
-    attn_nn_push(builder, "%s", name);
-    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .bias = bias});
+    attn_nn_push(builder, name);
+    attn_nn_conv_init(conv, builder,
+                      &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .bias = bias});
     attn_nn_pop(builder);
 }
 
 static void place_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(linear, builder, in, out, false);
     attn_nn_pop(builder);
 }
 
-static void parameters_init(attn_nn_generalized *layer, attn_nn_builder *builder, int64_t dim)
+static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder, int64_t dim)
 {
     int64_t all = layer->heads * layer->dim_head;
     /* mmcv's start of u and v. */
-    attn_nn_fill stand_in = {.start = ATTN_START_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
+    attn_nn_initializer stand_in = {.start = ATTN_INIT_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
     if (layer->factors & WITH_QUERY) {
         conv_init(&layer->query, builder, "query_conv", dim, all, false);
     }
@@ -57,22 +58,23 @@ static void parameters_init(attn_nn_generalized *layer, attn_nn_builder *builder
         layer->v = attn_nn_parameter(builder, "geom_bias", 1, &all, stand_in);
     }
     conv_init(&layer->proj, builder, "proj_conv", all, dim, true);
-    layer->gamma = attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    layer->gamma =
+        attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }
 
-void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *builder,
-                              const attn_nn_generalized_options *options)
+void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder,
+                                        const attn_nn_generalized_attention_options *options)
 {
-    const attn_nn_generalized_options *o = options;
-    *layer = (attn_nn_generalized){.heads = o->heads,
-                                   .factors = o->factors ? o->factors : CONTENT | PLACE,
-                                   .magnitude = o->magnitude > 0 ? o->magnitude : 1};
+    const attn_nn_generalized_attention_options *o = options;
+    *layer = (attn_nn_generalized_attention){.heads = o->heads,
+                                             .factors = o->factors ? o->factors : CONTENT | PLACE,
+                                             .magnitude = o->magnitude > 0 ? o->magnitude : 1};
     layer->dim_head = o->dim_head ? o->dim_head : o->heads > 0 ? o->dim / o->heads : 0;
     layer->position_dim = o->position_dim ? o->position_dim : o->dim - o->dim % 4;
     bool places = !(layer->factors & PLACE) || (layer->position_dim > 0 && layer->position_dim % 4 == 0);
     if (o->dim < 1 || o->heads < 1 || layer->dim_head < 1 || !places) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
-                   "%sgeneralised attention: %lld channels, %lld heads of %lld, sines "
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                   "%sgeneralized attention: %lld channels, %lld heads of %lld, sines "
                    "of %lld channels (a multiple of 4): impossible",
                    builder->prefix, (long long)o->dim, (long long)o->heads, (long long)layer->dim_head,
                    (long long)layer->position_dim);
@@ -85,10 +87,11 @@ void attn_nn_generalized_init(attn_nn_generalized *layer, attn_nn_builder *build
 
 /* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths go to 1000,
  * as in mmcv, not to 10000. */
-static attn_tensor *distance_sines(const attn_nn_generalized *layer, attn_tape *tape, attn_dtype dtype, int64_t n)
+static attn_tensor *distance_sines(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_dtype dtype,
+                                   int64_t n)
 {
     int64_t quarter = layer->position_dim / 4;
-    attn_tensor *table = attn_tensor_make(tape, dtype, 2, (int64_t[]){2 * n - 1, 2 * quarter}, NULL);
+    attn_tensor *table = attn_tape_tensor(tape, dtype, 2, (int64_t[]){2 * n - 1, 2 * quarter}, NULL);
     for (int64_t r = 0; table && r < 2 * n - 1; r++) {
         for (int64_t j = 0; j < quarter; j++) {
             double angle = (double)(n - 1 - r) * layer->magnitude / pow(1000, (double)j / (double)quarter);
@@ -100,7 +103,7 @@ static attn_tensor *distance_sines(const attn_nn_generalized *layer, attn_tape *
 }
 
 /* [2n-1, H*Dh] */
-static attn_tensor *table_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_linear *fc,
+static attn_tensor *table_of(const attn_nn_generalized_attention *layer, attn_tape *tape, const attn_nn_linear *fc,
                              attn_dtype dtype, int64_t n)
 {
     attn_tensor *sines = distance_sines(layer, tape, dtype, n);
@@ -110,7 +113,8 @@ static attn_tensor *table_of(const attn_nn_generalized *layer, attn_tape *tape, 
 /* -------------------------------------------------------------------------------------------- operands */
 
 /* What asks: [B,H,Dh,N], or, without the image's own query, [1,H,Dh,1] for everyone. */
-static attn_tensor *asking(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *q, attn_tensor *stand_in)
+static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *q,
+                           attn_tensor *stand_in)
 {
     int64_t shape[4] = {1, layer->heads, layer->dim_head, 1};
     attn_tensor *constant = stand_in ? attn_reshape(tape, stand_in, 4, shape) : NULL;
@@ -129,7 +133,7 @@ typedef struct operands {
 static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *zeros =
-        x ? attn_tensor_make(tape, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x), NULL) : NULL;
+        x ? attn_tape_tensor(tape, attn_tensor_dtype(x), attn_tensor_rank(x), attn_tensor_shape(x), NULL) : NULL;
     return attn_concat(tape, (attn_tensor *[]){x, zeros}, 2, 2);
 }
 
@@ -142,7 +146,7 @@ static attn_tensor *both_queries(attn_tape *tape, attn_tensor *content, attn_ten
     bool wide = attn_tensor_size(content) >= attn_tensor_size(place);
     attn_tensor *larger = wide ? content : place;
     attn_tensor *zeros =
-        attn_tensor_make(tape, attn_tensor_dtype(larger), attn_tensor_rank(larger), attn_tensor_shape(larger), NULL);
+        attn_tape_tensor(tape, attn_tensor_dtype(larger), attn_tensor_rank(larger), attn_tensor_shape(larger), NULL);
     if (attn_tensor_size(content) != attn_tensor_size(place)) {
         content = wide ? content : attn_add(tape, zeros, content);
         place = wide ? attn_add(tape, zeros, place) : place;
@@ -150,14 +154,15 @@ static attn_tensor *both_queries(attn_tape *tape, attn_tensor *content, attn_ten
     return attn_concat(tape, (attn_tensor *[]){content, place}, 2, 2);
 }
 
-static attn_tensor *heads_of(const attn_nn_generalized *layer, attn_tape *tape, const attn_nn_conv *conv,
+static attn_tensor *heads_of(const attn_nn_generalized_attention *layer, attn_tape *tape, const attn_nn_conv *conv,
                              attn_tensor *x)
 {
     attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
-    return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_dim(x, 0), layer->heads, layer->dim_head, -1}) : NULL;
+    return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_length(x, 0), layer->heads, layer->dim_head, -1})
+             : NULL;
 }
 
-static bool operands_make(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x, operands *a)
+static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *x, operands *a)
 {
     unsigned f = layer->factors;
     attn_tensor *q = f & WITH_QUERY ? heads_of(layer, tape, &layer->query, x) : NULL;
@@ -170,7 +175,7 @@ static bool operands_make(const attn_nn_generalized *layer, attn_tape *tape, att
     if (f & CONTENT) {
         a->k = heads_of(layer, tape, &layer->key, x);
     } else { /* the score is the tables' alone: one zero, read with strides of 0 */
-        a->k = attn_tensor_make(tape, attn_tensor_dtype(x), 1, (int64_t[]){1}, NULL);
+        a->k = attn_tape_tensor(tape, attn_tensor_dtype(x), 1, (int64_t[]){1}, NULL);
     }
     if (content && place && content != place) {
         a->split = true;
@@ -185,35 +190,36 @@ static bool operands_make(const attn_nn_generalized *layer, attn_tape *tape, att
 enum { BATCH, HEAD, QUERY_Y, QUERY_X, KEY_Y, KEY_X, CHANNEL, VALUE, DIMS };
 
 /* `alone`: nothing depends on the query's place, so that one query speaks for all. */
-static void describe(attn_problem *p, const attn_nn_generalized *layer, const operands *a, const int64_t shape[4],
-                     bool alone)
+static void describe(attn_problem *p, const attn_nn_generalized_attention *layer, const operands *a,
+                     const int64_t shape[4], bool alone)
 {
     int64_t n = shape[2] * shape[3], width = shape[3], h = layer->heads, d = layer->dim_head;
     int64_t c = a->split ? 2 * d : d, asked = alone ? 1 : n;
-    bool spread = attn_tensor_dim(a->q, 3) == 1 && n > 1, has_keys = layer->factors & CONTENT;
+    bool spread = attn_tensor_length(a->q, 3) == 1 && n > 1, has_keys = layer->factors & CONTENT;
     int64_t qn = spread ? 1 : n, kn = has_keys ? n : 0, key = has_keys ? 1 : 0;
     *p = (attn_problem){.ndims = DIMS, .scale = 1};
-    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH,
+    p->dims[BATCH] = (attn_dim){.role = ATTN_ROLE_BATCH,
                                 .n = shape[0],
-                                .q = attn_tensor_dim(a->q, 0) == 1 ? 0 : h * c * qn,
+                                .q = attn_tensor_length(a->q, 0) == 1 ? 0 : h * c * qn,
                                 .k = h * c * kn,
                                 .v = h * d * n,
                                 .o = h * d * asked,
                                 .lse = h * asked};
     p->dims[HEAD] =
-        (attn_dim){.role = ATTN_BATCH, .n = h, .q = c * qn, .k = c * kn, .v = d * n, .o = d * asked, .lse = asked};
-    p->dims[QUERY_Y] =
-        (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : shape[2], .q = spread ? 0 : width, .o = width, .lse = width};
-    p->dims[QUERY_X] = (attn_dim){.role = ATTN_QUERY, .n = alone ? 1 : width, .q = spread ? 0 : 1, .o = 1, .lse = 1};
-    p->dims[KEY_Y] = (attn_dim){.role = ATTN_KEY, .n = shape[2], .k = key * width, .v = width};
-    p->dims[KEY_X] = (attn_dim){.role = ATTN_KEY, .n = width, .k = key, .v = 1};
-    p->dims[CHANNEL] = (attn_dim){.role = ATTN_CONTRACT, .n = c, .q = qn, .k = kn};
-    p->dims[VALUE] = (attn_dim){.role = ATTN_VALUE, .n = d, .v = n, .o = asked};
+        (attn_dim){.role = ATTN_ROLE_BATCH, .n = h, .q = c * qn, .k = c * kn, .v = d * n, .o = d * asked, .lse = asked};
+    p->dims[QUERY_Y] = (attn_dim){
+        .role = ATTN_ROLE_QUERY, .n = alone ? 1 : shape[2], .q = spread ? 0 : width, .o = width, .lse = width};
+    p->dims[QUERY_X] =
+        (attn_dim){.role = ATTN_ROLE_QUERY, .n = alone ? 1 : width, .q = spread ? 0 : 1, .o = 1, .lse = 1};
+    p->dims[KEY_Y] = (attn_dim){.role = ATTN_ROLE_KEY, .n = shape[2], .k = key * width, .v = width};
+    p->dims[KEY_X] = (attn_dim){.role = ATTN_ROLE_KEY, .n = width, .k = key, .v = 1};
+    p->dims[CHANNEL] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = c, .q = qn, .k = kn};
+    p->dims[VALUE] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = d, .v = n, .o = asked};
 }
 
 /* An axis of length 1 has one distance, which adds the same to all scores of a query: softmax does not see it. */
-static bool add_tables(attn_attention *a, const attn_nn_generalized *layer, attn_tape *tape, const operands *o,
-                       const int64_t shape[4])
+static bool add_tables(attn_attention *a, const attn_nn_generalized_attention *layer, attn_tape *tape,
+                       const operands *o, const int64_t shape[4])
 {
     for (int axis = 0; axis < 2; axis++) {
         int64_t n = shape[2 + axis];
@@ -241,7 +247,8 @@ static bool add_tables(attn_attention *a, const attn_nn_generalized *layer, attn
     return true;
 }
 
-static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x, const operands *o)
+static attn_tensor *attend(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *x,
+                           const operands *o)
 {
     const int64_t *shape = attn_tensor_shape(x);
     bool alone = layer->factors == ATTN_FACTOR_KEY_ONLY;
@@ -259,10 +266,11 @@ static attn_tensor *attend(const attn_nn_generalized *layer, attn_tape *tape, at
     return attn_attend(tape, &a);
 }
 
-attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_tape *tape, attn_tensor *x)
+attn_tensor *attn_nn_generalized_attention_forward(const attn_nn_generalized_attention *layer, attn_tape *tape,
+                                                   attn_tensor *x)
 {
     operands o;
-    if (!attn__nn_has_rank(tape, x, 4, "generalised attention: x") || !operands_make(layer, tape, x, &o)) {
+    if (!attn__nn_has_rank(tape, x, 4, "generalized attention: x") || !operands_make(layer, tape, x, &o)) {
         return NULL;
     }
     /* With the keys' content alone the result is one vector an image, and all that follows is as cheap. */
@@ -273,6 +281,6 @@ attn_tensor *attn_nn_generalized_forward(const attn_nn_generalized *layer, attn_
     /* gamma once for each channel: its gradient, a sum of products of any sign, is then taken in two steps, which
      * rounds less than one over all of them. */
     attn_tensor *zeros =
-        attn_tensor_make(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_dim(y, 1), 1, 1}, NULL);
+        attn_tape_tensor(tape, attn_tensor_dtype(y), 3, (int64_t[]){attn_tensor_length(y, 1), 1, 1}, NULL);
     return attn_add(tape, x, attn_mul(tape, y, attn_add(tape, zeros, layer->gamma)));
 }

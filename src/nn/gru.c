@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 static attn_tensor *named(attn_nn_builder *builder, const char *kind, int l, int rank, int64_t rows, int64_t cols,
-                          attn_nn_fill fill)
+                          attn_nn_initializer fill)
 {
     char name[32];
     snprintf(name, sizeof name, "%s_l%d", kind, l);
@@ -22,13 +22,13 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
                       double dropout)
 {
     bool torch = builder->policy == ATTN_POLICY_TORCH;
-    attn_nn_fill weight = {.start = ATTN_START_XAVIER_UNIFORM, .fan_out = torch ? 0 : hidden};
-    attn_nn_fill bias = {.start = torch ? ATTN_START_UNIFORM : ATTN_START_ZEROS,
-                         .scale = 1 / sqrt(fmax((double)hidden, 1))};
+    attn_nn_initializer weight = {.start = ATTN_INIT_XAVIER_UNIFORM, .fan_out = torch ? 0 : hidden};
+    attn_nn_initializer bias = {.start = torch ? ATTN_INIT_UNIFORM : ATTN_INIT_ZEROS,
+                                .scale = 1 / sqrt(fmax((double)hidden, 1))};
     *layer = (attn_nn_gru){.layers = layers, .hidden = hidden, .dropout = dropout};
     if (layers < 1 || layers > ATTN_NN_MAX_GRU_LAYERS) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s: 1 to %d recurrent layers wanted, not %d", builder->prefix,
-                   ATTN_NN_MAX_GRU_LAYERS, layers);
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s: 1 to %d recurrent layers wanted, not %d",
+                   builder->prefix, ATTN_NN_MAX_GRU_LAYERS, layers);
         layer->layers = 0;
         return;
     }
@@ -43,12 +43,12 @@ void attn_nn_gru_init(attn_nn_gru *layer, attn_nn_builder *builder, int64_t in, 
 /* Where each sequence of a batch ends, as rows of the states seen as [T*B,H]. */
 static attn_tensor *last_rows(attn_tape *tape, const attn_tensor *lens, int64_t steps, int64_t batch)
 {
-    attn_tensor *rows = attn_tensor_make(tape, ATTN_I32, 1, &batch, NULL);
+    attn_tensor *rows = attn_tape_tensor(tape, ATTN_I32, 1, &batch, NULL);
     if (!rows) {
         return NULL;
     }
     if (steps * batch > INT32_MAX) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "%" PRId64 " steps of %" PRId64 " sequences are too many",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%" PRId64 " steps of %" PRId64 " sequences are too many",
                    steps, batch);
         return NULL;
     }
@@ -67,9 +67,9 @@ static attn_tensor *last_state(attn_tape *tape, attn_tensor *states, attn_tensor
     if (!states) {
         return NULL;
     }
-    int64_t steps = attn_tensor_dim(states, 0), hidden = attn_tensor_dim(states, 2);
+    int64_t steps = attn_tensor_length(states, 0), hidden = attn_tensor_length(states, 2);
     if (rows) {
-        return attn_gather(tape, attn_reshape(tape, states, 2, (int64_t[]){-1, hidden}), rows);
+        return attn_index_select(tape, attn_reshape(tape, states, 2, (int64_t[]){-1, hidden}), rows);
     }
     attn_tensor *last = steps == 1 ? states : attn_slice(tape, states, 0, steps - 1, steps);
     return attn_reshape(tape, last, 2, (int64_t[]){-1, hidden});
@@ -81,9 +81,9 @@ attn_tensor *attn_nn_gru_forward(const attn_nn_gru *layer, attn_tape *tape, attn
     if (!attn__nn_has_rank(tape, x, 3, "recurrent layer's input")) {
         return NULL;
     }
-    int64_t steps = attn_tensor_dim(x, 0), batch = attn_tensor_dim(x, 1);
+    int64_t steps = attn_tensor_length(x, 0), batch = attn_tensor_length(x, 1);
     if (steps < 1) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "recurrent layers need at least one step");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "recurrent layers need at least one step");
         return NULL;
     }
     if (!attn__nn_lens_fit(tape, &(attn_nn_mask){.valid_lens = lens}, batch, 0)) {

@@ -26,7 +26,7 @@ static int64_t table_rows(const options_of *o)
 
 static const char *complaint(const options_of *o)
 {
-    if (o->in < 1 || o->mid < 1 || o->heads < 1 || o->out < 1 || o->stride < 0) {
+    if (o->in_channels < 1 || o->mid < 1 || o->heads < 1 || o->out_channels < 1 || o->stride < 0) {
         return "channels, heads and stride must be positive";
     }
     if (o->window < 0 || (o->window > 0 && o->window % 2 == 0)) {
@@ -41,7 +41,7 @@ static const char *complaint(const options_of *o)
     if (o->relative && o->per_channel && !o->whole) {
         return "heads of one channel cannot be halved: tables over the whole channel axis wanted";
     }
-    if (!o->project && o->out != channels(o)) {
+    if (!o->project && o->out_channels != channels(o)) {
         return "without the last projection there are heads * mid output channels";
     }
     return NULL;
@@ -50,16 +50,18 @@ static const char *complaint(const options_of *o)
 static void project_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                          bool bias)
 {
-    attn_nn_push(builder, "%s", name);
-    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in = in, .out = out, .bias = bias});
+    attn_nn_push(builder, name);
+    attn_nn_conv_init(conv, builder,
+                      &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .bias = bias});
     attn_nn_pop(builder);
 }
 
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, const options_of *o)
 {
     int64_t shape[2] = {table_rows(o), (o->whole ? channels(o) : o->mid) / 2};
-    attn_nn_push(builder, "%s", name);
-    attn_tensor *table = attn_nn_parameter(builder, "weight", 2, shape, (attn_nn_fill){.start = ATTN_START_NORMAL});
+    attn_nn_push(builder, name);
+    attn_tensor *table =
+        attn_nn_parameter(builder, "weight", 2, shape, (attn_nn_initializer){.start = ATTN_INIT_NORMAL});
     attn_nn_pop(builder);
     return table;
 }
@@ -69,18 +71,18 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
     const char *wrong = complaint(options);
     *layer = (attn_nn_image_attention){.options = *options};
     if (wrong) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "%sself-attention over an image: %s (%lld heads of %lld channels, "
                    "window %lld, %lld in, %lld out)",
                    builder->prefix, wrong, (long long)options->heads, (long long)options->mid,
-                   (long long)options->window, (long long)options->in, (long long)options->out);
+                   (long long)options->window, (long long)options->in_channels, (long long)options->out_channels);
         return;
     }
-    project_init(&layer->query, builder, "query", options->in, channels(options), options->bias);
-    project_init(&layer->key, builder, "key", options->in, channels(options), options->bias);
-    project_init(&layer->value, builder, "value", options->in, channels(options), options->bias);
+    project_init(&layer->query, builder, "query", options->in_channels, channels(options), options->bias);
+    project_init(&layer->key, builder, "key", options->in_channels, channels(options), options->bias);
+    project_init(&layer->value, builder, "value", options->in_channels, channels(options), options->bias);
     if (options->project) {
-        project_init(&layer->wout, builder, "wout", channels(options), options->out, options->bias);
+        project_init(&layer->wout, builder, "wout", channels(options), options->out_channels, options->bias);
     }
     if (options->relative) {
         layer->row = table_init(builder, "row_embedding", options);
@@ -125,7 +127,7 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
     head_layout l = layout_of(o);
     int64_t all = channels(o), in = s->y * s->x, out = s->out_y * s->out_x, taps = s->taps_y * s->taps_x;
     *p = (attn_problem){.ndims = DIMS};
-    p->dims[BATCH] = (attn_dim){.role = ATTN_BATCH,
+    p->dims[BATCH] = (attn_dim){.role = ATTN_ROLE_BATCH,
                                 .n = s->batch,
                                 .q = all * in,
                                 .k = all * in,
@@ -133,7 +135,7 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
                                 .o = all * out,
                                 .lse = l.heads * out,
                                 .weights = l.heads * out * taps};
-    p->dims[HEAD] = (attn_dim){.role = ATTN_BATCH,
+    p->dims[HEAD] = (attn_dim){.role = ATTN_ROLE_BATCH,
                                .n = l.heads,
                                .q = l.head_step * in,
                                .k = l.head_step * in,
@@ -141,17 +143,18 @@ static void describe(attn_problem *p, const options_of *o, const sizes *s)
                                .o = l.head_step * out,
                                .lse = out,
                                .weights = out * taps};
-    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_QUERY,
+    p->dims[QUERY_Y] = (attn_dim){.role = ATTN_ROLE_QUERY,
                                   .n = s->out_y,
                                   .q = s->step * s->x,
                                   .o = s->out_x,
                                   .lse = s->out_x,
                                   .weights = s->out_x * taps};
-    p->dims[QUERY_X] = (attn_dim){.role = ATTN_QUERY, .n = s->out_x, .q = s->step, .o = 1, .lse = 1, .weights = taps};
-    p->dims[KEY_Y] = (attn_dim){.role = ATTN_KEY, .n = s->taps_y, .k = s->x, .v = s->x, .weights = s->taps_x};
-    p->dims[KEY_X] = (attn_dim){.role = ATTN_KEY, .n = s->taps_x, .k = 1, .v = 1, .weights = 1};
-    p->dims[CONTRACT] = (attn_dim){.role = ATTN_CONTRACT, .n = l.dim, .q = l.dim_step * in, .k = l.dim_step * in};
-    p->dims[VALUE] = (attn_dim){.role = ATTN_VALUE, .n = l.dim, .v = l.dim_step * in, .o = l.dim_step * out};
+    p->dims[QUERY_X] =
+        (attn_dim){.role = ATTN_ROLE_QUERY, .n = s->out_x, .q = s->step, .o = 1, .lse = 1, .weights = taps};
+    p->dims[KEY_Y] = (attn_dim){.role = ATTN_ROLE_KEY, .n = s->taps_y, .k = s->x, .v = s->x, .weights = s->taps_x};
+    p->dims[KEY_X] = (attn_dim){.role = ATTN_ROLE_KEY, .n = s->taps_x, .k = 1, .v = 1, .weights = 1};
+    p->dims[CONTRACT] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = l.dim, .q = l.dim_step * in, .k = l.dim_step * in};
+    p->dims[VALUE] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = l.dim, .v = l.dim_step * in, .o = l.dim_step * out};
     for (int axis = 0; o->window && axis < 2; axis++) {
         p->windows[p->nwindows++] = (attn_window){.query_dim = QUERY_Y + axis,
                                                   .key_dim = KEY_Y + axis,
@@ -205,7 +208,7 @@ static void set_tables(attn_attention *a, const attn_nn_image_attention *layer, 
         a->table[1] = layer->col;
         return;
     }
-    attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(layer->row), 2, attn_tensor_shape(layer->row), NULL);
+    attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(layer->row), 2, attn_tensor_shape(layer->row), NULL);
     describe_whole(&a->problem, &layer->options);
     a->table[0] = attn_concat(tape, (attn_tensor *[]){layer->row, zeros}, 2, 1);
     a->table[1] = attn_concat(tape, (attn_tensor *[]){zeros, layer->col}, 2, 1);
@@ -218,9 +221,9 @@ static bool accepts(const options_of *o, attn_tape *tape, const attn_tensor *x)
     if (!attn__nn_has_rank(tape, x, 4, "self-attention over an image: x")) {
         return false;
     }
-    int64_t y = attn_tensor_dim(x, 2), width = attn_tensor_dim(x, 3);
+    int64_t y = attn_tensor_length(x, 2), width = attn_tensor_length(x, 3);
     if (!o->window && o->relative && (y > o->max_positions || width > o->max_positions)) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "self-attention over an image of %lld x %lld: there are "
                    "relative positions for sides of at most %lld (max_pos_embedding)",
                    (long long)y, (long long)width, (long long)o->max_positions);
@@ -246,7 +249,7 @@ static attn_tensor *project(const attn_nn_image_attention *layer, attn_tape *tap
     }
     if (bias) {
         attn_tensor *w = attn_reshape(tape, layer->wout.weight, 2, (int64_t[]){-1, all});
-        bias = attn_linear(tape, bias, w, layer->wout.bias, ATTN_IDENTITY);
+        bias = attn_linear(tape, bias, w, layer->wout.bias, ATTN_ACTIVATION_IDENTITY);
         return bias ? attn_convolve(tape, o, layer->wout.weight, bias, &layer->wout.geometry) : NULL;
     }
     return attn_nn_conv_forward(&layer->wout, tape, o);
@@ -274,7 +277,7 @@ attn_tensor *attn_nn_image_attention_forward(const attn_nn_image_attention *laye
                         .weights_rank = 6,
                         .weights_shape = {s.batch, layout_of(o).heads, s.out_y, s.out_x, s.taps_y, s.taps_x}};
     describe(&a.problem, o, &s);
-    a.problem.scale = o->scale > 0 ? o->scale : 1 / sqrt((double)o->in);
+    a.problem.scale = o->scale > 0 ? o->scale : 1 / sqrt((double)o->in_channels);
     a.problem.dtype = attn_tensor_dtype(q);
     set_tables(&a, layer, tape);
     if (a.problem.nrelatives && (!a.table[0] || !a.table[1])) {

@@ -45,7 +45,7 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
                     const attn_tensor *padding)
 {
     if (layer->feats < 2 || layer->feats % 2 != 0 || !(layer->temperature > 0)) {
-        attn__fail(attn_tape_context(tape), ATTN_ARGUMENT,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_ARGUMENT,
                    "sines of positions: %lld channels an axis (an even number "
                    "wanted), temperature %g",
                    (long long)layer->feats, layer->temperature);
@@ -53,10 +53,10 @@ static bool accepts(const attn_nn_sine_positions *layer, attn_tape *tape, const 
     }
     bool fits = !padding || (attn_tensor_rank(padding) == 3 && attn_tensor_dtype(padding) == ATTN_U8);
     for (int i = 0; fits && padding && i < 3; i++) {
-        fits = attn_tensor_dim(padding, i) == shape[i];
+        fits = attn_tensor_length(padding, i) == shape[i];
     }
     if (!fits) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "sines of positions: padding u8 [%lld,%lld,%lld] wanted",
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "sines of positions: padding u8 [%lld,%lld,%lld] wanted",
                    (long long)shape[0], (long long)shape[1], (long long)shape[2]);
     }
     return fits;
@@ -69,7 +69,7 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
         return NULL;
     }
     int64_t rows = shape[1], cols = shape[2], wide = 2 * layer->feats;
-    attn_tensor *out = attn_tensor_make(tape, dtype, 4, (int64_t[]){shape[0], rows, cols, wide}, NULL);
+    attn_tensor *out = attn_tape_tensor(tape, dtype, 4, (int64_t[]){shape[0], rows, cols, wide}, NULL);
     const uint8_t *pads = padding ? attn_tensor_data(padding) : NULL;
     for (int64_t i = 0; out && i < shape[0] * rows * cols; i++) {
         int64_t image = i / (rows * cols), y = i / cols % rows, x = i % cols;
@@ -85,8 +85,8 @@ attn_tensor *attn_nn_sine_positions_forward(const attn_nn_sine_positions *layer,
 
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, int64_t most, int64_t feats)
 {
-    attn_nn_fill fill = {.start = ATTN_START_POSITIVE, .scale = 1}; /* DETR draws from [0, 1), so do we */
-    attn_nn_push(builder, "%s", name);
+    attn_nn_initializer fill = {.start = ATTN_INIT_POSITIVE, .scale = 1}; /* DETR draws from [0, 1), so do we */
+    attn_nn_push(builder, name);
     attn_tensor *table = attn_nn_parameter(builder, "weight", 2, (int64_t[]){most, feats}, fill);
     attn_nn_pop(builder);
     return table;
@@ -102,9 +102,9 @@ void attn_nn_learned_positions_init(attn_nn_learned_positions *layer, attn_nn_bu
 /* The first n rows of a table as [1,n,feats] or [n,1,feats], spread over the other axis. */
 static attn_tensor *spread(attn_tape *tape, attn_tensor *table, int64_t rows, int64_t cols, bool along_rows)
 {
-    int64_t n = along_rows ? rows : cols, feats = attn_tensor_dim(table, 1);
+    int64_t n = along_rows ? rows : cols, feats = attn_tensor_length(table, 1);
     attn_tensor *part = attn_slice(tape, table, 0, 0, n);
-    attn_tensor *zeros = attn_tensor_make(tape, attn_tensor_dtype(table), 3, (int64_t[]){rows, cols, feats}, NULL);
+    attn_tensor *zeros = attn_tape_tensor(tape, attn_tensor_dtype(table), 3, (int64_t[]){rows, cols, feats}, NULL);
     int64_t shape[3] = {along_rows ? n : 1, along_rows ? 1 : n, feats};
     return part && zeros ? attn_add(tape, zeros, attn_reshape(tape, part, 3, shape)) : NULL;
 }
@@ -115,9 +115,9 @@ attn_tensor *attn_nn_learned_positions_forward(const attn_nn_learned_positions *
     if (!layer->row || !layer->col) {
         return NULL;
     }
-    int64_t most = attn_tensor_dim(layer->row, 0);
+    int64_t most = attn_tensor_length(layer->row, 0);
     if (rows < 1 || cols < 1 || rows > most || cols > most) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "learned positions: an image of %lld x %lld; sides of 1 to %lld "
                    "have positions",
                    (long long)rows, (long long)cols, (long long)most);

@@ -8,8 +8,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-attn_status attn_nn_kv_cache_create(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype, int64_t rows,
-                                    int64_t capacity, int64_t dim)
+attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype, int64_t rows,
+                                  int64_t capacity, int64_t dim)
 {
     int64_t shape[3] = {rows, capacity, dim};
     *cache = (attn_nn_kv_cache){0};
@@ -18,12 +18,12 @@ attn_status attn_nn_kv_cache_create(attn_nn_kv_cache *cache, attn_context *conte
         status = attn_tensor_create(&cache->v, context, dtype, 3, shape);
     }
     if (status != ATTN_OK) {
-        attn_nn_kv_cache_destroy(cache);
+        attn_nn_kv_cache_free(cache);
     }
     return status;
 }
 
-void attn_nn_kv_cache_destroy(attn_nn_kv_cache *cache)
+void attn_nn_kv_cache_free(attn_nn_kv_cache *cache)
 {
     attn_tensor_destroy(cache->k);
     attn_tensor_destroy(cache->v);
@@ -33,17 +33,17 @@ void attn_nn_kv_cache_destroy(attn_nn_kv_cache *cache)
 /* Bytes of one token of one row. */
 static size_t token_bytes(const attn_tensor *x)
 {
-    return (size_t)attn_tensor_dim(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
+    return (size_t)attn_tensor_length(x, 2) * attn_dtype_size(attn_tensor_dtype(x));
 }
 
 /* Rows of the cache are as long as its capacity, so that each new token is one short copy a row. */
 static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     size_t token = token_bytes(to);
-    size_t room = token * (size_t)attn_tensor_dim(to, 1), run = token * (size_t)attn_tensor_dim(from, 1);
+    size_t room = token * (size_t)attn_tensor_length(to, 1), run = token * (size_t)attn_tensor_length(from, 1);
     char *out = (char *)attn_tensor_data(to) + token * (size_t)length;
     const char *in = attn_tensor_data(from);
-    for (int64_t row = 0; row < attn_tensor_dim(to, 0); row++) {
+    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++) {
         memcpy(out + (size_t)row * room, in + (size_t)row * run, run);
     }
 }
@@ -55,12 +55,12 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     if (!attn__nn_has_rank(tape, x, 3, "what a cache keeps")) {
         return attn_context_status(context);
     }
-    int64_t n = attn_tensor_dim(x, 1), room = attn_tensor_dim(cache->k, 1) - cache->length;
-    if (attn_tensor_dim(x, 0) != attn_tensor_dim(cache->k, 0) || n > room) {
-        return attn__fail(context, ATTN_SHAPE,
+    int64_t n = attn_tensor_length(x, 1), room = attn_tensor_length(cache->k, 1) - cache->length;
+    if (attn_tensor_length(x, 0) != attn_tensor_length(cache->k, 0) || n > room) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
                           "%" PRId64 " tokens of %" PRId64 " rows do not fit a cache of %" PRId64
                           " rows with room for %" PRId64 " more",
-                          n, attn_tensor_dim(x, 0), attn_tensor_dim(cache->k, 0), room);
+                          n, attn_tensor_length(x, 0), attn_tensor_length(cache->k, 0), room);
     }
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
@@ -77,10 +77,10 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
-    size_t out_row = token * (size_t)attn_tensor_dim(to, 1), in_row = token * (size_t)attn_tensor_dim(from, 1);
+    size_t out_row = token * (size_t)attn_tensor_length(to, 1), in_row = token * (size_t)attn_tensor_length(from, 1);
     char *out = attn_tensor_data(to);
     const char *in = attn_tensor_data(from);
-    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+    for (int64_t i = 0; i < attn_tensor_length(to, 0); i++) {
         memcpy(out + (size_t)i * out_row, in + (size_t)(rows ? rows[i] : i) * in_row, used);
     }
 }
@@ -89,21 +89,21 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
                                     int64_t capacity)
 {
     attn_nn_kv_cache chosen;
-    if (capacity < cache->length || (!rows && n > attn_tensor_dim(cache->k, 0))) {
-        return attn__fail(context, ATTN_SHAPE,
+    if (capacity < cache->length || (!rows && n > attn_tensor_length(cache->k, 0))) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
                           "a cache of %" PRId64 " rows with %" PRId64 " tokens does not fit %" PRId64
                           " rows with room for %" PRId64,
-                          attn_tensor_dim(cache->k, 0), cache->length, n, capacity);
+                          attn_tensor_length(cache->k, 0), cache->length, n, capacity);
     }
-    attn_status status = attn_nn_kv_cache_create(&chosen, context, attn_tensor_dtype(cache->k), n, capacity,
-                                                 attn_tensor_dim(cache->k, 2));
+    attn_status status = attn_nn_kv_cache_init(&chosen, context, attn_tensor_dtype(cache->k), n, capacity,
+                                               attn_tensor_length(cache->k, 2));
     if (status != ATTN_OK) {
         return status;
     }
     copy_rows(chosen.k, cache->k, rows, cache->length);
     copy_rows(chosen.v, cache->v, rows, cache->length);
     chosen.length = cache->length;
-    attn_nn_kv_cache_destroy(cache);
+    attn_nn_kv_cache_free(cache);
     *cache = chosen;
     return ATTN_OK;
 }
@@ -112,8 +112,8 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
 static void move_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, const int64_t *shared,
                       int64_t length, bool back)
 {
-    size_t token = token_bytes(to), row = token * (size_t)attn_tensor_dim(to, 1);
-    for (int64_t i = 0; i < attn_tensor_dim(to, 0); i++) {
+    size_t token = token_bytes(to), row = token * (size_t)attn_tensor_length(to, 1);
+    for (int64_t i = 0; i < attn_tensor_length(to, 0); i++) {
         int64_t first = shared ? shared[i] : 0;
         if (rows[i] != i && first < length) {
             size_t at = token * (size_t)first, source = (size_t)(back ? i : rows[i]) * row;

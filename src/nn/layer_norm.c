@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Layer normalisation (Ba et al. 2016, arXiv:1607.06450), alone and behind a residual connection. */
+ * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and behind a residual connection. */
 #include "attn/nn.h"
 
 void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps)
 {
     *layer = (attn_nn_layer_norm){.eps = eps > 0 ? eps : 1e-5};
-    layer->weight = attn_nn_parameter(builder, "weight", 1, &dim, (attn_nn_fill){.start = ATTN_START_ONES});
-    layer->bias = attn_nn_parameter(builder, "bias", 1, &dim, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    layer->weight = attn_nn_parameter(builder, "weight", 1, &dim, (attn_nn_initializer){.start = ATTN_INIT_ONES});
+    layer->bias = attn_nn_parameter(builder, "bias", 1, &dim, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }
 
 attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_tape *tape, attn_tensor *x)
@@ -18,7 +18,7 @@ attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer, attn_ta
 void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout)
 {
     layer->dropout = dropout;
-    layer->before = false;
+    layer->pre_norm = false;
     attn_nn_push(builder, "ln");
     attn_nn_layer_norm_init(&layer->ln, builder, dim, 0);
     attn_nn_pop(builder);

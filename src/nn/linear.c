@@ -8,8 +8,8 @@
 void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_t in, int64_t out, bool bias)
 {
     bool torch = builder->policy == ATTN_POLICY_TORCH;
-    attn_nn_fill weight = {.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_XAVIER_UNIFORM};
-    attn_nn_fill offset = {.start = torch ? ATTN_START_KAIMING_UNIFORM : ATTN_START_ZEROS, .fan_in = in};
+    attn_nn_initializer weight = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_XAVIER_UNIFORM};
+    attn_nn_initializer offset = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = in};
     *layer = (attn_nn_linear){0};
     layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){out, in}, weight);
     if (layer->weight) {
@@ -22,5 +22,5 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
 
 attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x)
 {
-    return attn_linear(tape, x, layer->weight, layer->bias, ATTN_IDENTITY);
+    return attn_linear(tape, x, layer->weight, layer->bias, ATTN_ACTIVATION_IDENTITY);
 }

@@ -13,7 +13,7 @@
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t dim)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(linear, builder, dim, dim, true);
     attn_nn_pop(builder);
 }
@@ -23,7 +23,7 @@ void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *b
 {
     *layer = (attn_nn_msa_attention){.heads = heads, .dropout = dropout, .fill = fill};
     if (heads < 1 || dim < 1 || dim % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)dim);
         return;
     }
@@ -44,12 +44,12 @@ static bool measure(sizes *s, attn_tape *tape, const attn_tensor *x, const attn_
         (keep && !attn__nn_has_rank(tape, keep, 3, "padding mask of an alignment"))) {
         return false;
     }
-    *s = (sizes){attn_tensor_dim(x, 0), attn_tensor_dim(x, 1), attn_tensor_dim(x, 2), heads,
-                 attn_tensor_dim(x, 3) / heads};
-    if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_dim(keep, 0) != s->batch ||
-                 attn_tensor_dim(keep, 1) != s->rows || attn_tensor_dim(keep, 2) != s->cols)) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "padding mask: u8 [%lld,%lld,%lld] wanted", (long long)s->batch,
-                   (long long)s->rows, (long long)s->cols);
+    *s = (sizes){attn_tensor_length(x, 0), attn_tensor_length(x, 1), attn_tensor_length(x, 2), heads,
+                 attn_tensor_length(x, 3) / heads};
+    if (keep && (attn_tensor_dtype(keep) != ATTN_U8 || attn_tensor_length(keep, 0) != s->batch ||
+                 attn_tensor_length(keep, 1) != s->rows || attn_tensor_length(keep, 2) != s->cols)) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "padding mask: u8 [%lld,%lld,%lld] wanted",
+                   (long long)s->batch, (long long)s->rows, (long long)s->cols);
         return false;
     }
     return true;
@@ -74,7 +74,7 @@ static int64_t depth_of(const sizes *s, const uint8_t *kept)
 static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_tensor *keep, bool own_depth,
                                  attn_dtype dtype)
 {
-    attn_tensor *factor = attn_tensor_make(tape, dtype, 4, (int64_t[]){s->rows, s->cols, s->batch, 1}, NULL);
+    attn_tensor *factor = attn_tape_tensor(tape, dtype, 4, (int64_t[]){s->rows, s->cols, s->batch, 1}, NULL);
     const uint8_t *kept = attn_tensor_data(keep);
     int64_t map = s->rows * s->cols;
     for (int64_t b = 0; factor && b < s->batch; b++) {
@@ -91,7 +91,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "row attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "row attention: sizes out of range");
         return false;
     }
     if (masked) {
@@ -106,7 +106,7 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
 {
     int64_t token = s->heads * s->dim, col = s->batch * token, row = s->cols * col, map = s->rows * s->rows;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = s->heads,
          .q = s->dim,
          .k = s->dim,
@@ -114,7 +114,7 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
          .o = s->dim,
          .lse = s->cols * s->batch * s->rows,
          .weights = s->cols * s->batch * map},
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = s->cols,
          .q = col,
          .k = col,
@@ -123,7 +123,7 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
          .lse = s->batch * s->rows,
          .weights = s->batch * map,
          .mask = masked},
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = s->batch,
          .q = token,
          .k = token,
@@ -132,10 +132,10 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
          .lse = s->rows,
          .weights = map,
          .mask = masked ? s->rows * s->cols : 0},
-        {.role = ATTN_QUERY, .n = s->rows, .q = row, .o = row, .lse = 1, .weights = s->rows},
-        {.role = ATTN_KEY, .n = s->rows, .k = row, .v = row, .weights = 1, .mask = masked ? s->cols : 0},
-        {.role = ATTN_CONTRACT, .n = s->dim, .q = 1, .k = 1},
-        {.role = ATTN_VALUE, .n = s->dim, .v = 1, .o = 1},
+        {.role = ATTN_ROLE_QUERY, .n = s->rows, .q = row, .o = row, .lse = 1, .weights = s->rows},
+        {.role = ATTN_ROLE_KEY, .n = s->rows, .k = row, .v = row, .weights = 1, .mask = masked ? s->cols : 0},
+        {.role = ATTN_ROLE_CONTRACT, .n = s->dim, .q = 1, .k = 1},
+        {.role = ATTN_ROLE_VALUE, .n = s->dim, .v = 1, .o = 1},
     };
     *p = (attn_problem){.ndims = sizeof dims / sizeof *dims};
     for (int i = 0; i < p->ndims; i++) {
@@ -180,7 +180,7 @@ static bool project(attn_tape *tape, const attn__token_source *source, const siz
 
 static attn_tensor *ones(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape)
 {
-    return attn_affine(tape, attn_tensor_make(tape, dtype, rank, shape, NULL), 1, 1);
+    return attn_affine(tape, attn_tape_tensor(tape, dtype, rank, shape, NULL), 1, 1);
 }
 
 /* One row attends to itself alone, padded or not: no projection of queries and keys, no dropout. */
@@ -199,20 +199,20 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
 {
     attn_attention maps = *a;
     attn_problem *p = &maps.problem;
-    attn_tensor *identity = attn_tensor_make(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
+    attn_tensor *identity = attn_tape_tensor(tape, p->dtype, 2, (int64_t[]){side, side}, NULL);
     for (int64_t i = 0; identity && i < side; i++) {
         attn__set_number(identity, i * (side + 1), 1);
     }
     p->ndims = 0;
     for (int i = 0; i < a->problem.ndims; i++) {
         attn_dim dim = a->problem.dims[i];
-        dim.v = dim.role == ATTN_KEY ? side : 0;
-        dim.o = dim.role == ATTN_BATCH || dim.role == ATTN_QUERY ? dim.weights : 0;
-        if (dim.role != ATTN_VALUE) {
+        dim.v = dim.role == ATTN_ROLE_KEY ? side : 0;
+        dim.o = dim.role == ATTN_ROLE_BATCH || dim.role == ATTN_ROLE_QUERY ? dim.weights : 0;
+        if (dim.role != ATTN_ROLE_VALUE) {
             p->dims[p->ndims++] = dim;
         }
     }
-    p->dims[p->ndims++] = (attn_dim){.role = ATTN_VALUE, .n = side, .v = 1, .o = 1};
+    p->dims[p->ndims++] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = side, .v = 1, .o = 1};
     maps.v.tensor = identity;
     maps.weights = NULL;
     maps.rank = a->weights_rank;
@@ -245,7 +245,7 @@ static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape
         return false;
     if (scaled)
         a->q.tensor = attn_mul(tape, a->q.tensor, query_factor(tape, s, keep, layer->own_depth, dtype));
-    a->problem.with |= keep ? ATTN_WITH_MASK : 0;
+    a->problem.flags |= keep ? ATTN_WITH_MASK : 0;
     a->problem.dtype = dtype;
     a->problem.mask_fill = layer->fill;
     a->problem.weights_dropped = true;

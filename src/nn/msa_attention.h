@@ -11,7 +11,7 @@ typedef struct attn__head_range {
     int64_t first, n;
 } attn__head_range;
 
-/* On tapes that record x is taken as it is: source->norm is NULL, and so it is for all that are normalised already.
+/* On tapes that record x is taken as it is: source->norm is NULL, and so it is for all that are normalized already.
  *
  * The heads' contexts [R,C,B,n*D/H], before the output's projection; *weights as in attn/nn_msa.h, for these heads.
  * Fewer than all heads only on a tape that does not record.  In bf16 where

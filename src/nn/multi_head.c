@@ -9,7 +9,7 @@
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                          bool bias)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(linear, builder, in > 0 ? in : out, out, bias);
     attn_nn_pop(builder);
 }
@@ -20,7 +20,7 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     int64_t hidden = options->hidden, heads = options->heads;
     *layer = (attn_nn_multi_head){.hidden = hidden, .heads = heads, .dropout = options->dropout};
     if (heads < 1 || hidden < 1 || hidden % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)hidden);
         return;
     }
@@ -35,7 +35,7 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
 static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
 {
-    int64_t batch = attn_tensor_dim(q, 0), tq = attn_tensor_dim(q, 1), capacity = attn_tensor_dim(k, 1);
+    int64_t batch = attn_tensor_length(q, 0), tq = attn_tensor_length(q, 1), capacity = attn_tensor_length(k, 1);
     attn_heads heads = {.batch = batch,
                         .heads = layer->heads,
                         .queries = tq,
@@ -55,7 +55,7 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
                         .weights_shape = {batch, layer->heads, tq, keys},
                         .dropout = layer->dropout};
     if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE, "multi-head attention: sizes out of range");
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
         return NULL;
     }
     /* A cache has room for more keys than there are: only the step between its rows shows that. */
@@ -75,7 +75,7 @@ attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_ta
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
-    return q && k && v ? attend(layer, tape, q, k, v, attn_tensor_dim(k, 1), mask, weights) : NULL;
+    return q && k && v ? attend(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, weights) : NULL;
 }
 
 attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,

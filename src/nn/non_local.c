@@ -8,9 +8,10 @@
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int spatial, int64_t in,
                       int64_t out, bool zero)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){.spatial = spatial, .in = in, .out = out, .bias = true, .zero = zero});
+                      &(attn_nn_conv_options){
+                          .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
     attn_nn_pop(builder);
 }
 
@@ -39,8 +40,8 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
         conv_init(&layer->phi, builder, sub_sample ? "phi.0" : "phi", spatial, in, inter, false);
     }
     if (pairwise == ATTN_PAIRWISE_CONCAT) {
-        attn_nn_fill fill = {.start = builder->policy == ATTN_POLICY_TORCH ? ATTN_START_KAIMING_UNIFORM
-                                                                           : ATTN_START_XAVIER_UNIFORM};
+        attn_nn_initializer fill = {.start = builder->policy == ATTN_POLICY_TORCH ? ATTN_INIT_KAIMING_UNIFORM
+                                                                                  : ATTN_INIT_XAVIER_UNIFORM};
         /* The original's is a 2-D convolution whatever the block's dimension: it runs over pairs. */
         attn_nn_push(builder, "concat_project.0");
         layer->concat = attn_nn_parameter(builder, "weight", 4, (int64_t[]){1, 2 * inter, 1, 1}, fill);
@@ -52,14 +53,14 @@ void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, 
 static attn_tensor *pooled(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x)
 {
     int64_t kernel[3] = {layer->spatial == 3 ? 1 : 2, 2, 2};
-    return layer->sub_sample ? attn_max_pool(tape, x, layer->spatial, kernel, NULL) : x;
+    return layer->sub_sample ? attn_max_pool(tape, x, layer->spatial, kernel, NULL, NULL) : x;
 }
 
 static int64_t positions(const attn_tensor *x)
 {
     int64_t n = 1;
     for (int i = 2; i < attn_tensor_rank(x); i++) {
-        n *= attn_tensor_dim(x, i);
+        n *= attn_tensor_length(x, i);
     }
     return n;
 }
@@ -67,13 +68,14 @@ static int64_t positions(const attn_tensor *x)
 static void describe(attn_problem *p, const attn_nn_non_local *layer, int64_t batch, int64_t channels, int64_t n,
                      int64_t nk)
 {
-    static const attn_normalise normalise[] = {ATTN_SOFTMAX, ATTN_SOFTMAX, ATTN_ONE_OVER_N, ATTN_ONE_OVER_N};
+    static const attn_normalization normalize[] = {ATTN_NORMALIZATION_SOFTMAX, ATTN_NORMALIZATION_SOFTMAX,
+                                                   ATTN_NORMALIZATION_MEAN, ATTN_NORMALIZATION_MEAN};
     int64_t ci = layer->inter;
     *p = (attn_problem){.ndims = 5,
                         .scale = 1,
-                        .normalise = normalise[layer->pairwise],
+                        .normalization = normalize[layer->pairwise],
                         .score = layer->concat ? ATTN_SCORE_CONCAT : ATTN_SCORE_DOT};
-    p->dims[0] = (attn_dim){.role = ATTN_BATCH,
+    p->dims[0] = (attn_dim){.role = ATTN_ROLE_BATCH,
                             .n = batch,
                             .q = channels * n,
                             .k = channels * nk,
@@ -81,10 +83,10 @@ static void describe(attn_problem *p, const attn_nn_non_local *layer, int64_t ba
                             .o = ci * n,
                             .lse = n,
                             .weights = n * nk};
-    p->dims[1] = (attn_dim){.role = ATTN_QUERY, .n = n, .q = 1, .o = 1, .lse = 1, .weights = nk};
-    p->dims[2] = (attn_dim){.role = ATTN_KEY, .n = nk, .k = 1, .v = 1, .weights = 1};
-    p->dims[3] = (attn_dim){.role = ATTN_CONTRACT, .n = channels, .q = n, .k = nk, .w = layer->concat ? 1 : 0};
-    p->dims[4] = (attn_dim){.role = ATTN_VALUE, .n = ci, .v = nk, .o = n};
+    p->dims[1] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = n, .q = 1, .o = 1, .lse = 1, .weights = nk};
+    p->dims[2] = (attn_dim){.role = ATTN_ROLE_KEY, .n = nk, .k = 1, .v = 1, .weights = 1};
+    p->dims[3] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = channels, .q = n, .k = nk, .w = layer->concat ? 1 : 0};
+    p->dims[4] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = ci, .v = nk, .o = n};
 }
 
 /* theta's half of the concatenation's vector, then phi's: w . [theta, phi] = w1 . theta + w2 . phi, and the pairs'
@@ -105,7 +107,7 @@ static attn_tensor *attend(const attn_nn_non_local *layer, attn_tape *tape, attn
     if (!g || !theta || !phi) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(x, 0), n = positions(x), nk = positions(g);
+    int64_t batch = attn_tensor_length(x, 0), n = positions(x), nk = positions(g);
     attn_attention a = {.q = {theta, 0},
                         .k = {phi, 0},
                         .v = {g, 0},
@@ -115,9 +117,9 @@ static attn_tensor *attend(const attn_nn_non_local *layer, attn_tape *tape, attn
                         .weights_rank = 3,
                         .weights_shape = {batch, n, nk}};
     for (int i = 2; i < a.rank; i++) {
-        a.shape[i] = attn_tensor_dim(x, i);
+        a.shape[i] = attn_tensor_length(x, i);
     }
-    describe(&a.problem, layer, batch, attn_tensor_dim(theta, 1), n, nk);
+    describe(&a.problem, layer, batch, attn_tensor_length(theta, 1), n, nk);
     a.problem.dtype = attn_tensor_dtype(x);
     if (layer->concat) {
         set_vectors(layer, tape, &a);

@@ -13,7 +13,7 @@
 
 static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_batch_norm_init(norm, builder, channels, false);
     attn_nn_pop(builder);
 }
@@ -23,19 +23,20 @@ static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const 
 static void index_init(attn_nn_builder *builder, int64_t length)
 {
     int64_t n = length * length;
-    attn_tensor *index = attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_fill){.start = ATTN_START_ZEROS});
+    attn_tensor *index =
+        attn_nn_buffer(builder, "flatten_index", 1, &n, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
     for (int64_t i = 0; index && i < n; i++) {
         int64_t column = i / length - i % length + length - 1;
         attn__set_number(index, i, (double)column);
     }
 }
 
-void attn_nn_position_sensitive_init(attn_nn_position_sensitive *layer, attn_nn_builder *builder, int64_t in,
-                                     int64_t out, int64_t groups, int64_t length, int axis)
+void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attention *layer, attn_nn_builder *builder,
+                                               int64_t in, int64_t out, int64_t groups, int64_t length, int axis)
 {
-    *layer = (attn_nn_position_sensitive){.groups = groups, .length = length, .axis = axis};
+    *layer = (attn_nn_position_sensitive_attention){.groups = groups, .length = length, .axis = axis};
     if (groups < 1 || length < 1 || in < 1 || out < 1 || out % (2 * groups) != 0 || (axis != 2 && axis != 3)) {
-        attn__fail(builder->context, ATTN_ARGUMENT,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
                    "%sposition-sensitive attention: %lld groups want an even number of "
                    "channels each, %lld found; length %lld, axis %d",
                    builder->prefix, (long long)groups, (long long)out, (long long)length, axis);
@@ -45,28 +46,29 @@ void attn_nn_position_sensitive_init(attn_nn_position_sensitive *layer, attn_nn_
     attn_nn_push(builder, "qkv_transform");
     attn_nn_conv_init(&layer->qkv, builder,
                       &(attn_nn_conv_options){.spatial = 1,
-                                              .in = in,
-                                              .out = 2 * out,
-                                              .fill = {.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)in)}});
+                                              .in_channels = in,
+                                              .out_channels = 2 * out,
+                                              .fill = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)in)}});
     attn_nn_pop(builder);
     norm_init(&layer->norm_qkv, builder, "bn_qkv", 2 * out);
     norm_init(&layer->norm_similarity, builder, "bn_similarity", 3 * groups);
     norm_init(&layer->norm_output, builder, "bn_output", 2 * out);
-    layer->relative = attn_nn_parameter(builder, "relative", 2, (int64_t[]){2 * each, 2 * length - 1},
-                                        (attn_nn_fill){.start = ATTN_START_NORMAL, .scale = 1 / sqrt((double)each)});
+    layer->relative =
+        attn_nn_parameter(builder, "relative", 2, (int64_t[]){2 * each, 2 * length - 1},
+                          (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)each)});
     index_init(builder, length);
 }
 
 /* [query, key, 2*each]: the table's column of each pair. */
-static attn_tensor *pairs(const attn_nn_position_sensitive *layer, attn_tape *tape)
+static attn_tensor *pairs(const attn_nn_position_sensitive_attention *layer, attn_tape *tape)
 {
     int64_t n = layer->length;
-    attn_tensor *index = attn_tensor_make(tape, ATTN_I32, 2, (int64_t[]){n, n}, NULL);
+    attn_tensor *index = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){n, n}, NULL);
     for (int64_t i = 0; index && i < n * n; i++) {
         ((int32_t *)attn_tensor_data(index))[i] = (int32_t)(i / n - i % n + n - 1);
     }
     attn_tensor *rows = attn_permute(tape, layer->relative, (int[]){1, 0});
-    return index && rows ? attn_gather(tape, rows, index) : NULL;
+    return index && rows ? attn_index_select(tape, rows, index) : NULL;
 }
 
 /* x [BG,c,L] against e [L,M,c], one matrix for each of the L positions: [L,BG,M]. */
@@ -76,8 +78,8 @@ static attn_tensor *each_position(attn_tape *tape, attn_tensor *x, attn_tensor *
 }
 
 /* The weights [BG,query,key]. */
-static attn_tensor *similarity(const attn_nn_position_sensitive *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
-                               attn_tensor *q_pairs, attn_tensor *k_pairs)
+static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *q,
+                               attn_tensor *k, attn_tensor *q_pairs, attn_tensor *k_pairs)
 {
     int64_t n = layer->length, g = layer->groups, four[4] = {-1, g, n, n}, three[3] = {-1, n, n};
     attn_tensor *qk = attn_matmul(tape, q, k, true, false);
@@ -98,14 +100,14 @@ static attn_tensor *similarity(const attn_nn_position_sensitive *layer, attn_tap
 }
 
 /* x [B,in,L] -> [B,out,L] */
-static attn_tensor *along_lines(const attn_nn_position_sensitive *layer, attn_tape *tape, attn_tensor *x)
+static attn_tensor *along_lines(const attn_nn_position_sensitive_attention *layer, attn_tape *tape, attn_tensor *x)
 {
     attn_tensor *qkv = attn_nn_batch_norm_forward(&layer->norm_qkv, tape, attn_nn_conv_forward(&layer->qkv, tape, x));
     attn_tensor *e = pairs(layer, tape);
     if (!qkv || !e) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(qkv, 0), out = attn_tensor_dim(qkv, 1) / 2, n = layer->length;
+    int64_t batch = attn_tensor_length(qkv, 0), out = attn_tensor_length(qkv, 1) / 2, n = layer->length;
     int64_t each = out / layer->groups, half = each / 2;
     qkv = attn_reshape(tape, qkv, 3, (int64_t[]){batch * layer->groups, 2 * each, n});
     attn_tensor *q = attn_slice(tape, qkv, 1, 0, half), *k = attn_slice(tape, qkv, 1, half, each);
@@ -126,30 +128,30 @@ static attn_tensor *along_lines(const attn_nn_position_sensitive *layer, attn_ta
     return y ? attn_sum(tape, attn_reshape(tape, y, 4, pair), 2) : NULL;
 }
 
-attn_tensor *attn_nn_position_sensitive_forward(const attn_nn_position_sensitive *layer, attn_tape *tape,
-                                                attn_tensor *x)
+attn_tensor *attn_nn_position_sensitive_attention_forward(const attn_nn_position_sensitive_attention *layer,
+                                                          attn_tape *tape, attn_tensor *x)
 {
     if (!attn__nn_has_rank(tape, x, 4, "position-sensitive attention: x")) {
         return NULL;
     }
     bool across = layer->axis == 3;
-    if (attn_tensor_dim(x, layer->axis) != layer->length) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+    if (attn_tensor_length(x, layer->axis) != layer->length) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "position-sensitive attention: lines of %lld wanted, %lld found "
                    "(the table of positions is of one size)",
-                   (long long)layer->length, (long long)attn_tensor_dim(x, layer->axis));
+                   (long long)layer->length, (long long)attn_tensor_length(x, layer->axis));
         return NULL;
     }
     attn_tensor *lines = attn_permute(tape, x, across ? (int[]){0, 2, 1, 3} : (int[]){0, 3, 1, 2});
     if (!lines) {
         return NULL;
     }
-    int64_t n = attn_tensor_dim(lines, 0), m = attn_tensor_dim(lines, 1), length = layer->length;
+    int64_t n = attn_tensor_length(lines, 0), m = attn_tensor_length(lines, 1), length = layer->length;
     attn_tensor *y =
-        along_lines(layer, tape, attn_reshape(tape, lines, 3, (int64_t[]){n * m, attn_tensor_dim(x, 1), length}));
+        along_lines(layer, tape, attn_reshape(tape, lines, 3, (int64_t[]){n * m, attn_tensor_length(x, 1), length}));
     if (!y) {
         return NULL;
     }
-    y = attn_reshape(tape, y, 4, (int64_t[]){n, m, attn_tensor_dim(y, 1), length});
+    y = attn_reshape(tape, y, 4, (int64_t[]){n, m, attn_tensor_length(y, 1), length});
     return attn_permute(tape, y, across ? (int[]){0, 2, 1, 3} : (int[]){0, 2, 3, 1});
 }

@@ -9,28 +9,29 @@
 #include <inttypes.h>
 #include <math.h>
 
-static double encode(attn_nn_positions kind, int64_t position, int64_t channel, int64_t dim)
+static double encode(attn_nn_position_kind kind, int64_t position, int64_t channel, int64_t dim)
 {
-    int64_t half = dim / 2, j = kind == ATTN_NN_INTERLEAVED ? channel / 2 : channel % half;
-    bool cosine = kind == ATTN_NN_INTERLEAVED ? channel % 2 : channel >= half;
-    double share = kind != ATTN_NN_HALVES_T2T ? 2 * (double)j / (double)dim
-                   : half > 1                 ? (double)j / (double)(half - 1)
-                                              : 0;
+    int64_t half = dim / 2, j = kind == ATTN_NN_POSITION_INTERLEAVED ? channel / 2 : channel % half;
+    bool cosine = kind == ATTN_NN_POSITION_INTERLEAVED ? channel % 2 : channel >= half;
+    double share = kind != ATTN_NN_POSITION_HALVES_T2T ? 2 * (double)j / (double)dim
+                   : half > 1                          ? (double)j / (double)(half - 1)
+                                                       : 0;
     double angle = (double)position / pow(10000, share);
     return cosine ? cos(angle) : sin(angle);
 }
 
-void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_positions kind,
+void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *builder, attn_nn_position_kind kind,
                                   int64_t dim, int64_t max_len, double dropout)
 {
     int64_t shape[2] = {max_len, dim};
-    *layer = (attn_nn_positional){.dropout = dropout, .none = kind == ATTN_NN_NO_POSITIONS};
-    if ((kind == ATTN_NN_HALVES || kind == ATTN_NN_HALVES_T2T) && dim % 2 != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number", dim);
+    *layer = (attn_nn_positional){.dropout = dropout, .none = kind == ATTN_NN_POSITION_NONE};
+    if ((kind == ATTN_NN_POSITION_HALVES || kind == ATTN_NN_POSITION_HALVES_T2T) && dim % 2 != 0) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number",
+                   dim);
         return;
     }
-    if (kind == ATTN_NN_LEARNED) {
-        attn_nn_fill fill = {.start = ATTN_START_NORMAL, .scale = 0.02};
+    if (kind == ATTN_NN_POSITION_LEARNED) {
+        attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL, .scale = 0.02};
         layer->table = attn_nn_parameter(builder, "weight", 2, shape, fill);
     } else if (!layer->none) {
         layer->table = attn_nn_constant(builder, "P", 2, shape);
@@ -43,7 +44,7 @@ void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *bu
 void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
                              double dropout)
 {
-    attn_nn_positional_init_kind(layer, builder, ATTN_NN_INTERLEAVED, dim, max_len, dropout);
+    attn_nn_positional_init_kind(layer, builder, ATTN_NN_POSITION_INTERLEAVED, dim, max_len, dropout);
 }
 
 static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int64_t first, int64_t n)
@@ -51,9 +52,9 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
     if (!layer->table) {
         return layer->none;
     }
-    int64_t most = attn_tensor_dim(layer->table, 0) - layer->offset;
+    int64_t most = attn_tensor_length(layer->table, 0) - layer->offset;
     if (first < 0 || n > most - first) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, first,
                    first + n - 1, most);
         return false;
@@ -64,21 +65,21 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
 attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x, int64_t first)
 {
     if (!attn__nn_has_rank(tape, x, 3, "positional encoding's input") ||
-        !positions_fit(layer, tape, first, attn_tensor_dim(x, 1))) {
+        !positions_fit(layer, tape, first, attn_tensor_length(x, 1))) {
         return NULL;
     }
     if (layer->none) {
         return attn_dropout(tape, x, layer->dropout);
     }
     first += layer->offset;
-    attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_dim(x, 1));
+    attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_length(x, 1));
     return attn_dropout(tape, attn_add(tape, x, rows), layer->dropout);
 }
 
 attn_tensor *attn_nn_positional_embed(const attn_nn_positional *layer, const attn_nn_embedding *embedding,
                                       attn_tape *tape, const attn_tensor *ids, int64_t first)
 {
-    if (!attn__nn_has_rank(tape, ids, 2, "tokens") || !positions_fit(layer, tape, first, attn_tensor_dim(ids, 1))) {
+    if (!attn__nn_has_rank(tape, ids, 2, "tokens") || !positions_fit(layer, tape, first, attn_tensor_length(ids, 1))) {
         return NULL;
     }
     attn_tensor *x = attn_embedding(tape, embedding->weight, ids, embedding->scale, layer->table,

@@ -13,7 +13,7 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
 {
     *layer = (attn_nn_self_attention){0};
     if (heads < 1 || dim < 1 || dim % heads != 0) {
-        attn__fail(builder->context, ATTN_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)dim);
         return;
     }
@@ -38,7 +38,7 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     if (!attn__nn_attention_fits(tape, x, kv, kv, NULL)) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(x, 0), queries = attn_tensor_dim(x, 1), keys = attn_tensor_dim(kv, 1);
+    int64_t batch = attn_tensor_length(x, 0), queries = attn_tensor_length(x, 1), keys = attn_tensor_length(kv, 1);
     int64_t hidden = layer->heads * layer->dim_head;
     attn_tensor *q = attn_nn_linear_forward(&layer->to_q, tape, x);
     attn_tensor *both = attn_nn_linear_forward(&layer->to_kv, tape, kv);
@@ -99,7 +99,7 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
         return NULL;
     }
     int rank = attn_tensor_rank(q);
-    int64_t hidden = attn_tensor_dim(q, rank - 1);
+    int64_t hidden = attn_tensor_length(q, rank - 1);
     attn_axis description = {.rank = rank,
                              .axis = axis_before_channels(axis, channel_axis),
                              .channel_axis = rank - 1,
@@ -108,7 +108,7 @@ attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, at
     memcpy(description.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     memcpy(a.shape, attn_tensor_shape(q), (size_t)rank * sizeof(int64_t));
     if (attn_problem_axis(&a.problem, &description) != ATTN_OK) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "self-attention along axis %d of %d, channels at axis %d: not possible", axis, rank, channel_axis);
         return NULL;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers of tokens in parts.  What is normalised, or hidden between two layers, is read again while it is in the
+ * Linear layers of tokens in parts.  What is normalized, or hidden between two layers, is read again while it is in the
  * last cache, and takes no memory of its own. */
 #include "nn/token_parts.h"
 
@@ -36,24 +36,24 @@ int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t toke
 
 static int64_t tokens_of(const attn_tensor *x)
 {
-    return attn_tensor_size(x) / attn_tensor_dim(x, -1);
+    return attn_tensor_size(x) / attn_tensor_length(x, -1);
 }
 
 static attn_tensor *flat(attn_tape *tape, attn_tensor *x)
 {
-    return attn__op_view(tape, x, 0, 2, (int64_t[]){tokens_of(x), attn_tensor_dim(x, -1)});
+    return attn__op_view(tape, x, 0, 2, (int64_t[]){tokens_of(x), attn_tensor_length(x, -1)});
 }
 
-static attn_tensor *normalised(const attn__token_source *source, attn_tape *tape, attn_tensor *part)
+static attn_tensor *normalized(const attn__token_source *source, attn_tape *tape, attn_tensor *part)
 {
     attn_tensor *h = source->norm ? attn_nn_layer_norm_forward(source->norm, tape, part) : part;
     return source->bf16 && h && attn_tensor_dtype(h) == ATTN_F32 ? attn__rounded(tape, h) : h;
 }
 
-attn_tensor *attn__tokens_normalised(attn_tape *tape, const attn__token_source *source)
+attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *source)
 {
     attn_scope_begin(tape);
-    return attn_scope_end(tape, normalised(source, tape, source->x));
+    return attn_scope_end(tape, normalized(source, tape, source->x));
 }
 
 /* Weights as products want them, for all the parts; none where they cannot be had.  False without memory. */
@@ -61,7 +61,7 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
                  attn__packed *packed)
 {
     const attn_tensor *w = linear->weight;
-    int64_t in = attn_tensor_dim(w, 1);
+    int64_t in = attn_tensor_length(w, 1);
     return attn_tensor_dtype(w) != ATTN_F32 ||
            attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows,
                            in, packed) == ATTN_OK;
@@ -70,7 +70,7 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,
                          int n, const attn__token_linear *linears, attn_tensor *const *y, const attn__packed *packed)
 {
-    attn_tensor *h = normalised(source, tape, attn__part_of(tape, x, begin, end));
+    attn_tensor *h = normalized(source, tape, attn__part_of(tape, x, begin, end));
     bool fine = h != NULL;
     for (int i = 0; i < n && fine; i++) {
         attn__linear_part part = {.x = h,
@@ -92,8 +92,9 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     bool fine = x != NULL;
     for (int i = 0; i < n && fine; i++) {
         y[i] = flat(tape, linears[i].y);
-        fine = y[i] && ((tokens <= FEW && !source->bf16) || pack(tape, linears[i].linear, linears[i].row,
-                                                                 attn_tensor_dim(y[i], 1), source->bf16, &packed[i]));
+        fine = y[i] &&
+               ((tokens <= FEW && !source->bf16) ||
+                pack(tape, linears[i].linear, linears[i].row, attn_tensor_length(y[i], 1), source->bf16, &packed[i]));
     }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
@@ -109,10 +110,11 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
 static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, const attn_nn_linear *fc1,
                       const attn_nn_linear *fc2, const attn__packed packed[2])
 {
-    attn_tensor *h = normalised(source, tape, x);
+    attn_tensor *h = normalized(source, tape, x);
     attn__linear_part wide = {
-        .x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_GELU_ERF};
-    h = attn__linear_new(tape, &wide, attn_tensor_dim(fc1->weight, 0), source->bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
+        .x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_ACTIVATION_GELU_ERF};
+    h = attn__linear_new(tape, &wide, attn_tensor_length(fc1->weight, 0),
+                         source->bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
     return attn__linear_part_run(
         tape,
         &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias, .packed = &packed[1], .add = true, .y = x});
@@ -121,14 +123,14 @@ static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_te
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,
                                const attn_nn_linear *fc2, int64_t max_tokens)
 {
-    int64_t tokens = tokens_of(source->x), dim = attn_tensor_dim(source->x, -1);
-    int64_t each = attn__tokens_hidden(tape->context, source->bf16, tokens, dim, attn_tensor_dim(fc1->weight, 0));
+    int64_t tokens = tokens_of(source->x), dim = attn_tensor_length(source->x, -1);
+    int64_t each = attn__tokens_hidden(tape->context, source->bf16, tokens, dim, attn_tensor_length(fc1->weight, 0));
     attn_tensor *x = flat(tape, source->x);
     attn__packed packed[2] = {0};
     each = max_tokens > 0 ? attn__least(max_tokens, each) : each;
     bool fine = x != NULL, many = source->bf16 || (tokens > FEW && each > FEW);
-    fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_dim(fc1->weight, 0), source->bf16, &packed[0]) &&
-                              pack(tape, fc2, 0, attn_tensor_dim(fc2->weight, 0), source->bf16, &packed[1])));
+    fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_length(fc1->weight, 0), source->bf16, &packed[0]) &&
+                              pack(tape, fc2, 0, attn_tensor_length(fc2->weight, 0), source->bf16, &packed[1])));
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
         attn_tensor *part = attn__part_of(tape, x, at, attn__least(at + each, tokens));

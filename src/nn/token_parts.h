@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_parts.h - linear layers of normalised tokens, some tokens at a time: neither all normalised tokens nor all hidden
+ * token_parts.h - linear layers of normalized tokens, some tokens at a time: neither all normalized tokens nor all hidden
  * channels are ever held.  Not on tapes that record. */
 #ifndef ATTN_NN_TOKEN_PARTS_H
 #define ATTN_NN_TOKEN_PARTS_H
@@ -8,7 +8,7 @@
 #include "attn/nn.h"
 #include "tensor/linear_part.h"
 
-/* Tokens x [...,D], normalised as they are read; products of numbers rounded to bf16 where so wanted. */
+/* Tokens x [...,D], normalized as they are read; products of numbers rounded to bf16 where so wanted. */
 typedef struct attn__token_source {
     attn_tensor *x;
     const attn_nn_layer_norm *norm; /* NULL: x is taken as it is */
@@ -33,7 +33,7 @@ double attn__tokens_packed(const attn_context *context, bool bf16);
 bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int n, const attn__token_linear *linears);
 /* norm(x), rounded where so wanted, as a new tensor: for what reads it several times while x changes.  NULL (noted) on
  * failure. */
-attn_tensor *attn__tokens_normalised(attn_tape *tape, const attn__token_source *source);
+attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *source);
 /* x += fc2(gelu(fc1(norm(x)))), at most max_tokens at once (0: no bound). */
 bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source, const attn_nn_linear *fc1,
                                const attn_nn_linear *fc2, int64_t max_tokens);

@@ -8,14 +8,14 @@
 
 static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim, double eps)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_layer_norm_init(norm, builder, dim, eps);
     attn_nn_pop(builder);
 }
 
 static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
 {
-    attn_nn_push(builder, "%s", name);
+    attn_nn_push(builder, name);
     attn_nn_linear_init(dense, builder, in, out, true);
     attn_nn_pop(builder);
 }
@@ -56,8 +56,8 @@ void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t 
     attn_nn_push(builder, "conv");
     attn_nn_conv_init(conv, builder,
                       &(attn_nn_conv_options){.spatial = 2,
-                                              .in = channels,
-                                              .out = hidden,
+                                              .in_channels = channels,
+                                              .out_channels = hidden,
                                               .kernel = {patch, patch},
                                               .stride = {patch, patch},
                                               .bias = true});
@@ -69,14 +69,14 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
     if (!attn__nn_has_rank(tape, x, 4, "patches: x") || !conv->weight) {
         return NULL;
     }
-    int64_t batch = attn_tensor_dim(x, 0), c = attn_tensor_dim(x, 1), patch = attn_tensor_dim(conv->weight, 2);
-    int64_t rows = attn_tensor_dim(x, 2) / patch, cols = attn_tensor_dim(x, 3) / patch;
-    if (c != attn_tensor_dim(conv->weight, 1) || rows < 1 || cols < 1) {
-        attn__fail(attn_tape_context(tape), ATTN_SHAPE,
+    int64_t batch = attn_tensor_length(x, 0), c = attn_tensor_length(x, 1), patch = attn_tensor_length(conv->weight, 2);
+    int64_t rows = attn_tensor_length(x, 2) / patch, cols = attn_tensor_length(x, 3) / patch;
+    if (c != attn_tensor_length(conv->weight, 1) || rows < 1 || cols < 1) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "patches: an image of %lld channels, at least %lld x %lld, "
                    "wanted; found [%lld,%lld,%lld,%lld]",
-                   (long long)attn_tensor_dim(conv->weight, 1), (long long)patch, (long long)patch, (long long)batch,
-                   (long long)c, (long long)attn_tensor_dim(x, 2), (long long)attn_tensor_dim(x, 3));
+                   (long long)attn_tensor_length(conv->weight, 1), (long long)patch, (long long)patch, (long long)batch,
+                   (long long)c, (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3));
         return NULL;
     }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * patch), 3, 0, cols * patch);
@@ -85,5 +85,5 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
     x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
     x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * patch * patch});
     attn_tensor *w = attn_reshape(tape, conv->weight, 2, (int64_t[]){-1, c * patch * patch});
-    return attn_linear(tape, x, w, conv->bias, ATTN_IDENTITY);
+    return attn_linear(tape, x, w, conv->bias, ATTN_ACTIVATION_IDENTITY);
 }

@@ -31,12 +31,13 @@ attn__colour attn__colour_of(double share)
     return (attn__colour){a.r + t * (b.r - a.r), a.g + t * (b.g - a.g), a.b + t * (b.b - a.b)};
 }
 
-attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path)
+attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
     static const struct {
         const char *ending;
-        attn_picture_format format;
-    } endings[] = {{".png", ATTN_PNG}, {".svg", ATTN_SVG}, {".pdf", ATTN_PDF}, {".html", ATTN_HTML}};
+        attn_plot_format format;
+    } endings[] = {
+        {".png", ATTN_PLOT_PNG}, {".svg", ATTN_PLOT_SVG}, {".pdf", ATTN_PLOT_PDF}, {".html", ATTN_PLOT_HTML}};
     const char *dot = strrchr(path, '.');
     for (size_t i = 0; dot && i < sizeof endings / sizeof *endings; i++) {
         if (strcasecmp(dot, endings[i].ending) == 0) {
@@ -44,13 +45,7 @@ attn_status attn_picture_format_of(attn_picture_format *format, attn_context *co
             return ATTN_OK;
         }
     }
-    return attn__fail(context, ATTN_ARGUMENT, "%s: a picture's name must end in .png, .svg, .pdf or .html", path);
-}
-
-void attn_picture_free(attn_context *context, attn_picture *picture)
-{
-    attn__free(context, picture->data);
-    *picture = (attn_picture){0};
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: a picture's name must end in .png, .svg, .pdf or .html", path);
 }
 
 /* -------------------------------------------------------------------------------------------- rendering */
@@ -62,44 +57,44 @@ static cairo_status_t append(void *user, const unsigned char *data, unsigned int
     return sink->status == ATTN_OK ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
-static cairo_surface_t *make_surface(attn__sink *out, attn_picture_format format, double width, double height)
+static cairo_surface_t *make_surface(attn__sink *out, attn_plot_format format, double width, double height)
 {
     switch (format) {
-    case ATTN_HTML: /* refused before */
-    case ATTN_SVG:
+    case ATTN_PLOT_HTML: /* refused before */
+    case ATTN_PLOT_SVG:
         return cairo_svg_surface_create_for_stream(append, out, width, height);
-    case ATTN_PDF:
+    case ATTN_PLOT_PDF:
         return cairo_pdf_surface_create_for_stream(append, out, width, height);
-    case ATTN_PNG:
+    case ATTN_PLOT_PNG:
         break;
     }
     return cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)ceil(width * PIXELS_PER_POINT),
                                       (int)ceil(height * PIXELS_PER_POINT));
 }
 
-static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_picture_format format,
+static cairo_status_t draw_on(cairo_surface_t *surface, attn__sink *out, attn_plot_format format,
                               void (*draw)(void *user, cairo_t *cr), void *user)
 {
     cairo_t *cr = cairo_create(surface); /* carries the surface's error, if any */
-    if (format == ATTN_PNG)
+    if (format == ATTN_PLOT_PNG)
         cairo_scale(cr, PIXELS_PER_POINT, PIXELS_PER_POINT);
     cairo_set_source_rgb(cr, 1, 1, 1);
     cairo_paint(cr);
     draw(user, cr);
     cairo_status_t status = cairo_status(cr);
     cairo_destroy(cr);
-    if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PNG)
+    if (status == CAIRO_STATUS_SUCCESS && format == ATTN_PLOT_PNG)
         status = cairo_surface_write_to_png_stream(surface, append, out);
     cairo_surface_finish(surface); /* SVG and PDF are written here */
     return status != CAIRO_STATUS_SUCCESS ? status : cairo_surface_status(surface);
 }
 
-attn_status attn__canvas_render(attn_picture *picture, attn_context *context, attn_picture_format format, double width,
+attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn_plot_format format, double width,
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user)
 {
-    *picture = (attn_picture){0};
-    if (format == ATTN_HTML)
-        return attn__fail(context, ATTN_UNSUPPORTED,
+    *picture = (attn_bytes){0};
+    if (format == ATTN_PLOT_HTML)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "there is no page to explore of this picture: take .png, .svg or .pdf");
     attn__sink out = {.context = context, .picture = picture};
     cairo_surface_t *surface = make_surface(&out, format, width, height);
@@ -107,10 +102,10 @@ attn_status attn__canvas_render(attn_picture *picture, attn_context *context, at
     cairo_surface_destroy(surface);
     if (status == CAIRO_STATUS_SUCCESS)
         return ATTN_OK;
-    attn_picture_free(context, picture);
+    attn_bytes_free(context, picture);
     bool callers = status == CAIRO_STATUS_INVALID_STRING || status == CAIRO_STATUS_INVALID_SIZE;
-    return attn__fail(context, callers ? ATTN_ARGUMENT : ATTN_MEMORY, "drawing a picture of %.0f x %.0f points: %s",
-                      width, height, cairo_status_to_string(status));
+    return attn__fail(context, callers ? ATTN_ERROR_ARGUMENT : ATTN_ERROR_MEMORY,
+                      "drawing a picture of %.0f x %.0f points: %s", width, height, cairo_status_to_string(status));
 }
 
 void attn__set_colour(cairo_t *cr, attn__colour colour)

@@ -19,7 +19,7 @@ attn__colour attn__colour_of(double share);
 extern const attn__colour attn__ink, attn__grey, attn__absent;
 
 /* Draws through draw(user, cr) on a white page of this size and gives the finished picture. */
-attn_status attn__canvas_render(attn_picture *picture, attn_context *context, attn_picture_format format, double width,
+attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn_plot_format format, double width,
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user);
 
 /* A cairo context for measuring text only; destroy with cairo_destroy. */

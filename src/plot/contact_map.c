@@ -177,17 +177,17 @@ static void draw_page(void *user, cairo_t *cr)
     draw_legend(p, cr);
 }
 
-attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,
-                                    attn_picture_format format)
+attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
+                                    attn_plot_format format)
 {
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     if (map->n < 1 || map->n > MOST)
-        return attn__fail(context, ATTN_ARGUMENT, "a map of contacts has 1 to %d residues, this one %lld", MOST,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a map of contacts has 1 to %d residues, this one %lld", MOST,
                           (long long)map->n);
     page p = {.map = map, .cell = SIDE / (double)map->n, .cutoff = map->cutoff > 0 ? map->cutoff : 8};
     p.best = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)map->n, (size_t)map->n), sizeof *p.best));
     if (!p.best)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     rank(&p);
     attn_status status =
         attn__canvas_render(picture, context, format, LEFT + SIDE + RIGHT, TOP + SIDE + BELOW, draw_page, &p);

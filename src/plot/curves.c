@@ -132,13 +132,13 @@ static void draw_page(void *user, cairo_t *cr)
     }
 }
 
-attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
-                               attn_picture_format format)
+attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
+                               attn_plot_format format)
 {
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     if (curves->n < 1 || curves->n > MOST_CURVES)
-        return attn__fail(context, ATTN_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn", (long long)curves->n,
-                          MOST_CURVES);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",
+                          (long long)curves->n, MOST_CURVES);
     frame f = {.curves = curves};
     find_range(&f);
     return attn__canvas_render(picture, context, format, WIDTH, HEIGHT, draw_page, &f);

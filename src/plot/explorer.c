@@ -27,7 +27,7 @@ enum { MOST = 4096 };
 static attn_status check_text(attn_context *context, const char *what, const char *text)
 {
     if (text && attn__utf8_first_invalid(text, strlen(text)) != SIZE_MAX)
-        return attn__fail(context, ATTN_ARGUMENT, "explorer: %s is not UTF-8", what);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: %s is not UTF-8", what);
     return ATTN_OK;
 }
 
@@ -42,7 +42,7 @@ static attn_status check_labels(attn_context *context, const char *const *labels
 static attn_status check_map(attn_context *context, const attn_explorer_map *m)
 {
     if (m->layers < 1 || m->heads < 1 || m->rows < 1 || m->cols < 1 || m->rows > MOST || m->cols > MOST)
-        return attn__fail(context, ATTN_ARGUMENT,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "explorer: %lld layers of %lld heads of %lld x %lld weights; each side must be 1 to %d",
                           (long long)m->layers, (long long)m->heads, (long long)m->rows, (long long)m->cols, MOST);
     attn_status status = check_text(context, "a map's name", m->name);
@@ -60,10 +60,10 @@ typedef struct grids {
 
 static grids grids_of(const attn_explorer *e, const attn_explorer_map *m)
 {
-    bool own = m->query_rows > 0 && m->query_columns > 0, keys = m->key_rows > 0 && m->key_columns > 0;
-    grids g = {own ? m->query_rows : e->grid_rows, own ? m->query_columns : e->grid_columns, 0, 0};
+    bool own = m->query_rows > 0 && m->query_cols > 0, keys = m->key_rows > 0 && m->key_cols > 0;
+    grids g = {own ? m->query_rows : e->grid_rows, own ? m->query_cols : e->grid_cols, 0, 0};
     g.key_rows = keys ? m->key_rows : g.query_rows;
-    g.key_cols = keys ? m->key_columns : g.query_cols;
+    g.key_cols = keys ? m->key_cols : g.query_cols;
     return g;
 }
 
@@ -75,7 +75,7 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
     bool fits = g.query_rows <= MOST && g.query_cols <= MOST && g.key_rows <= MOST && g.key_cols <= MOST;
     if (m->where == ATTN_KEYS_PLACES || (fits && m->cols == keys && m->rows >= g.query_rows * g.query_cols))
         return ATTN_OK;
-    return attn__fail(context, ATTN_ARGUMENT,
+    return attn__fail(context, ATTN_ERROR_ARGUMENT,
                       "explorer: %lld x %lld weights for queries on a grid of %lld x %lld, each with "
                       "%lld keys",
                       (long long)m->rows, (long long)m->cols, (long long)g.query_rows, (long long)g.query_cols,
@@ -85,9 +85,9 @@ static attn_status check_grid(attn_context *context, const attn_explorer *e, con
 static attn_status check(attn_context *context, const attn_explorer *e)
 {
     if (e->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "explorer: nothing to show");
-    if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_columns < 1))
-        return attn__fail(context, ATTN_ARGUMENT, "explorer: a picture without sizes");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: nothing to show");
+    if (e->png && (e->width < 1 || e->height < 1 || e->grid_rows < 1 || e->grid_cols < 1))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "explorer: a picture without sizes");
     attn_status status = check_text(context, "the title", e->title);
     if (status == ATTN_OK)
         status = check_text(context, "the text below it", e->about);
@@ -179,7 +179,7 @@ static void put_object(attn__sink *sink, const attn_explorer *e)
         put_count(sink, ",\"image\":{\"width\":", e->width);
         put_count(sink, ",\"height\":", e->height);
         put_count(sink, ",\"rows\":", e->grid_rows);
-        put_count(sink, ",\"columns\":", e->grid_columns);
+        put_count(sink, ",\"columns\":", e->grid_cols);
         attn__sink_text(sink, "}");
     }
     attn__sink_text(sink, ",\"maps\":[");
@@ -192,7 +192,7 @@ static void put_object(attn__sink *sink, const attn_explorer *e)
 
 /* -------------------------------------------------------------------------------------------- the weights */
 
-static void quantise(unsigned char *to, const float *weights, int64_t n)
+static void quantize(unsigned char *to, const float *weights, int64_t n)
 {
     double peak = peak_of(weights, n);
     for (int64_t i = 0; i < n; i++) {
@@ -216,10 +216,10 @@ static void put_layer(attn__sink *sink, const attn_explorer_map *m, int64_t map,
     uLongf packed = compressBound((uLong)bytes);
     unsigned char *plain = attn__alloc(sink->context, bytes), *deflated = attn__alloc(sink->context, packed);
     if (!plain || !deflated) {
-        sink->status = ATTN_MEMORY;
+        sink->status = ATTN_ERROR_MEMORY;
     } else {
         for (int64_t h = 0; h < m->heads; h++)
-            quantise(plain + h * size, m->weights[layer * m->heads + h], size);
+            quantize(plain + h * size, m->weights[layer * m->heads + h], size);
         if (compress2(deflated, &packed, plain, (uLong)bytes, 6) != Z_OK)
             sink->status = attn__fail_memory(sink->context, packed);
         put_id(sink, map, layer);
@@ -244,9 +244,9 @@ static void put_data(attn__sink *sink, const attn_explorer *e)
     }
 }
 
-attn_status attn_explorer_render(attn_picture *page, attn_context *context, const attn_explorer *explorer)
+attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer)
 {
-    *page = (attn_picture){0};
+    *page = (attn_bytes){0};
     attn_status status = check(context, explorer);
     if (status != ATTN_OK)
         return status;
@@ -258,6 +258,6 @@ attn_status attn_explorer_render(attn_picture *page, attn_context *context, cons
     if (place)
         attn__sink_text(&sink, place + sizeof mark - 1);
     if (sink.status != ATTN_OK)
-        attn_picture_free(context, page);
+        attn_bytes_free(context, page);
     return sink.status;
 }

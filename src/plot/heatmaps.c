@@ -327,14 +327,14 @@ static double largest_value(const attn_heatmaps *maps)
     return most > 0 ? most : 1;
 }
 
-attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
-                                 attn_picture_format format)
+attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                 attn_plot_format format)
 {
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     attn_status status = attn__heatmaps_check(context, heatmaps);
     if (status != ATTN_OK)
         return status;
-    if (format == ATTN_HTML)
+    if (format == ATTN_PLOT_HTML)
         return attn__heatmaps_page(picture, context, heatmaps);
     bool given = heatmaps->high > heatmaps->low;
     layout l = {.maps = heatmaps,
@@ -343,7 +343,7 @@ attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, c
                 .high = given ? heatmaps->high : largest_value(heatmaps)};
     l.rows = attn__alloc_zero(context, attn__size_mul((size_t)heatmaps->n, sizeof *l.rows));
     if (!l.rows)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     cairo_t *measuring = attn__measuring();
     measure(&l, measuring);
     cairo_destroy(measuring);

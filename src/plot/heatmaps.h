@@ -9,6 +9,6 @@
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *heatmaps);
 
 /* `heatmaps` has been checked. */
-attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const attn_heatmaps *heatmaps);
+attn_status attn__heatmaps_page(attn_bytes *page, attn_context *context, const attn_heatmaps *heatmaps);
 
 #endif

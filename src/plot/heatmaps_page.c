@@ -13,11 +13,11 @@ enum { NAME = 96, MOST = 4096 };
 static attn_status check_row(attn_context *context, const attn_panel_row *row, int64_t index)
 {
     if (row->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: row %lld has no panels", (long long)index);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: row %lld has no panels", (long long)index);
     for (int64_t p = 0; p < row->n; p++) {
         int64_t rows = row->panels[p].rows, cols = row->panels[p].cols;
         if (rows < 1 || cols < 1 || rows > MOST || cols > MOST)
-            return attn__fail(context, ATTN_ARGUMENT,
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "heatmaps: row %lld, panel %lld is %lld x %lld; each side must be 1 to %d",
                               (long long)index, (long long)p, (long long)rows, (long long)cols, MOST);
     }
@@ -27,7 +27,7 @@ static attn_status check_row(attn_context *context, const attn_panel_row *row, i
 attn_status attn__heatmaps_check(attn_context *context, const attn_heatmaps *maps)
 {
     if (maps->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "heatmaps: nothing to draw");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "heatmaps: nothing to draw");
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < maps->n && status == ATTN_OK; i++)
         status = check_row(context, &maps->rows[i], i);
@@ -102,7 +102,7 @@ static void add_row(gathered *g, const attn_panel_row *row)
     }
 }
 
-attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const attn_heatmaps *heatmaps)
+attn_status attn__heatmaps_page(attn_bytes *page, attn_context *context, const attn_heatmaps *heatmaps)
 {
     size_t panels = 0;
     for (int64_t i = 0; i < heatmaps->n; i++)
@@ -110,7 +110,7 @@ attn_status attn__heatmaps_page(attn_picture *page, attn_context *context, const
     gathered g = {.maps = attn__alloc(context, attn__size_mul(panels, sizeof *g.maps)),
                   .weights = attn__alloc(context, attn__size_mul(panels, sizeof *g.weights)),
                   .names = attn__alloc(context, attn__size_mul(panels, sizeof *g.names))};
-    attn_status status = g.maps && g.weights && g.names ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = g.maps && g.weights && g.names ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < heatmaps->n && status == ATTN_OK; i++)
         add_row(&g, &heatmaps->rows[i]);
     attn_explorer explorer = {.title = heatmaps->title, .n = g.n, .maps = g.maps};

@@ -151,12 +151,12 @@ static void draw(void *user, cairo_t *cr)
 static attn_status check(attn_context *context, const attn_overlays *overlays)
 {
     if (overlays->n < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "overlays: there is nothing to draw");
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "overlays: there is nothing to draw");
     for (int64_t i = 0; i < overlays->n; i++) {
         const attn_overlay *o = &overlays->items[i];
         if (o->width < 1 || o->height < 1 || o->width > MOST || o->height > MOST || o->rows < 1 || o->cols < 1 ||
             o->rows > MOST || o->cols > MOST || (o->channels != 1 && o->channels != 3))
-            return attn__fail(context, ATTN_ARGUMENT,
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
                               "overlays: a picture of %lld x %lld x %d under a map of %lld x %lld; sides are 1 to %d",
                               (long long)o->width, (long long)o->height, o->channels, (long long)o->rows,
                               (long long)o->cols, (int)MOST);
@@ -164,11 +164,11 @@ static attn_status check(attn_context *context, const attn_overlays *overlays)
     return ATTN_OK;
 }
 
-attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
-                                 attn_picture_format format)
+attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, const attn_overlays *overlays,
+                                 attn_plot_format format)
 {
     layout l = {.overlays = overlays, .per_line = overlays->per_line > 0 ? overlays->per_line : 5};
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     attn_status status = check(context, overlays);
     if (status != ATTN_OK)
         return status;

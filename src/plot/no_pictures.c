@@ -11,57 +11,52 @@
 #include <string.h>
 #include <strings.h>
 
-static attn_status refuse(attn_picture *picture, attn_context *context)
+static attn_status refuse(attn_bytes *picture, attn_context *context)
 {
-    *picture = (attn_picture){0};
-    return attn__fail(context, ATTN_UNSUPPORTED, "this build of attn draws no pictures: it was made without cairo");
+    *picture = (attn_bytes){0};
+    return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                      "this build of attn draws no pictures: it was made without cairo");
 }
 
-attn_status attn_picture_format_of(attn_picture_format *format, attn_context *context, const char *path)
+attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
     const char *dot = strrchr(path, '.');
     if (!dot || strcasecmp(dot, ".html") != 0)
-        return attn__fail(context, ATTN_UNSUPPORTED,
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "%s: this build of attn writes pages (.html) and no pictures: it was made without cairo",
                           path);
-    *format = ATTN_HTML;
+    *format = ATTN_PLOT_HTML;
     return ATTN_OK;
 }
 
-void attn_picture_free(attn_context *context, attn_picture *picture)
+attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
+                                 attn_plot_format format)
 {
-    attn__free(context, picture->data);
-    *picture = (attn_picture){0};
-}
-
-attn_status attn_heatmaps_render(attn_picture *picture, attn_context *context, const attn_heatmaps *heatmaps,
-                                 attn_picture_format format)
-{
-    if (format != ATTN_HTML)
+    if (format != ATTN_PLOT_HTML)
         return refuse(picture, context);
-    *picture = (attn_picture){0};
+    *picture = (attn_bytes){0};
     attn_status status = attn__heatmaps_check(context, heatmaps);
     return status == ATTN_OK ? attn__heatmaps_page(picture, context, heatmaps) : status;
 }
 
-attn_status attn_contact_map_render(attn_picture *picture, attn_context *context, const attn_contact_map *map,
-                                    attn_picture_format format)
+attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
+                                    attn_plot_format format)
 {
     (void)map;
     (void)format;
     return refuse(picture, context);
 }
 
-attn_status attn_overlays_render(attn_picture *picture, attn_context *context, const attn_overlays *overlays,
-                                 attn_picture_format format)
+attn_status attn_overlays_render(attn_bytes *picture, attn_context *context, const attn_overlays *overlays,
+                                 attn_plot_format format)
 {
     (void)overlays;
     (void)format;
     return refuse(picture, context);
 }
 
-attn_status attn_curves_render(attn_picture *picture, attn_context *context, const attn_curves *curves,
-                               attn_picture_format format)
+attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
+                               attn_plot_format format)
 {
     (void)curves;
     (void)format;

@@ -10,7 +10,7 @@
 
 void attn__sink_put(attn__sink *sink, const void *data, size_t size)
 {
-    attn_picture *picture = sink->picture;
+    attn_bytes *picture = sink->picture;
     size_t need = attn__size_add(picture->size, size);
     if (sink->status != ATTN_OK || size == 0)
         return;
@@ -18,7 +18,7 @@ void attn__sink_put(attn__sink *sink, const void *data, size_t size)
         size_t capacity = attn__size_add(need, need);
         void *larger = attn__realloc(sink->context, picture->data, capacity);
         if (!larger) {
-            sink->status = ATTN_MEMORY;
+            sink->status = ATTN_ERROR_MEMORY;
             return;
         }
         picture->data = larger;

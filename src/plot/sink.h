@@ -8,7 +8,7 @@
 
 typedef struct attn__sink {
     attn_context *context;
-    attn_picture *picture;
+    attn_bytes *picture;
     size_t capacity;
     attn_status status; /* errors stick */
 } attn__sink;

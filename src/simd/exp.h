@@ -11,7 +11,7 @@
  * 2^floor(x) is a shift of the exponent.  For the fraction f in [0, 1] the polynomial is
  *     p(f) = 1 + f + f (1 - f) q(f),    q of degree 4,
  * so that p(0) = 1 and, but for rounding, p(1) = 2: a largest score gets weight 1, and a tiny negative x, whose
- * fraction rounds to 1, is no special case.  q minimises the largest |p(f) / 2^f - 1| (Remez' exchange),
+ * fraction rounds to 1, is no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange),
  * which is 2.3e-9.  (A fifth degree leaves 9.3e-8: that alone is 1.5 units just below a power of two.)  The rest
  * is rounding, in units where f is near 1: 1/2 of the last sum, 1/4 each of the one before and of its constant,
  * 1/4 of f itself, less of what lies deeper, and on `scalar` 1/4 and less of each product. */

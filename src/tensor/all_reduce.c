@@ -137,7 +137,7 @@ static void count_uses(attn__all_reduce *e, const attn_tape *tape)
         close_hidden(e);
 }
 
-/* A gradient that no rank has stays none: the optimiser leaves such a parameter alone. */
+/* A gradient that no rank has stays none: the optimizer leaves such a parameter alone. */
 static attn_status settle_gradients(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {
@@ -146,10 +146,10 @@ static attn_status settle_gradients(attn__all_reduce *e)
         bool some = e->buckets[s->bucket].data[s->flag] > 0;
         if (some && !has_gradient(x)) { /* others have it */
             if (!x->grad && !(x->grad = attn__alloc_zero(x->context, sizeof *x->grad)))
-                return ATTN_MEMORY;
+                return ATTN_ERROR_MEMORY;
             attn_status status = attn__tensor_describe(x->context, x->grad, x->dtype, x->rank, x->shape);
             if (status != ATTN_OK || (!x->grad->storage && !attn__grad_place(x)))
-                return ATTN_MEMORY;
+                return ATTN_ERROR_MEMORY;
             x->grad->zero_pending = false;
         }
     }
@@ -184,7 +184,7 @@ static attn_status finish(attn__all_reduce *e)
 static attn_status prepare(attn__all_reduce *e, const attn_tensor *loss, attn_tape *tape)
 {
     if (loss->dtype != ATTN_F32)
-        return attn__fail(e->context, ATTN_UNSUPPORTED, "gradients of %s are not exchanged; f32 wanted",
+        return attn__fail(e->context, ATTN_ERROR_UNSUPPORTED, "gradients of %s are not exchanged; f32 wanted",
                           attn_dtype_name(loss->dtype));
     if (e->status == ATTN_OK && !e->ordered)
         e->status = attn__all_reduce_order(e, tape);
@@ -230,7 +230,7 @@ attn_status attn__all_reduce_backward(attn__all_reduce *e, attn_tape *tape, attn
     status = e->shared ? finish_shared(e) : finish(e);
     if (status == ATTN_OK)
         memcpy(totals, e->totals, (size_t)ntotals * sizeof *totals);
-    e->open = status != ATTN_OK || e->shared; /* ends with the optimiser's step where that is taken together */
+    e->open = status != ATTN_OK || e->shared; /* ends with the optimizer's step where that is taken together */
     tape->all_reduce = NULL;
     return status;
 }

@@ -14,16 +14,16 @@
 #include "tensor/tape.h"
 
 /* `parameters` must outlive it; f32 ones that need gradients are exchanged.  `bytes` of a bucket; 0: 4 MiB.  `state`:
- * what the optimiser keeps, one or two tensors for each of those parameters, in their order: where all ranks see the
- * same memory each then takes its part of the optimiser's step too (below).  NULL: none does. */
+ * what the optimizer keeps, one or two tensors for each of those parameters, in their order: where all ranks see the
+ * same memory each then takes its part of the optimizer's step too (below).  NULL: none does. */
 attn_status attn__all_reduce_create(attn__all_reduce **all_reduce, attn_context *context,
                                     const attn_named_list *parameters, const attn_named_list *state, size_t bytes);
 void attn__all_reduce_destroy(attn__all_reduce *all_reduce); /* NULL is allowed */
 
 /* Between a reset of the tape and the forward pass; `more`: one that is not the step's first. */
 void attn__all_reduce_begin(attn__all_reduce *all_reduce, attn_tape *tape, bool more);
-/* attn_backward for `weight` times the loss, whose gradients stay here until the next attn__all_reduce_backward, which adds
- * to them.  Errors as there. */
+/* attn_backward for `weight` times the loss, whose gradients stay here until the next attn__all_reduce_backward,
+ * which adds to them.  Errors as there. */
 attn_status attn__all_reduce_keep(attn__all_reduce *all_reduce, attn_tape *tape, attn_tensor *loss, double weight);
 /* attn_backward for `weight` times the loss, with the all-reduce; after it the parameters' gradients, and
  * totals[ntotals] (in double, at most ATTN__ALL_REDUCE_TOTALS), are sums over the ranks.  Any error: the step is to be

@@ -61,7 +61,7 @@ struct attn__all_reduce {
     attn_named_list still;       /* copies of what a forward pass changes that is no trained parameter */
     bool open;                   /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
-    const attn_named_list *state; /* the optimiser's, as many for each parameter; NULL: it takes no part in steps */
+    const attn_named_list *state; /* the optimizer's, as many for each parameter; NULL: it takes no part in steps */
     double totals[ATTN__ALL_REDUCE_TOTALS];
     attn__ranks_request totals_request;
     attn_status status;
@@ -76,7 +76,7 @@ attn_status attn__all_reduce_order(attn__all_reduce *all_reduce, const attn_tape
 bool attn__shared_may_move(const attn_tensor *x);
 /* Memory that all ranks see, this one's buckets in it; all_reduce->shared stays NULL where there is none. */
 attn_status attn__shared_create(attn__all_reduce *all_reduce);
-/* In a first pass, when places are known: the parameters and the optimiser's state move there. */
+/* In a first pass, when places are known: the parameters and the optimizer's state move there. */
 attn_status attn__shared_adopt(attn__all_reduce *all_reduce);
 void attn__shared_destroy(attn__all_reduce *all_reduce);
 void attn__shared_begin(attn__all_reduce *all_reduce);

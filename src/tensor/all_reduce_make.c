@@ -27,7 +27,7 @@ static attn_status make_slots(attn__all_reduce *e)
     e->slots = attn__alloc_zero(e->context, attn__size_mul((size_t)e->nslots, sizeof *e->slots));
     e->buckets = attn__alloc_zero(e->context, attn__size_mul((size_t)e->nslots, sizeof *e->buckets));
     if (!e->slots || !e->buckets)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     e->movable = true;
     for (int64_t i = 0, at = 0; i < e->parameters->n; i++) {
         attn_tensor *x = e->parameters->items[i].tensor;
@@ -66,7 +66,7 @@ attn_status attn__all_reduce_create(attn__all_reduce **all_reduce, attn_context 
     *all_reduce = NULL;
     attn__all_reduce *e = attn__alloc_zero(context, sizeof *e);
     if (!e)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     e->context = context;
     e->parameters = parameters;
     e->state = state;
@@ -160,7 +160,8 @@ static attn_status make_buckets(attn__all_reduce *e)
         b->elements += s->parameter->size;
         b->size = (b->elements + b->n + LINE - 1) / LINE * LINE;
         if (b->size > INT32_MAX)
-            return attn__fail(e->context, ATTN_UNSUPPORTED, "a parameter of %lld numbers is too large to be exchanged",
+            return attn__fail(e->context, ATTN_ERROR_UNSUPPORTED,
+                              "a parameter of %lld numbers is too large to be exchanged",
                               (long long)s->parameter->size);
     }
     return ATTN_OK;
@@ -170,7 +171,7 @@ static attn_status make_memory(attn__all_reduce *e)
 {
     if (!e->shared)
         e->memory = attn__alloc_zero(e->context, attn__size_mul((size_t)e->elements, sizeof *e->memory));
-    return e->memory ? ATTN_OK : ATTN_MEMORY;
+    return e->memory ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 /* Gives each bucket and each parameter its place. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The exchange where all ranks see the same memory.  A rank's gradients lie where the others read them; of each bucket
- * it adds up one part and takes the optimiser's step on that part of the parameters, which all read: no rank does what
+ * it adds up one part and takes the optimizer's step on that part of the parameters, which all read: no rank does what
  * another does.
  *
- * Parameters and the optimiser's state are there twice, the old and the new in turns, and until all ranks have taken
+ * Parameters and the optimizer's state are there twice, the old and the new in turns, and until all ranks have taken
  * their part of a step nothing that was is overwritten: a step that another rank's death cuts off is forgotten by not
  * going over to it.  Four counts of each rank, which only rise, are all that they wait for:
  *
@@ -24,8 +24,8 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, PACKED, COUNTS };
-/* Blocks, elements, arrays: a parameter and what the optimiser has for it; second caches, beside which what is written
- * goes past all of them: even where the third would hold it, fetching it costs a third of the optimiser's step. */
+/* Blocks, elements, arrays: a parameter and what the optimizer has for it; second caches, beside which what is written
+ * goes past all of them: even where the third would hold it, fetching it costs a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
@@ -123,7 +123,7 @@ static attn_status make_mapping(attn__all_reduce *e, attn__shared *s)
     s->mapping = attn__alloc_zero(e->context, sizeof *s->mapping);
     if (!s->mapping) {
         attn__ranks_memory_free(&memory);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     *s->mapping = (mapping){{.context = e->context, .refs = 1, .release = release_mapping}, memory};
     s->boards = memory.data;
@@ -153,7 +153,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
     if (!s)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     const attn__elementwise_table *rows = attn__elementwise_for(false, e->context->isa);
     s->rank = attn_ranks_rank(e->context);
     s->size = attn_ranks_size(e->context);

@@ -145,12 +145,12 @@ attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y)
 static attn_status check_result(attn_tape *tape, const attn_tensor *result)
 {
     if (!result)
-        return attn__fail(tape->context, ATTN_ARGUMENT, "backward: no result is given");
+        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: no result is given");
     if (!result->needs_grad)
-        return attn__fail(tape->context, ATTN_ARGUMENT,
+        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                           "backward: nothing that leads to the result was recorded and needs a gradient");
     if (!tape->nodes && result->computed)
-        return attn__fail(tape->context, ATTN_ARGUMENT, "backward: already done since the last reset");
+        return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: already done since the last reset");
     return ATTN_OK;
 }
 
@@ -176,7 +176,7 @@ static attn_status run_nodes(attn_tape *tape)
 {
     if (attn__section_backward(tape))
         return ATTN_OK;
-    return attn__fail(tape->context, ATTN_MEMORY, "out of memory in the backward pass");
+    return attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory in the backward pass");
 }
 
 /* Where a result's gradient begins: what is given for it, added to what an earlier of the results left there. */
@@ -184,7 +184,7 @@ static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor 
 {
     attn__target target = attn__grad_target(tape, result);
     if (!target.data)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     if (target.add)
         add_to(tape, grad->dtype, grad->size, target.data, attn_tensor_data(grad), target.data);
     else
@@ -192,15 +192,15 @@ static attn_status seed(attn_tape *tape, attn_tensor *result, const attn_tensor 
     return ATTN_OK;
 }
 
-attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *results, const attn_tensor *const *grads)
+attn_status attn_backward_many(attn_tape *tape, attn_tensor *const *results, const attn_tensor *const *grads, int n)
 {
     attn_status status =
-        n < 1 ? attn__fail(tape->context, ATTN_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
+        n < 1 ? attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: %d results are given", n) : ATTN_OK;
     for (int i = 0; i < n && status == ATTN_OK; i++) {
         status = check_result(tape, results[i]);
         if (status == ATTN_OK &&
             (!grads[i] || !attn__same_shape(results[i], grads[i]) || grads[i]->dtype != results[i]->dtype))
-            status = attn__fail(tape->context, ATTN_SHAPE, "backward: the gradient given is not like the result");
+            status = attn__fail(tape->context, ATTN_ERROR_SHAPE, "backward: the gradient given is not like the result");
     }
     for (int i = 0; i < n && status == ATTN_OK; i++)
         status = seed(tape, results[i], grads[i]);
@@ -209,7 +209,7 @@ attn_status attn_backward_many(attn_tape *tape, int n, attn_tensor *const *resul
 
 attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad)
 {
-    return attn_backward_many(tape, 1, &result, &grad);
+    return attn_backward_many(tape, &result, &grad, 1);
 }
 
 attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
@@ -218,7 +218,7 @@ attn_status attn_backward(attn_tape *tape, attn_tensor *loss)
     if (status != ATTN_OK)
         return status;
     if (loss->size != 1)
-        return attn__fail(tape->context, ATTN_SHAPE, "backward: the loss has %lld elements, not one",
+        return attn__fail(tape->context, ATTN_ERROR_SHAPE, "backward: the loss has %lld elements, not one",
                           (long long)loss->size);
     const double one = 1;
     const float one_single = 1;

@@ -241,7 +241,7 @@ attn_status attn__gemm_slices_with(attn_tape *tape, const attn__slices_kernel *k
     sizes s = sizes_of(threads, g, &p, packed != NULL);
     attn__hold scratch = attn__scratch(tape, sum_of(threads, &s));
     if (!scratch.data)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     lay_out(&p, threads, &s, scratch.data);
     attn__gemm_slices_lay_out_b(&p, packed ? g->n : s.widest, s.longest, packed ? packed->hold.data : scratch.data);
     bool done = true;
@@ -253,7 +253,7 @@ attn_status attn__gemm_slices_with(attn_tape *tape, const attn__slices_kernel *k
             pass_columns(&p.b, s.widest);
     }
     attn__scratch_release(scratch);
-    return done ? ATTN_OK : ATTN_MEMORY;
+    return done ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__gemm_slices(attn_tape *tape, const attn__gemm_args *g, const attn__packed *packed)
@@ -262,6 +262,6 @@ attn_status attn__gemm_slices(attn_tape *tape, const attn__gemm_args *g, const a
     bool has = packed && packed->hold.data;
     if (!kernel || g->dtype != ATTN_F32 || g->m == 0 || g->n == 0 || g->k < ATTN__SLICES_LEAST ||
         (!has && !pays(g->m, g->n, g->k)))
-        return ATTN_UNSUPPORTED;
+        return ATTN_ERROR_UNSUPPORTED;
     return attn__gemm_slices_with(tape, kernel, g, packed);
 }

@@ -11,8 +11,8 @@
 #include "gemm/slices.h"
 #include "tensor/matrix_product.h"
 
-/* `packed`: B in slices, or NULL or empty.  ATTN_UNSUPPORTED where there is no such unit or the product is too small to
- * gain: nothing is done then.  ATTN_MEMORY (noted): C is as it was, or has some columns done. */
+/* `packed`: B in slices, or NULL or empty.  ATTN_ERROR_UNSUPPORTED where there is no such unit or the product is too
+ * small to gain: nothing is done then.  ATTN_ERROR_MEMORY (noted): C is as it was, or has some columns done. */
 attn_status attn__gemm_slices(attn_tape *tape, const attn__gemm_args *args, const attn__packed *packed);
 
 /* Whether it takes a product of these sizes where B is not packed yet. */

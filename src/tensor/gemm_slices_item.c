@@ -66,7 +66,7 @@ static void store_columns(const attn__slices_product *p, const float *x, int64_t
     for (int64_t i = 0, n; i < width; i += n) {
         for (n = 0; i + n < width && !goes_again(p, row, column + i + n);)
             n += attn__least(width - i - n, SIDE);
-        if (g->activation == ATTN_IDENTITY)
+        if (g->activation == ATTN_ACTIVATION_IDENTITY)
             p->kernel->store(x + i, y + i, n, g->add);
         else
             p->rows->run[ATTN__ELEMENTWISE_ACTIVATE](

@@ -66,9 +66,9 @@ static void fetch_to_write(int8_t *data, int64_t bytes)
         __builtin_prefetch(data + i, 1, 3);
 }
 
-/* Up to 16 rows along k become one panel; those that are not there have any numbers.  Weights are far away, and their
- * rows too short for the machine to guess the next one: the next ones are prefetched meanwhile, and, at `next`, if that is
- * not NULL, the tiles of the panel after this one. */
+/* Up to 16 rows along k become one panel; those that are not there have any numbers.  Weights are far away, and
+ * their rows too short for the machine to guess the next one: the next ones are prefetched meanwhile, and, at
+ * `next`, if that is not NULL, the tiles of the panel after this one. */
 static void pack_panel(const attn__slices_kernel *kernel, const float *x, int64_t ld, int64_t rows, int64_t depth,
                        int8_t *tiles, int8_t *next, attn__slices_panel *panel)
 {
@@ -205,13 +205,13 @@ attn_status attn__gemm_slices_pack(attn_tape *tape, const float *b, int64_t ldb,
     attn__gemm_args args = {.dtype = ATTN_F32, .transpose_b = true, .n = n, .k = k, .b = b, .ldb = ldb};
     *packed = (attn__packed){0};
     if (!attn__slices_for(tape->context->isa) || n == 0 || k < ATTN__SLICES_LEAST)
-        return ATTN_UNSUPPORTED;
+        return ATTN_ERROR_UNSUPPORTED;
     attn__hold hold = attn__scratch(tape, attn__gemm_slices_packed_bytes(tape->context, &args));
     if (!hold.data)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     *packed = (attn__packed){ATTN_F32, n, k, hold, .slices = true};
     if (attn__gemm_slices_pack_to(tape->context, &args, NULL, hold.data))
         return ATTN_OK;
     attn__gemm_unpack(packed);
-    return ATTN_UNSUPPORTED;
+    return ATTN_ERROR_UNSUPPORTED;
 }

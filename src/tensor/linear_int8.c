@@ -96,7 +96,7 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
                       .columns = g->packed ? g->packed->scales : z.columns,
                       .bias = g->bias,
                       .kind = (int)g->activation,
-                      .plain = !g->bias && g->activation == ATTN_IDENTITY};
+                      .plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY};
     bool done = attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = ATTN_I32,
                                                                    .m = g->m,
                                                                    .n = g->n,
@@ -121,7 +121,7 @@ attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb,
     attn__hold rows = packed->hold.data ? attn__scratch(tape, (size_t)(n * k)) : (attn__hold){0};
     if (!rows.data) {
         attn__gemm_unpack(packed);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     packed->scales = (float *)((char *)packed->hold.data + panels);
     quantize_rows(tape, n, k, b, ldb, rows.data, packed->scales);

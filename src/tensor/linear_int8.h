@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * linear_int8.h - y = activation(x w^T + b) in 8-bit integers: each row of x and each row of w (an output channel) has one
- * scale, its largest number by 127; products are summed in int32 without rounding.
+ * linear_int8.h - y = activation(x w^T + b) in 8-bit integers: each row of x and each row of w (an output channel)
+ * has one scale, its largest number by 127; products are summed in int32 without rounding.
  *
- *     y[i,o] = activation(scale_x[i] scale_w[o] sum_k qx[i,k] qw[o,k] + b[o])        qx, qw in [-127, 127]
- */
+ *     y[i,o] = activation(scale_x[i] scale_w[o] sum_k qx[i,k] qw[o,k] + b[o])        qx, qw in [-127, 127] */
 #ifndef ATTN_TENSOR_LINEAR_INT8_H
 #define ATTN_TENSOR_LINEAR_INT8_H
 
@@ -16,7 +15,7 @@ bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k);
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *args);
 /* False (noted) without memory.  args->packed: NULL, or from the function below. */
 bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *args);
-/* Weights [n,k] as integers in panels, with their scales.  ATTN_MEMORY (noted): nothing is held then. */
+/* Weights [n,k] as integers in panels, with their scales.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb, int64_t n, int64_t k,
                                    attn__packed *packed);
 

@@ -65,7 +65,7 @@ bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
                       .bias = g->bias,
                       .element = is_double ? sizeof(double) : sizeof(float),
                       .kind = (int)g->activation};
-    bool plain = !g->bias && g->activation == ATTN_IDENTITY;
+    bool plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY;
     return attn__gemm_problem_run(
         tape, &(attn__gemm_problem){
                   .dtype = g->dtype,
@@ -95,8 +95,8 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
     }
     if (type_on(tape, args->dtype) != ATTN_F32)
         return attn__gemm_in_vectors(tape, args);
-    attn_status status = packed && !packed->slices ? ATTN_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
-    return status == ATTN_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
+    attn_status status = packed && !packed->slices ? ATTN_ERROR_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
+    return status == ATTN_ERROR_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
 
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
@@ -105,14 +105,15 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
     if (attn__linear_int8_for(tape, dtype, k))
         return attn__linear_int8_pack(tape, b, ldb, n, k, packed);
     dtype = type_on(tape, dtype);
-    attn_status status = dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_UNSUPPORTED;
-    if (status != ATTN_UNSUPPORTED)
+    attn_status status =
+        dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_ERROR_UNSUPPORTED;
+    if (status != ATTN_ERROR_UNSUPPORTED)
         return status;
     attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, ldb, 1)};
     attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
     *packed = (attn__packed){dtype, n, k, hold, .slices = false};
     if (!hold.data)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, hold.data);
     return ATTN_OK;
 }

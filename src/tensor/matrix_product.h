@@ -46,7 +46,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args);
 /* The same for any problem of src/gemm, in multiply-adds. */
 bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem);
 
-/* A linear layer's weights, for the tape's precision.  ATTN_MEMORY (noted): nothing is held then. */
+/* A linear layer's weights, for the tape's precision.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */

@@ -21,7 +21,7 @@ attn_status attn_named_add(attn_named_list *list, const char *name, attn_tensor 
 {
     char *copy = has_room(list) ? attn__strdup(list->context, name) : NULL;
     if (!copy)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     list->items[list->n++] = (attn_named){copy, tensor};
     return ATTN_OK;
 }

@@ -22,13 +22,14 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
         if (!first)
             first = x;
         if (!x->data)
-            fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d was freed by the end of a scope", op, i) ==
-                   ATTN_OK;
+            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d was freed by the end of a scope", op,
+                              i) == ATTN_OK;
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))
-            fine = attn__fail(tape->context, ATTN_ARGUMENT, "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted",
-                              op, i, attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
+            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+                              "%s: operand %d is %s, operand 0 is %s; f32 or f64 wanted", op, i,
+                              attn_dtype_name(x->dtype), attn_dtype_name(first->dtype)) == ATTN_OK;
         else if (x->low_rank)
-            fine = attn__fail(tape->context, ATTN_UNSUPPORTED,
+            fine = attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED,
                               "%s: operand %d has a low-rank adapter, which only linear layers have", op, i) == ATTN_OK;
     }
     va_end(list);
@@ -47,7 +48,7 @@ attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...)
     va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
     va_end(list);
-    attn__fail(tape->context, ATTN_SHAPE, "%s", text);
+    attn__fail(tape->context, ATTN_ERROR_SHAPE, "%s", text);
     return NULL;
 }
 
@@ -69,7 +70,7 @@ int attn__op_axis(attn_tape *tape, const char *op, const attn_tensor *x, int axi
     int from_front = axis < 0 ? axis + x->rank : axis;
     if (from_front >= 0 && from_front < x->rank)
         return from_front;
-    attn__fail(tape->context, ATTN_ARGUMENT, "%s: axis %d of a tensor of rank %d", op, axis, x->rank);
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: axis %d of a tensor of rank %d", op, axis, x->rank);
     return -1;
 }
 
@@ -107,7 +108,7 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->section > 0; i++) {
         if (x[i] && x[i]->tape && x[i]->needs_grad && x[i]->section != tape->section) {
-            attn__fail(tape->context, ATTN_ARGUMENT,
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                        "reversible: a branch uses a tensor from outside that needs a gradient and is no parameter");
             return false;
         }

@@ -25,7 +25,7 @@
 bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
 /* Whether it is a weight with a low-rank adapter, which linear layers alone know; false for NULL. */
 bool attn__op_is_adapted(const attn_tensor *w);
-/* Notes ATTN_SHAPE, "op: ...", and returns NULL. */
+/* Notes ATTN_ERROR_SHAPE, "op: ...", and returns NULL. */
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);
 /* Rows of the last axis: the product of the other lengths. */

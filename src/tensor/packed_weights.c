@@ -28,7 +28,7 @@ static attn__packed_weights *make(attn_context *context)
     if (!all)
         return NULL;
     if (pthread_mutex_init(&all->lock, NULL) != 0) {
-        attn__fail(context, ATTN_MEMORY, "out of memory: no lock for the packed weights");
+        attn__fail(context, ATTN_ERROR_MEMORY, "out of memory: no lock for the packed weights");
         attn__free(context, all);
         return NULL;
     }
@@ -53,7 +53,7 @@ attn_status attn__packed_weights_begin(attn_tape *tape)
     }
     attn__packed_weights *all = make(tape->context);
     if (!all)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     join(tape, all);
     return ATTN_OK;
 }
@@ -149,7 +149,7 @@ bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t ro
         *packed = pack(all, w, tape->precision);
     pthread_mutex_unlock(&all->lock);
     if (!*packed)
-        attn__fail(tape->context, ATTN_MEMORY, "out of memory: %lld x %lld weights to be packed",
+        attn__fail(tape->context, ATTN_ERROR_MEMORY, "out of memory: %lld x %lld weights to be packed",
                    (long long)w->shape[0], (long long)w->shape[1]);
     return *packed != NULL;
 }

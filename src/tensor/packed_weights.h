@@ -12,18 +12,20 @@
 
 typedef struct attn__packed_weights attn__packed_weights;
 
-/* ATTN_MEMORY (noted): nothing has begun then.  Begins nest, and the tape's outermost end lets go of its weights. */
+/* ATTN_ERROR_MEMORY (noted): nothing has begun then.  Begins nest, and the tape's outermost end lets go of its
+ * weights. */
 attn_status attn__packed_weights_begin(attn_tape *tape);
-/* The same with the weights of `owner`, which has begun: each is packed once for all tapes that share, whichever asks
- * first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The owner's context
- * outlives the tape's end. */
+/* The same with the weights of `owner`, which has begun: each is packed once for all tapes that share, whichever
+ * asks first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The
+ * owner's context outlives the tape's end. */
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
 /* Before the tape is destroyed.  Without a begin it does nothing. */
 void attn__packed_weights_end(attn_tape *tape);
 /* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
-/* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin and end,
- * while the tape records, for a product of more than some hundred rows, and for weights that an operation made.  False (noted) without memory. */
+/* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin
+ * and end, while the tape records, for a product of more than some hundred rows, and for weights that an operation
+ * made.  False (noted) without memory. */
 bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed);
 
 #endif

@@ -72,8 +72,8 @@ static bool same_double(double x, double y)
 static bool equal_settings(const attn_problem *a, const attn_problem *b)
 {
     return a->ndims == b->ndims && a->dtype == b->dtype && a->direction == b->direction && a->score == b->score &&
-           same_double(a->scale, b->scale) && same_double(a->width, b->width) && a->normalise == b->normalise &&
-           a->with == b->with && a->lens_dim == b->lens_dim && a->nbands == b->nbands && a->nwindows == b->nwindows &&
+           same_double(a->scale, b->scale) && same_double(a->width, b->width) && a->normalization == b->normalization &&
+           a->flags == b->flags && a->lens_dim == b->lens_dim && a->nbands == b->nbands && a->nwindows == b->nwindows &&
            a->nrelatives == b->nrelatives && same_double(a->mask_fill, b->mask_fill) &&
            same_double(a->dropout, b->dropout) && a->seed == b->seed && a->stream == b->stream &&
            a->weights_dropped == b->weights_dropped && a->accumulate == b->accumulate &&

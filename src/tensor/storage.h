@@ -29,7 +29,7 @@ typedef struct attn__storage {
     void (*release)(struct attn__storage *storage); /* frees it where its data are of another kind; NULL: as above */
 } attn__storage;
 
-/* A block with one reference, not cleared; NULL (ATTN_MEMORY noted).  `pool` NULL: from the context. */
+/* A block with one reference, not cleared; NULL (ATTN_ERROR_MEMORY noted).  `pool` NULL: from the context. */
 attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, size_t size);
 void attn__storage_ref(attn__storage *storage);
 void attn__storage_unref(attn__storage *storage); /* NULL is allowed */

@@ -98,14 +98,14 @@ attn_status attn_tape_create(attn_tape **tape, attn_context *context)
 {
     attn_tape *made = *tape = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     made->pool = attn__pool_create(context);
     if (made->pool)
         return ATTN_OK;
     attn__free(context, made);
     *tape = NULL;
-    return ATTN_MEMORY;
+    return ATTN_ERROR_MEMORY;
 }
 
 void attn__node_release(attn__node *node)
@@ -239,7 +239,7 @@ static void scope_free(attn_tape *tape, const attn_tensor *mark, const attn_tens
 attn_tensor *attn_scope_end(attn_tape *tape, attn_tensor *keep)
 {
     if (tape->depth == 0) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "attn_scope_end without its attn_scope_begin");
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_scope_end without its attn_scope_begin");
         return keep;
     }
     tape->depth--;

@@ -9,12 +9,13 @@ attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, at
                                   const int64_t *shape)
 {
     if (rank < 0 || rank > ATTN_MAX_RANK || attn_dtype_size(dtype) == 0)
-        return attn__fail(context, ATTN_ARGUMENT, "a tensor has 0 to %d axes of a known type, not %d of %s",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor has 0 to %d axes of a known type, not %d of %s",
                           ATTN_MAX_RANK, rank, attn_dtype_name(dtype));
     size_t size = 1;
     for (int i = 0; i < rank; i++) {
         if (shape[i] < 0)
-            return attn__fail(context, ATTN_ARGUMENT, "axis %d of a tensor has length %lld", i, (long long)shape[i]);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "axis %d of a tensor has length %lld", i,
+                              (long long)shape[i]);
         tensor->shape[i] = shape[i];
         size = attn__size_mul(size, (size_t)shape[i]);
     }
@@ -49,7 +50,7 @@ static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank
     if (made)
         *made = described;
     else if (*status == ATTN_OK)
-        *status = ATTN_MEMORY;
+        *status = ATTN_ERROR_MEMORY;
     return made;
 }
 
@@ -63,7 +64,7 @@ attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn
         return status;
     if (!attn__tensor_allocate(made, NULL)) {
         attn__free(context, made);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     memset(made->data, 0, attn__tensor_bytes(made));
     *tensor = made;
@@ -80,11 +81,11 @@ attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_d
     if (!made)
         return status;
     if (!data && made->size > 0)
-        status = attn__fail(context, ATTN_ARGUMENT, "a tensor over given memory: the memory is NULL");
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "a tensor over given memory: the memory is NULL");
     made->storage = status == ATTN_OK ? attn__storage_create(context, NULL, 0) : NULL;
     if (!made->storage) {
         attn__free(context, made);
-        return status == ATTN_OK ? ATTN_MEMORY : status;
+        return status == ATTN_OK ? ATTN_ERROR_MEMORY : status;
     }
     made->data = data ? data : attn__storage_data(made->storage);
     *tensor = made;
@@ -95,9 +96,9 @@ attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor)
 {
     *shared = NULL;
     if (!tensor)
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     if (!tensor->storage)
-        return attn__fail(tensor->context, ATTN_ARGUMENT, "a tensor to share was freed by the end of a scope");
+        return attn__fail(tensor->context, ATTN_ERROR_ARGUMENT, "a tensor to share was freed by the end of a scope");
     attn__tensor_settle((attn_tensor *)tensor);
     attn_status status;
     attn_tensor *made = own_handle(tensor->context, tensor->dtype, tensor->rank, tensor->shape, &status);
@@ -148,7 +149,7 @@ const int64_t *attn_tensor_shape(const attn_tensor *tensor)
     return tensor->shape;
 }
 
-int64_t attn_tensor_dim(const attn_tensor *tensor, int axis)
+int64_t attn_tensor_length(const attn_tensor *tensor, int axis)
 {
     return tensor->shape[axis < 0 ? axis + tensor->rank : axis];
 }
@@ -158,12 +159,12 @@ int64_t attn_tensor_size(const attn_tensor *tensor)
     return tensor->size;
 }
 
-void attn_tensor_set_needs_grad(attn_tensor *tensor, bool needs)
+void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs)
 {
     tensor->needs_grad = needs;
 }
 
-bool attn_tensor_needs_grad(const attn_tensor *tensor)
+bool attn_tensor_requires_grad(const attn_tensor *tensor)
 {
     return tensor->needs_grad;
 }
@@ -174,7 +175,7 @@ attn_tensor *attn_tensor_grad(const attn_tensor *tensor)
 }
 
 /* Only noted: the backward pass then overwrites instead of adding, and most gradients are never cleared. */
-void attn_tensor_clear_grad(attn_tensor *tensor)
+void attn_tensor_zero_grad(attn_tensor *tensor)
 {
     if (tensor->grad)
         tensor->grad->zero_pending = true;

@@ -77,7 +77,7 @@ static attn_status agree(attn__all_reduce *e)
     int64_t n = e->nslots * ATTN__PACKED_WAYS;
     uint64_t *wanted = attn__alloc_zero(e->context, attn__size_mul((size_t)n + 1, sizeof *wanted));
     if (!wanted)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n; i++)
         wanted[i] = kept_at(e, i)->wanted;
     wanted[n] = !attn__slices_for(e->context->isa);
@@ -113,7 +113,7 @@ static attn_status make(attn__all_reduce *e)
 {
     attn__weight_cache *made = e->packing = attn__alloc_zero(e->context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->memory.file = -1;
     attn_status status = agree(e);
     int64_t bytes = status == ATTN_OK ? give_places(e, NULL, 0) : 0;
@@ -123,7 +123,7 @@ static attn_status make(attn__all_reduce *e)
         return status;
     (void)give_places(e, made->memory.data, bytes);
     made->copies = attn__alloc(e->context, attn__gemm_slices_copies_bytes(e->context));
-    return made->copies ? ATTN_OK : ATTN_MEMORY;
+    return made->copies ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 void attn__weight_cache_clear(attn__all_reduce *e)

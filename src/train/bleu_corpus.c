@@ -35,10 +35,10 @@ attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char 
     *bleu = (attn_bleu){0};
     for (int64_t i = 0; i < n; i++) {
         attn__words prediction, reference;
-        attn_status status = attn__tokenise_13a(&prediction, context, predictions[i]);
+        attn_status status = attn__tokenize_13a(&prediction, context, predictions[i]);
         if (status != ATTN_OK)
             return status;
-        status = attn__tokenise_13a(&reference, context, references[i]);
+        status = attn__tokenize_13a(&reference, context, references[i]);
         if (status == ATTN_OK) {
             status = attn__ngrams_add(context, &prediction, &reference, orders, ORDERS);
             bleu->prediction_length += prediction.n;

@@ -29,7 +29,7 @@ static attn_status split(attn__words *words, attn_context *context, const char *
     words->word = attn__alloc(context, attn__size_mul(attn__size_add(length, 1), sizeof *words->word));
     if (!words->buffer || !words->word) {
         attn__words_free(words, context);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     while (*line) {
         size_t space = attn__space_at(line), bytes = space ? space : character_at(line);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * L1-regularised logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
+ * L1-regularized logistic regression by coordinate descent with Newton directions (Yuan, Ho and Lin 2010).
  *
- * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w.  A coordinate's step minimises its quadratic
+ * The objective is |w|_1 + C sum_i log(1 + exp(-s_i z_i)) with z = x w.  A coordinate's step minimizes its quadratic
  * model plus the exact |w_j + d|, and is halved until the objective falls far enough; z is kept up to date, so that a
  * coordinate costs one pass over its feature.  The intercept is a last feature of ones. */
 #include "attn/train.h"
@@ -18,7 +18,7 @@ static const double SUFFICIENT = 0.01, SHORTER = 0.5; /* of the line search, as 
 static const double ROUNDING = 1e-11;
 
 typedef struct fit {
-    const attn_context *context;
+    attn_context *context;
     const attn_logistic *p;
     double c;
     double *z, *step; /* [rows]: scores, and what a full step of the coordinate adds to them */
@@ -54,7 +54,7 @@ static void derivatives(const fit *f, int64_t j, double *first, double *second)
     *second = f->c * h + 1e-12; /* a feature of zeros */
 }
 
-/* The minimiser of g d + h d^2 / 2 + |w + d|. */
+/* The minimizer of g d + h d^2 / 2 + |w + d|. */
 static double newton_step(double g, double h, double w)
 {
     if (g + 1 <= h * w)
@@ -133,38 +133,42 @@ static int64_t way(double first, double worst, double tolerance)
     return (int64_t)(100 * fmin(share, 1));
 }
 
-static int64_t solve(fit *f, double *w, double *b)
+/* *sweep: how many sweeps it took. */
+static attn_status solve(fit *f, double *w, double *b, int64_t *sweep)
 {
     double tolerance = f->p->tolerance > 0 ? f->p->tolerance : 1e-4, first = 0;
-    int64_t most = f->p->max_sweeps > 0 ? f->p->max_sweeps : 1000, sweep = 0, done = 0;
+    int64_t most = f->p->max_sweeps > 0 ? f->p->max_sweeps : 1000, done = 0;
+    attn_status status = ATTN_OK;
+    *sweep = 0;
     begin(f, w, *b);
-    while (sweep < most) {
+    while (status == ATTN_OK && *sweep < most) {
         double worst = improve(f, f->p->features, b);
         for (int64_t j = 0; j < f->p->features; j++)
             worst = fmax(worst, improve(f, j, &w[j]));
-        first = sweep++ ? first : worst;
+        first = (*sweep)++ ? first : worst;
         done = done > way(first, worst, tolerance) ? done : way(first, worst, tolerance);
-        attn__work(f->context, "hundredths of the regression", done, 100);
+        status = attn__work(f->context, "hundredths of the regression", done, 100);
         if (worst <= tolerance * first)
             break;
     }
-    return sweep;
+    return status;
 }
 
 static attn_status check(attn_context *context, const attn_logistic *p)
 {
     if (p->rows < 1 || p->features < 1)
-        return attn__fail(context, ATTN_ARGUMENT, "logistic regression of %lld rows and %lld features",
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression of %lld rows and %lld features",
                           (long long)p->rows, (long long)p->features);
     int64_t ones = 0;
     for (int64_t i = 0; i < p->rows; i++)
         ones += p->labels[i] != 0;
     if (ones == 0 || ones == p->rows)
-        return attn__fail(context, ATTN_ARGUMENT, "logistic regression: every label is %d", ones != 0);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression: every label is %d", ones != 0);
     for (int64_t i = 0; i < p->rows * p->features; i++) {
         if (!isfinite(p->x[i]))
-            return attn__fail(context, ATTN_ARGUMENT, "logistic regression: feature %lld of row %lld is not finite",
-                              (long long)(i / p->rows), (long long)(i % p->rows));
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "logistic regression: feature %lld of row %lld is not finite", (long long)(i / p->rows),
+                              (long long)(i % p->rows));
     }
     return ATTN_OK;
 }
@@ -179,12 +183,13 @@ attn_status attn_logistic_fit(attn_context *context, const attn_logistic *proble
     fit f = {.context = context, .p = problem, .c = problem->c > 0 ? problem->c : 1};
     f.z = attn__alloc(context, attn__size_mul(bytes, 3));
     if (!f.z)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     f.step = f.z + problem->rows;
     f.chance = f.step + problem->rows;
-    int64_t made = solve(&f, w, b);
+    int64_t made;
+    status = solve(&f, w, b, &made);
     if (sweeps)
         *sweeps = made;
     attn__free(context, f.z);
-    return ATTN_OK;
+    return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The training loop: epochs of steps, validation, early stopping, saving, progress, and going on later with
- * the same bits.  What it must remember between two steps is `counters`; the optimiser's tensors and the
+ * the same bits.  What it must remember between two steps is `counters`; the optimizer's tensors and the
  * parameters are saved by the job.
  */
 #include "attn/train.h"
@@ -11,7 +11,7 @@
 #include "dist/ranks.h"
 #include "base/rng.h"
 #include "tensor/all_reduce.h"
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ typedef struct counters {
 struct attn_training {
     attn_context *context;
     attn_training_options options;
-    attn_optimiser *optimiser;
+    attn_optimizer *optimizer;
     const attn_named_list *parameters;
     counters at;
     /* Of this run only. */
@@ -44,18 +44,18 @@ attn_status attn_training_create(attn_training **training, attn_context *context
 {
     *training = NULL;
     if (options->epochs < 0 || !(options->schedule.peak > 0))
-        return attn__fail(context, ATTN_ARGUMENT,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "training: %lld epochs at rate %g; epochs must not be negative and "
                           "the rate must be positive",
                           (long long)options->epochs, options->schedule.peak);
     attn_training *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     made->options = *options;
     made->parameters = parameters;
     made->at.best = made->at.last_valid = made->at.best_score = NAN;
-    attn_status status = attn_optimiser_create(&made->optimiser, context, parameters, &options->optimiser);
+    attn_status status = attn_optimizer_create(&made->optimizer, context, parameters, &options->optimizer);
     if (status != ATTN_OK) {
         attn_training_destroy(made);
         return status;
@@ -68,13 +68,13 @@ void attn_training_destroy(attn_training *training)
 {
     if (!training)
         return;
-    attn_optimiser_destroy(training->optimiser);
+    attn_optimizer_destroy(training->optimizer);
     attn__free(training->context, training);
 }
 
-attn_optimiser *attn_training_optimiser(const attn_training *training)
+attn_optimizer *attn_training_optimizer(const attn_training *training)
 {
-    return training->optimiser;
+    return training->optimizer;
 }
 
 int64_t attn_training_epoch(const attn_training *training)
@@ -94,7 +94,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 attn_status attn_training_store(const attn_training *training, attn_config *config)
 {
-    attn_status status = attn_config_set_int(config, "optimiser_steps", attn_optimiser_steps(training->optimiser));
+    attn_status status = attn_config_set_int(config, "optimizer_steps", attn_optimizer_steps(training->optimizer));
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
         status = attn_config_set_int(config, key, training->field);
@@ -108,16 +108,17 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
-    const attn_value *steps = attn_config_get(config, "optimiser_steps");
-    if (!steps || steps->type != ATTN_VALUE_INT || steps->integer < 0)
-        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: \"optimiser_steps\" is missing or no count");
-    attn_optimiser_set_steps(training->optimiser, steps->integer);
+    const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
+    if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
+        return attn__fail(training->context, ATTN_ERROR_FORMAT,
+                          "checkpoint: \"optimizer_steps\" is missing or no count");
+    attn_optimizer_set_steps(training->optimizer, steps->integer);
 #define RESTORE_INT(key, field)                                                                                        \
     if (!attn_config_get(config, key))                                                                                 \
-        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: the key \"%s\" is missing", key);               \
+        return attn__fail(training->context, ATTN_ERROR_FORMAT, "checkpoint: the key \"%s\" is missing", key);         \
     training->field = attn_config_int(config, key, -1);                                                                \
     if (training->field < 0)                                                                                           \
-        return attn__fail(training->context, ATTN_FORMAT, "checkpoint: \"%s\" is not a count", key);
+        return attn__fail(training->context, ATTN_ERROR_FORMAT, "checkpoint: \"%s\" is not a count", key);
 #define RESTORE_REAL(key, field) training->field = attn_config_real(config, key, NAN);
     COUNTERS(RESTORE_INT, RESTORE_REAL)
     return ATTN_OK;
@@ -136,7 +137,7 @@ static bool report(attn_training *training, const attn_job *job, attn_progress *
     p->loss = at->loss_tokens > 0 ? at->loss_sum / at->loss_tokens : NAN;
     p->valid_loss = at->last_valid;
     p->best_loss = at->best;
-    p->measure = p->measure_too = NAN; /* the job's to fill in */
+    p->metric = p->metric2 = NAN; /* the job's to fill in */
     training->seconds += attn__seconds_since(training->looked);
     training->looked = attn__now();
     p->seconds = training->seconds;
@@ -224,14 +225,14 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     double value = tokens > 0 ? sum / tokens : 0;
     p->rate = attn_schedule_rate(&training->options.schedule, at->all_steps + 1);
     if (attn__all_reduce_is_shared(training->all_reduce))
-        status = attn__optimiser_step_shared(training->optimiser, training->all_reduce, p->rate, &p->grad_norm);
+        status = attn__optimizer_step_shared(training->optimizer, training->all_reduce, p->rate, &p->grad_norm);
     else
-        status = attn_optimiser_step(training->optimiser, p->rate, &p->grad_norm);
+        status = attn_optimizer_step(training->optimizer, p->rate, &p->grad_norm);
     if (status != ATTN_OK)
         return status;
     if (!isfinite(value) || !isfinite(p->grad_norm)) {
         attn__ranks_all_know(training->context); /* sums are the same on all of them */
-        return attn__fail(training->context, ATTN_ARGUMENT,
+        return attn__fail(training->context, ATTN_ERROR_ARGUMENT,
                           "training diverged at epoch %lld, step %lld: loss %g, gradient norm %g; try a smaller rate",
                           (long long)at->epoch + 1, (long long)at->step + 1, value, p->grad_norm);
     }
@@ -255,12 +256,12 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (!training->all_reduce || !training->unfinished)
         return status;
     attn__all_reduce_abandon(training->all_reduce, tape);
-    if (status != ATTN_INTERRUPTED && status != ATTN_IO)
+    if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear(training->context); /* what goes wrong in saving is an error of its own */
+    attn_context_clear_error(training->context); /* what goes wrong in saving is an error of its own */
     attn_status saved = job->save(job->user, false);
-    if (saved != ATTN_OK || status == ATTN_INTERRUPTED)
+    if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;
     return attn__fail(training->context, status, "%s", why);
 }
@@ -280,7 +281,7 @@ static attn_status run_steps(attn_training *training, const attn_job *job, attn_
         p->epoch_ends = p->improved = false;
         if (!report(training, job, p)) {
             status = job->save(job->user, false);
-            return status != ATTN_OK ? status : ATTN_INTERRUPTED;
+            return status != ATTN_OK ? status : ATTN_ERROR_INTERRUPTED;
         }
         if (every > 0 && at->all_steps % every == 0 && at->step < p->steps)
             status = job->save(job->user, false);
@@ -327,7 +328,7 @@ static attn_status end_epoch(attn_training *training, const attn_job *job, attn_
     at->step = 0;
     at->loss_sum = at->loss_tokens = 0;
     attn_status status = job->save(job->user, p->improved);
-    return status != ATTN_OK || go_on ? status : ATTN_INTERRUPTED;
+    return status != ATTN_OK || go_on ? status : ATTN_ERROR_INTERRUPTED;
 }
 
 static bool out_of_patience(const attn_training *training)
@@ -342,7 +343,7 @@ attn_status attn_training_run(attn_training *training, const attn_job *job)
     attn_status status = attn_tape_create(&tape, training->context);
     if (status == ATTN_OK && among_ranks)
         status = attn__all_reduce_create(&training->all_reduce, training->context, training->parameters,
-                                         attn_optimiser_state(training->optimiser), 0);
+                                         attn_optimizer_state(training->optimizer), 0);
     training->looked = attn__now();
     training->seconds = 0;
     training->tokens = 0;

@@ -53,7 +53,7 @@ attn_status attn__ngrams_add(attn_context *context, const attn__words *predictio
     size_t words = attn__size_add((size_t)prediction->n, (size_t)reference->n);
     gram *grams = attn__alloc(context, attn__size_mul(words, sizeof *grams));
     int64_t *heads = attn__alloc_zero(context, attn__size_mul(words, sizeof *heads));
-    attn_status status = grams && heads ? ATTN_OK : ATTN_MEMORY;
+    attn_status status = grams && heads ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int order = 1; status == ATTN_OK && order <= n; order++) {
         int64_t predicted = list_grams(grams, prediction, heads, 0, order);
         int64_t wanted = list_grams(grams + predicted, reference, heads, prediction->n, order);

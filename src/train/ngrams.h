@@ -3,7 +3,7 @@
 #ifndef ATTN_TRAIN_NGRAMS_H
 #define ATTN_TRAIN_NGRAMS_H
 
-#include "train/tokenise_13a.h"
+#include "train/tokenize_13a.h"
 
 /* Of one order, over all sentences so far. */
 typedef struct attn__ngrams {
@@ -11,7 +11,7 @@ typedef struct attn__ngrams {
     int64_t matches;           /* of the predictions, each as often as its reference has it at most */
 } attn__ngrams;
 
-/* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1].  ATTN_MEMORY. */
+/* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1].  ATTN_ERROR_MEMORY. */
 attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *reference,
                              attn__ngrams *orders, int n);
 

@@ -20,7 +20,7 @@ from torch import nn
 D, HEADS, FFN, VS, VT = 16, 2, 24, 23, 19
 
 
-def randomise(model):
+def randomize(model):
     torch.manual_seed(7)
     for name, p in model.named_parameters():
         with torch.no_grad():
@@ -139,7 +139,7 @@ def marian(eps=1e-5):
         encoder_ffn_dim=FFN, decoder_ffn_dim=FFN, activation_function="swish", scale_embedding=True, max_position_embeddings=512,
         pad_token_id=VS - 1, decoder_start_token_id=VS - 1, eos_token_id=0, forced_eos_token_id=0))
     places = model.model.encoder.embed_positions.weight.detach().clone()
-    randomise(model)
+    randomize(model)
     with torch.no_grad():
         model.model.shared.weight[-1] = 0
         model.final_logits_bias.copy_(torch.randn(1, VS).half().float())
@@ -193,11 +193,11 @@ def cases():
     pair = {"tokens": src, "tgt_tokens": tgt}
     heads = {"num_heads": HEADS}
     for first in (False, True):
-        model = randomise(Tutorial(first))
+        model = randomize(Tutorial(first))
         more = {"norm": "pre", "activation": "gelu"} if first else {}
         yield ("torch-pre" if first else "torch"), "torch-transformer", model.state_dict(), heads | more, pair, {"logits": model(src, tgt)}
     for kind, how in (("fairseq", {}), ("fairseq-pre", {"before": True}), ("fairseq-learned", {"learned": True})):
-        model = randomise(Fairseq(**how))
+        model = randomize(Fairseq(**how))
         yield kind, "fairseq-transformer", model.state_dict(), heads | ({"norm": "pre"} if "before" in how else {}), pair, {
             "logits": model(src, tgt)}
     model = marian()
@@ -212,13 +212,13 @@ def cases():
     given = {"tokens": src, "segments": segments, "valid_lens": lens}
     mask = (torch.arange(7) < lens[:, None]).long()
     how = {"input_ids": src, "token_type_ids": segments, "attention_mask": mask}
-    model = randomise(transformers.BertModel(config))
+    model = randomize(transformers.BertModel(config))
     out = model(**how)
     yield "bert", "bert-huggingface", stored(model.state_dict()), heads, given, {"out": out.last_hidden_state,
                                                                                "pooled": out.pooler_output}
-    model = randomise(transformers.BertForSequenceClassification(config))
+    model = randomize(transformers.BertForSequenceClassification(config))
     yield "bert-classes", "bert-huggingface", stored(model.state_dict()), heads, given, {"logits": model(**how).logits}
-    model = randomise(transformers.BertForMaskedLM(config))
+    model = randomize(transformers.BertForMaskedLM(config))
     yield "bert-masked", "bert-huggingface", stored(model.state_dict()), heads, given, {"token_logits": model(**how).logits}
 
 

@@ -107,14 +107,14 @@ def main():
     for name in trained:
         p[name] = p[name].clone().requires_grad_()
     x = (x - x.mean()) / x.std(correction=0)
-    optimiser = torch.optim.AdamW([p[name] for name in trained], lr=RATE, weight_decay=DECAY)
+    optimizer = torch.optim.AdamW([p[name] for name in trained], lr=RATE, weight_decay=DECAY)
     losses = []
     for _ in range(STEPS):
         loss = torch.nn.functional.cross_entropy(forward(p, x), labels, label_smoothing=0.1)
         losses.append(loss.item())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     lines = [line.split("\t") for line in (work / "tuned/history.tsv").read_text().splitlines()]
     column = lines[0].index("loss") if "loss" in lines[0] else lines[0].index("train_loss")
     worst = max(abs(float(line[column]) - loss) for line, loss in zip(lines[1:], losses))

@@ -139,7 +139,7 @@ def train_attn(attn, work, alignment):
     torch.save({"args": arguments, "model": state}, work / "esm.pt")
     subprocess.run([attn, "train", "msa", "--data", "data", "--from", "esm.pt", "--out", "tuned", "--epochs", str(STEPS), "--steps",
                     "1", "--batch", "1", "--valid", "0", "--warmup", "0", "--schedule", "constant", "--rate", str(RATE),
-                    "--optimiser", "adamw", "--weight-decay", str(DECAY), "--clip", "0", "--mask", str(SHARE), "--dropout", "0",
+                    "--optimizer", "adamw", "--weight-decay", str(DECAY), "--clip", "0", "--mask", str(SHARE), "--dropout", "0",
                     "--label-smoothing", "0", "--keep", "last", "--seed", str(SEED), "--quiet"],
                    cwd=work, check=True, stdout=subprocess.DEVNULL)
     lines = [line.split("\t") for line in (work / "tuned/history.tsv").read_text().splitlines()]
@@ -150,17 +150,17 @@ def train_attn(attn, work, alignment):
 def train_torch(begun, alignment, dtype):
     """The same ten steps by PyTorch: the losses, the parameters, and the root of the mean of each number's squared gradients."""
     p = {name: tensor.clone().to(dtype).requires_grad_() for name, tensor in begun.items()}
-    optimiser = torch.optim.AdamW(p.values(), lr=RATE, weight_decay=DECAY)
+    optimizer = torch.optim.AdamW(p.values(), lr=RATE, weight_decay=DECAY)
     losses, squares = [], {name: 0 for name in p}
     for step in range(STEPS):
         tokens, labels = batch(alignment, step)
         loss = functional.cross_entropy(forward(p, tokens).flatten(0, 1), labels.flatten(), ignore_index=-1)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         losses.append(loss.item())
         for name, tensor in p.items():
             squares[name] = squares[name] + tensor.grad.double()**2 / STEPS
-        optimiser.step()
+        optimizer.step()
     return losses, {name: tensor.detach().double() for name, tensor in p.items()}, {n: s.sqrt() for n, s in squares.items()}
 
 

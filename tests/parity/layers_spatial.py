@@ -256,7 +256,7 @@ def non_local_case(rng):
 
 
 
-# -------------------------------------------------------------------------------------- generalised attention
+# -------------------------------------------------------------------------------------- generalized attention
 
 FACTORS = ["query-key", "query-relpos", "key-only", "relpos-only"]
 

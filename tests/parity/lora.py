@@ -96,14 +96,14 @@ def main():
     assert {own(n) for n, p in state.items() if p.requires_grad} == set(begun), "peft finds other parameters"
     trained = {own(n): p for n, p in state.items() if p.requires_grad}
     x = (x - x.mean()) / x.std(correction=0)
-    optimiser = torch.optim.AdamW(trained.values(), lr=RATE, weight_decay=DECAY)
+    optimizer = torch.optim.AdamW(trained.values(), lr=RATE, weight_decay=DECAY)
     losses = []
     for _ in range(STEPS):
         loss = torch.nn.functional.cross_entropy(model(x), labels, label_smoothing=0.1)
         losses.append(loss.item())
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     lines = [line.split("\t") for line in (work / "tuned/history.tsv").read_text().splitlines()]
     worst = max(abs(float(line[1]) - loss) for line, loss in zip(lines[1:], losses))
     print(f"loss: at most {worst:.1e} from peft's in {STEPS} steps ({losses[0]:.4f} to {losses[-1]:.4f})")

@@ -87,7 +87,7 @@ class Library:
         lib.attn_context_error.restype = ctypes.c_char_p
         self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
-        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode())
+        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
         self.vocab = ctypes.c_void_p(lib.attn_translator_vocab(self.translator, 0))
         self.ids = (ctypes.c_int32 * 65536)()

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): the N-th allocation that the program's own code asks for fails, and at the end
- * a file says how many it asked for and how many blocks it still holds.  What shared libraries ask for is left alone:
- * whether they survive is not ours to say.  The shipped library has no such door; this one exists in the build's tests only.
+ * Loaded before the command (LD_PRELOAD): the N-th allocation that the program's own code asks for fails, and at the
+ * end a file says how many it asked for and how many blocks it still holds.  What shared libraries ask for is left
+ * alone: whether they survive is not ours to say.  The shipped library has no such door; this one exists in the
+ * build's tests only.
  *
  *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
  *     FAILING_MEMORY_ON=1        and every one after it

@@ -25,7 +25,7 @@ typedef struct key {
     walk_state state;
     walk at;
     double score, size; /* size: sum of absolute values of the score's terms */
-    double p, p_err;    /* weight after normalisation */
+    double p, p_err;    /* weight after normalization */
     double keep;
     double grad, grad_err;     /* by the score */
     double cap_slope, cap_err; /* of the softcap; 1, 0 without */
@@ -45,7 +45,7 @@ typedef struct row {
     double scale, width;
     key *key;
     double *q, *w1, *w2, *dout, *o, *o_err, *pool;
-    double norm, lse; /* the normaliser: sum of exp(score - max), N or sum of scores */
+    double norm, lse; /* the normalizer: sum of exp(score - max), N or sum of scores */
     double norm_err;  /* relative */
     double sink;      /* -inf: none */
     bool empty, only_fill;
@@ -165,7 +165,7 @@ static void slopes(const row *r, key *k, double score)
 }
 
 /* A kind without a formula here, as a new one is at first: its own value and slopes, which test_attend_scores compares
- * with differences, so that what stands around it (masks, tables, normalisation, sums) is checked all the same. */
+ * with differences, so that what stands around it (masks, tables, normalization, sums) is checked all the same. */
 static double other_score(const row *r, key *k)
 {
     const attn__score_kind *kind = attn__score_of(r->p);
@@ -273,7 +273,7 @@ static void score_key(row *r, key *k)
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
     cap_score(r, k);
-    if (r->p->with & ATTN_WITH_BIAS) {
+    if (r->p->flags & ATTN_WITH_BIAS) {
         double bias = walk_load(walk_side(r->p), r->a->bias, walk_bias_offset(&k->at, r->a, offsetof(attn_dim, bias)));
         k->score += bias;
         k->size += isinf(bias) ? 0 : fabs(bias);
@@ -293,7 +293,7 @@ static void load_key(row *r, key *k)
     k->keep = walk_keep(&k->at, r->a->seed_offset);
 }
 
-/* ---------------------------------------------------------------------------------------- normalisation */
+/* ---------------------------------------------------------------------------------------- normalization */
 
 static double scores_wrong_by(const row *r, const key *k)
 {
@@ -329,7 +329,7 @@ static void divide(row *r, double norm)
     if (r->empty)
         return;
     for (int64_t j = 0; j < r->keys; j++)
-        if (r->p->normalise == ATTN_KERNEL_SUM && r->key[j].state != WALK_ABSENT)
+        if (r->p->normalization == ATTN_NORMALIZATION_SUM && r->key[j].state != WALK_ABSENT)
             sum_err += scores_wrong_by(r, &r->key[j]) / norm;
     r->norm_err = r->u.weight + sum_err;
     for (int64_t j = 0; j < r->keys; j++) {
@@ -339,7 +339,7 @@ static void divide(row *r, double norm)
     }
 }
 
-static void normalise(row *r)
+static void normalize(row *r)
 {
     double max = (double)-INFINITY, sum = 0;
     int64_t n = 0;
@@ -360,10 +360,10 @@ static void normalise(row *r)
     r->lse = (double)-INFINITY;
     if (r->empty)
         return;
-    if (r->p->normalise == ATTN_SOFTMAX)
+    if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX)
         softmax(r, max);
     else
-        divide(r, r->p->normalise == ATTN_ONE_OVER_N ? (double)n : sum);
+        divide(r, r->p->normalization == ATTN_NORMALIZATION_MEAN ? (double)n : sum);
 }
 
 /* --------------------------------------------------------------------------------------------- outputs */
@@ -470,7 +470,7 @@ static void sink_gradient(row *r, double delta, double delta_err, double size)
 static void score_gradients(row *r)
 {
     double delta = 0, delta_err = 0, size = 0;
-    if (r->p->with & ATTN_WITH_DLSE) {
+    if (r->p->flags & ATTN_WITH_DLSE) {
         double dlse = walk_load(walk_side(r->p), r->a->dlse, OFFSET(&r->w, lse));
         delta = -dlse, size = fabs(dlse);
     }
@@ -493,10 +493,10 @@ static void score_gradients(row *r)
             by_p_size += k->keep * k->v_size[c] * fabs(r->dout[c]);
         }
         double norm_err = (r->norm_err + lse_err(r)) / r->norm;
-        if (r->p->normalise == ATTN_SOFTMAX) {
+        if (r->p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
             k->grad = k->p * (by_p - delta);
             k->grad_err = p_err * (by_p_size + size) + k->p * (r->u.weight * by_p_size + delta_err);
-        } else if (r->p->normalise == ATTN_KERNEL_SUM) {
+        } else if (r->p->normalization == ATTN_NORMALIZATION_SUM) {
             k->grad = (by_p - delta) / r->norm;
             k->grad_err = norm_err * (by_p_size + size) + (r->u.weight * by_p_size + delta_err) / r->norm;
         } else {
@@ -623,7 +623,7 @@ static void run_row(row *r, bool backward)
     load_channels(r, &w, r->w1, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w, false);
     load_channels(r, &w, r->w2, ROLE_C, offsetof(attn_dim, w), walk_side(r->p), r->a->w2, false);
     r->sink = (double)-INFINITY;
-    if (r->p->with & ATTN_WITH_SINKS)
+    if (r->p->flags & ATTN_WITH_SINKS)
         r->sink = walk_load(walk_side(r->p), r->a->sinks, OFFSET(&r->w, sinks));
     walk keep = r->w;
     if (walk_start(&r->w, ROLE_K))
@@ -631,7 +631,7 @@ static void run_row(row *r, bool backward)
             load_key(r, &r->key[j++]);
         while (walk_next(&r->w, ROLE_K));
     r->w = keep;
-    normalise(r);
+    normalize(r);
     if (!r->empty)
         load_values(r);
     output(r);
@@ -664,7 +664,7 @@ static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *
     walk w = {.p = p};
     if (!value)
         return;
-    bool rows = walk_is_token(field, ATTN_QUERY), keys = walk_is_token(field, ATTN_KEY);
+    bool rows = walk_is_token(field, ATTN_ROLE_QUERY), keys = walk_is_token(field, ATTN_ROLE_KEY);
     const int32_t *offsets = rows ? a->q_offsets : a->k_offsets;
     attn_problem moving = *p; /* axes of positions in place of taps, broadcast dims once */
     for (int d = 0; d < p->ndims; d++) {
@@ -675,7 +675,7 @@ static void clear_gradient(const attn_problem *p, const attn_arrays *a, double *
                 moving.dims[d].n = p->windows[i].size;
         if (stride == 0)
             moving.dims[d].n = 1;
-        if ((p->with & ATTN_WITH_PACKED) && (rows || keys) && d == (rows ? p->packed.query_dim : p->packed.key_dim)) {
+        if ((p->flags & ATTN_WITH_PACKED) && (rows || keys) && d == (rows ? p->packed.query_dim : p->packed.key_dim)) {
             int64_t start = offsets[0] * stride;
             moving.dims[d].n = offsets[p->dims[p->packed.batch_dim].n] - offsets[0];
             if (stride == 0 && moving.dims[d].n > 1)
@@ -696,7 +696,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     int roles = ROLE_B | (table->kind == ATTN_RELATIVE_VALUE ? ROLE_V : ROLE_C);
     attn_problem flat = *p;
     for (int d = 0; d < p->ndims; d++)
-        if (table->stride[d] == 0 && p->dims[d].role == ATTN_BATCH)
+        if (table->stride[d] == 0 && p->dims[d].role == ATTN_ROLE_BATCH)
             flat.dims[d].n = 1;
     for (int64_t i = 0; value && i < table->rows; i++) {
         walk w = {.p = &flat};
@@ -722,7 +722,7 @@ static void clear_rows(const attn_problem *p, double *value, double *bound)
             for (int64_t i = 0; i < p->bias_index.rows; i++) {
                 int64_t at = i * p->bias_index.row_stride;
                 for (int d = 0; d < p->ndims; d++)
-                    at += p->dims[d].role == ATTN_BATCH ? p->dims[d].bias * w.at[d] : 0;
+                    at += p->dims[d].role == ATTN_ROLE_BATCH ? p->dims[d].bias * w.at[d] : 0;
                 value[at] = bound[at] = 0;
             }
         while (walk_next(&w, ROLE_B));
@@ -736,7 +736,7 @@ static bool clear_gradients(const attn_problem *p, const attn_arrays *a, const a
     clear_gradient(p, a, v->dq, b->dq, offsetof(attn_dim, dq), false, ROLE_B | ROLE_Q | ROLE_C);
     clear_gradient(p, a, v->dk, b->dk, offsetof(attn_dim, dk), true, ROLE_B | ROLE_K | ROLE_C);
     clear_gradient(p, a, v->dv, b->dv, offsetof(attn_dim, dv), true, ROLE_B | ROLE_K | ROLE_V);
-    if (p->with & ATTN_WITH_BIAS_INDEX)
+    if (p->flags & ATTN_WITH_BIAS_INDEX)
         clear_rows(p, v->dbias, b->dbias);
     else
         clear_gradient(p, a, v->dbias, b->dbias, offsetof(attn_dim, dbias), false, ROLE_B | ROLE_Q | ROLE_K);
@@ -772,7 +772,7 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
 {
     attn_problem p = with_gradient_strides(problem);
     row r = {.p = &p, .a = arrays, .value = value, .bound = bound, .u = units, .w.p = &p};
-    if (p.with & ATTN_WITH_PACKED)
+    if (p.flags & ATTN_WITH_PACKED)
         r.w.q_offsets = arrays->q_offsets, r.w.k_offsets = arrays->k_offsets;
     r.scale = resolved_scale(&p);
     r.width = p.width != 0 ? p.width : 1;
@@ -792,7 +792,7 @@ void attend_ref_run(const attn_problem *problem, const attn_arrays *arrays, cons
 void attend_ref_mark_used(const attn_problem *problem, const attn_arrays *arrays, unsigned char *k, unsigned char *v)
 {
     walk w = {.p = problem};
-    if (problem->with & ATTN_WITH_PACKED)
+    if (problem->flags & ATTN_WITH_PACKED)
         w.q_offsets = arrays->q_offsets, w.k_offsets = arrays->k_offsets;
     if (!walk_start(&w, ROLE_B | ROLE_Q | ROLE_K))
         return;

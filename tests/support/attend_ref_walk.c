@@ -51,9 +51,9 @@ bool walk_is_token(size_t field, attn_role role)
     static const size_t keys[] = {offsetof(attn_dim, k), offsetof(attn_dim, v), offsetof(attn_dim, dk),
                                   offsetof(attn_dim, dv)};
     bool is = false;
-    for (int i = 0; role == ATTN_QUERY && i < 5; i++)
+    for (int i = 0; role == ATTN_ROLE_QUERY && i < 5; i++)
         is = is || field == rows[i];
-    for (int i = 0; role == ATTN_KEY && i < 4; i++)
+    for (int i = 0; role == ATTN_ROLE_KEY && i < 4; i++)
         is = is || field == keys[i];
     return is;
 }
@@ -85,9 +85,9 @@ int64_t walk_offset(const walk *w, size_t field, bool positions)
             offset += stride * (positions ? w->pos[d] : w->at[d]);
     }
     const attn_packed *packed = &w->p->packed;
-    if (w->q_offsets && walk_is_token(field, ATTN_QUERY))
+    if (w->q_offsets && walk_is_token(field, ATTN_ROLE_QUERY))
         offset += w->q_offsets[w->at[packed->batch_dim]] * stride_at(w->p, packed->query_dim, field);
-    if (w->k_offsets && walk_is_token(field, ATTN_KEY))
+    if (w->k_offsets && walk_is_token(field, ATTN_ROLE_KEY))
         offset += w->k_offsets[w->at[packed->batch_dim]] * stride_at(w->p, packed->key_dim, field);
     return offset;
 }
@@ -95,10 +95,10 @@ int64_t walk_offset(const walk *w, size_t field, bool positions)
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field)
 {
     int64_t entry = 0, offset = 0;
-    if (!(w->p->with & ATTN_WITH_BIAS_INDEX))
+    if (!(w->p->flags & ATTN_WITH_BIAS_INDEX))
         return walk_offset(w, field, false);
     for (int d = 0; d < w->p->ndims; d++)
-        *(w->p->dims[d].role == ATTN_BATCH ? &offset : &entry) += w->p->dims[d].bias * w->at[d];
+        *(w->p->dims[d].role == ATTN_ROLE_BATCH ? &offset : &entry) += w->p->dims[d].bias * w->at[d];
     return offset + a->bias_index[entry] * w->p->bias_index.row_stride;
 }
 
@@ -173,11 +173,11 @@ static bool is_masked(const walk *w, const attn_arrays *a)
         if (d < p->bands[i].lo || d > p->bands[i].hi)
             return true;
     }
-    if ((p->with & ATTN_WITH_BLOCKS) && a->blocks[walk_block(w)] == 0)
+    if ((p->flags & ATTN_WITH_BLOCKS) && a->blocks[walk_block(w)] == 0)
         return true;
-    if (w->inside && (p->with & ATTN_WITH_LENS) && w->pos[p->lens_dim] >= a->lens[OFFSET(w, lens)])
+    if (w->inside && (p->flags & ATTN_WITH_LENS) && w->pos[p->lens_dim] >= a->lens[OFFSET(w, lens)])
         return true;
-    return w->inside && (p->with & ATTN_WITH_MASK) && a->mask[POSITION_OFFSET(w, mask)] == 0;
+    return w->inside && (p->flags & ATTN_WITH_MASK) && a->mask[POSITION_OFFSET(w, mask)] == 0;
 }
 
 walk_state walk_place(walk *w, const attn_arrays *a)
@@ -205,12 +205,12 @@ bool walk_table(const walk *w, int r, int64_t *offset)
 {
     const attn_problem *p = w->p;
     const attn_relative *table = &p->relatives[r];
-    attn_role role = table->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    attn_role role = table->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
     bool part = table->begin != 0 || table->end != 0, seen_last = false;
     *offset = (relative(w, table->query_dim, table->key_dim) + table->offset) * table->row_stride;
     for (int d = p->ndims - 1; d >= 0; d--) {
         int64_t at = w->at[d];
-        if (p->dims[d].role != role && p->dims[d].role != ATTN_BATCH)
+        if (p->dims[d].role != role && p->dims[d].role != ATTN_ROLE_BATCH)
             continue;
         if (part && p->dims[d].role == role && !seen_last) {
             if (at < table->begin || at >= table->end)
@@ -228,9 +228,9 @@ double walk_keep(const walk *w, uint64_t seed_offset)
     const attn_problem *p = w->p;
     uint64_t row = 0, column = 0;
     for (int d = 0; d < p->ndims; d++) {
-        if (p->dims[d].role == ATTN_BATCH || p->dims[d].role == ATTN_QUERY)
+        if (p->dims[d].role == ATTN_ROLE_BATCH || p->dims[d].role == ATTN_ROLE_QUERY)
             row = row * (uint64_t)p->dims[d].n + (uint64_t)w->at[d];
-        if (p->dims[d].role == ATTN_KEY)
+        if (p->dims[d].role == ATTN_ROLE_KEY)
             column = column * (uint64_t)p->dims[d].n + (uint64_t)w->at[d];
     }
     if (p->dropout == 0)

@@ -8,7 +8,13 @@
 
 #include "attn/attn.h"
 
-enum { ROLE_B = 1, ROLE_Q = 2, ROLE_K = 4, ROLE_C = 8, ROLE_V = 16 };
+enum {
+    ROLE_B = 1 << ATTN_ROLE_BATCH,
+    ROLE_Q = 1 << ATTN_ROLE_QUERY,
+    ROLE_K = 1 << ATTN_ROLE_KEY,
+    ROLE_C = 1 << ATTN_ROLE_CONTRACT,
+    ROLE_V = 1 << ATTN_ROLE_VALUE
+};
 
 typedef struct walk {
     const attn_problem *p;

@@ -67,18 +67,18 @@ void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with)
     attn_problem *p = &a->r.forward;
     assert_int_equal(attn_problem_heads(p, &a->heads), ATTN_OK);
     p->scale = 1;
-    p->with |= ATTN_WANT_LSE | with;
+    p->flags |= ATTN_WANT_LSE | with;
     a->r.number = number;
     a->r.backward = *p;
-    a->r.backward.direction = ATTN_BACKWARD;
-    a->r.backward.with = (p->with & ~(unsigned)ATTN_WANT_WEIGHTS) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    a->r.backward.direction = ATTN_DIRECTION_BACKWARD;
+    a->r.backward.flags = (p->flags & ~(unsigned)ATTN_WANT_WEIGHTS) | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     random_problem_arrays(&a->r, number);
     a->batch = &p->dims[0];
     a->head = &p->dims[1];
-    a->query = dim_of(p, ATTN_QUERY);
-    a->key = dim_of(p, ATTN_KEY);
-    a->channel = dim_of(p, ATTN_CONTRACT);
-    a->value = dim_of(p, ATTN_VALUE);
+    a->query = dim_of(p, ATTN_ROLE_QUERY);
+    a->key = dim_of(p, ATTN_ROLE_KEY);
+    a->channel = dim_of(p, ATTN_ROLE_CONTRACT);
+    a->value = dim_of(p, ATTN_ROLE_VALUE);
 }
 
 float *hostile_floats_of(const attention *a, array_id id)
@@ -229,7 +229,7 @@ void hostile_end(void)
 void hostile_prepare_backward(attention *a)
 {
     attn_problem p = a->r.forward;
-    p.with &= ~(unsigned)ATTN_WANT_WEIGHTS;
+    p.flags &= ~(unsigned)ATTN_WANT_WEIGHTS;
     solver_run(hostile_context, NULL, 0, &p, &a->r.arrays);
 }
 

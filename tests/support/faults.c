@@ -39,7 +39,7 @@ long faults_try_all(attn_status (*work)(attn_context *context, void *user), void
         attn_context *context = faults_context(&f);
         attn_status status = work(context, user);
         bool failed = f.calls >= at;
-        if (failed ? status != ATTN_MEMORY : status != ATTN_OK) {
+        if (failed ? status != ATTN_ERROR_MEMORY : status != ATTN_OK) {
             fprintf(stderr, "allocation %ld failing: status %d, \"%s\"\n", at, (int)status,
                     attn_context_error(context));
             return -1;

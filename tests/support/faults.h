@@ -18,7 +18,7 @@ typedef struct faults {
 attn_context *faults_context(faults *f);
 
 /* Calls work(context, user) with the first allocation failing, then the second, and so on until it succeeds
- * (work returns its status); checks that each failure is ATTN_MEMORY and that nothing stays held.  Returns the
+ * (work returns its status); checks that each failure is ATTN_ERROR_MEMORY and that nothing stays held.  Returns the
  * number of allocations of a good run, or -1 after telling what was wrong on standard error. */
 long faults_try_all(attn_status (*work)(attn_context *context, void *user), void *user);
 

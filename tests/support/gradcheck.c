@@ -71,7 +71,7 @@ static void start(check *k, const gradcheck_input *inputs)
     for (int i = 0; i < k->n; i++) {
         assert_int_equal(attn_tensor_create(&k->in[i], k->context, ATTN_F64, inputs[i].rank, inputs[i].shape), ATTN_OK);
         gradcheck_fill(k->in[i], (uint64_t)i + 1);
-        attn_tensor_set_needs_grad(k->in[i], true);
+        attn_tensor_set_requires_grad(k->in[i], true);
     }
     attn_tensor *y = run(k, false);
     assert_int_equal(attn_tensor_create(&k->c, k->context, ATTN_F64, attn_tensor_rank(y), attn_tensor_shape(y)),
@@ -87,7 +87,7 @@ void gradcheck(int threads, gradcheck_build build, const void *user, int n, cons
     start(&k, inputs);
     for (int pass = 0; pass < 2; pass++) { /* the second one overwrites what was cleared */
         for (int i = 0; i < n; i++)
-            attn_tensor_clear_grad(k.in[i]);
+            attn_tensor_zero_grad(k.in[i]);
         if (attn_backward_from(k.tape, run(&k, true), k.c) != ATTN_OK)
             fail_msg("%s", attn_context_error(k.context));
     }

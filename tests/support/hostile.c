@@ -169,7 +169,7 @@ void hostile_refused(hostile_report *report, const attn_tape *tape)
 {
     report->broken++;
     snprintf(report->first, sizeof report->first, "refused: %.400s", attn_context_error(attn_tape_context(tape)));
-    attn_context_clear(attn_tape_context(tape));
+    attn_context_clear_error(attn_tape_context(tape));
 }
 
 float *hostile_floats(int64_t n)
@@ -188,7 +188,7 @@ attn_tensor *hostile_tensor(attn_tape *tape, int rank, const int64_t *shape, con
         abort();
     }
     memcpy(attn_tensor_data(x), data, (size_t)attn_tensor_size(x) * sizeof *data);
-    attn_tensor_set_needs_grad(x, true);
+    attn_tensor_set_requires_grad(x, true);
     return x;
 }
 

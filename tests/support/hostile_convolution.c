@@ -106,7 +106,7 @@ static void close_layer(layer *l)
 static void check_all(hostile_report *report, const char *name, const attn_tensor *got, const double *value,
                       const double *magnitude, double terms)
 {
-    const int64_t n = attn_tensor_size(got), row = attn_tensor_dim(got, 0) > 0 ? n / attn_tensor_dim(got, 0) : 1;
+    const int64_t n = attn_tensor_size(got), row = attn_tensor_length(got, 0) > 0 ? n / attn_tensor_length(got, 0) : 1;
     const float *data = attn_tensor_data(got);
     for (int64_t i = 0; i < n; i++) {
         const int64_t at[2] = {i / row, i % row};
@@ -184,7 +184,7 @@ static bool both_ways(const layer *l, attn_tape *tape, attn_tensor *t[4])
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     t[3] = attn_convolve(tape, t[0], t[1], l->c->n[C_BIAS] ? t[2] : NULL, &conv);
     attn_tensor *g =
-        t[3] ? attn_tensor_make(tape, ATTN_F32, attn_tensor_rank(t[3]), attn_tensor_shape(t[3]), l->g) : NULL;
+        t[3] ? attn_tape_tensor(tape, ATTN_F32, attn_tensor_rank(t[3]), attn_tensor_shape(t[3]), l->g) : NULL;
     return g && attn_backward_from(tape, t[3], g) == ATTN_OK;
 }
 

@@ -118,7 +118,7 @@ static attn_tensor *forward(const product *p, attn_tape *tape, const tensors *t)
     const int64_t *n = p->c->n;
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     if (p->c->kind == HOSTILE_LINEAR) {
-        return attn_linear(tape, t->x, t->w, n[P_BIAS] ? t->bias : NULL, ATTN_IDENTITY);
+        return attn_linear(tape, t->x, t->w, n[P_BIAS] ? t->bias : NULL, ATTN_ACTIVATION_IDENTITY);
     }
     return attn_matmul(tape, t->x, t->w, n[P_TRANSPOSE_A] != 0, n[P_TRANSPOSE_B] != 0);
 }
@@ -126,7 +126,7 @@ static attn_tensor *forward(const product *p, attn_tape *tape, const tensors *t)
 static bool both_ways(const product *p, attn_tape *tape, const tensors *t)
 {
     attn_tensor *y = forward(p, tape, t);
-    attn_tensor *g = y ? attn_tensor_make(tape, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y), p->g) : NULL;
+    attn_tensor *g = y ? attn_tape_tensor(tape, ATTN_F32, attn_tensor_rank(y), attn_tensor_shape(y), p->g) : NULL;
     if (!g || attn_backward_from(tape, y, g) != ATTN_OK) {
         return false;
     }

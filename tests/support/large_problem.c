@@ -87,9 +87,9 @@ static attn_heads draw_heads(attn__rng *g, uint64_t number)
 static void draw_weights(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
-    p->with |= ATTN_WANT_WEIGHTS;
+    p->flags |= ATTN_WANT_WEIGHTS;
     for (int d = 0; d < p->ndims && p->npicks < ATTN_MAX_PICKS; d++) {
-        if (p->dims[d].role > ATTN_QUERY || !chance(g, 40))
+        if (p->dims[d].role > ATTN_ROLE_QUERY || !chance(g, 40))
             continue;
         int64_t *index = r->pick_index[p->npicks], n = 1 + below(g, 5);
         for (int64_t i = 0; i < n; i++)
@@ -101,7 +101,7 @@ static void draw_weights(attn__rng *g, random_problem *r)
 /* Neighbours only: on one side of the diagonal, on both, or across it. */
 static void draw_band(attn__rng *g, attn_problem *p)
 {
-    int query = random_dim(g, p, ATTN_QUERY), key = random_dim(g, p, ATTN_KEY);
+    int query = random_dim(g, p, ATTN_ROLE_QUERY), key = random_dim(g, p, ATTN_ROLE_KEY);
     int64_t lo = below(g, 120) - 90;
     p->bands[p->nbands++] = (attn_band){query, key, lo, lo + below(g, 150)};
 }
@@ -110,10 +110,10 @@ static void draw_features(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
     p->dtype = chance(g, 70) ? ATTN_F32 : ATTN_BF16;
-    p->lens_dim = random_dim(g, p, ATTN_KEY);
-    p->with |= chance(g, 80) ? ATTN_WANT_LSE : 0;
-    p->with |= chance(g, 35) ? ATTN_WITH_BIAS : 0;
-    p->with |= chance(g, 20) ? ATTN_WITH_MASK : 0;
+    p->lens_dim = random_dim(g, p, ATTN_ROLE_KEY);
+    p->flags |= chance(g, 80) ? ATTN_WANT_LSE : 0;
+    p->flags |= chance(g, 35) ? ATTN_WITH_BIAS : 0;
+    p->flags |= chance(g, 20) ? ATTN_WITH_MASK : 0;
     if (p->nbands == 0 && chance(g, 25))
         draw_band(g, p);
     if (chance(g, 20))
@@ -135,12 +135,12 @@ static void draw_backward(attn__rng *g, random_problem *r, bool own)
 {
     attn_problem *p = &r->backward;
     *p = r->forward;
-    p->direction = ATTN_BACKWARD;
-    p->with |= chance(g, 90) ? ATTN_WANT_DQ : 0;
-    p->with |= chance(g, 90) ? ATTN_WANT_DK : 0;
-    p->with |= chance(g, 90) || !(p->with & (ATTN_WANT_DQ | ATTN_WANT_DK)) ? ATTN_WANT_DV : 0;
-    if ((p->with & ATTN_WITH_BIAS) && chance(g, 75))
-        p->with |= ATTN_WANT_DBIAS;
+    p->direction = ATTN_DIRECTION_BACKWARD;
+    p->flags |= chance(g, 90) ? ATTN_WANT_DQ : 0;
+    p->flags |= chance(g, 90) ? ATTN_WANT_DK : 0;
+    p->flags |= chance(g, 90) || !(p->flags & (ATTN_WANT_DQ | ATTN_WANT_DK)) ? ATTN_WANT_DV : 0;
+    if ((p->flags & ATTN_WITH_BIAS) && chance(g, 75))
+        p->flags |= ATTN_WANT_DBIAS;
     p->accumulate = chance(g, 30);
     p->own_grad_strides = own && chance(g, 30);
 }
@@ -153,7 +153,8 @@ static void lay_scores(attn__rng *g, attn_problem *p, size_t field, bool keys_on
     int64_t next = 1;
     for (int d = p->ndims - 1; d >= 0; d--) {
         attn_role role = p->dims[d].role;
-        if (role > ATTN_KEY || (role == ATTN_QUERY && keys_only) || (role == ATTN_BATCH && chance(g, 50)))
+        if (role > ATTN_ROLE_KEY || (role == ATTN_ROLE_QUERY && keys_only) ||
+            (role == ATTN_ROLE_BATCH && chance(g, 50)))
             continue;
         *(int64_t *)(void *)((char *)&p->dims[d] + field) = chance(g, 15) ? -next : next;
         next *= p->dims[d].n;
@@ -166,7 +167,7 @@ static void lay_weights(attn_problem *p)
     int64_t next = 1;
     for (int d = p->ndims - 1; d >= 0; d--) {
         int64_t n = p->dims[d].n;
-        if (p->dims[d].role > ATTN_KEY)
+        if (p->dims[d].role > ATTN_ROLE_KEY)
             continue;
         for (int i = 0; i < p->npicks; i++)
             n = p->picks[i].dim == d ? p->picks[i].n : n;
@@ -180,7 +181,7 @@ static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {
         int64_t *const strides[] = {&p->dims[d].q, &p->dims[d].k, &p->dims[d].v, &p->dims[d].o, &p->dims[d].lse};
-        for (int i = 0; i < 5 && p->dims[d].role <= ATTN_KEY; i++)
+        for (int i = 0; i < 5 && p->dims[d].role <= ATTN_ROLE_KEY; i++)
             *strides[i] *= chance(g, 12) ? -1 : 1;
     }
 }
@@ -189,9 +190,9 @@ static void turn_some(attn__rng *g, attn_problem *p)
 static void lay_out_usual(attn__rng *g, random_problem *r, bool padded)
 {
     attn_problem *p = &r->forward;
-    if (p->with & ATTN_WITH_BIAS)
+    if (p->flags & ATTN_WITH_BIAS)
         lay_scores(g, p, offsetof(attn_dim, bias), chance(g, 30));
-    if ((p->with & ATTN_WITH_MASK) && !padded)
+    if ((p->flags & ATTN_WITH_MASK) && !padded)
         lay_scores(g, p, offsetof(attn_dim, mask), false);
     lay_weights(p);
     turn_some(g, p);
@@ -206,7 +207,7 @@ static void lay_out_otherwise(attn__rng *g, random_problem *r, bool grouped, boo
     bool padding = chance(g, 30), keys_only = chance(g, 30);
     attn_problem *const both[] = {&r->forward, &r->backward};
     for (int i = 0; i < 2; i++) {
-        attn_dim *query = &both[i]->dims[random_dim(g, both[i], ATTN_QUERY)];
+        attn_dim *query = &both[i]->dims[random_dim(g, both[i], ATTN_ROLE_QUERY)];
         query->mask = padding ? 0 : query->mask;
         query->bias = keys_only ? 0 : query->bias;
         if (grouped)

@@ -57,13 +57,13 @@ static int64_t length_of(const attn_problem *p, const kind *k, int dim)
     for (int i = 0; k->positional && i < p->nwindows; i++)
         if (p->windows[i].key_dim == dim)
             return p->windows[i].size;
-    if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.query_dim && walk_is_token(k->field, ATTN_QUERY))
+    if ((p->flags & ATTN_WITH_PACKED) && dim == p->packed.query_dim && walk_is_token(k->field, ATTN_ROLE_QUERY))
         return p->packed.queries;
-    if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.key_dim && walk_is_token(k->field, ATTN_KEY))
+    if ((p->flags & ATTN_WITH_PACKED) && dim == p->packed.key_dim && walk_is_token(k->field, ATTN_ROLE_KEY))
         return p->packed.keys;
-    if (k->id == ARRAY_BLOCKS && (p->with & ATTN_WITH_BLOCKS) && dim == p->blocks.query_dim)
+    if (k->id == ARRAY_BLOCKS && (p->flags & ATTN_WITH_BLOCKS) && dim == p->blocks.query_dim)
         return (p->dims[dim].n + p->blocks.queries - 1) / p->blocks.queries;
-    if (k->id == ARRAY_BLOCKS && (p->with & ATTN_WITH_BLOCKS) && dim == p->blocks.key_dim)
+    if (k->id == ARRAY_BLOCKS && (p->flags & ATTN_WITH_BLOCKS) && dim == p->blocks.key_dim)
         return (p->dims[dim].n + p->blocks.keys - 1) / p->blocks.keys;
     for (int i = 0; k->id == ARRAY_WEIGHTS && i < p->npicks; i++)
         if (p->picks[i].dim == dim)
@@ -90,16 +90,16 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
         *stride = 0;
         if (!(k->roles >> p->dims[dim].role & 1))
             continue;
-        if ((p->with & ATTN_WITH_PACKED) && dim == p->packed.batch_dim &&
-            (walk_is_token(k->field, ATTN_QUERY) || walk_is_token(k->field, ATTN_KEY)))
+        if ((p->flags & ATTN_WITH_PACKED) && dim == p->packed.batch_dim &&
+            (walk_is_token(k->field, ATTN_ROLE_QUERY) || walk_is_token(k->field, ATTN_ROLE_KEY)))
             continue;
         bool broadcast = k->id == ARRAY_BIAS || k->id == ARRAY_MASK || k->id == ARRAY_LENS || k->id == ARRAY_W ||
                          k->id == ARRAY_SINKS || k->id == ARRAY_BLOCKS;
         bool spread = !k->output || k->gradient;
-        if (spread && p->dims[dim].role == ATTN_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
+        if (spread && p->dims[dim].role == ATTN_ROLE_BATCH && (broadcast ? chosen(g, 40) : wild && chosen(g, 15)))
             continue;
-        bool needed = k->id == ARRAY_W && p->dims[dim].role == ATTN_CONTRACT;
-        needed = needed || ((p->with & ATTN_WITH_PACKED) && walk_is_token(k->field, p->dims[dim].role) &&
+        bool needed = k->id == ARRAY_W && p->dims[dim].role == ATTN_ROLE_CONTRACT;
+        needed = needed || ((p->flags & ATTN_WITH_PACKED) && walk_is_token(k->field, p->dims[dim].role) &&
                             (dim == p->packed.query_dim || dim == p->packed.key_dim));
         if (spread && wild && chosen(g, 6) && !needed)
             continue;
@@ -111,11 +111,11 @@ static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
 
 static void lay_out_table(attn__rng *g, attn_problem *p, attn_relative *r)
 {
-    attn_role role = r->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    attn_role role = r->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
     int64_t next = 1;
     bool last = true;
     for (int d = p->ndims - 1; d >= 0; d--) {
-        bool mine = p->dims[d].role == role || (p->dims[d].role == ATTN_BATCH && chosen(g, 25));
+        bool mine = p->dims[d].role == role || (p->dims[d].role == ATTN_ROLE_BATCH && chosen(g, 25));
         if (!mine)
             continue;
         r->stride[d] = next;
@@ -164,7 +164,7 @@ static void by_index(random_problem *r)
     int64_t rows = 1 + (int64_t)attn__rng_below(&g, 40), heads = r->forward.dims[1].n;
     const int64_t strides[] = {0, behind ? 1 : rows + 1, pairs ? r->forward.dims[3].n : -1, 1};
     for (int i = 0; i < 2; i++) {
-        both[i]->with |= ATTN_WITH_BIAS_INDEX;
+        both[i]->flags |= ATTN_WITH_BIAS_INDEX;
         both[i]->bias_index = (attn_bias_index){rows, behind ? heads + 2 : 1};
         for (int dim = 0; dim < 4; dim++)
             *(i ? &both[i]->dims[dim].dbias : &both[i]->dims[dim].bias) = strides[dim];
@@ -178,9 +178,9 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
         if (kinds[i].id == ARRAY_W2 || kinds[i].id == ARRAY_DW || kinds[i].id == ARRAY_DW2 ||
             kinds[i].id == ARRAY_DSINKS || kinds[i].id == ARRAY_DLSE)
             continue; /* as w, sinks, lse */
-        if (kinds[i].id == ARRAY_SINKS && !(r->forward.with & ATTN_WITH_SINKS))
+        if (kinds[i].id == ARRAY_SINKS && !(r->forward.flags & ATTN_WITH_SINKS))
             continue;
-        if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.with & ATTN_WITH_BLOCKS))
+        if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.flags & ATTN_WITH_BLOCKS))
             continue;
         bool own = kinds[i].field >= FIELD(dq);
         lay_out(g, own ? &r->backward : &r->forward, &kinds[i], wild);
@@ -190,7 +190,7 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
             r->forward.dims[d].k = r->forward.dims[d].v = 0;
     for (int i = 0; i < r->forward.nrelatives; i++)
         lay_out_table(g, &r->forward, &r->forward.relatives[i]);
-    if (plain && (r->forward.with & ATTN_WITH_BIAS) && !r->backward.accumulate && r->number % 4 < 2)
+    if (plain && (r->forward.flags & ATTN_WITH_BIAS) && !r->backward.accumulate && r->number % 4 < 2)
         (r->number % 4 ? by_index : by_distance)(r);
     copy_strides(r);
 }
@@ -201,16 +201,16 @@ static bool is_present(const random_problem *r, array_id id)
 {
     const attn_problem *p = &r->forward;
     int vectors = attn__score_of(p)->vectors;
-    unsigned with = r->backward.with;
+    unsigned with = r->backward.flags;
     switch (id) {
     case ARRAY_BIAS:
-        return p->with & ATTN_WITH_BIAS;
+        return p->flags & ATTN_WITH_BIAS;
     case ARRAY_MASK:
-        return p->with & ATTN_WITH_MASK;
+        return p->flags & ATTN_WITH_MASK;
     case ARRAY_LENS:
-        return p->with & ATTN_WITH_LENS;
+        return p->flags & ATTN_WITH_LENS;
     case ARRAY_WEIGHTS:
-        return p->with & ATTN_WANT_WEIGHTS;
+        return p->flags & ATTN_WANT_WEIGHTS;
     case ARRAY_W:
         return vectors > 0;
     case ARRAY_W2:
@@ -220,9 +220,9 @@ static bool is_present(const random_problem *r, array_id id)
     case ARRAY_DW2:
         return vectors > 1 && (with & ATTN_WANT_DW);
     case ARRAY_SINKS:
-        return p->with & ATTN_WITH_SINKS;
+        return p->flags & ATTN_WITH_SINKS;
     case ARRAY_BLOCKS:
-        return p->with & ATTN_WITH_BLOCKS;
+        return p->flags & ATTN_WITH_BLOCKS;
     case ARRAY_DSINKS:
         return with & ATTN_WANT_DSINKS;
     case ARRAY_DLSE:
@@ -298,7 +298,7 @@ void random_offsets(attn__rng *g, random_problem *r)
 {
     const attn_problem *p = &r->forward;
     int64_t n = p->dims[p->packed.batch_dim].n;
-    if (!(p->with & ATTN_WITH_PACKED))
+    if (!(p->flags & ATTN_WITH_PACKED))
         return;
     draw_offsets(g, &r->array[ARRAY_Q_OFFSETS], "q_offsets", n, p->dims[p->packed.query_dim].n, p->packed.queries);
     draw_offsets(g, &r->array[ARRAY_K_OFFSETS], "k_offsets", n, p->dims[p->packed.key_dim].n, p->packed.keys);
@@ -311,10 +311,10 @@ void random_index(random_problem *r)
     const attn_problem *p = &r->forward;
     attn__rng g = {.seed = 20201123, .stream = r->number};
     array a = {.name = "bias_index", .dtype = ATTN_I32, .n = 1};
-    if (!(p->with & ATTN_WITH_BIAS_INDEX))
+    if (!(p->flags & ATTN_WITH_BIAS_INDEX))
         return;
     for (int d = 0; d < p->ndims; d++)
-        if (p->dims[d].role == ATTN_QUERY || p->dims[d].role == ATTN_KEY)
+        if (p->dims[d].role == ATTN_ROLE_QUERY || p->dims[d].role == ATTN_ROLE_KEY)
             stretch(&a, p->dims[d].n, p->dims[d].bias);
     obtain(&a);
     for (int64_t i = 0; i < a.n; i++)
@@ -328,8 +328,8 @@ static void allocate_tables(random_problem *r)
     attn_problem *p = &r->forward;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *t = &p->relatives[i];
-        attn_role role = t->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
-        bool wanted = r->backward.with & ATTN_WANT_DTABLES, last = true;
+        attn_role role = t->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
+        bool wanted = r->backward.flags & ATTN_WANT_DTABLES, last = true;
         array a = {.name = "table", .dtype = walk_side(p), .n = 1};
         stretch(&a, t->rows, t->row_stride);
         for (int d = p->ndims - 1; d >= 0; d--) {
@@ -380,9 +380,9 @@ void random_allocate(random_problem *r)
         array a = {.name = k->name, .dtype = dtype_of(p, k), .n = 1};
         if (!is_present(r, k->id))
             continue;
-        bool rows = (p->with & ATTN_WITH_BIAS_INDEX) && (k->id == ARRAY_BIAS || k->id == ARRAY_DBIAS);
+        bool rows = (p->flags & ATTN_WITH_BIAS_INDEX) && (k->id == ARRAY_BIAS || k->id == ARRAY_DBIAS);
         for (int d = 0; d < p->ndims; d++)
-            if (!rows || p->dims[d].role == ATTN_BATCH)
+            if (!rows || p->dims[d].role == ATTN_ROLE_BATCH)
                 stretch(&a, length_of(&r->forward, k, d), *field_of(p, d, rows ? FIELD(bias) : effective_field(p, k)));
         if (rows)
             stretch(&a, p->bias_index.rows, p->bias_index.row_stride);
@@ -437,7 +437,7 @@ static void fill_masks(attn__rng *g, random_problem *r)
         ((uint8_t *)mask->block)[i] = (uint8_t)(chosen(g, density) ? 1 + attn__rng_below(g, 200) : 0);
     for (int64_t i = 0; i < lens->n && lens->block; i++)
         ((int32_t *)lens->block)[i] = (int32_t)attn__rng_below(g, (uint64_t)most + 1) - 1;
-    bool masking = chosen(g, 25) && r->forward.normalise == ATTN_SOFTMAX;
+    bool masking = chosen(g, 25) && r->forward.normalization == ATTN_NORMALIZATION_SOFTMAX;
     for (int64_t i = 0; i < bias->n && bias->block && masking; i++)
         if (chosen(g, 15))
             array_set(bias, bias->low + i, (double)-INFINITY);

@@ -39,21 +39,22 @@ static void add(attn_problem *p, attn_role role, int64_t n)
 /* One dim each, two heads: what fast solvers are made for. */
 static void plain_dims(attn__rng *g, attn_problem *p)
 {
-    add(p, ATTN_BATCH, 1 + below(g, 2));
-    add(p, ATTN_BATCH, 1 + below(g, 3));
-    add(p, ATTN_QUERY, length(g));
-    add(p, ATTN_KEY, length(g));
-    add(p, ATTN_CONTRACT, channels(g));
-    add(p, ATTN_VALUE, chance(g, 60) ? p->dims[4].n : channels(g));
+    add(p, ATTN_ROLE_BATCH, 1 + below(g, 2));
+    add(p, ATTN_ROLE_BATCH, 1 + below(g, 3));
+    add(p, ATTN_ROLE_QUERY, length(g));
+    add(p, ATTN_ROLE_KEY, length(g));
+    add(p, ATTN_ROLE_CONTRACT, channels(g));
+    add(p, ATTN_ROLE_VALUE, chance(g, 60) ? p->dims[4].n : channels(g));
 }
 
 static void mixed_dims(attn__rng *g, attn_problem *p)
 {
-    static const attn_role roles[] = {ATTN_BATCH, ATTN_QUERY, ATTN_KEY, ATTN_CONTRACT, ATTN_VALUE};
+    static const attn_role roles[] = {ATTN_ROLE_BATCH, ATTN_ROLE_QUERY, ATTN_ROLE_KEY, ATTN_ROLE_CONTRACT,
+                                      ATTN_ROLE_VALUE};
     for (int r = 0; r < 5; r++) {
-        int n = roles[r] == ATTN_BATCH ? below(g, 4) : 1 + chance(g, 40);
+        int n = roles[r] == ATTN_ROLE_BATCH ? below(g, 4) : 1 + chance(g, 40);
         for (int i = 0; i < n; i++)
-            add(p, roles[r], roles[r] == ATTN_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
+            add(p, roles[r], roles[r] == ATTN_ROLE_BATCH ? 1 + below(g, 3) : n > 1 ? 1 + below(g, 7) : length(g));
     }
     for (int i = p->ndims - 1; i > 0 && chance(g, 90); i--) { /* any order */
         int j = below(g, i + 1);
@@ -69,27 +70,27 @@ static void mixed_dims(attn__rng *g, attn_problem *p)
 static void paired_dims(attn__rng *g, attn_problem *p)
 {
     int axes = 1 + below(g, 3);
-    add(p, ATTN_BATCH, 1 + below(g, 2));
-    add(p, ATTN_BATCH, 1 + below(g, 3));
+    add(p, ATTN_ROLE_BATCH, 1 + below(g, 2));
+    add(p, ATTN_ROLE_BATCH, 1 + below(g, 3));
     if (chance(g, 20))
-        add(p, ATTN_QUERY, 1 + below(g, 3));
+        add(p, ATTN_ROLE_QUERY, 1 + below(g, 3));
     for (int i = 0; i < axes; i++) {
         int64_t n = axes == 1 ? length(g) : axes == 2 ? 1 + below(g, 14) : 1 + below(g, 6);
-        add(p, ATTN_QUERY, n);
-        add(p, ATTN_KEY, chance(g, 80) ? n : 1 + below(g, 9));
+        add(p, ATTN_ROLE_QUERY, n);
+        add(p, ATTN_ROLE_KEY, chance(g, 80) ? n : 1 + below(g, 9));
     }
-    add(p, ATTN_CONTRACT, channels(g));
-    add(p, ATTN_VALUE, channels(g));
+    add(p, ATTN_ROLE_CONTRACT, channels(g));
+    add(p, ATTN_ROLE_VALUE, channels(g));
 }
 
 static double work_of(const attn_problem *p)
 {
     double pairs = 1, size[2] = {1, 1};
     for (int i = 0; i < p->ndims; i++) {
-        if (p->dims[i].role <= ATTN_KEY)
+        if (p->dims[i].role <= ATTN_ROLE_KEY)
             pairs *= (double)p->dims[i].n;
         else
-            size[p->dims[i].role - ATTN_CONTRACT] *= (double)p->dims[i].n;
+            size[p->dims[i].role - ATTN_ROLE_CONTRACT] *= (double)p->dims[i].n;
     }
     return pairs * (size[0] + size[1]);
 }
@@ -114,10 +115,10 @@ int random_dim(attn__rng *g, const attn_problem *p, attn_role role)
 static void draw_windows(attn__rng *g, attn_problem *p, int percent)
 {
     for (int key = 0; key < p->ndims && p->nwindows < ATTN_MAX_WINDOWS; key++) {
-        if (p->dims[key].role != ATTN_KEY || !chance(g, percent))
+        if (p->dims[key].role != ATTN_ROLE_KEY || !chance(g, percent))
             continue;
         p->dims[key].n = p->dims[key].n > 7 ? 1 + below(g, 7) : p->dims[key].n;
-        attn_window w = {.query_dim = random_dim(g, p, ATTN_QUERY),
+        attn_window w = {.query_dim = random_dim(g, p, ATTN_ROLE_QUERY),
                          .key_dim = key,
                          .step = below(g, 3),
                          .dilation = below(g, 4),
@@ -142,14 +143,14 @@ static const attn_window *window_on(const attn_problem *p, int key_dim)
 static int query_for(attn__rng *g, const attn_problem *p, int key_dim)
 {
     const attn_window *w = window_on(p, key_dim);
-    return w ? w->query_dim : random_dim(g, p, ATTN_QUERY);
+    return w ? w->query_dim : random_dim(g, p, ATTN_ROLE_QUERY);
 }
 
 static void draw_bands(attn__rng *g, attn_problem *p)
 {
     int n = chance(g, 40) ? 1 + chance(g, 20) : 0;
     for (int i = 0; i < n; i++) {
-        int key = random_dim(g, p, ATTN_KEY);
+        int key = random_dim(g, p, ATTN_ROLE_KEY);
         attn_band band = {.query_dim = query_for(g, p, key), .key_dim = key, .lo = INT64_MIN, .hi = INT64_MAX};
         int64_t tq = p->dims[band.query_dim].n, tk = p->dims[key].n;
         if (chance(g, 70))
@@ -163,7 +164,7 @@ static void draw_bands(attn__rng *g, attn_problem *p)
 static void draw_table(attn__rng *g, attn_problem *p, int key, int query)
 {
     attn_relative r = {.kind = (attn_relative_kind)below(g, 3), .query_dim = query, .key_dim = key};
-    attn_role role = r.kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    attn_role role = r.kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
     const attn_window *w = window_on(p, key);
     int64_t tq = p->dims[r.query_dim].n, tk = p->dims[key].n, last = 0;
     r.offset = tq - 1;
@@ -204,7 +205,7 @@ static void draw_paired(attn__rng *g, attn_problem *p)
 static void draw_paired_tables(attn__rng *g, attn_problem *p)
 {
     for (int key = 0; key < p->ndims; key++)
-        for (int i = 0; p->dims[key].role == ATTN_KEY && i < 2; i++)
+        for (int i = 0; p->dims[key].role == ATTN_ROLE_KEY && i < 2; i++)
             if (p->nrelatives < ATTN_MAX_RELATIVE && chance(g, 60))
                 draw_table(g, p, key, key - 1);
 }
@@ -214,14 +215,14 @@ static void draw_score(attn__rng *g, attn_problem *p)
     static const attn_score kernels[] = {ATTN_SCORE_BOXCAR, ATTN_SCORE_CONSTANT, ATTN_SCORE_TRIANGULAR};
     if (chance(g, 65))
         return;
-    p->score = (attn_score)below(g, ATTN_SCORE_KINDS);
+    p->score = (attn_score)below(g, ATTN_SCORE_COUNT);
     if (p->score == ATTN_SCORE_DOT && chance(g, 50))
-        p->normalise = ATTN_ONE_OVER_N;
+        p->normalization = ATTN_NORMALIZATION_MEAN;
     if (p->score == ATTN_SCORE_CONCAT)
-        p->normalise = chance(g, 60) ? ATTN_ONE_OVER_N : ATTN_SOFTMAX;
+        p->normalization = chance(g, 60) ? ATTN_NORMALIZATION_MEAN : ATTN_NORMALIZATION_SOFTMAX;
     if (chance(g, 30)) {
         p->score = kernels[below(g, 3)];
-        p->normalise = ATTN_KERNEL_SUM;
+        p->normalization = ATTN_NORMALIZATION_SUM;
     }
     p->width = p->score >= ATTN_SCORE_GAUSSIAN && chance(g, 80) ? 0.5 + 4 * attn__rng_uniform(g) : 0;
 }
@@ -229,9 +230,9 @@ static void draw_score(attn__rng *g, attn_problem *p)
 /* Sequences along a BATCH dim, if there is one, in place of padding. */
 static void draw_packed(attn__rng *g, attn_problem *p)
 {
-    attn_packed packed = {.batch_dim = random_dim(g, p, ATTN_BATCH),
-                          .query_dim = random_dim(g, p, ATTN_QUERY),
-                          .key_dim = random_dim(g, p, ATTN_KEY)};
+    attn_packed packed = {.batch_dim = random_dim(g, p, ATTN_ROLE_BATCH),
+                          .query_dim = random_dim(g, p, ATTN_ROLE_QUERY),
+                          .key_dim = random_dim(g, p, ATTN_ROLE_KEY)};
     if (packed.batch_dim < 0)
         return;
     for (int i = 0; i < p->nwindows; i++)
@@ -240,25 +241,25 @@ static void draw_packed(attn__rng *g, attn_problem *p)
     packed.queries = p->dims[packed.batch_dim].n * p->dims[packed.query_dim].n + 2;
     packed.keys = p->dims[packed.batch_dim].n * p->dims[packed.key_dim].n + 3;
     packed.align_ends = chance(g, 40);
-    p->with |= ATTN_WITH_PACKED;
+    p->flags |= ATTN_WITH_PACKED;
     p->packed = packed;
 }
 
 /* Blocks of any sizes, and the mask of some of them. */
 static void draw_blocks(attn__rng *g, attn_problem *p)
 {
-    if (p->nwindows || (p->with & ATTN_WITH_PACKED))
+    if (p->nwindows || (p->flags & ATTN_WITH_PACKED))
         return;
-    p->with |= ATTN_WITH_BLOCKS;
-    p->blocks =
-        (attn_blocks){random_dim(g, p, ATTN_QUERY), random_dim(g, p, ATTN_KEY), 1 + below(g, 40), 1 + below(g, 40)};
+    p->flags |= ATTN_WITH_BLOCKS;
+    p->blocks = (attn_blocks){random_dim(g, p, ATTN_ROLE_QUERY), random_dim(g, p, ATTN_ROLE_KEY), 1 + below(g, 40),
+                              1 + below(g, 40)};
 }
 
 static void draw_picks(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->forward;
     for (int d = 0; d < p->ndims && p->npicks < ATTN_MAX_PICKS; d++) {
-        if (p->dims[d].role > ATTN_QUERY || p->dims[d].n == 0 || !chance(g, 30))
+        if (p->dims[d].role > ATTN_ROLE_QUERY || p->dims[d].n == 0 || !chance(g, 30))
             continue;
         int64_t *index = r->pick_index[p->npicks];
         int n = below(g, 5);
@@ -280,21 +281,21 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     draw_bands(g, p);
     if (form == MIXED || chance(g, 20))
         draw_score(g, p);
-    if (form == PAIRED && p->normalise != ATTN_KERNEL_SUM)
+    if (form == PAIRED && p->normalization != ATTN_NORMALIZATION_SUM)
         draw_paired_tables(g, p);
     int tables = form != PAIRED && chance(g, form == PLAIN ? 5 : 30) ? 1 + below(g, 3) : 0;
-    for (int i = 0; i < tables && p->normalise != ATTN_KERNEL_SUM; i++) {
-        int key = random_dim(g, p, ATTN_KEY);
+    for (int i = 0; i < tables && p->normalization != ATTN_NORMALIZATION_SUM; i++) {
+        int key = random_dim(g, p, ATTN_ROLE_KEY);
         draw_table(g, p, key, query_for(g, p, key));
     }
-    p->with = ATTN_WANT_LSE;
-    p->with |= chance(g, 30) && p->normalise != ATTN_KERNEL_SUM ? ATTN_WITH_BIAS : 0;
-    p->with |= chance(g, 25) ? ATTN_WITH_MASK : 0;
-    p->with |= chance(g, 25) ? ATTN_WITH_LENS : 0;
-    p->lens_dim = random_dim(g, p, ATTN_KEY);
+    p->flags = ATTN_WANT_LSE;
+    p->flags |= chance(g, 30) && p->normalization != ATTN_NORMALIZATION_SUM ? ATTN_WITH_BIAS : 0;
+    p->flags |= chance(g, 25) ? ATTN_WITH_MASK : 0;
+    p->flags |= chance(g, 25) ? ATTN_WITH_LENS : 0;
+    p->lens_dim = random_dim(g, p, ATTN_ROLE_KEY);
     if (chance(g, 25))
         p->scale = 0.1 + attn__rng_uniform(g);
-    if (chance(g, 15) && p->normalise == ATTN_SOFTMAX)
+    if (chance(g, 15) && p->normalization == ATTN_NORMALIZATION_SOFTMAX)
         p->mask_fill = chance(g, 40) ? -1e6 : chance(g, 50) ? -10000 : -2.5;
     if (chance(g, 20)) {
         p->dropout = chance(g, 50) ? 0.1 : 0.7;
@@ -303,10 +304,10 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
         p->weights_dropped = chance(g, 50);
     }
     if (chance(g, 30)) {
-        p->with |= ATTN_WANT_WEIGHTS;
+        p->flags |= ATTN_WANT_WEIGHTS;
         draw_picks(g, r);
         if (chance(g, 30))
-            p->with &= ~(unsigned)ATTN_WANT_LSE;
+            p->flags &= ~(unsigned)ATTN_WANT_LSE;
     }
 }
 
@@ -314,17 +315,17 @@ static void draw_backward(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->backward;
     *p = r->forward;
-    p->direction = ATTN_BACKWARD;
+    p->direction = ATTN_DIRECTION_BACKWARD;
     bool all = chance(g, 80);
-    p->with |= all || chance(g, 50) ? ATTN_WANT_DQ : 0;
-    p->with |= all || chance(g, 50) ? ATTN_WANT_DK : 0;
-    p->with |= all || !(p->with & (ATTN_WANT_DQ | ATTN_WANT_DK)) ? ATTN_WANT_DV : 0;
-    if ((p->with & ATTN_WITH_BIAS) && chance(g, 70))
-        p->with |= ATTN_WANT_DBIAS;
+    p->flags |= all || chance(g, 50) ? ATTN_WANT_DQ : 0;
+    p->flags |= all || chance(g, 50) ? ATTN_WANT_DK : 0;
+    p->flags |= all || !(p->flags & (ATTN_WANT_DQ | ATTN_WANT_DK)) ? ATTN_WANT_DV : 0;
+    if ((p->flags & ATTN_WITH_BIAS) && chance(g, 70))
+        p->flags |= ATTN_WANT_DBIAS;
     if (p->nrelatives && (all || chance(g, 50)))
-        p->with |= ATTN_WANT_DTABLES;
+        p->flags |= ATTN_WANT_DTABLES;
     if (attn__score_of(p)->vectors > 0)
-        p->with |= ATTN_WANT_DW;
+        p->flags |= ATTN_WANT_DW;
     p->accumulate = chance(g, 20);
     p->own_grad_strides = chance(g, 20);
 }
@@ -354,15 +355,15 @@ void random_problem_make(random_problem *r, uint64_t number)
         draw_packed(&more, &r->forward);
     if (chance(&more, 15))
         r->forward.softcap = chance(&more, 50) ? 0.7 : 4;
-    if (r->forward.normalise == ATTN_SOFTMAX && r->forward.mask_fill == 0 && chance(&more, 12))
-        r->forward.with |= ATTN_WITH_SINKS;
+    if (r->forward.normalization == ATTN_NORMALIZATION_SOFTMAX && r->forward.mask_fill == 0 && chance(&more, 12))
+        r->forward.flags |= ATTN_WITH_SINKS;
     if (chance(&more, 15))
         draw_blocks(&more, &r->forward);
     draw_backward(&g, r);
-    if ((r->forward.with & ATTN_WITH_SINKS) && chance(&more, 80))
-        r->backward.with |= ATTN_WANT_DSINKS;
-    if (r->forward.normalise == ATTN_SOFTMAX && chance(&more, 12))
-        r->backward.with |= ATTN_WITH_DLSE;
+    if ((r->forward.flags & ATTN_WITH_SINKS) && chance(&more, 80))
+        r->backward.flags |= ATTN_WANT_DSINKS;
+    if (r->forward.normalization == ATTN_NORMALIZATION_SOFTMAX && chance(&more, 12))
+        r->backward.flags |= ATTN_WITH_DLSE;
     random_layout(&g, r, form == PLAIN);
     random_allocate(r);
     random_offsets(&more, r);
@@ -388,7 +389,7 @@ void random_problem_describe(const random_problem *r, char *text, size_t size)
         snprintf(text + at, size - (size_t)at,
                  " %s score %d norm %d with 0x%x packed %d bands %d windows %d tables %d fill %g "
                  "dropout %g softcap %g accumulate %d own %d",
-                 attn_dtype_name(p->dtype), (int)p->score, (int)p->normalise, r->backward.with,
-                 p->with & ATTN_WITH_PACKED ? 1 + p->packed.align_ends : 0, p->nbands, p->nwindows, p->nrelatives,
+                 attn_dtype_name(p->dtype), (int)p->score, (int)p->normalization, r->backward.flags,
+                 p->flags & ATTN_WITH_PACKED ? 1 + p->packed.align_ends : 0, p->nbands, p->nwindows, p->nrelatives,
                  p->mask_fill, p->dropout, p->softcap, r->backward.accumulate, r->backward.own_grad_strides);
 }

@@ -15,9 +15,9 @@ static bool has(const char *name, const char *part)
     return strstr(name, part) != NULL;
 }
 
-static int64_t small_value(const attn_key *key)
+static int64_t small_value(const attn_setting *key)
 {
-    int64_t value = key->fallback ? strtoll(key->fallback, NULL, 10) : 0;
+    int64_t value = key->default_text ? strtoll(key->default_text, NULL, 10) : 0;
     bool dims = has(key->name, "dim_heads") || has(key->name, "d_head");
     if (!dims && (has(key->name, "heads") || has(key->name, "groups") || strcmp(key->name, "M") == 0))
         return 2;
@@ -40,13 +40,14 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
     attn_config *config;
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     for (int i = 0; i < a->nkeys; i++) {
-        const attn_key *key = &a->keys[i];
-        bool open = key->fallback && !key->fallback[0]; /* another key's value stands in */
-        if (key->type == ATTN_VALUE_INTS && !key->fallback)
+        const attn_setting *key = &a->keys[i];
+        bool open = key->default_text && !key->default_text[0]; /* another key's value stands in */
+        if (key->type == ATTN_CONFIG_TYPE_INTS && !key->default_text)
             assert_int_equal(
-                attn_config_set(config, key->name, &(attn_value){.type = ATTN_VALUE_INTS, .n = 2, .integers = lengths}),
+                attn_config_set(config, key->name,
+                                &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = lengths}),
                 ATTN_OK);
-        if (key->type == ATTN_VALUE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
+        if (key->type == ATTN_CONFIG_TYPE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
             assert_int_equal(attn_config_set_int(config, key->name, small_value(key)), ATTN_OK);
     }
     return config;
@@ -56,12 +57,12 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
 
 static int64_t letter_value(small_filling *f, const char *name)
 {
-    const attn_value *key = attn_config_get(f->config, name);
+    const attn_config_value *key = attn_config_get(f->config, name);
     if (isdigit((unsigned char)*name))
         return strtoll(name, NULL, 10);
     if (strcmp(name, "b") == 0 || strcmp(name, "batch") == 0)
         return f->batch;
-    if (key && key->type == ATTN_VALUE_INT)
+    if (key && key->type == ATTN_CONFIG_TYPE_INT)
         return key->integer;
     if (strcmp(name, "embed_dim") == 0 || (f->channels && name[0] == 'd'))
         return SMALL_WIDTH;

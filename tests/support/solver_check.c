@@ -54,9 +54,9 @@ static bool is_written(const random_problem *r, int id, attn_direction direction
 {
     if (!r->array[id].block)
         return false;
-    if (direction == ATTN_BACKWARD)
+    if (direction == ATTN_DIRECTION_BACKWARD)
         return id >= ARRAY_DQ;
-    return id < ARRAY_DQ && (id != ARRAY_LSE || (r->forward.with & ATTN_WANT_LSE));
+    return id < ARRAY_DQ && (id != ARRAY_LSE || (r->forward.flags & ATTN_WANT_LSE));
 }
 
 static double ulp_of(attn_dtype dtype)
@@ -104,8 +104,8 @@ bool solver_run(attn_context *context, const char *solver, int threads, const at
     attn_plan *plan;
     attn_plan_options options = {.solver = solver, .threads = threads};
     attn_status status = attn_plan_create(&plan, context, problem, &options);
-    if (status == ATTN_UNSUPPORTED && solver) {
-        attn_context_clear(context);
+    if (status == ATTN_ERROR_UNSUPPORTED && solver) {
+        attn_context_clear_error(context);
         return false;
     }
     if (status != ATTN_OK)
@@ -138,7 +138,7 @@ static void poison(random_problem *r, attn_direction direction)
 bool solver_check(attn_context *context, const char *solver, random_problem *r, const truth *t,
                   attn_direction direction, double *worst)
 {
-    const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
+    const attn_problem *p = direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
     void *before[ARRAY_COUNT] = {NULL};
     poison(r, direction);
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++)
@@ -146,8 +146,8 @@ bool solver_check(attn_context *context, const char *solver, random_problem *r, 
     bool ran = solver_run(context, solver, 0, p, &r->arrays);
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++) {
         if (ran && before[id])
-            compare(r, solver ? solver : "chosen", id, t, before[id], direction == ATTN_BACKWARD && p->accumulate,
-                    worst);
+            compare(r, solver ? solver : "chosen", id, t, before[id],
+                    direction == ATTN_DIRECTION_BACKWARD && p->accumulate, worst);
         free(before[id]);
     }
     return ran;
@@ -156,14 +156,14 @@ bool solver_check(attn_context *context, const char *solver, random_problem *r, 
 void solver_prepare_backward(attn_context *context, random_problem *r)
 {
     attn_problem p = r->forward;
-    p.with = (p.with & ~(unsigned)ATTN_WANT_WEIGHTS) | ATTN_WANT_LSE;
+    p.flags = (p.flags & ~(unsigned)ATTN_WANT_WEIGHTS) | ATTN_WANT_LSE;
     solver_run(context, "reference", 0, &p, &r->arrays);
 }
 
 void solver_check_threads(attn_context *context, const char *solver, random_problem *r, attn_direction direction)
 {
     static const int counts[] = {1, 2, 3, 7};
-    const attn_problem *p = direction == ATTN_FORWARD ? &r->forward : &r->backward;
+    const attn_problem *p = direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
     void *first[ARRAY_COUNT] = {NULL};
     for (int i = 0; i < 4; i++) {
         poison(r, direction);

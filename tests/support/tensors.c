@@ -41,7 +41,7 @@ void test_set(attn_tensor *x, int64_t i, double value)
 attn_tensor *test_random(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, uint64_t seed)
 {
     attn__rng rng = {.seed = seed};
-    attn_tensor *x = attn_tensor_make(tape, dtype, rank, shape, NULL);
+    attn_tensor *x = attn_tape_tensor(tape, dtype, rank, shape, NULL);
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
         test_set(x, i, attn__rng_normal(&rng));
     }
@@ -51,7 +51,7 @@ attn_tensor *test_random(attn_tape *tape, attn_dtype dtype, int rank, const int6
 attn_tensor *test_ids(attn_tape *tape, int rank, const int64_t *shape, int64_t n, uint64_t seed)
 {
     attn__rng rng = {.seed = seed};
-    attn_tensor *x = attn_tensor_make(tape, ATTN_I32, rank, shape, NULL);
+    attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, rank, shape, NULL);
     for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
         ((int32_t *)attn_tensor_data(x))[i] = (int32_t)attn__rng_below(&rng, (uint64_t)n);
     }
@@ -60,14 +60,14 @@ attn_tensor *test_ids(attn_tape *tape, int rank, const int64_t *shape, int64_t n
 
 attn_tensor *test_lens(attn_tape *tape, int64_t n, const int32_t *lens)
 {
-    return attn_tensor_make(tape, ATTN_I32, 1, &n, lens);
+    return attn_tape_tensor(tape, ATTN_I32, 1, &n, lens);
 }
 
 static int same_shape(const attn_tensor *a, const attn_tensor *b)
 {
     int same = attn_tensor_rank(a) == attn_tensor_rank(b);
     for (int i = 0; same && i < attn_tensor_rank(a); i++) {
-        same = attn_tensor_dim(a, i) == attn_tensor_dim(b, i);
+        same = attn_tensor_length(a, i) == attn_tensor_length(b, i);
     }
     return same;
 }

@@ -26,7 +26,7 @@ extern struct two_ranks {
 extern const attn__ranks_ops two_ranks;
 /* A context that is rank 0 of them, and another one that begins anew. */
 attn_context *two_ranks_joined(void);
-/* For attn_ranks_watch: true when *(int *)user, which it counts up, is past 5. */
+/* For attn_ranks_set_stop: true when *(int *)user, which it counts up, is past 5. */
 bool two_ranks_stop(void *user);
 
 #endif

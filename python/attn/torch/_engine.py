@@ -55,7 +55,7 @@ class Plan:
         self.pointer = ctypes.c_void_p()
         self.masked: Optional[str] = None  # where a caller's one mask goes: "bias", "mask"
         self.problem: Optional[Problem] = None
-        self.zeroed = bool(problem.with_ & c.WITH_PACKED)  # results, before it runs
+        self.zeroed = bool(problem.flags & c.WITH_PACKED)  # results, before it runs
         self.taken: Any = None  # by enable(): what it asked
         self.kind: Any = None  # what the caller keeps it by
         self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
@@ -195,15 +195,15 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
             table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
                                     tensors["k"][1][form.k.index((chr(key),))], False)
             table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
-            table.with_ |= c.WITH_PACKED
+            table.flags |= c.WITH_PACKED
         elif kind == _form.INDEX:
             table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
             _, shape, strides = tensors["bias"]
             table.bias_index = c.BiasIndex(shape[0], strides[0])
-            table.with_ |= c.WITH_BIAS_INDEX
+            table.flags |= c.WITH_BIAS_INDEX
         elif kind == _form.BLOCKS:
             table.blocks = c.Blocks(*pair, *rest)
-            table.with_ |= c.WITH_BLOCKS
+            table.flags |= c.WITH_BLOCKS
         else:
             _, step, dilation, offset, border = rest
             size = tensors["k"][1][form.k.index((chr(key),))]
@@ -280,7 +280,7 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
     table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
-    table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+    table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
     plan.outputs_like(tensors[0].dtype)
@@ -398,7 +398,7 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
     table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
-    table.with_ |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
+    table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
                    | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))
     plan = Plan(engine(), table, (), (), ())

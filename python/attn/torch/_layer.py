@@ -28,7 +28,7 @@ class Layer(torch.nn.Module):
     library for each call; the module's own are read where they lie.  Threads that share a Layer take turns.
     """
 
-    def __init__(self, architecture: str, config: Optional[Mapping[str, Any]] = None, seed: int = 0,
+    def __init__(self, architecture: str, config: Optional[Mapping[str, Any]] = None, *, seed: int = 0,
                  dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         if dtype not in (torch.float32, torch.float64):
@@ -132,7 +132,7 @@ class _Run(torch.autograd.Function):
             found = layer._run(given, asked.outputs, asked.training, asked.recorded and any(ctx.needs_input_grad))
             ctx.call = model._calls
             # What neither a parameter nor an input leads to by differentiable steps: attention weights, positions.
-            apart = [not (name in model._outputs and lib.tensor_needs_grad(model._outputs[name])) for name in asked.outputs]
+            apart = [not (name in model._outputs and lib.tensor_requires_grad(model._outputs[name])) for name in asked.outputs]
         ctx.asked = asked
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(x for x in values if isinstance(x, Tensor)))

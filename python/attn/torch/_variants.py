@@ -211,10 +211,10 @@ def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optiona
 # ------------------------------------------------------------------------------------------- biased scores
 
 
-def flex_attention(query: Tensor, key: Tensor, value: Tensor, bias: Optional[Tensor] = None,
+def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[Tensor] = None,
                    mask: Optional[Tensor] = None, is_causal: bool = False,
                    window: Optional[tuple[Optional[int], Optional[int]]] = None, scale: Optional[float] = None,
-                   enable_gqa: bool = False, return_lse: bool = False, *, score_mod: Any = None, block_mask: Any = None,
+                   enable_gqa: bool = False, return_lse: bool = False, score_mod: Any = None, block_mask: Any = None,
                    softcap: Optional[float] = None,
                    sinks: Optional[Tensor] = None,
                    relative_bias: Optional[tuple[Tensor, Tensor]] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
@@ -283,13 +283,13 @@ def _indexed(table: Tensor, index: Tensor, query: Tensor, key: Tensor) -> tuple[
             (_form.INDEX, ord("q"), ord("k"), *steps, entries))
 
 
-def t5_buckets(queries: int, keys: int, bidirectional: bool = True, buckets: int = 32, max_distance: int = 128) -> Tensor:
+def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets: int = 32, max_distance: int = 128) -> Tensor:
     """T5's index of relative positions for `flex_attention`'s relative_bias (Raffel et al. 2019, arXiv:1910.10683): int32
     [queries + keys - 1], the bucket of key j for query i at j - i + queries - 1.  Half of the buckets hold one distance
     each, the others ranges that grow up to max_distance; bidirectional: half of them serve keys behind the query."""
-    each = buckets // 2 if bidirectional else buckets
+    each = num_buckets // 2 if bidirectional else num_buckets
     if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
-        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {buckets}, {max_distance}): lengths from 1 up, at "
+        raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {num_buckets}, {max_distance}): lengths from 1 up, at "
                             "least two buckets for each direction and a max_distance above half of them are wanted")
     ahead = torch.arange(1 - queries, keys, device="cpu")
     distance = ahead.abs() if bidirectional else (-ahead).clamp(min=0)

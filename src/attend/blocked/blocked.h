@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked.h - attention in float64 by blocks of queries and keys: dot products of f64 problems, and kernels of the distance
- * of any type, which leave nothing else to be fast with.
+ * blocked.h - attention in float64 by blocks of queries and keys: dot products of f64 problems, and kernels of the
+ * distance of any type, which leave nothing else to be fast with.
  *
  *     S[queries,keys] = scale * score         by the product of src/gemm, or by distances with keys in the lanes
  *     P = exp(S - running maximum)            (or S itself, where weights are not exponentials)
  *     O[queries,values] += P V
  *
- * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries; this
- * absorbs strides and types.
- */
+ * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries;
+ * this absorbs strides and types. */
 #ifndef ATTN_ATTEND_BLOCKED_H
 #define ATTN_ATTEND_BLOCKED_H
 

@@ -80,7 +80,7 @@ static void store(const attn__blocked *b, unsigned want, attn__operand op, void 
                                         : ATTN__STRIDE(dim.dv);
     attn__strides strides = attn__operand_strides(channels, op);
     int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
-    for (int64_t i = 0; i < n && (canonical->problem.with & want); i++)
+    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++)
         attn__scatter(channels, &strides, canonical->problem.dtype, to,
                       base + attn__offsets_one(group, stride, first + i), rows + i * channels->size);
 }

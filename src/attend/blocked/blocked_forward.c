@@ -53,7 +53,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
     int64_t values = b->canonical->value.size;
     attn__blocked_scores(b, t);
     for (int64_t i = 0; i < t->queries; i++) {
-        if (b->canonical->problem.normalise == ATTN_SOFTMAX)
+        if (b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX)
             weigh_row(b, t, i);
         else
             weigh_plainly(b, t, i);
@@ -79,9 +79,10 @@ static double whole_of(const attn__blocked *b, int64_t i)
     const int64_t *from = (const int64_t *)(const void *)attn__blocked_at(b, at->from),
                   *to = (const int64_t *)(const void *)attn__blocked_at(b, at->to);
     double sum = attn__blocked_at(b, at->sum)[i];
-    if (b->canonical->problem.normalise == ATTN_ONE_OVER_N)
+    if (b->canonical->problem.normalization == ATTN_NORMALIZATION_MEAN)
         return to[i] > from[i] ? (double)(to[i] - from[i]) : 0;
-    bool none = b->canonical->problem.normalise == ATTN_SOFTMAX && attn__blocked_at(b, at->max)[i] == -(double)INFINITY;
+    bool none = b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX &&
+                attn__blocked_at(b, at->max)[i] == -(double)INFINITY;
     return none ? 0 : sum;
 }
 
@@ -100,7 +101,7 @@ static void finish(const attn__blocked *b, const attn__blocked_tile *t)
         for (int64_t c = 0; c < values; c++)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         attn__scatter(&canonical->value, &o, canonical->problem.dtype, b->arrays->o, at_o, row);
-        if (canonical->problem.with & ATTN_WANT_LSE)
+        if (canonical->problem.flags & ATTN_WANT_LSE)
             attn__store(attn__operand_dtype(canonical->problem.dtype, ATTN__OP_LSE), b->arrays->lse, at_lse,
                         whole == 0 ? -(double)INFINITY : attn__blocked_at(b, at->max)[i] + log(whole));
     }
@@ -118,7 +119,7 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t *gathered = (int64_t *)(void *)attn__blocked_at(&b, at->gathered); /* batch index, careful */
     int64_t batch = item / j->blocks, first = item % j->blocks * j->plan->queries;
     attn__blocked_tile t = {.query = first, .queries = attn__least(canonical->query.size - first, j->plan->queries)};
-    bool softmax = canonical->problem.normalise == ATTN_SOFTMAX;
+    bool softmax = canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
     b.batch = gathered[0];
     b.careful = gathered[1];
     if (b.batch != batch) {

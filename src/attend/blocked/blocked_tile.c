@@ -269,7 +269,8 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
     const attn__blocked_places *at = &b->plan->at;
     const double *q = attn__blocked_at(b, at->q), *k = attn__blocked_at(b, at->k_t) + t->key;
     int64_t n = canonical->contract.size, ld = ATTN__BLOCKED_KEYS;
-    double *s = attn__blocked_at(b, at->s), masked = p->normalise == ATTN_SOFTMAX ? -(double)INFINITY : 0;
+    double *s = attn__blocked_at(b, at->s),
+           masked = p->normalization == ATTN_NORMALIZATION_SOFTMAX ? -(double)INFINITY : 0;
     if (p->score == ATTN_SCORE_DOT)
         attn__blocked_multiply(
             b,

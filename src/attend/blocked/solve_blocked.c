@@ -31,7 +31,7 @@ static bool is_broadcast(const attn__canonical *canonical)
     for (int i = 0; i < 3; i++) {
         const attn__group *rows = i == 0 ? &canonical->query : &canonical->key;
         const attn__group *channels = i == 2 ? &canonical->value : &canonical->contract;
-        if ((canonical->problem.with & ((unsigned)ATTN_WANT_DQ << i)) &&
+        if ((canonical->problem.flags & ((unsigned)ATTN_WANT_DQ << i)) &&
             (repeats(&canonical->batch, gradients[i]) || repeats(rows, gradients[i]) ||
              repeats(channels, gradients[i])))
             return true;
@@ -46,15 +46,16 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "gradients of other than f64 dot products";
     if (p->accumulate || is_broadcast(canonical))
         return "gradients that are added to, or broadcast";
-    return p->with & (ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW) ? "gradients besides those of q, k and v"
-                                                                          : NULL;
+    return p->flags & (ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW) ? "gradients besides those of q, k and v"
+                                                                           : NULL;
 }
 
 static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
-    if (is_distance(p->score) ? p->normalise != ATTN_SOFTMAX && p->score == ATTN_SCORE_GAUSSIAN
-                              : p->score != ATTN_SCORE_DOT || p->dtype != ATTN_F64 || p->normalise != ATTN_SOFTMAX)
+    if (is_distance(p->score)
+            ? p->normalization != ATTN_NORMALIZATION_SOFTMAX && p->score == ATTN_SCORE_GAUSSIAN
+            : p->score != ATTN_SCORE_DOT || p->dtype != ATTN_F64 || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "neither f64 dot products with softmax nor kernels of the distance";
     if (canonical->has_bias || canonical->has_mask || canonical->has_dropout || p->nrelatives || p->nwindows)
         return "bias, mask, dropout, tables or windows";
@@ -144,7 +145,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__blocked_plan *p = attn__alloc_zero(context, sizeof *p);
     if (!p)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     p->kernel = attn__rows_f64_for(canonical->isa);
     p->ld = attn__round_up(canonical->key.size, 8) + 8;
     p->queries = query_block(canonical);

@@ -25,7 +25,7 @@ enum {
     ATTN__SINKS = 4,
     ATTN__DLSE = 8,
     ATTN__BIAS_MEETS = 16,
-    ATTN__REPRODUCIBLE = 32,
+    ATTN__BATCH_INVARIANT = 32,
     ATTN__BLOCKS = 64
 };
 

@@ -18,9 +18,9 @@ int64_t attn__extent_length(const attn__canonical *canonical, const attn__group 
 {
     const attn_problem *p = &canonical->problem;
     if (canonical->extras & ATTN__PACKED) {
-        if (group == &canonical->query && i == p->packed.query_dim && attn__operand_packed(op, ATTN_QUERY))
+        if (group == &canonical->query && i == p->packed.query_dim && attn__operand_packed(op, ATTN_ROLE_QUERY))
             return p->packed.queries;
-        if (group == &canonical->key && i == p->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
+        if (group == &canonical->key && i == p->packed.key_dim && attn__operand_packed(op, ATTN_ROLE_KEY))
             return p->packed.keys;
     }
     if (op == ATTN__OP_BLOCKS && canonical->has_blocks) {

@@ -13,8 +13,8 @@ static bool is_wanted(const attn__canonical *canonical, int which)
                                     ATTN_WANT_DBIAS, ATTN_WANT_DW, ATTN_WANT_DW};
     const attn_problem *p = &canonical->problem;
     if (which >= ATTN__SUM_TABLE)
-        return (p->with & ATTN_WANT_DTABLES) && which - ATTN__SUM_TABLE < p->nrelatives;
-    return (p->with & bits[which]) && (which != ATTN__SUM_W2 || attn__score_of(p)->vectors > 1);
+        return (p->flags & ATTN_WANT_DTABLES) && which - ATTN__SUM_TABLE < p->nrelatives;
+    return (p->flags & bits[which]) && (which != ATTN__SUM_W2 || attn__score_of(p)->vectors > 1);
 }
 
 static const attn__operand operands[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS, ATTN__OP_W, ATTN__OP_W};

@@ -12,14 +12,14 @@ const attn__operand_info attn__operand_table[ATTN__OPERANDS] = {
 
 const char *attn__role_name(attn_role role)
 {
-    static const char *const names[] = {"BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
-    return (unsigned)role < 5 ? names[role] : "unknown";
+    static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
+    return (unsigned)role <= ATTN_ROLE_VALUE ? names[role] : "unknown";
 }
 
 bool attn__operand_used(const attn_problem *problem, attn__operand op)
 {
-    bool backward = problem->direction == ATTN_BACKWARD;
-    unsigned with = problem->with;
+    bool backward = problem->direction == ATTN_DIRECTION_BACKWARD;
+    unsigned with = problem->flags;
     switch (op) {
     case ATTN__OP_BIAS:
         return with & ATTN_WITH_BIAS;
@@ -68,12 +68,12 @@ bool attn__operand_packed(attn__operand op, attn_role role)
     case ATTN__OP_LSE:
     case ATTN__OP_DQ:
     case ATTN__OP_DOUT:
-        return role == ATTN_QUERY;
+        return role == ATTN_ROLE_QUERY;
     case ATTN__OP_K:
     case ATTN__OP_V:
     case ATTN__OP_DK:
     case ATTN__OP_DV:
-        return role == ATTN_KEY;
+        return role == ATTN_ROLE_KEY;
     default:
         return false;
     }
@@ -82,17 +82,17 @@ bool attn__operand_packed(attn__operand op, attn_role role)
 int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op)
 {
     const attn_window *window = NULL;
-    if (attn__operand_table[op].positional && problem->dims[dim].role == ATTN_KEY)
+    if (attn__operand_table[op].positional && problem->dims[dim].role == ATTN_ROLE_KEY)
         window = attn__window_of(problem, dim);
     if (window)
         return window->size;
-    if (problem->with & ATTN_WITH_PACKED) {
-        if (dim == problem->packed.query_dim && attn__operand_packed(op, ATTN_QUERY))
+    if (problem->flags & ATTN_WITH_PACKED) {
+        if (dim == problem->packed.query_dim && attn__operand_packed(op, ATTN_ROLE_QUERY))
             return problem->packed.queries;
-        if (dim == problem->packed.key_dim && attn__operand_packed(op, ATTN_KEY))
+        if (dim == problem->packed.key_dim && attn__operand_packed(op, ATTN_ROLE_KEY))
             return problem->packed.keys;
     }
-    if (op == ATTN__OP_BLOCKS && (problem->with & ATTN_WITH_BLOCKS)) {
+    if (op == ATTN__OP_BLOCKS && (problem->flags & ATTN_WITH_BLOCKS)) {
         if (dim == problem->blocks.query_dim)
             return attn__blocks_count(problem->dims[dim].n, problem->blocks.queries);
         if (dim == problem->blocks.key_dim)
@@ -126,7 +126,7 @@ attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
 
 attn_role attn__table_role(const attn_relative *relative)
 {
-    return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
 }
 
 int attn__last_dim(const attn_problem *problem, attn_role role)

@@ -10,11 +10,11 @@
 #include "attn/attn.h"
 
 enum {
-    ATTN__IN_BATCH = 1 << ATTN_BATCH,
-    ATTN__IN_QUERY = 1 << ATTN_QUERY,
-    ATTN__IN_KEY = 1 << ATTN_KEY,
-    ATTN__IN_CONTRACT = 1 << ATTN_CONTRACT,
-    ATTN__IN_VALUE = 1 << ATTN_VALUE
+    ATTN__IN_BATCH = 1 << ATTN_ROLE_BATCH,
+    ATTN__IN_QUERY = 1 << ATTN_ROLE_QUERY,
+    ATTN__IN_KEY = 1 << ATTN_ROLE_KEY,
+    ATTN__IN_CONTRACT = 1 << ATTN_ROLE_CONTRACT,
+    ATTN__IN_VALUE = 1 << ATTN_ROLE_VALUE
 };
 
 /* X(NAME, field of attn_dim, roles besides BATCH, true if a window's KEY stride is per position) */

@@ -19,12 +19,12 @@ static attn__group *group_of(attn__canonical *canonical, int role)
 {
     attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
                                    &canonical->value};
-    return groups[role];
+    return groups[role - ATTN_ROLE_BATCH];
 }
 
 static bool is_broadcast(attn__canonical *canonical, attn__operand op)
 {
-    for (int role = ATTN_BATCH; role <= ATTN_VALUE; role++)
+    for (int role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++)
         for (int i = 0; attn__operand_table[op].roles >> role & 1 && i < group_of(canonical, role)->n; i++) {
             const attn_dim *dim = &group_of(canonical, role)->axis[i].dim;
             if (dim->n > 1 && attn__stride(dim, op) == 0 && !group_of(canonical, role)->axis[i].packed)
@@ -37,7 +37,7 @@ static bool is_broadcast(attn__canonical *canonical, attn__operand op)
 static int64_t make_dense(attn__canonical *canonical, attn__operand op)
 {
     int64_t count = 1;
-    for (int role = ATTN_VALUE; role >= ATTN_BATCH; role--)
+    for (int role = ATTN_ROLE_VALUE; role >= ATTN_ROLE_BATCH; role--)
         for (int i = group_of(canonical, role)->n - 1; i >= 0; i--) {
             attn_dim *dim = &group_of(canonical, role)->axis[i].dim;
             if (attn__stride(dim, op) == 0)
@@ -69,7 +69,7 @@ void attn__private_gradients_more(attn__private_gradients *private_gradients, at
     if (!canonical->backward || !p->accumulate || p->dtype != ATTN_F32 || p->nwindows)
         return;
     for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        if ((p->with & wanted & wishes[i]) && !private_gradients->of[i].count)
+        if ((p->flags & wanted & wishes[i]) && !private_gradients->of[i].count)
             make_private(private_gradients, canonical, i);
 }
 

@@ -140,7 +140,7 @@ static void store_dq(const job *j, int64_t batch, const float *dq)
 static void end_head(const job *j, int64_t batch, int64_t head, int64_t part, const scratch *s)
 {
     int64_t floats = j->canonical->query.size * j->decode->channels;
-    if (!(j->canonical->problem.with & ATTN_WANT_DQ))
+    if (!(j->canonical->problem.flags & ATTN_WANT_DQ))
         return;
     if (j->decode->parts == 1)
         store_dq(j, batch, s->dq + head * floats);
@@ -178,7 +178,7 @@ static void weigh(const job *j, const attn__decode_rows *k, const attn__decode_r
 {
     const attn__decode *f = j->decode;
     int64_t n = j->canonical->query.size;
-    bool gradients = j->canonical->problem.with & (ATTN_WANT_DQ | ATTN_WANT_DK),
+    bool gradients = j->canonical->problem.flags & (ATTN_WANT_DQ | ATTN_WANT_DK),
          plain = k->rows % f->kernel->lanes == 0;
     f->kernel->score(k, s->q + head * n * f->channels, f->channels, n, s->s, ATTN__DECODE_BLOCK);
     if (gradients)
@@ -212,7 +212,7 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
                                 .to = s->to,
                                 .add = canonical->problem.accumulate,
                                 .stream = f->stream};
-    if (canonical->problem.with & ATTN_WANT_DK) {
+    if (canonical->problem.flags & ATTN_WANT_DK) {
         args.out = (char *)j->arrays->dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
         args.at = s->dk_at;
         args.channels = canonical->contract.size;
@@ -222,7 +222,7 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
         args.factor = (float)(1.0 / ATTN__LOG2E); /* q has the scale already */
         f->kernel->spread(&args);
     }
-    if (canonical->problem.with & ATTN_WANT_DV) {
+    if (canonical->problem.flags & ATTN_WANT_DV) {
         args.out = (char *)j->arrays->dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
         args.at = s->dv_at;
         args.channels = canonical->value.size;
@@ -248,7 +248,7 @@ static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int
         weigh(j, &k, &v, head, s);
         k.prefetch = false;
         float *dq = s->dq + head * n * f->channels;
-        for (int64_t i = 0; i < n && (canonical->problem.with & ATTN_WANT_DQ); i++)
+        for (int64_t i = 0; i < n && (canonical->problem.flags & ATTN_WANT_DQ); i++)
             if (s->from[i] < s->to[i])
                 f->kernel->add(&k, s->from[i], s->to[i], s->ds + i * ATTN__DECODE_BLOCK, 1.0f, dq + i * f->channels);
     }
@@ -303,6 +303,6 @@ void attn__decode_backward_run(const attn__canonical *canonical, const attn__rec
     j.each = attn__decode_backward_thread_size(j.decode, canonical);
     j.sums = attn__decode_backward_part_size(j.decode, canonical);
     attn__parallel_items(canonical->threads, canonical->batch.size / j.decode->heads * j.decode->parts, run_part, &j);
-    if (j.decode->parts > 1 && (canonical->problem.with & ATTN_WANT_DQ))
+    if (j.decode->parts > 1 && (canonical->problem.flags & ATTN_WANT_DQ))
         attn__parallel_items(canonical->threads, canonical->batch.size, run_merger, &j);
 }

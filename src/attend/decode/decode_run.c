@@ -124,7 +124,7 @@ static void write(const job *j, int64_t batch, const attn__decode_sums *sums)
             attn__store(canonical->problem.dtype, j->arrays->o,
                         at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c),
                         (double)(sums->o[i * j->decode->values + c] * factor));
-        if (canonical->problem.with & ATTN_WANT_LSE)
+        if (canonical->problem.flags & ATTN_WANT_LSE)
             lse[lse_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), i)] =
                 l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / ATTN__LOG2E);
     }

@@ -34,7 +34,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__decode *f = attn__alloc_zero(context, sizeof *f);
     if (!f)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__decode_describe(f, canonical);
     recipe->data = f;
     attn__decode_settle(recipe, f, canonical, attn__decode_thread_size(f, canonical),

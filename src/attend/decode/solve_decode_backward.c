@@ -18,7 +18,7 @@ static const char *refuse(const attn__canonical *canonical)
         why = attn__decode_refuse(canonical);
     if (why)
         return why;
-    if (canonical->problem.with & ATTN_WANT_DBIAS)
+    if (canonical->problem.flags & ATTN_WANT_DBIAS)
         return "wants the gradient of a bias";
     if (attn__flash_backward_sums(canonical))
         return "gradients summed over broadcast dims";
@@ -44,7 +44,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__decode *f = attn__alloc_zero(context, sizeof *f);
     if (!f)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__decode_describe(f, canonical);
     f->backward = attn__softmax_backward_for(canonical->isa);
     double bytes = (double)canonical->batch.size * (double)canonical->key.size *

@@ -101,7 +101,7 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
     t->padded = (t->count + lanes - 1) / lanes * lanes;
     query_offsets(t, ATTN__STRIDE(dim.q), batch, s->q_at);
     query_offsets(t, ATTN__STRIDE(dim.o), batch, s->o_at);
-    if (canonical->problem.with & ATTN_WANT_LSE)
+    if (canonical->problem.flags & ATTN_WANT_LSE)
         query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->lse_at);
     if (canonical->has_bias)
         query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->bias_at);
@@ -144,7 +144,7 @@ static void finish(attn__flash_item *t)
             t->arrays->o, t->canonical->problem.dtype, t->s.o_at + sub.lane, f->o_channel, f->values, sub.lanes};
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
-    if (t->canonical->problem.with & ATTN_WANT_LSE)
+    if (t->canonical->problem.flags & ATTN_WANT_LSE)
         attn__flash_write_lse(t);
 }
 

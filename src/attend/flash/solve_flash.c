@@ -19,7 +19,7 @@ const char *attn__flash_refuse(const attn__canonical *canonical)
         return "f32 and bf16 only";
     if (p->score != ATTN_SCORE_DOT)
         return "dot-product scores only";
-    if (p->normalise != ATTN_SOFTMAX)
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "softmax only";
     if (p->nwindows)
         return "keys have a window";
@@ -51,7 +51,7 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
     int64_t l2 = (int64_t)canonical->caches.l2, queries = canonical->query.size, keys = canonical->key.size;
     /* Blocks end where the order of sums does: of packed sequences none depends on the others' lengths. */
-    bool fixed = canonical->extras & (ATTN__REPRODUCIBLE | ATTN__PACKED);
+    bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
     f->key_block =
         keys < 256 && !f->pairs && !fixed ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
@@ -202,7 +202,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
     attn__flash *f = attn__alloc_zero(context, sizeof *f + tables);
     if (!f)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     fill_flash(f, canonical);
     recipe->data = f;
     attn__flash_scratch unused;
@@ -223,4 +223,4 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .plan = plan,
                                          .apply = attn__flash_forward,
                                          .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
-                                                   ATTN__REPRODUCIBLE};
+                                                   ATTN__BATCH_INVARIANT};

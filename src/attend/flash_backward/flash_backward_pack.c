@@ -66,7 +66,7 @@ void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, void *d
 /* Whether a requested gradient is broadcast along this BATCH axis, so that its items add to the same elements. */
 bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis)
 {
-    unsigned with = canonical->problem.with;
+    unsigned with = canonical->problem.flags;
     const attn_dim *dim = &axis->dim;
     if (axis->packed) /* tokens are the sequence's own */
         return dim->n > 1 && (with & ATTN_WANT_DBIAS) && dim->dbias == 0;

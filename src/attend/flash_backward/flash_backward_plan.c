@@ -72,7 +72,7 @@ static int64_t share(int64_t n, int64_t parts, int64_t to)
 /* Where tiles and waves may not depend on lengths: of packed sequences none depends on the others'. */
 static bool fixed_order(const attn__canonical *canonical)
 {
-    return canonical->extras & (ATTN__REPRODUCIBLE | ATTN__PACKED);
+    return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
 }
 
 /* The largest part of a block, or number of whole blocks, up to `most`; 0: there is none of the kind `step` wants. */
@@ -282,7 +282,7 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->nk = canonical->key.size;
     p->d = canonical->contract.size;
     p->dv = canonical->value.size;
-    p->want = wanted(canonical->problem.with);
+    p->want = wanted(canonical->problem.flags);
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
     p->has_bias = canonical->has_bias;
     p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
@@ -341,7 +341,7 @@ attn_status attn__flash_backward_plan_make(attn_context *context, const attn__ca
     int64_t channels_held = 4 * (canonical->contract.size + canonical->value.size);
     attn__flash_backward_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
     if (!p)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     choose(p, canonical);
     find_channels(canonical, p);
     attn__flash_backward_scratch unused;

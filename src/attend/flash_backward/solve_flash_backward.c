@@ -18,7 +18,7 @@ static bool broadcast(const attn__group *group, bool q, bool k, bool v)
 /* True if an element of a gradient may have several batch items, rows or channels to come from. */
 bool attn__flash_backward_sums(const attn__canonical *canonical)
 {
-    unsigned with = canonical->problem.with;
+    unsigned with = canonical->problem.flags;
     bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
     return broadcast(&canonical->batch, q, k, v) || broadcast(&canonical->query, q, false, false) ||
            broadcast(&canonical->key, false, k, v) || broadcast(&canonical->contract, q, k, false) ||
@@ -34,7 +34,7 @@ const char *attn__flash_backward_refuse(const attn__canonical *canonical)
         return "neither f32 nor bf16";
     if (problem->score != ATTN_SCORE_DOT)
         return "the score is not a dot product";
-    if (problem->normalise != ATTN_SOFTMAX)
+    if (problem->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "not a softmax";
     if (problem->nwindows)
         return "keys have a window";
@@ -67,5 +67,5 @@ const attn__solver attn__solver_flash_backward = {
     .adds_often = attn__flash_backward_adds_often,
     .plan = attn__flash_backward_plan_make,
     .apply = apply,
-    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__REPRODUCIBLE,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__BATCH_INVARIANT,
 };

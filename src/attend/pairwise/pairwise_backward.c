@@ -33,7 +33,7 @@ typedef struct work {
     attn__sums sums; /* this slot's */
     float *dk, *dv;  /* while adding to gradients: those of the batch item's keys, rounded into them at its end */
     const float *o, *dout;
-    double normaliser; /* log of the row's sum, or of its number of keys */
+    double normalizer; /* log of the row's sum, or of its number of keys */
     float max;         /* a part of it kept apart, 0 unless scores are filled */
     float delta;
 } work;
@@ -46,7 +46,7 @@ static const unsigned OWN = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WA
 static attn__canonical keep_wanted(const attn__canonical *canonical, unsigned wanted)
 {
     attn__canonical copy = *canonical;
-    copy.problem.with &= ~(SHARED | OWN) | wanted;
+    copy.problem.flags &= ~(SHARED | OWN) | wanted;
     return copy;
 }
 
@@ -139,7 +139,7 @@ static void add_score(work *w, const attn__spot *spot, int64_t key, float gradie
     add_tables(w, spot, gradient);
     if (w->dk)
         kernel->axpy(1, r->dk, w->dk + key * n, n);
-    else if ((r->canonical->problem.with & ATTN_WANT_DK) && !spot->outside)
+    else if ((r->canonical->problem.flags & ATTN_WANT_DK) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DK], r->arrays->dk, spot->offset[ATTN__OP_DK], 1, r->dk);
 }
 
@@ -149,7 +149,7 @@ static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
     const attn_problem *p = &r->canonical->problem;
     if (w->dv)
         r->plan->kernel->axpy(kept, w->dout, w->dv + key * r->canonical->value.size, r->canonical->value.size);
-    else if ((p->with & ATTN_WANT_DV) && !spot->outside)
+    else if ((p->flags & ATTN_WANT_DV) && !spot->outside)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DV], r->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
@@ -166,9 +166,9 @@ static void run_key(work *w, int64_t key)
     float score = spot.kind == ATTN__SPOT_OUT ? -INFINITY : attn__pairwise_score(r, &spot);
     if (score == -INFINITY)
         return;
-    double inverse = exp(-w->normaliser), log_weight = (double)score - (double)w->max - w->normaliser;
-    float weight =
-        p->normalise == ATTN_SOFTMAX ? (float)exp(attn__log_weight(log_weight)) : (float)((double)score * inverse);
+    double inverse = exp(-w->normalizer), log_weight = (double)score - (double)w->max - w->normalizer;
+    float weight = p->normalization == ATTN_NORMALIZATION_SOFTMAX ? (float)exp(attn__log_weight(log_weight))
+                                                                  : (float)((double)score * inverse);
     float keep = (float)attn__row_keep(&r->row, &spot), by_weight = 0;
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
         const float *v = attn__pairwise_value(r, &spot);
@@ -177,10 +177,11 @@ static void run_key(work *w, int64_t key)
     }
     if (spot.kind == ATTN__SPOT_FILL)
         return;
-    float gradient = p->normalise == ATTN_SOFTMAX ? (float)((double)weight * ((double)by_weight - (double)w->delta))
-                     : p->normalise == ATTN_KERNEL_SUM ? (float)((double)(by_weight - w->delta) * inverse)
-                                                       : (float)((double)by_weight * inverse);
-    if (p->with & ATTN_WANT_DBIAS)
+    float gradient = p->normalization == ATTN_NORMALIZATION_SOFTMAX
+                         ? (float)((double)weight * ((double)by_weight - (double)w->delta))
+                     : p->normalization == ATTN_NORMALIZATION_SUM ? (float)((double)(by_weight - w->delta) * inverse)
+                                                                  : (float)((double)by_weight * inverse);
+    if (p->flags & ATTN_WANT_DBIAS)
         ((float *)r->arrays->dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
     add_score(w, &spot, key, gradient * (float)p->scale);
 }
@@ -188,7 +189,7 @@ static void run_key(work *w, int64_t key)
 /* ------------------------------------------------------------------------------------------------- rows */
 
 /* With a fill of -1e6 the log-sum-exp in f32 has no digits left: it is computed again, as two numbers. */
-static void normaliser_again(work *w)
+static void normalizer_again(work *w)
 {
     float max = -INFINITY;
     double sum = 0;
@@ -204,7 +205,7 @@ static void normaliser_again(work *w)
         }
     }
     w->max = max;
-    w->normaliser = log(sum);
+    w->normalizer = log(sum);
 }
 
 static void run_row(work *w, int64_t batch, int64_t query)
@@ -217,9 +218,10 @@ static void run_row(work *w, int64_t batch, int64_t query)
     if (lse == -INFINITY)
         return;
     w->max = 0;
-    w->normaliser = (double)lse;
-    if (r->canonical->problem.mask_fill != 0 && r->canonical->problem.normalise == ATTN_SOFTMAX && fabsf(lse) > 1000)
-        normaliser_again(w);
+    w->normalizer = (double)lse;
+    if (r->canonical->problem.mask_fill != 0 && r->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX &&
+        fabsf(lse) > 1000)
+        normalizer_again(w);
     w->o = attn__side_read(&plan->side[ATTN__SIDE_O], a->o, r->row.offset[ATTN__OP_O], r->scratch[ATTN__SIDE_O]);
     w->dout = attn__side_read(&plan->side[ATTN__SIDE_DOUT], a->dout, r->row.offset[ATTN__OP_DOUT],
                               r->scratch[ATTN__SIDE_DOUT]);
@@ -230,7 +232,7 @@ static void run_row(work *w, int64_t batch, int64_t query)
     memset(r->sum, 0, (size_t)r->canonical->contract.size * sizeof(float));
     for (int64_t key = 0; key < r->canonical->key.size; key++)
         run_key(w, key);
-    if (r->canonical->problem.with & ATTN_WANT_DQ)
+    if (r->canonical->problem.flags & ATTN_WANT_DQ)
         attn__side_add(r, &plan->side[ATTN__SIDE_DQ], a->dq, r->row.offset[ATTN__OP_DQ], 1, r->sum);
 }
 
@@ -257,10 +259,10 @@ static void store_keys(work *w, int64_t batch)
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_offsets(&spot, &w->r.row, key);
-        if (canonical->problem.with & ATTN_WANT_DK)
+        if (canonical->problem.flags & ATTN_WANT_DK)
             attn__side_add(&w->r, &w->r.plan->side[ATTN__SIDE_DK], a->dk, spot.offset[ATTN__OP_DK], 1,
                            w->dk + key * canonical->contract.size);
-        if (canonical->problem.with & ATTN_WANT_DV)
+        if (canonical->problem.flags & ATTN_WANT_DV)
             attn__side_add(&w->r, &w->r.plan->side[ATTN__SIDE_DV], a->dv, spot.offset[ATTN__OP_DV], 1,
                            w->dv + key * canonical->value.size);
     }
@@ -309,7 +311,7 @@ static void zero_gradients(const attn__canonical *canonical, const attn_arrays *
                {ATTN_WANT_DV, ATTN__OP_DV, a->dv},
                {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, a->dbias}};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (canonical->problem.with & own[i].bit)
+        if (canonical->problem.flags & own[i].bit)
             attn__operand_zero(canonical, own[i].op, own[i].array);
 }
 

@@ -18,7 +18,7 @@ static void add_key(attn__pairwise *r, const attn__spot *spot, float score, stat
     const attn__pairwise_kernel *kernel = r->plan->kernel;
     int64_t n = r->canonical->value.size;
     float weight = score;
-    if (r->canonical->problem.normalise == ATTN_SOFTMAX) {
+    if (r->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX) {
         if (s->keys == 0 || !(score <= s->max)) {
             float factor = s->keys ? expf(s->max - score) : 0;
             s->max = score;
@@ -40,15 +40,15 @@ static void add_key(attn__pairwise *r, const attn__spot *spot, float score, stat
 static void finish(attn__pairwise *r, const state *s)
 {
     const attn_problem *p = &r->canonical->problem;
-    bool empty = s->keys == 0 || (p->normalise == ATTN_KERNEL_SUM && s->sum == 0);
-    double whole = p->normalise == ATTN_ONE_OVER_N ? (double)s->keys : s->sum;
+    bool empty = s->keys == 0 || (p->normalization == ATTN_NORMALIZATION_SUM && s->sum == 0);
+    double whole = p->normalization == ATTN_NORMALIZATION_MEAN ? (double)s->keys : s->sum;
     int64_t n = r->canonical->value.size;
     if (empty)
         memset(r->sum, 0, (size_t)n * sizeof(float));
     else
         r->plan->kernel->scale((float)(1 / whole), r->sum, n);
     attn__side_write(&r->plan->side[ATTN__SIDE_O], r->arrays->o, r->row.offset[ATTN__OP_O], r->sum);
-    if (p->with & ATTN_WANT_LSE)
+    if (p->flags & ATTN_WANT_LSE)
         ((float *)r->arrays->lse)[r->row.offset[ATTN__OP_LSE]] =
             empty ? -INFINITY : (float)((double)s->max + log(whole));
 }

@@ -75,7 +75,7 @@ attn_status attn__pairwise_plan_make(attn_context *context, const attn__canonica
     size_t offsets = attn__size_mul(attn__size_mul(channels, ATTN__SIDES), sizeof(int64_t));
     attn__pairwise_plan *plan = attn__alloc_zero(context, attn__size_add(sizeof *plan, offsets));
     if (!plan)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     plan->kernel = attn__pairwise_for(canonical->isa);
     plan->share = attn__pairwise_share(canonical);
     int64_t *memory = (int64_t *)(void *)(plan + 1);

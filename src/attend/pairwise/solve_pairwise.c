@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Pairs one by one with channels in the lanes: for what has no matrix product to be fast with - windows, relative
- * tables, additive and concatenation scores, other normalisations than the softmax. */
+ * tables, additive and concatenation scores, other normalizations than the softmax. */
 #include "attend/pairwise/pairwise_rows.h"
 
 static const char *refuse(const attn__canonical *canonical)

@@ -98,14 +98,14 @@ static attn_status check(attn_context *context, const attn_partials *s, int64_t 
         fits = fits && sizes[i] >= 0 && !__builtin_mul_overflow(product, sizes[i], &product);
     }
     if (!fits || product > INT64_MAX / 8)
-        return attn__fail(context, ATTN_SHAPE,
+        return attn__fail(context, ATTN_ERROR_SHAPE,
                           "partials of batch %lld, heads %lld, queries %lld, dim %lld: a negative or too large size",
                           (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
     if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
-        return attn__fail(context, ATTN_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
                           attn_dtype_name(s->dtype));
     if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
-        return attn__fail(context, ATTN_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
     return ATTN_OK;
 }
 
@@ -117,7 +117,7 @@ static attn_status run(attn_context *context, const attn_partials *shape, job *j
         return status;
     for (int i = 0; i < n && j->rows > 0; i++)
         if (!needed[i])
-            return attn__fail(context, ATTN_ARGUMENT, "partials: array %d of the parameters is NULL", i);
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: array %d of the parameters is NULL", i);
     j->shape = shape;
     j->dtype = shape->dtype;
     j->side = shape->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;

@@ -45,15 +45,15 @@ static int64_t picked_index(const attn__canonical *canonical, const attn__group 
 }
 
 static double weight_at(attn__pair *pair, const attn__row *row, const attn__spot *spot,
-                        const attn__normaliser *normaliser)
+                        const attn__normalizer *normalizer)
 {
-    if (spot->kind == ATTN__SPOT_OUT || normaliser->max == (double)-INFINITY)
+    if (spot->kind == ATTN__SPOT_OUT || normalizer->max == (double)-INFINITY)
         return 0;
     bool plain = spot->kind == ATTN__SPOT_KEY && !spot->outside && attn__dot_applies(row->canonical);
     double score = plain ? attn__dot_score(row, spot) : attn__pair_score(pair, spot);
     if (score == (double)-INFINITY)
         return 0;
-    double weight = attn__row_weight(row, normaliser, score);
+    double weight = attn__row_weight(row, normalizer, score);
     return row->canonical->problem.weights_dropped ? weight * attn__row_keep(row, spot) : weight;
 }
 
@@ -78,16 +78,16 @@ static void run_row(void *user, int64_t item, int thread)
     int64_t query = picked_index(canonical, &canonical->query, item % queries, &offset);
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, batch, query);
-    attn__normaliser normaliser = {(double)-INFINITY, 0};
+    attn__normalizer normalizer = {(double)-INFINITY, 0};
     if (!row.absent) {
         attn__pair_row(&pair, &row);
-        normaliser = attn__row_normaliser(&pair, &row);
+        normalizer = attn__row_normalizer(&pair, &row);
     }
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);
         attn__store(pair.side, j->arrays->weights, offset + tap_offset(&canonical->key, key),
-                    weight_at(&pair, &row, &spot, &normaliser));
+                    weight_at(&pair, &row, &spot, &normalizer));
     }
 }
 

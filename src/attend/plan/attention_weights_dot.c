@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Dot products in f32 with sixteen partial sums, so that the compiler can vectorise them. */
+ * Dot products in f32 with sixteen partial sums, so that the compiler can vectorize them. */
 #include "attend/plan/attention_weights_dot.h"
 
 enum { LANES = 16 };

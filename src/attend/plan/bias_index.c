@@ -27,7 +27,7 @@ static void measure_entries(attn__bias_index *x, const attn_problem *p)
     bool empty = false;
     for (int i = 0; i < p->ndims; i++) {
         const attn_dim *dim = &p->dims[i];
-        if (dim->role != ATTN_QUERY && dim->role != ATTN_KEY)
+        if (dim->role != ATTN_ROLE_QUERY && dim->role != ATTN_ROLE_KEY)
             continue;
         empty = empty || dim->n == 0;
         if (dim->n > 1)
@@ -39,14 +39,15 @@ static void measure_entries(attn__bias_index *x, const attn_problem *p)
 
 void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
 {
-    *x = (attn__bias_index){.used = p->with & ATTN_WITH_BIAS_INDEX, .learned = p->with & ATTN_WANT_DBIAS, .copies = 1};
+    *x =
+        (attn__bias_index){.used = p->flags & ATTN_WITH_BIAS_INDEX, .learned = p->flags & ATTN_WANT_DBIAS, .copies = 1};
     if (!x->used)
         return;
     x->dtype = attn__operand_dtype(p->dtype, ATTN__OP_BIAS);
     measure_entries(x, p);
     for (int i = 0; i < p->ndims; i++) {
         attn_dim *dim = &p->dims[i];
-        if (dim->role != ATTN_BATCH || dim->bias == 0)
+        if (dim->role != ATTN_ROLE_BATCH || dim->bias == 0)
             continue;
         add_axis(&x->table, dim->n, dim->bias);
         x->copies *= dim->n;
@@ -54,7 +55,7 @@ void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
     int64_t stride = entries_of(x);
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_dim *dim = &p->dims[i];
-        if (dim->role == ATTN_BATCH && dim->bias != 0) {
+        if (dim->role == ATTN_ROLE_BATCH && dim->bias != 0) {
             dim->bias = stride;
             stride *= dim->n > 0 ? dim->n : 1;
         }

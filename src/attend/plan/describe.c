@@ -31,15 +31,15 @@ static void put_group(writer *w, const char *name, const attn__group *group)
 
 static void put_features(writer *w, const attn__canonical *canonical)
 {
-    static const char *const normalisations[] = {"", ", 1/N", ", kernel sum"};
+    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum"};
     const attn_problem *p = &canonical->problem;
     bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
     put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
-        normalisations[p->normalise], canonical->has_bias ? ", bias" : "",
-        p->with & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
+        normalizations[p->normalization], canonical->has_bias ? ", bias" : "",
+        p->flags & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
         canonical->has_lens ? ", lens" : "", canonical->has_blocks ? ", blocks" : "",
         canonical->has_dropout ? ", dropout" : "", canonical->extras & ATTN__PACKED ? ", packed" : "",
-        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->with & ATTN_WITH_SINKS ? ", sinks" : "",
+        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->flags & ATTN_WITH_SINKS ? ", sinks" : "",
         canonical->extras & ATTN__DLSE ? ", dlse" : "");
     const struct {
         const char *name;

@@ -13,7 +13,7 @@ static bool is_empty(const attn__canonical *canonical, attn__operand op)
     const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
                                          &canonical->value};
     for (int g = 0; g < 5; g++)
-        if ((attn__operand_table[op].roles >> g & 1) && groups[g]->size == 0)
+        if ((attn__operand_table[op].roles >> (ATTN_ROLE_BATCH + g) & 1) && groups[g]->size == 0)
             return true;
     return false;
 }
@@ -60,28 +60,28 @@ const char *attn__missing_array(const attn__canonical *canonical, const attn_arr
     for (int i = 0; !missing && i < p->nrelatives; i++) {
         if (!a->table[i] && p->relatives[i].rows > 0)
             missing = tables[i];
-        else if (!a->dtable[i] && p->relatives[i].rows > 0 && (p->with & ATTN_WANT_DTABLES))
+        else if (!a->dtable[i] && p->relatives[i].rows > 0 && (p->flags & ATTN_WANT_DTABLES))
             missing = dtables[i];
     }
     if (!missing && attn__is_packed(canonical))
         missing = !a->q_offsets ? "q_offsets" : !a->k_offsets ? "k_offsets" : NULL;
-    if (!missing && (p->with & ATTN_WITH_BIAS_INDEX) && !a->bias_index && !is_empty(canonical, ATTN__OP_BIAS))
+    if (!missing && (p->flags & ATTN_WITH_BIAS_INDEX) && !a->bias_index && !is_empty(canonical, ATTN__OP_BIAS))
         missing = "bias_index";
     if (!missing && (canonical->extras & ATTN__DLSE) && !a->dlse && !is_empty(canonical, ATTN__OP_LSE))
         missing = "dlse";
-    if (!missing && (p->with & ATTN_WANT_DSINKS) && !a->dsinks && !is_empty(canonical, ATTN__OP_SINKS))
+    if (!missing && (p->flags & ATTN_WANT_DSINKS) && !a->dsinks && !is_empty(canonical, ATTN__OP_SINKS))
         missing = "dsinks";
     if (!missing && second && !a->w2)
         missing = "w2";
-    if (!missing && (p->with & ATTN_WANT_DW) && canonical->contract.size > 0 && !a->dw)
+    if (!missing && (p->flags & ATTN_WANT_DW) && canonical->contract.size > 0 && !a->dw)
         missing = "dw";
-    if (!missing && (p->with & ATTN_WANT_DW) && second && !a->dw2)
+    if (!missing && (p->flags & ATTN_WANT_DW) && second && !a->dw2)
         missing = "dw2";
     return missing;
 }
 
 /* All arrays in the order of attn_array. */
-static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
+static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAY_COUNT])
 {
     const void *const first[ATTN_ARRAY_TABLE] = {
         [ATTN_ARRAY_Q] = a->q,
@@ -120,10 +120,10 @@ static void list_arrays(const attn_arrays *a, const void *list[ATTN_ARRAYS])
  * so that their spans say nothing. */
 static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, attn_array *output, attn_array *other)
 {
-    const void *list[ATTN_ARRAYS];
+    const void *list[ATTN_ARRAY_COUNT];
     list_arrays(arrays, list);
-    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAYS; i++)
-        for (attn_array j = 0; list[i] && j < ATTN_ARRAYS; j++) {
+    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
+        for (attn_array j = 0; list[i] && j < ATTN_ARRAY_COUNT; j++) {
             attn_span a, b;
             if (i == j || list[i] != list[j] || !attn_plan_span(plan, i, &a) || !attn_plan_span(plan, j, &b))
                 continue;
@@ -137,13 +137,13 @@ static bool share_an_element(const attn_plan *plan, const attn_arrays *arrays, a
 
 static attn_status refuse_overlap(const attn_plan *plan, attn_array output, attn_array other)
 {
-    static const char *const names[ATTN_ARRAYS] = {
+    static const char *const names[ATTN_ARRAY_COUNT] = {
         "q",         "k",         "v",          "bias",     "mask",     "lens",     "w",         "w2",
         "q_offsets", "k_offsets", "bias_index", "sinks",    "dlse",     "blocks",   "o",         "lse",
         "dout",      "dq",        "dk",         "dv",       "dbias",    "dw",       "dw2",       "dsinks",
         "table[0]",  "table[1]",  "table[2]",   "table[3]", "table[4]", "table[5]", "dtable[0]", "dtable[1]",
         "dtable[2]", "dtable[3]", "dtable[4]",  "dtable[5]"};
-    return attn__fail(plan->context, ATTN_ARGUMENT,
+    return attn__fail(plan->context, ATTN_ERROR_ARGUMENT,
                       "the arrays '%s' and '%s' are one; an output must not overlap "
                       "anything else",
                       names[output], names[other]);
@@ -157,7 +157,7 @@ static attn_status check_offsets(const attn_plan *plan, const attn_arrays *array
         return ATTN_OK;
     const int32_t *offsets = name[0] == 'q' ? arrays->q_offsets : arrays->k_offsets;
     return attn__fail(
-        plan->context, ATTN_ARGUMENT,
+        plan->context, ATTN_ERROR_ARGUMENT,
         "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow by more "
         "than the longest sequence",
         name, (long long)at, (int)offsets[at]);
@@ -168,7 +168,7 @@ static attn_status check_bias_index(const attn_plan *plan, const attn_arrays *ar
     int64_t at;
     if (!arrays->bias_index || !attn__bias_index_fault(&plan->bias_index, arrays, &at))
         return ATTN_OK;
-    return attn__fail(plan->context, ATTN_ARGUMENT, "bias_index[%lld] is %d; the table has the rows 0 to %lld",
+    return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "bias_index[%lld] is %d; the table has the rows 0 to %lld",
                       (long long)at, (int)arrays->bias_index[at],
                       (long long)plan->canonical.problem.bias_index.rows - 1);
 }
@@ -183,7 +183,7 @@ static void run(const attn_plan *plan, const attn_arrays *arrays, char *workspac
     attn__private_gradients_end(&plan->private_gradients, &spread, workspace + plan->sums_at);
     attn__bias_index_end(&plan->bias_index, arrays, workspace + plan->bias_at);
     attn__sink_gradients_run(&plan->canonical, arrays, workspace + plan->sinks_at);
-    if (plan->canonical.problem.with & ATTN_WANT_WEIGHTS)
+    if (plan->canonical.problem.flags & ATTN_WANT_WEIGHTS)
         attn__weights_run(&plan->canonical, &spread, workspace + plan->weights_at);
 }
 
@@ -197,16 +197,17 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
         mine.lse = scratch + plan->lse_at;
     const char *missing = attn__missing_array(&plan->canonical, &mine);
     if (missing)
-        return attn__fail(plan->context, ATTN_ARGUMENT, "the problem needs the array '%s', which is NULL", missing);
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the problem needs the array '%s', which is NULL",
+                          missing);
     attn_array output, other;
     if (check_offsets(plan, &mine) != ATTN_OK || check_bias_index(plan, &mine) != ATTN_OK)
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     if (share_an_element(plan, &mine, &output, &other))
         return refuse_overlap(plan, output, other);
     if ((uintptr_t)scratch % 64 != 0)
-        return attn__fail(plan->context, ATTN_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
     if (!workspace && atomic_flag_test_and_set(busy))
-        return ATTN_BUSY;
+        return ATTN_ERROR_BUSY;
     run(plan, &mine, scratch);
     if (!workspace)
         atomic_flag_clear(busy);

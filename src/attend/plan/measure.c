@@ -146,7 +146,7 @@ const attn__solver *attn__measure(attn_context *context, const attn__canonical *
     bool clean = attn_context_status(context) == ATTN_OK;
     const attn__solver *best = s.failed ? NULL : time_solvers(context, canonical, &arrays);
     if (best && clean) /* a solver that found no memory lost the race; nothing failed */
-        attn_context_clear(context);
+        attn_context_clear_error(context);
     for (int i = 0; i < s.n; i++)
         attn__free(context, s.blocks[i]);
     return best;

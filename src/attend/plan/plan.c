@@ -3,6 +3,7 @@
 #include "attend/plan/plan.h"
 
 #include "attend/problem/problem.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static const char *extra_refusal(unsigned unknown)
                    {ATTN__DLSE, "a gradient of the log-sum-exp"},
                    {ATTN__BIAS_MEETS, "pairs share numbers of the bias"},
                    {ATTN__BLOCKS, "a mask of blocks"},
-                   {ATTN__REPRODUCIBLE, "the order of its sums depends on lengths"}};
+                   {ATTN__BATCH_INVARIANT, "the order of its sums depends on lengths"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)
             return reasons[i].why;
@@ -78,10 +79,10 @@ static attn_status choose_by_name(attn_plan *plan, const char *name)
     plan->solver = attn__solver_by_name(name);
     plan->how = "asked for";
     if (!plan->solver)
-        return attn__fail(plan->context, ATTN_ARGUMENT, "there is no solver '%s'", name);
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "there is no solver '%s'", name);
     const char *refusal = attn__solver_refusal(plan->solver, &plan->canonical);
     if (refusal)
-        return attn__fail(plan->context, ATTN_UNSUPPORTED, "solver %s: %s", name, refusal);
+        return attn__fail(plan->context, ATTN_ERROR_UNSUPPORTED, "solver %s: %s", name, refusal);
     return ATTN_OK;
 }
 
@@ -89,7 +90,7 @@ static attn_status choose_measured(attn_plan *plan, uint64_t signature)
 {
     plan->solver = attn__measure(plan->context, &plan->canonical);
     plan->how = "measured";
-    return plan->solver ? attn__wisdom_note(plan->context, signature, plan->solver) : ATTN_MEMORY;
+    return plan->solver ? attn__wisdom_note(plan->context, signature, plan->solver) : ATTN_ERROR_MEMORY;
 }
 
 static attn_status choose_solver(attn_plan *plan, const attn_plan_options *options)
@@ -105,18 +106,18 @@ static attn_status choose_solver(attn_plan *plan, const attn_plan_options *optio
         return choose_measured(plan, signature);
     plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
-    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_INTERNAL, "no solver accepts the problem");
+    return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
 }
 
 /* If only weights are requested, the plan adds a contiguous log-sum-exp of its own, from which they follow. */
 static void add_own_lse(attn_problem *p)
 {
     int64_t stride = 1;
-    p->with |= ATTN_WANT_LSE;
+    p->flags |= ATTN_WANT_LSE;
     for (int i = p->ndims - 1; i >= 0; i--) {
-        if (p->dims[i].role > ATTN_QUERY)
+        if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
-        if ((p->with & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
+        if ((p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim)
             continue; /* the offsets say where its rows are */
         p->dims[i].lse = stride;
         stride *= attn__operand_length(p, i, ATTN__OP_LSE);
@@ -130,7 +131,7 @@ static attn_status copy_picks(attn_plan *plan)
         size_t size = attn__size_mul((size_t)p->picks[i].n, sizeof *plan->picks[i]);
         plan->picks[i] = attn__alloc(plan->context, size);
         if (!plan->picks[i])
-            return ATTN_MEMORY;
+            return ATTN_ERROR_MEMORY;
         if (size)
             memcpy(plan->picks[i], p->picks[i].index, size);
         p->picks[i].index = plan->picks[i];
@@ -142,7 +143,7 @@ static void make_canonical(attn_plan *plan, const attn_problem *problem, const a
 {
     attn_problem resolved = *problem;
     attn__resolve_problem(&resolved);
-    plan->own_lse = (resolved.with & ATTN_WANT_WEIGHTS) && !(resolved.with & ATTN_WANT_LSE);
+    plan->own_lse = (resolved.flags & ATTN_WANT_WEIGHTS) && !(resolved.flags & ATTN_WANT_LSE);
     if (plan->own_lse)
         add_own_lse(&resolved);
     attn__bias_index_make(&plan->bias_index, &resolved);
@@ -150,8 +151,8 @@ static void make_canonical(attn_plan *plan, const attn_problem *problem, const a
     plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
     plan->canonical.isa = plan->context->isa;
     plan->canonical.caches = plan->context->caches;
-    if (plan->context->reproducible)
-        plan->canonical.extras |= ATTN__REPRODUCIBLE;
+    if (plan->context->batch_invariant)
+        plan->canonical.extras |= ATTN__BATCH_INVARIANT;
     attn__private_gradients_make(&plan->private_gradients, &plan->canonical);
 }
 
@@ -186,7 +187,7 @@ static attn_status make_workspace(attn_plan *plan)
     attn__extent rows = attn__operand_extent(canonical, ATTN__OP_LSE);
     if (plan->own_lse)
         lse = attn__size_mul(attn__extent_size(&rows), sizeof(double));
-    if (canonical->problem.with & ATTN_WANT_WEIGHTS)
+    if (canonical->problem.flags & ATTN_WANT_WEIGHTS)
         weights = attn__weights_size(canonical);
     plan->lse_at = round_up(plan->recipe.workspace);
     plan->weights_at = attn__size_add(plan->lse_at, round_up(lse));
@@ -196,7 +197,7 @@ static attn_status make_workspace(attn_plan *plan)
     plan->bias_at = attn__size_add(plan->sums_at, round_up(plan->private_gradients.bytes));
     plan->workspace_size = attn__size_add(plan->bias_at, attn__bias_index_size(&plan->bias_index));
     plan->workspace = attn__alloc(plan->context, plan->workspace_size);
-    return plan->workspace ? ATTN_OK : ATTN_MEMORY;
+    return plan->workspace ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
@@ -233,14 +234,17 @@ attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn
     attn__call_begin(context);
     options = options ? options : &defaults;
     if (options->threads < 0 || options->threads > ATTN__MAX_THREADS)
-        return attn__fail(context, ATTN_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%d threads: it must be 0 to %d", options->threads,
                           ATTN__MAX_THREADS);
     if (options->effort != ATTN_ESTIMATE && options->effort != ATTN_MEASURE)
-        return attn__fail(context, ATTN_ARGUMENT, "effort %d is neither estimate nor measure", (int)options->effort);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "effort %d is neither estimate nor measure",
+                          (int)options->effort);
+    if (!attn__all_zero(options->reserved, 4))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_plan_options: a reserved field is not zero");
     attn_status status = attn__check_problem(context, problem);
     attn_plan *made = status == ATTN_OK ? attn__alloc_zero(context, sizeof *made) : NULL;
     if (!made)
-        return status == ATTN_OK ? ATTN_MEMORY : status;
+        return status == ATTN_OK ? ATTN_ERROR_MEMORY : status;
     made->context = context;
     atomic_flag_clear(&made->busy);
     status = fill_plan(made, problem, options);

@@ -43,7 +43,7 @@ static bool is_output(const attn__canonical *canonical, attn_array array)
 static bool is_used(const attn_plan *plan, attn_array array)
 {
     const attn_problem *p = &plan->canonical.problem;
-    bool second = attn__score_of(p)->vectors > 1, dw = plan->canonical.backward && (p->with & ATTN_WANT_DW);
+    bool second = attn__score_of(p)->vectors > 1, dw = plan->canonical.backward && (p->flags & ATTN_WANT_DW);
     switch (array) {
     case ATTN_ARRAY_LSE:
         return !plan->own_lse && attn__operand_used(p, ATTN__OP_LSE);
@@ -55,7 +55,7 @@ static bool is_used(const attn_plan *plan, attn_array array)
     case ATTN_ARRAY_DLSE:
         return plan->canonical.extras & ATTN__DLSE;
     case ATTN_ARRAY_DSINKS:
-        return plan->canonical.backward && (p->with & ATTN_WANT_DSINKS);
+        return plan->canonical.backward && (p->flags & ATTN_WANT_DSINKS);
     case ATTN_ARRAY_W2:
         return second;
     case ATTN_ARRAY_DW:
@@ -71,7 +71,7 @@ static bool table_used(const attn_plan *plan, attn_array array)
 {
     const attn_problem *p = &plan->canonical.problem;
     if (array >= ATTN_ARRAY_DTABLE)
-        return plan->canonical.backward && (p->with & ATTN_WANT_DTABLES) &&
+        return plan->canonical.backward && (p->flags & ATTN_WANT_DTABLES) &&
                (int)array - (int)ATTN_ARRAY_DTABLE < p->nrelatives;
     return (int)array - (int)ATTN_ARRAY_TABLE < p->nrelatives;
 }
@@ -81,7 +81,7 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
     const attn__canonical *canonical = &plan->canonical;
     attn__extent extent;
     *span = (attn_span){0};
-    if ((int)array < 0 || array >= ATTN_ARRAYS)
+    if ((int)array < 0 || array >= ATTN_ARRAY_COUNT)
         return false;
     bool table = array >= ATTN_ARRAY_TABLE;
     if ((array == ATTN_ARRAY_Q_OFFSETS || array == ATTN_ARRAY_K_OFFSETS) && is_used(plan, array)) {

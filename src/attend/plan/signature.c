@@ -22,8 +22,8 @@ static void mix_group(uint64_t *hash, const attn__group *group)
 
 static void mix_features(uint64_t *hash, const attn_problem *p)
 {
-    const int64_t plain[] = {p->dtype,       p->direction,  p->score,       p->normalise,  p->with,
-                             p->nbands,      p->nwindows,   p->npicks,      p->nrelatives, p->mask_fill != 0,
+    const int64_t plain[] = {p->dtype,       p->direction,  p->score,       p->normalization, p->flags,
+                             p->nbands,      p->nwindows,   p->npicks,      p->nrelatives,    p->mask_fill != 0,
                              p->dropout > 0, p->accumulate, p->softcap != 0};
     for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
         mix(hash, plain[i]);
@@ -34,9 +34,9 @@ static void mix_features(uint64_t *hash, const attn_problem *p)
         mix(hash, w->size), mix(hash, w->step), mix(hash, w->dilation);
         mix(hash, w->offset), mix(hash, w->border);
     }
-    if (p->with & ATTN_WITH_PACKED)
+    if (p->flags & ATTN_WITH_PACKED)
         mix(hash, p->packed.queries), mix(hash, p->packed.keys), mix(hash, p->packed.align_ends);
-    if (p->with & ATTN_WITH_BLOCKS)
+    if (p->flags & ATTN_WITH_BLOCKS)
         mix(hash, p->blocks.queries), mix(hash, p->blocks.keys);
     for (int i = 0; i < p->nrelatives; i++)
         mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
@@ -51,7 +51,7 @@ uint64_t attn__canonical_signature(const attn__canonical *canonical)
     mix_group(&hash, &canonical->key);
     mix_group(&hash, &canonical->contract);
     mix_group(&hash, &canonical->value);
-    mix(&hash, canonical->extras & ATTN__REPRODUCIBLE);
+    mix(&hash, canonical->extras & ATTN__BATCH_INVARIANT);
     mix(&hash, canonical->threads);
     mix(&hash, (int64_t)canonical->isa);
     return hash;

@@ -25,7 +25,7 @@ typedef struct job {
 
 static bool wanted(const attn__canonical *canonical)
 {
-    return canonical->backward && (canonical->problem.with & ATTN_WANT_DSINKS);
+    return canonical->backward && (canonical->problem.flags & ATTN_WANT_DSINKS);
 }
 
 static int64_t rows_of(const attn__canonical *canonical)
@@ -78,7 +78,7 @@ static void run_row(void *user, int64_t item, int thread)
     if (sink == (double)-INFINITY)
         return;
     double delta = dot_of_row(j, &row, o, o + canonical->value.size);
-    if (canonical->problem.with & ATTN_WITH_DLSE)
+    if (canonical->problem.flags & ATTN_WITH_DLSE)
         delta -= attn__load(side, j->arrays->dlse, row.offset[ATTN__OP_LSE]);
     j->part[item] = -exp(sink - lse) * delta;
 }

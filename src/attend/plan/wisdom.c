@@ -70,7 +70,7 @@ attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const a
         return ATTN_OK;
     }
     if (!w || !reserve(context, w))
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     w->lessons[w->n++] = (lesson){signature, solver};
     return ATTN_OK;
 }
@@ -102,10 +102,10 @@ static attn_status read_line(attn_context *context, const char *line, size_t len
             const attn__solver *solver = attn__solver_by_name(name);
             if (solver)
                 return attn__wisdom_note(context, signature, solver);
-            return attn__fail(context, ATTN_FORMAT, "wisdom line %d: there is no solver '%s'", number, name);
+            return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d: there is no solver '%s'", number, name);
         }
     }
-    return attn__fail(context, ATTN_FORMAT, "wisdom line %d is not a signature and a solver", number);
+    return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d is not a signature and a solver", number);
 }
 
 attn_status attn_wisdom_import(attn_context *context, const char *text)
@@ -113,7 +113,7 @@ attn_status attn_wisdom_import(attn_context *context, const char *text)
     attn__call_begin(context);
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
-        return attn__fail(context, ATTN_FORMAT, "wisdom line 1 is not 'attn-wisdom 1'");
+        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 1'");
     attn_status status = ATTN_OK;
     int number = 2;
     for (const char *line = text + head; status == ATTN_OK && *line; number++) {

@@ -18,7 +18,7 @@ static attn_status check_role_size(attn_context *context, const attn_problem *p,
         over = over || __builtin_mul_overflow(size, p->dims[i].n ? p->dims[i].n : 1, &size) || size > most;
     }
     if (over && !empty)
-        return attn__fail(context, ATTN_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
+        return attn__fail(context, ATTN_ERROR_SHAPE, "the product of the %s dims overflows", attn__role_name(role));
     return ATTN_OK;
 }
 
@@ -37,13 +37,13 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
     int64_t reach = 0;
     for (int i = 0; i < p->ndims; i++)
         if (!stretch(&reach, attn__operand_length(p, i, op), attn__stride(&p->dims[i], op)))
-            return attn__fail(context, ATTN_SHAPE,
+            return attn__fail(context, ATTN_ERROR_SHAPE,
                               "dim %d (length %lld): with its stride %lld the size of %s overflows", i,
                               (long long)attn__operand_length(p, i, op), (long long)attn__stride(&p->dims[i], op),
                               attn__operand_table[op].name);
     int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p->dtype, op));
     if (reach > most / size)
-        return attn__fail(context, ATTN_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
     return ATTN_OK;
 }
 
@@ -56,7 +56,7 @@ static attn_status check_table_reach(attn_context *context, const attn_problem *
         ok = stretch(&reach, attn__table_length(p, r, d), r->stride[d]);
     if (ok && reach <= most / 8)
         return ATTN_OK;
-    return attn__fail(context, ATTN_SHAPE, "the size of relative table %d overflows", i);
+    return attn__fail(context, ATTN_ERROR_SHAPE, "the size of relative table %d overflows", i);
 }
 
 static attn_status check_rows(attn_context *context, const attn_problem *p)
@@ -64,19 +64,20 @@ static attn_status check_rows(attn_context *context, const attn_problem *p)
     int64_t rows = 1;
     bool over = false;
     for (int i = 0; i < p->ndims; i++) {
-        if (p->dims[i].role > ATTN_QUERY)
+        if (p->dims[i].role > ATTN_ROLE_QUERY)
             continue;
         if (p->dims[i].n == 0)
             return ATTN_OK;
         over = over || __builtin_mul_overflow(rows, p->dims[i].n, &rows) || rows > most;
     }
-    return over ? attn__fail(context, ATTN_SHAPE, "the number of rows (BATCH times QUERY dims) overflows") : ATTN_OK;
+    return over ? attn__fail(context, ATTN_ERROR_SHAPE, "the number of rows (BATCH times QUERY dims) overflows")
+                : ATTN_OK;
 }
 
 attn_status attn__check_sizes(attn_context *context, const attn_problem *p)
 {
     attn_status status = ATTN_OK;
-    for (attn_role role = ATTN_BATCH; status == ATTN_OK && role <= ATTN_VALUE; role++)
+    for (attn_role role = ATTN_ROLE_BATCH; status == ATTN_OK && role <= ATTN_ROLE_VALUE; role++)
         status = check_role_size(context, p, role);
     for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++)
         /* Gradients without strides of their own go like their operands; what stands in those members says nothing. */
@@ -92,13 +93,13 @@ attn_status attn__check_sizes(attn_context *context, const attn_problem *p)
 static attn_status report(attn_context *context, const attn_problem *p, const char *name, int first, int second)
 {
     if (first < 0 || second < 0)
-        return attn__fail(context, ATTN_SHAPE, "%s: two rows share an element", name);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "%s: two rows share an element", name);
     if (first == second)
-        return attn__fail(context, ATTN_SHAPE,
+        return attn__fail(context, ATTN_ERROR_SHAPE,
                           "%s: the indices of dim %d (%s, length %lld) share elements of this "
                           "output; its stride is 0",
                           name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n);
-    return attn__fail(context, ATTN_SHAPE,
+    return attn__fail(context, ATTN_ERROR_SHAPE,
                       "%s: its strides let dims %d (%s, length %lld) and %d (%s, length %lld) "
                       "meet in one element of this output",
                       name, first, attn__role_name(p->dims[first].role), (long long)p->dims[first].n, second,
@@ -114,8 +115,8 @@ static attn_status check_output(attn_context *context, const attn_problem *p, at
     for (int i = 0; i < p->ndims; i++) {
         attn__span span = {attn__operand_length(p, i, op), attn__stride(&p->dims[i], op), i};
         /* Sequences have tokens of their own. */
-        bool apart = (p->with & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
-                     (attn__operand_packed(op, ATTN_QUERY) || attn__operand_packed(op, ATTN_KEY));
+        bool apart = (p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
+                     (attn__operand_packed(op, ATTN_ROLE_QUERY) || attn__operand_packed(op, ATTN_ROLE_KEY));
         if ((attn__operand_table[op].roles >> p->dims[i].role & 1) && !(sums && span.stride == 0) && !apart)
             spans[n++] = span;
     }
@@ -134,7 +135,7 @@ bool attn__bias_gradient_meets(const attn_problem *p)
     attn__operand op = bias_gradient(p);
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
-        if ((p->dims[i].role == ATTN_QUERY || p->dims[i].role == ATTN_KEY) && stride != 0)
+        if ((p->dims[i].role == ATTN_ROLE_QUERY || p->dims[i].role == ATTN_ROLE_KEY) && stride != 0)
             spans[n++] = (attn__span){p->dims[i].n, stride, i};
     }
     return attn__operand_used(p, ATTN__OP_DBIAS) && attn__spans_overlap(spans, n, &first, &second);
@@ -147,11 +148,11 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
     int n = 0, first, second;
     spans[n++] = (attn__span){p->bias_index.rows, p->bias_index.row_stride, -1};
     for (int i = 0; i < p->ndims; i++)
-        if (p->dims[i].role == ATTN_BATCH && p->dims[i].bias != 0)
+        if (p->dims[i].role == ATTN_ROLE_BATCH && p->dims[i].bias != 0)
             spans[n++] = (attn__span){p->dims[i].n, p->dims[i].bias, i};
     if (!attn__spans_overlap(spans, n, &first, &second))
         return ATTN_OK;
-    return attn__fail(context, ATTN_SHAPE,
+    return attn__fail(context, ATTN_ERROR_SHAPE,
                       "dbias: rows of the table that bias_index reads (%lld, %lld apart) share elements with those of "
                       "another BATCH index",
                       (long long)p->bias_index.rows, (long long)p->bias_index.row_stride);
@@ -164,16 +165,16 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
     int n = 0, first, second, last = -1;
     int64_t reach = 0; /* fits: the sizes are checked */
     attn__operand op = bias_gradient(p);
-    if (p->with & ATTN_WITH_BIAS_INDEX)
+    if (p->flags & ATTN_WITH_BIAS_INDEX)
         return check_indexed_gradient(context, p);
     if (!attn__bias_gradient_meets(p))
         return check_output(context, p, op, "dbias", true);
     if (p->accumulate)
-        return attn__fail(context, ATTN_UNSUPPORTED,
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "dbias: accumulate where pairs of a query and a key share its elements");
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
-        if (p->dims[i].role == ATTN_BATCH && stride != 0)
+        if (p->dims[i].role == ATTN_ROLE_BATCH && stride != 0)
             spans[n++] = (attn__span){p->dims[i].n, stride, i};
         else if (stretch(&reach, p->dims[i].n, stride) && stride != 0)
             last = i;
@@ -208,20 +209,20 @@ static attn_status check_gradients(attn_context *context, const attn_problem *p)
         if (attn__operand_used(p, pairs[i].wanted))
             status = check_output(context, p, op, attn__operand_table[pairs[i].wanted].name, true);
     }
-    if (status == ATTN_OK && (p->with & ATTN_WANT_DBIAS))
+    if (status == ATTN_OK && (p->flags & ATTN_WANT_DBIAS))
         status = check_bias_gradient(context, p);
-    if (status == ATTN_OK && (p->with & ATTN_WANT_DW))
+    if (status == ATTN_OK && (p->flags & ATTN_WANT_DW))
         status = check_output(context, p, ATTN__OP_W, "dw", true);
-    if (status == ATTN_OK && (p->with & ATTN_WANT_DSINKS))
+    if (status == ATTN_OK && (p->flags & ATTN_WANT_DSINKS))
         status = check_output(context, p, ATTN__OP_SINKS, "dsinks", true);
-    for (int i = 0; status == ATTN_OK && (p->with & ATTN_WANT_DTABLES) && i < p->nrelatives; i++)
+    for (int i = 0; status == ATTN_OK && (p->flags & ATTN_WANT_DTABLES) && i < p->nrelatives; i++)
         status = check_table_output(context, p, i);
     return status;
 }
 
 attn_status attn__check_outputs(attn_context *context, const attn_problem *p)
 {
-    if (p->direction == ATTN_BACKWARD)
+    if (p->direction == ATTN_DIRECTION_BACKWARD)
         return check_gradients(context, p);
     static const attn__operand outputs[] = {ATTN__OP_O, ATTN__OP_LSE, ATTN__OP_WEIGHTS};
     attn_status status = ATTN_OK;

@@ -8,8 +8,8 @@ static attn_status check_strides(attn_context *context, const attn_problem *p, i
     const attn_relative *r = &p->relatives[i];
     for (int d = 0; d < p->ndims; d++) {
         attn_role role = p->dims[d].role;
-        if (r->stride[d] != 0 && role != ATTN_BATCH && role != attn__table_role(r))
-            return attn__fail(context, ATTN_SHAPE,
+        if (r->stride[d] != 0 && role != ATTN_ROLE_BATCH && role != attn__table_role(r))
+            return attn__fail(context, ATTN_ERROR_SHAPE,
                               "relative table %d has stride %lld along dim %d, but it does not "
                               "move along %s dims",
                               i, (long long)r->stride[d], d, attn__role_name(role));
@@ -23,14 +23,15 @@ static attn_status check_range(attn_context *context, const attn_problem *p, int
     int last = attn__last_dim(p, attn__table_role(r));
     int64_t n = last < 0 ? 1 : p->dims[last].n;
     if ((unsigned)r->kind > ATTN_RELATIVE_VALUE)
-        return attn__fail(context, ATTN_ARGUMENT, "relative table %d: kind %d is not one of the three", i,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind %d is not one of the three", i,
                           (int)r->kind);
     if (r->rows < 0)
-        return attn__fail(context, ATTN_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
+        return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
     if ((r->begin == 0 && r->end == 0) || (r->begin >= 0 && r->begin <= r->end && r->end <= n))
         return ATTN_OK;
-    return attn__fail(context, ATTN_SHAPE, "relative table %d serves channels %lld to %lld of a dim of length %lld", i,
-                      (long long)r->begin, (long long)r->end, (long long)n);
+    return attn__fail(context, ATTN_ERROR_SHAPE,
+                      "relative table %d serves channels %lld to %lld of a dim of length %lld", i, (long long)r->begin,
+                      (long long)r->end, (long long)n);
 }
 
 typedef struct range {
@@ -94,7 +95,7 @@ static attn_status check_rows(attn_context *context, const attn_problem *p, int 
         return ATTN_OK;
     if (__builtin_add_overflow(reach.low, r->offset, &low) || __builtin_add_overflow(reach.high, r->offset, &high) ||
         low < 0 || high >= r->rows)
-        return attn__fail(context, ATTN_SHAPE,
+        return attn__fail(context, ATTN_ERROR_SHAPE,
                           "relative table %d has %lld rows, but positions from %lld to %lld with "
                           "offset %lld are read (query dim %d, key dim %d)",
                           i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset,

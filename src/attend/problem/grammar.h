@@ -90,8 +90,8 @@ static inline int64_t attn__phrase_letter(const attn__phrase *phrase, char lette
     return value < 0 ? otherwise : value;
 }
 
-/* problem_forms.c and problem_features.c: the form, then the features, into a problem.  ATTN_ARGUMENT: what does not
- * go together, said without a place in the text. */
+/* problem_forms.c and problem_features.c: the form, then the features, into a problem.  ATTN_ERROR_ARGUMENT: what
+ * does not go together, said without a place in the text. */
 attn_status attn__phrase_form(attn_problem *problem, attn_context *context, const attn__phrase *phrase);
 attn_status attn__phrase_features(attn_problem *problem, attn_context *context, const attn__phrase *phrase);
 

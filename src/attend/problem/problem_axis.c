@@ -18,13 +18,13 @@ static bool is_sound(const attn_axis *a)
 static void add_moving(attn_problem *p, attn_role role, int64_t n, int64_t stride)
 {
     attn_dim dim = {.role = role, .n = n};
-    if (role == ATTN_BATCH || role == ATTN_QUERY)
+    if (role == ATTN_ROLE_BATCH || role == ATTN_ROLE_QUERY)
         dim.q = dim.o = stride;
-    if (role == ATTN_BATCH || role == ATTN_KEY)
+    if (role == ATTN_ROLE_BATCH || role == ATTN_ROLE_KEY)
         dim.k = dim.v = stride;
-    if (role == ATTN_CONTRACT)
+    if (role == ATTN_ROLE_CONTRACT)
         dim.q = dim.k = stride;
-    if (role == ATTN_VALUE)
+    if (role == ATTN_ROLE_VALUE)
         dim.v = dim.o = stride;
     p->dims[p->ndims++] = dim;
 }
@@ -35,11 +35,11 @@ static void number_rows(attn_problem *p)
     int64_t lse = 1, weights = 1;
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_dim *dim = &p->dims[i];
-        if (dim->role > ATTN_KEY)
+        if (dim->role > ATTN_ROLE_KEY)
             continue;
         dim->weights = weights;
         weights *= dim->n;
-        if (dim->role == ATTN_KEY)
+        if (dim->role == ATTN_ROLE_KEY)
             continue;
         dim->lse = lse;
         lse *= dim->n;
@@ -50,9 +50,9 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
 {
     *problem = (attn_problem){0};
     if (!is_sound(axis))
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     if (axis->shape[axis->channel_axis] % axis->heads)
-        return ATTN_SHAPE;
+        return ATTN_ERROR_SHAPE;
     int64_t stride[8], next = 1;
     for (int i = axis->rank - 1; i >= 0; i--) {
         stride[i] = next;
@@ -62,13 +62,13 @@ attn_status attn_problem_axis(attn_problem *problem, const attn_axis *axis)
     int64_t dim = axis->shape[axis->channel_axis] / axis->heads;
     for (int i = 0; i < axis->rank; i++)
         if (i != axis->axis && i != axis->channel_axis)
-            add_moving(problem, ATTN_BATCH, axis->shape[i], stride[i]);
-    add_moving(problem, ATTN_BATCH, axis->heads, dim * channel);
+            add_moving(problem, ATTN_ROLE_BATCH, axis->shape[i], stride[i]);
+    add_moving(problem, ATTN_ROLE_BATCH, axis->heads, dim * channel);
     int query = problem->ndims;
-    add_moving(problem, ATTN_QUERY, n, stride[axis->axis]);
-    add_moving(problem, ATTN_KEY, n, stride[axis->axis]);
-    add_moving(problem, ATTN_CONTRACT, dim, channel);
-    add_moving(problem, ATTN_VALUE, dim, channel);
+    add_moving(problem, ATTN_ROLE_QUERY, n, stride[axis->axis]);
+    add_moving(problem, ATTN_ROLE_KEY, n, stride[axis->axis]);
+    add_moving(problem, ATTN_ROLE_CONTRACT, dim, channel);
+    add_moving(problem, ATTN_ROLE_VALUE, dim, channel);
     number_rows(problem);
     if (axis->causal != ATTN_CAUSAL_NONE) /* as many queries as keys: both alignments are one */
         problem->bands[problem->nbands++] = (attn_band){query, query + 1, INT64_MIN, 0};

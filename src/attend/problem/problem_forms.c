@@ -81,7 +81,7 @@ attn_status attn__phrase_form(attn_problem *problem, attn_context *context, cons
         [ATTN__WINDOW] = "its sizes are too large",
     };
     if (fillers[phrase->form](problem, phrase) != ATTN_OK)
-        return attn__fail(context, ATTN_ARGUMENT, "%s", reasons[phrase->form]);
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s", reasons[phrase->form]);
     if (phrase->form == ATTN__ADDITIVE)
         problem->score = ATTN_SCORE_ADDITIVE;
     return ATTN_OK;

@@ -45,7 +45,7 @@ static const uint64_t rivals[] = {
     BIT(ROW) | BIT(COL) | BIT(AXIS),
     BIT(ZERO) | BIT(MASK_BORDER) | BIT(SHIFT),
     BIT(OVER_N) | BIT(KERNEL_SUM),
-    ((UINT64_C(1) << ATTN_SCORE_KINDS) - 1) << ATTN__FEATURE_SCORE_DOT,
+    ((UINT64_C(1) << ATTN_SCORE_COUNT) - 1) << ATTN__FEATURE_SCORE_DOT,
 };
 
 typedef struct reader {
@@ -57,7 +57,7 @@ typedef struct reader {
 /* Counts characters from 1. */
 static attn_status refuse(const reader *r, const char *why)
 {
-    return attn__fail(r->context, ATTN_ARGUMENT, "problem \"%.100s\", character %d: %s", r->text,
+    return attn__fail(r->context, ATTN_ERROR_ARGUMENT, "problem \"%.100s\", character %d: %s", r->text,
                       (int)(r->at - r->text) + 1, why);
 }
 
@@ -291,8 +291,8 @@ attn_status attn_problem_parse(attn_problem *problem, attn_context *context, con
     *problem = (attn_problem){0};
     for (size_t i = 0; i < sizeof phrase.letter / sizeof *phrase.letter; i++)
         phrase.letter[i] = -1;
-    if (direction != ATTN_FORWARD && direction != ATTN_BACKWARD)
-        return attn__fail(context, ATTN_ARGUMENT, "direction %d is neither forward nor backward", (int)direction);
+    if (direction != ATTN_DIRECTION_FORWARD && direction != ATTN_DIRECTION_BACKWARD)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "direction %d is neither forward nor backward", (int)direction);
     attn_status status = read_form(&r);
     if (status == ATTN_OK)
         status = read_features(&r);

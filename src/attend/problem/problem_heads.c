@@ -2,6 +2,8 @@
  * Multi-head attention as a table of dimensions. */
 #include "attn/attn.h"
 
+#include "base/integers.h"
+
 static attn_dim *add_dim(attn_problem *p, attn_role role, int64_t n)
 {
     attn_dim *dim = &p->dims[p->ndims++];
@@ -39,7 +41,7 @@ static bool is_sound(const attn_heads *h)
 static void add_rows(attn_problem *p, const attn_heads *h, steps q, steps o, int query)
 {
     attn_dim *dim = &p->dims[query];
-    *dim = (attn_dim){.role = ATTN_QUERY, .n = h->queries, .q = q.row, .o = o.row, .lse = 1, .weights = h->keys};
+    *dim = (attn_dim){.role = ATTN_ROLE_QUERY, .n = h->queries, .q = q.row, .o = o.row, .lse = 1, .weights = h->keys};
     dim->lens = h->lens_per == 2 ? 1 : 0;
 }
 
@@ -59,7 +61,7 @@ static void fill(attn_problem *p, const attn_heads *h)
     steps q = steps_of(h, h->heads, rows, h->dim, h->q_row), o = steps_of(h, h->heads, rows, dv, h->o_row);
     steps k = steps_of(h, kv_heads, keys, h->dim, h->k_row), v = steps_of(h, kv_heads, keys, dv, h->v_row);
 
-    attn_dim *dim = add_dim(p, ATTN_BATCH, h->batch);
+    attn_dim *dim = add_dim(p, ATTN_ROLE_BATCH, h->batch);
     if (!h->packed) {
         dim->q = q.batch, dim->k = k.batch, dim->v = v.batch, dim->o = o.batch;
         dim->lse = h->heads * rows;
@@ -68,25 +70,25 @@ static void fill(attn_problem *p, const attn_heads *h)
     dim->lens = h->lens_per == 2 ? h->queries : h->lens_per;
     dim->mask = h->key_padding ? h->keys : 0;
 
-    dim = add_dim(p, ATTN_BATCH, kv_heads);
+    dim = add_dim(p, ATTN_ROLE_BATCH, kv_heads);
     dim->q = group * q.head, dim->k = k.head, dim->v = v.head, dim->o = group * o.head;
     dim->lse = group * rows, dim->weights = group * h->queries * h->keys;
     if (group != 1) {
-        dim = add_dim(p, ATTN_BATCH, group);
+        dim = add_dim(p, ATTN_ROLE_BATCH, group);
         dim->q = q.head, dim->o = o.head, dim->lse = rows, dim->weights = h->queries * h->keys;
     }
     int query = p->ndims++;
     add_rows(p, h, q, o, query);
-    dim = add_dim(p, ATTN_KEY, h->keys);
+    dim = add_dim(p, ATTN_ROLE_KEY, h->keys);
     dim->k = k.row, dim->v = v.row, dim->weights = 1, dim->mask = h->key_padding ? 1 : 0;
-    dim = add_dim(p, ATTN_CONTRACT, h->dim);
+    dim = add_dim(p, ATTN_ROLE_CONTRACT, h->dim);
     dim->q = dim->k = 1;
-    dim = add_dim(p, ATTN_VALUE, dv);
+    dim = add_dim(p, ATTN_ROLE_VALUE, dv);
     dim->v = dim->o = 1;
     p->lens_dim = query + 1;
     add_causal(p, h, query);
     if (h->packed) {
-        p->with |= ATTN_WITH_PACKED;
+        p->flags |= ATTN_WITH_PACKED;
         p->packed = (attn_packed){.query_dim = query, .key_dim = query + 1, .queries = rows, .keys = keys};
         p->packed.align_ends = h->causal == ATTN_CAUSAL_BOTTOM_RIGHT;
     }
@@ -95,14 +97,14 @@ static void fill(attn_problem *p, const attn_heads *h)
 attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)
 {
     *problem = (attn_problem){0};
-    if (!is_sound(heads))
-        return ATTN_ARGUMENT;
+    if (!is_sound(heads) || !attn__all_zero(heads->reserved, 4))
+        return ATTN_ERROR_ARGUMENT;
     if (heads->kv_heads && heads->heads % heads->kv_heads)
-        return ATTN_SHAPE;
+        return ATTN_ERROR_SHAPE;
     fill(problem, heads);
     if (heads->lens_per)
-        problem->with |= ATTN_WITH_LENS;
+        problem->flags |= ATTN_WITH_LENS;
     if (heads->key_padding)
-        problem->with |= ATTN_WITH_MASK;
+        problem->flags |= ATTN_WITH_MASK;
     return ATTN_OK;
 }

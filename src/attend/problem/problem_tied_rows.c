@@ -12,9 +12,9 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
     if (rows < 0 || cols < 0 || batch < 0 || heads < 0 || dim < 0 || __builtin_mul_overflow(heads, dim, &head) ||
         __builtin_mul_overflow(batch, head, &token) || __builtin_mul_overflow(cols, token, &row) ||
         __builtin_mul_overflow(rows, row, &elements))
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = heads,
          .q = dim,
          .k = dim,
@@ -22,7 +22,7 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
          .o = dim,
          .lse = batch * cols,
          .weights = batch * cols * cols},
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = batch,
          .q = head,
          .k = head,
@@ -30,12 +30,12 @@ attn_status attn_problem_tied_rows(attn_problem *problem, int64_t rows, int64_t 
          .o = head,
          .lse = cols,
          .weights = cols * cols},
-        {.role = ATTN_QUERY, .n = cols, .q = token, .o = token, .lse = 1, .weights = cols},
-        {.role = ATTN_KEY, .n = cols, .k = token, .v = token, .weights = 1},
-        {.role = ATTN_CONTRACT, .n = rows, .q = row, .k = row},
-        {.role = ATTN_CONTRACT, .n = dim, .q = 1, .k = 1},
-        {.role = ATTN_VALUE, .n = rows, .v = row, .o = row},
-        {.role = ATTN_VALUE, .n = dim, .v = 1, .o = 1},
+        {.role = ATTN_ROLE_QUERY, .n = cols, .q = token, .o = token, .lse = 1, .weights = cols},
+        {.role = ATTN_ROLE_KEY, .n = cols, .k = token, .v = token, .weights = 1},
+        {.role = ATTN_ROLE_CONTRACT, .n = rows, .q = row, .k = row},
+        {.role = ATTN_ROLE_CONTRACT, .n = dim, .q = 1, .k = 1},
+        {.role = ATTN_ROLE_VALUE, .n = rows, .v = row, .o = row},
+        {.role = ATTN_ROLE_VALUE, .n = dim, .v = 1, .o = 1},
     };
     problem->ndims = (int)(sizeof dims / sizeof *dims);
     for (int i = 0; i < problem->ndims; i++)

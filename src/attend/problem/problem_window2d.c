@@ -16,13 +16,13 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
 {
     *problem = (attn_problem){0};
     if (!is_sound(w))
-        return ATTN_ARGUMENT;
+        return ATTN_ERROR_ARGUMENT;
     int64_t step = w->step ? w->step : 1, dilation = w->dilation ? w->dilation : 1;
     int64_t ny = w->height / step + (w->height % step != 0), nx = w->width / step + (w->width % step != 0);
     int64_t token = w->heads * w->dim, taps = w->window_y * w->window_x;
     int64_t row = w->width * token, q_row = nx * token, image = w->height * row, q_image = ny * q_row;
     const attn_dim dims[] = {
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = w->batch,
          .q = q_image,
          .k = image,
@@ -30,7 +30,7 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
          .o = q_image,
          .lse = w->heads * ny * nx,
          .weights = w->heads * ny * nx * taps},
-        {.role = ATTN_BATCH,
+        {.role = ATTN_ROLE_BATCH,
          .n = w->heads,
          .q = w->dim,
          .k = w->dim,
@@ -38,12 +38,12 @@ attn_status attn_problem_window2d(attn_problem *problem, const attn_window2d *w)
          .o = w->dim,
          .lse = ny * nx,
          .weights = ny * nx * taps},
-        {.role = ATTN_QUERY, .n = ny, .q = q_row, .o = q_row, .lse = nx, .weights = nx * taps},
-        {.role = ATTN_QUERY, .n = nx, .q = token, .o = token, .lse = 1, .weights = taps},
-        {.role = ATTN_KEY, .n = w->window_y, .k = row, .v = row, .weights = w->window_x},
-        {.role = ATTN_KEY, .n = w->window_x, .k = token, .v = token, .weights = 1},
-        {.role = ATTN_CONTRACT, .n = w->dim, .q = 1, .k = 1},
-        {.role = ATTN_VALUE, .n = w->dim, .v = 1, .o = 1},
+        {.role = ATTN_ROLE_QUERY, .n = ny, .q = q_row, .o = q_row, .lse = nx, .weights = nx * taps},
+        {.role = ATTN_ROLE_QUERY, .n = nx, .q = token, .o = token, .lse = 1, .weights = taps},
+        {.role = ATTN_ROLE_KEY, .n = w->window_y, .k = row, .v = row, .weights = w->window_x},
+        {.role = ATTN_ROLE_KEY, .n = w->window_x, .k = token, .v = token, .weights = 1},
+        {.role = ATTN_ROLE_CONTRACT, .n = w->dim, .q = 1, .k = 1},
+        {.role = ATTN_ROLE_VALUE, .n = w->dim, .v = 1, .o = 1},
     };
     problem->ndims = (int)(sizeof dims / sizeof *dims);
     for (int i = 0; i < problem->ndims; i++)

@@ -10,7 +10,7 @@ static double default_scale(const attn_problem *p)
 {
     double channels = 1;
     for (int i = 0; i < p->ndims; i++)
-        if (p->dims[i].role == ATTN_CONTRACT)
+        if (p->dims[i].role == ATTN_ROLE_CONTRACT)
             channels *= (double)p->dims[i].n;
     return attn__score_of(p)->by_root && channels > 0 ? 1 / sqrt(channels) : 1;
 }
@@ -49,8 +49,9 @@ void attn__resolve_problem(attn_problem *p)
 {
     const unsigned backward_only = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
                                    ATTN_WANT_DW | ATTN_WANT_DSINKS | ATTN_WITH_DLSE;
-    p->with &= p->direction == ATTN_BACKWARD ? ~(unsigned)(ATTN_WANT_LSE | ATTN_WANT_WEIGHTS) : ~backward_only;
-    if (!(p->with & ATTN_WANT_WEIGHTS))
+    p->flags &=
+        p->direction == ATTN_DIRECTION_BACKWARD ? ~(unsigned)(ATTN_WANT_LSE | ATTN_WANT_WEIGHTS) : ~backward_only;
+    if (!(p->flags & ATTN_WANT_WEIGHTS))
         p->npicks = 0;
     if (p->scale == 0)
         p->scale = default_scale(p);

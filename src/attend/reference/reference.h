@@ -8,16 +8,16 @@
 #include "attend/canonical/pair.h"
 #include "attend/canonical/solver.h"
 
-/* The logarithm of a row's normaliser as the unrounded sum of two numbers: subtracting them from a score in turn keeps
+/* The logarithm of a row's normalizer as the unrounded sum of two numbers: subtracting them from a score in turn keeps
  * digits that their rounded sum would lose (a fill of -1e6 in f32).  `max` is -inf if the row has no keys. */
-typedef struct attn__normaliser {
+typedef struct attn__normalizer {
     double max, log_sum;
-} attn__normaliser;
+} attn__normalizer;
 
 /* From the log-sum-exp array where one number is good enough, else from the scores again. */
-attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row);
-/* The normalised weight of a key that scores `score`. */
-double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score);
+attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row);
+/* The normalized weight of a key that scores `score`. */
+double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
 
 void attn__reference_forward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
 

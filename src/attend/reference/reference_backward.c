@@ -24,7 +24,7 @@ typedef struct work {
     job *job;
     attn__pair pair;
     attn__row row;
-    attn__normaliser normaliser;
+    attn__normalizer normalizer;
     double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
 } work;
 
@@ -91,13 +91,13 @@ static void add_value_gradient(work *w, const attn__spot *spot, double weight)
 
 static double score_gradient(const work *w, double weight, double by_weight)
 {
-    switch (w->job->canonical->problem.normalise) {
-    case ATTN_SOFTMAX:
+    switch (w->job->canonical->problem.normalization) {
+    case ATTN_NORMALIZATION_SOFTMAX:
         return weight * (by_weight - w->delta);
-    case ATTN_KERNEL_SUM:
-        return (by_weight - w->delta) * exp(-w->normaliser.max - w->normaliser.log_sum);
-    case ATTN_ONE_OVER_N:
-        return by_weight * exp(-w->normaliser.max - w->normaliser.log_sum);
+    case ATTN_NORMALIZATION_SUM:
+        return (by_weight - w->delta) * exp(-w->normalizer.max - w->normalizer.log_sum);
+    case ATTN_NORMALIZATION_MEAN:
+        return by_weight * exp(-w->normalizer.max - w->normalizer.log_sum);
     }
     return 0;
 }
@@ -120,7 +120,7 @@ static void add_key(work *w, const attn__spot *spot)
     double score = attn__pair_score(pair, spot);
     if (score == (double)-INFINITY)
         return;
-    double weight = attn__row_weight(&w->row, &w->normaliser, score), keep = attn__row_keep(&w->row, spot);
+    double weight = attn__row_weight(&w->row, &w->normalizer, score), keep = attn__row_keep(&w->row, spot);
     double by_weight = 0;
     bool fill = spot->kind == ATTN__SPOT_FILL;
     if (keep != 0 && !(fill && weight == 0)) {
@@ -155,8 +155,8 @@ static void run_row(work *w, int64_t batch, int64_t query)
     if (w->row.absent)
         return;
     attn__pair_row(&w->pair, &w->row);
-    w->normaliser = attn__row_normaliser(&w->pair, &w->row);
-    if (w->normaliser.max == (double)-INFINITY)
+    w->normalizer = attn__row_normalizer(&w->pair, &w->row);
+    if (w->normalizer.max == (double)-INFINITY)
         return; /* no keys: it gave nothing and takes nothing */
     start_row(w);
     for (int64_t key = 0; key < canonical->key.size; key++) {

@@ -25,7 +25,7 @@ static state start_state(const attn__pair *pair, const attn__row *row)
 
 static bool is_softmax(const attn__canonical *canonical)
 {
-    return canonical->problem.normalise == ATTN_SOFTMAX;
+    return canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
 }
 
 static void rescale(attn__pair *pair, state *s, double max)
@@ -53,27 +53,27 @@ static void add_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
         pair->sum[c] += kept * pair->vs[c];
 }
 
-static double normaliser_of(const attn__canonical *canonical, const state *s)
+static double normalizer_of(const attn__canonical *canonical, const state *s)
 {
-    return canonical->problem.normalise == ATTN_ONE_OVER_N ? (double)s->keys : s->sum;
+    return canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)s->keys : s->sum;
 }
 
 /* True where the row has nothing to give: no keys, or a kernel sum of 0. */
 static bool is_empty(const attn__canonical *canonical, const state *s)
 {
-    return s->keys == 0 || (canonical->problem.normalise == ATTN_KERNEL_SUM && s->sum == 0);
+    return s->keys == 0 || (canonical->problem.normalization == ATTN_NORMALIZATION_SUM && s->sum == 0);
 }
 
 static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
 {
     const attn__canonical *canonical = pair->canonical;
     bool empty = is_empty(canonical, s);
-    double whole = normaliser_of(canonical, s);
+    double whole = normalizer_of(canonical, s);
     for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
     attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
     attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum);
-    if (canonical->problem.with & ATTN_WANT_LSE)
+    if (canonical->problem.flags & ATTN_WANT_LSE)
         attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
 }
@@ -116,9 +116,9 @@ void attn__reference_forward(const attn__canonical *canonical, const attn_arrays
     attn__parallel_items(canonical->threads, canonical->batch.size * canonical->query.size, run_row, &j);
 }
 
-/* -------------------------------------------------------------------------- the normaliser, once more */
+/* -------------------------------------------------------------------------- the normalizer, once more */
 
-static attn__normaliser normaliser_from_scores(attn__pair *pair, const attn__row *row)
+static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row *row)
 {
     state s = {0};
     attn__spot spot;
@@ -134,19 +134,19 @@ static attn__normaliser normaliser_from_scores(attn__pair *pair, const attn__row
         s.sum += exp(score - s.max);
         s.keys++;
     }
-    return (attn__normaliser){s.keys ? s.max : (double)-INFINITY, s.keys ? log(s.sum) : 0};
+    return (attn__normalizer){s.keys ? s.max : (double)-INFINITY, s.keys ? log(s.sum) : 0};
 }
 
-attn__normaliser attn__row_normaliser(attn__pair *pair, const attn__row *row)
+attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row)
 {
     if (pair->canonical->problem.mask_fill != 0)
-        return normaliser_from_scores(pair, row);
-    return (attn__normaliser){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
+        return normalizer_from_scores(pair, row);
+    return (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
 }
 
-double attn__row_weight(const attn__row *row, const attn__normaliser *normaliser, double score)
+double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)
 {
     if (is_softmax(row->canonical))
-        return exp(attn__log_weight(score - normaliser->max - normaliser->log_sum));
-    return score * exp(-normaliser->max - normaliser->log_sum);
+        return exp(attn__log_weight(score - normalizer->max - normalizer->log_sum));
+    return score * exp(-normalizer->max - normalizer->log_sum);
 }

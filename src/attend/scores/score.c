@@ -7,7 +7,7 @@ ATTN_SCORES(ROW)
 #undef ROW
 
 #define ROW(NAME, name) [ATTN_SCORE_##NAME] = &attn__score_##name,
-const attn__score_kind *const attn__score_kinds[ATTN_SCORE_KINDS] = {ATTN_SCORES(ROW)};
+const attn__score_kind *const attn__score_kinds[ATTN_SCORE_COUNT] = {ATTN_SCORES(ROW)};
 #undef ROW
 
 const attn__score_kind *attn__score_of(const attn_problem *problem)

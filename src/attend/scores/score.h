@@ -32,7 +32,7 @@ typedef struct attn__score_kind {
 } attn__score_kind;
 
 /* The kind of every attn_score, at its value. */
-extern const attn__score_kind *const attn__score_kinds[ATTN_SCORE_KINDS];
+extern const attn__score_kind *const attn__score_kinds[ATTN_SCORE_COUNT];
 
 const attn__score_kind *attn__score_of(const attn_problem *problem); /* of a problem that was checked */
 

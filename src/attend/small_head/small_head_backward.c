@@ -246,7 +246,7 @@ static void run_item(void *user, int64_t index, int thread)
     pack_keys(&t);
     pack_queries(&t);
     run_heads(&t);
-    unsigned want = canonical->problem.with;
+    unsigned want = canonical->problem.flags;
     if (want & ATTN_WANT_DQ)
         write_rows(&t, t.s.dq, n->queries, &canonical->query, ATTN__STRIDE(dim.dq), canonical->contract.size,
                    canonical->problem.scale, j->arrays->dq);

@@ -2,10 +2,9 @@
  *
  * small_head_backward.h - the plan of the gradients of heads of at most 16 channels, and the memory of one thread.
  *
- * A work item is a group of heads that are adjacent in memory, with all their queries and keys.  Rows are copied once
- * for all heads of the group, as in small_head.h.  Each head's gradients are complete before the next head begins, so that
- * no two items write the same element.  Rows too long for a thread's memory go to flash_backward.
- */
+ * A work item is a group of heads that are adjacent in memory, with all their queries and keys.  Rows are copied
+ * once for all heads of the group, as in small_head.h.  Each head's gradients are complete before the next head
+ * begins, so that no two items write the same element.  Rows too long for a thread's memory go to flash_backward. */
 #ifndef ATTN_ATTEND_SMALL_HEAD_BACKWARD_H
 #define ATTN_ATTEND_SMALL_HEAD_BACKWARD_H
 

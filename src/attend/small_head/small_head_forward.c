@@ -253,7 +253,7 @@ static void run_item(void *user, int64_t index, int thread)
         attn__prefetch_finish(&t.prefetch);
     }
     write_outputs(&t);
-    for (int64_t h = 0; h < n->heads && (j->canonical->problem.with & ATTN_WANT_LSE); h++)
+    for (int64_t h = 0; h < n->heads && (j->canonical->problem.flags & ATTN_WANT_LSE); h++)
         write_lse(&t, h);
 }
 

@@ -130,7 +130,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
     attn__small_head *t = attn__alloc_zero(context, sizeof *t + tables);
     if (!t)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     fill(t, canonical);
     recipe->data = t;
     attn__small_head_scratch unused;

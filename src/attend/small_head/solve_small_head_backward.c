@@ -116,7 +116,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__small_head_backward_plan *n = attn__alloc_zero(context, sizeof *n);
     if (!n)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     n->kernel = attn__small_head_for(canonical->isa);
     n->lanes = attn__online_softmax_for(canonical->isa);
     n->channels = padded(canonical);

@@ -87,13 +87,13 @@ static void run_head(const attn__small_sequence_head *h)
     read_lse(h);
     weigh(h, finite);
     attn__small_sequence_sums t = {x.dv, x.dout, m->s, p->width, 1, 1.0f, NULL, problem->accumulate};
-    if (problem->with & ATTN_WANT_DV)
+    if (problem->flags & ATTN_WANT_DV)
         spread(h, &t, finite, 2);
     t = (attn__small_sequence_sums){x.dk, x.q, m->ds, p->width, 1, scale, NULL, problem->accumulate};
-    if (problem->with & ATTN_WANT_DK)
+    if (problem->flags & ATTN_WANT_DK)
         spread(h, &t, finite, 1);
     t = (attn__small_sequence_sums){x.dq, x.k, m->ds, 1, p->width, scale, NULL, problem->accumulate};
-    if (problem->with & ATTN_WANT_DQ)
+    if (problem->flags & ATTN_WANT_DQ)
         spread(h, &t, finite, 1);
 }
 

@@ -93,7 +93,7 @@ static void run_head(const attn__small_sequence_head *h)
         find_weights(h, &x, true);
         attn__small_sequence_sum_guarded(h, &t, m->alive, 1);
     }
-    if (h->canonical->problem.with & ATTN_WANT_LSE)
+    if (h->canonical->problem.flags & ATTN_WANT_LSE)
         write_lse(h);
 }
 

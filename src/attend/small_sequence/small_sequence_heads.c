@@ -82,7 +82,7 @@ attn_status attn__small_sequence_plan_make(attn_context *context, const attn__ca
 {
     attn__small_sequence *p = attn__alloc_zero(context, sizeof *p);
     if (!p)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     p->kernel = attn__small_sequence_for(canonical->isa);
     p->backward = attn__softmax_backward_for(p->kernel->isa);
     p->lanes = attn__online_softmax_for(p->kernel->isa);

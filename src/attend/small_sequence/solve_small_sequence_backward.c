@@ -12,7 +12,7 @@ static const char *refuse(const attn__canonical *canonical)
         why = attn__small_sequence_refuse(canonical);
     if (why)
         return why;
-    if (canonical->problem.with & ATTN_WANT_DBIAS)
+    if (canonical->problem.flags & ATTN_WANT_DBIAS)
         return "wants the gradient of a bias";
     return attn__flash_backward_sums(canonical) ? "gradients summed over broadcast dims" : NULL;
 }

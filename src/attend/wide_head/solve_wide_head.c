@@ -75,7 +75,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__wide_head *w = attn__alloc_zero(context, sizeof *w + sizeof *w->flash);
     if (!w)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__flash *f = w->flash = (attn__flash *)(void *)(w + 1);
     attn__flash_describe(f, canonical);
     w->store = attn__softmax_backward_for(f->tile->isa);

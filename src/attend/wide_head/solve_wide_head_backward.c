@@ -27,7 +27,7 @@ static const char *refuse(const attn__canonical *canonical)
 /* Whether f32 can use AMX: each step along k must be a run of adjacent channels in every operand. */
 static bool streams(const attn__canonical *canonical)
 {
-    const unsigned with = canonical->problem.with;
+    const unsigned with = canonical->problem.flags;
     const struct {
         const attn__group *channels;
         size_t stride;
@@ -77,13 +77,13 @@ static bool blocks_share(const attn__canonical *canonical)
     const attn_problem *p = &canonical->problem;
     for (int a = 0; a < canonical->query.n; a++) {
         const attn_dim *dim = &canonical->query.axis[a].dim;
-        if (dim->n > 1 && (((p->with & ATTN_WANT_DQ) && !dim->dq) || ((p->with & ATTN_WANT_DBIAS) && !dim->dbias)))
+        if (dim->n > 1 && (((p->flags & ATTN_WANT_DQ) && !dim->dq) || ((p->flags & ATTN_WANT_DBIAS) && !dim->dbias)))
             return true;
     }
     for (int a = 0; a < canonical->key.n; a++) {
         const attn_dim *dim = &canonical->key.axis[a].dim;
-        if (dim->n > 1 && (((p->with & ATTN_WANT_DK) && !dim->dk) || ((p->with & ATTN_WANT_DV) && !dim->dv) ||
-                           ((p->with & ATTN_WANT_DBIAS) && !dim->dbias)))
+        if (dim->n > 1 && (((p->flags & ATTN_WANT_DK) && !dim->dk) || ((p->flags & ATTN_WANT_DV) && !dim->dv) ||
+                           ((p->flags & ATTN_WANT_DBIAS) && !dim->dbias)))
             return true;
     }
     return false;
@@ -116,7 +116,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 {
     attn__wide_head_backward_plan *w = attn__alloc_zero(context, sizeof *w);
     if (!w)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     attn__flash_backward_plan *p = &w->back;
     attn__flash_backward_plan_start(p, canonical);
     w->sums = attn__pairwise_for(p->tile->isa);

@@ -334,7 +334,7 @@ static void finish(attn__wide_head_item *x)
                                   attn__least(chunk, w->values - first),
                                   started ? x->sums + sub.lane * w->values + first : t->s.o, ld);
     }
-    if (t->canonical->problem.with & ATTN_WANT_LSE)
+    if (t->canonical->problem.flags & ATTN_WANT_LSE)
         attn__flash_write_lse(t);
 }
 

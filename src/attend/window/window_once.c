@@ -192,13 +192,13 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
                          .ld = ld,
                          .s = m->recent->ds + at,
                          .s_ld = recent - plan->unit};
-    if (w->canonical->problem.with & ATTN_WANT_DK)
+    if (w->canonical->problem.flags & ATTN_WANT_DK)
         mix(w, &b, m->dk + x * plan->channels, block->ragged || plan->masked);
     b.channels = plan->values;
     b.strip = o->dout + from;
     b.s = m->recent->p + at;
     b.marked = false;
-    if (w->canonical->problem.with & ATTN_WANT_DV)
+    if (w->canonical->problem.flags & ATTN_WANT_DV)
         mix(w, &b, m->dv + x * plan->values, block->ragged || plan->masked);
 }
 
@@ -289,9 +289,9 @@ static void finish_keys(attn__window_work *w, int64_t key)
     int64_t offsets[ATTN__OPERANDS], at[ATTN__WINDOW_AXES] = {key};
     float *dk = sums_of(w, false, key), *dv = sums_of(w, true, key);
     attn__window_line_offsets(w, at, 0, true, offsets);
-    if (w->canonical->problem.with & ATTN_WANT_DK)
+    if (w->canonical->problem.flags & ATTN_WANT_DK)
         write_line(w, ATTN__OP_DK, w->arrays->dk, offsets[ATTN__OP_DK], dk, (float)w->canonical->problem.scale);
-    if (w->canonical->problem.with & ATTN_WANT_DV)
+    if (w->canonical->problem.flags & ATTN_WANT_DV)
         write_line(w, ATTN__OP_DV, w->arrays->dv, offsets[ATTN__OP_DV], dv, 1);
     memset(dk, 0, (size_t)(w->plan->channels * w->pass->ld) * sizeof(float));
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));

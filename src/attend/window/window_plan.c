@@ -250,11 +250,11 @@ static bool repeats(const attn__canonical *canonical, unsigned bit, attn__operan
 {
     const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
                                          &canonical->value};
-    if (!(canonical->problem.with & bit))
+    if (!(canonical->problem.flags & bit))
         return false;
     for (int g = 0; g < 5; g++)
         for (int i = 0; i < groups[g]->n; i++)
-            if (attn__operand_table[op].roles & (1 << g) || g == 0) {
+            if (attn__operand_table[op].roles & (1 << (ATTN_ROLE_BATCH + g)) || g == 0) {
                 const attn__axis *axis = &groups[g]->axis[i];
                 if (attn__stride(&axis->dim, op) == 0 && (axis->dim.n > 1 || g == 2))
                     return true;
@@ -299,7 +299,7 @@ static const char *refuse_features(const attn__canonical *canonical)
         return "neither window nor table";
     if (p->dtype == ATTN_F64)
         return "f64 is the reference's";
-    if (p->score != ATTN_SCORE_DOT || p->normalise != ATTN_SOFTMAX)
+    if (p->score != ATTN_SCORE_DOT || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "neither dot product nor softmax";
     if ((p->nbands || canonical->has_mask || canonical->has_lens) && p->mask_fill != 0)
         return "masked keys score";
@@ -398,7 +398,7 @@ attn_status attn__window_plan(attn_context *context, const attn__canonical *cano
         (size_t)canonical->problem.nrelatives * (size_t)attn__most(canonical->contract.size, canonical->value.size);
     attn__window *plan = attn__alloc_zero(context, attn__size_add(sizeof *plan, channels * sizeof(int64_t)));
     if (!plan)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     find_all(plan, canonical);
     int64_t *next = fill_channels(plan, canonical, plan->memory);
     for (int i = 0; i < canonical->problem.nrelatives; i++)

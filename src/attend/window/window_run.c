@@ -176,7 +176,7 @@ static void forward_block(attn__window_work *w)
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         w->s.factor[i] = w->s.l[i] == 0 ? 0 : w->plan->kept / w->s.l[i];
     attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.out_b, w->s.factor);
-    if (w->canonical->problem.with & ATTN_WANT_LSE)
+    if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
 
@@ -184,7 +184,7 @@ static void forward_block(attn__window_work *w)
 
 static bool wants(const attn__window_work *w, unsigned bit)
 {
-    return w->canonical->problem.with & bit;
+    return w->canonical->problem.flags & bit;
 }
 
 static void read_lse(attn__window_work *w)
@@ -400,13 +400,13 @@ static void store_shared(const job *j)
 static unsigned shared_wishes(const attn__canonical *canonical)
 {
     unsigned bits = ATTN_WANT_DTABLES | (attn__window_bias_shared(canonical) ? ATTN_WANT_DBIAS : 0);
-    return canonical->problem.with & bits;
+    return canonical->problem.flags & bits;
 }
 
 attn__canonical attn__window_shared(const attn__canonical *canonical)
 {
     attn__canonical shared = *canonical;
-    shared.problem.with = canonical->backward ? shared_wishes(canonical) : 0;
+    shared.problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
     return shared;
 }
 
@@ -418,7 +418,7 @@ void attn__window_run(const attn__canonical *canonical, const attn__window *plan
              .plan = plan,
              .arrays = arrays,
              .scratch = workspace};
-    unsigned with = canonical->problem.with;
+    unsigned with = canonical->problem.flags;
     j.sums = j.scratch + (size_t)canonical->threads * plan->share;
     j.runs[0] = !canonical->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
     j.runs[1] = canonical->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));

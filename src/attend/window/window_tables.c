@@ -347,7 +347,7 @@ void attn__window_once_margins(attn__window_work *work)
                                                     .c = o->dq + (left + x) * n,
                                                     .ldc = width,
                                                     .accumulate = true});
-            if (work->canonical->problem.with & ATTN_WANT_DTABLES)
+            if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
                 plan->taps->outer(&(attn__tap_outer){.count = count,
                                                      .channels = n,
                                                      .rows = margin + x,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * batch_norm.h - batch normalisation of [batch, channels, plane], forward and backward.
+ * batch_norm.h - batch normalization of [batch, channels, plane], forward and backward.
  *
  *     y = (x - mean[c]) / sqrt(variance[c] + eps) * gain[c] + bias[c],     mean, variance over batch and plane
  *
@@ -25,7 +25,7 @@ typedef struct attn__batch_norm_args {
     const void *gain, *bias;      /* [channels], as all that follow */
     void *mean, *inverse;         /* inverse = 1 / sqrt(variance + eps), in `statistics` the variance itself */
     void *dgain, *dbias;          /* either may be NULL */
-    double *sums;                 /* [channels, 2]: of dy, and of dy times x normalised */
+    double *sums;                 /* [channels, 2]: of dy, and of dy times x normalized */
     double whole;                 /* numbers behind a channel's statistics, those of other ranks included */
     bool moving;                  /* the statistics are the batch's own, so that their gradient counts */
     bool add, add_gain, add_bias; /* to y, dgain, dbias, else they are set */
@@ -36,7 +36,7 @@ typedef void attn__batch_norm_run(void *args, int64_t begin, int64_t end);
 typedef struct attn__batch_norm_kernel {
     attn__isa isa;
     attn__batch_norm_run *statistics; /* mean and variance of x, in two passes */
-    attn__batch_norm_run *normalise;  /* y = (x - mean) * inverse * gain + bias */
+    attn__batch_norm_run *normalize;  /* y = (x - mean) * inverse * gain + bias */
     attn__batch_norm_run *slopes;     /* `sums`, and from them dgain and dbias */
     /* y = inverse * gain * (dy - the statistics' share of the gradient, from `sums`) */
     attn__batch_norm_run *backward;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * batch_norm_tmpl.h - batch normalisation for one instruction set; see batch_norm.h.  Several partial sums hide the
+ * batch_norm_tmpl.h - batch normalization for one instruction set; see batch_norm.h.  Several partial sums hide the
  * latency of additions; they continue from plane to plane, so that small planes need no sum across the lanes.  Where
  * planes are single numbers, adjacent channels are the lanes.
  */
@@ -89,7 +89,7 @@ VF_FN vf inside(vf v, int part)
     return part ? vf_select(vm_first(part), v, vf_zero()) : v;
 }
 
-/* LEVEL: x.  SPREAD: its distance from the mean, and that squared.  SLOPE: dy, and dy times x normalised. */
+/* LEVEL: x.  SPREAD: its distance from the mean, and that squared.  SLOPE: dy, and dy times x normalized. */
 VF_FN void add_up(int what, const channel *ch, int64_t at, int part, vector_sums *s, int i)
 {
     vf x = take(ch->x + at, part), d = vf_sub(x, ch->mean);
@@ -254,18 +254,18 @@ static void statistics(void *user, int64_t begin, int64_t end)
         }                                                                                                              \
     } while (0)
 
-VF_FN void normalise_some(const channel *ch, int64_t at, int part, vf scale, vf bias)
+VF_FN void normalize_some(const channel *ch, int64_t at, int part, vf scale, vf bias)
 {
     give(ch->y + at, vf_fma(vf_sub(take(ch->x + at, part), ch->mean), scale, bias), part);
 }
 
-static void normalise(void *user, int64_t begin, int64_t end)
+static void normalize(void *user, int64_t begin, int64_t end)
 {
     const attn__batch_norm_args *a = user;
     for (int64_t c = begin; c < end;) {
         channel ch = channel_of(a, c, end);
         vf scale = vf_mul(ch.inverse, number(&ch, a->gain)), bias = number(&ch, a->bias);
-        FOR_VECTORS(ch, at, part, normalise_some(&ch, at, part, scale, bias));
+        FOR_VECTORS(ch, at, part, normalize_some(&ch, at, part, scale, bias));
         c += ch.width;
     }
 }
@@ -333,4 +333,4 @@ static void add_bias(void *user, int64_t begin, int64_t end)
 
 extern const attn__batch_norm_kernel VF_NAME(attn__batch_norm);
 const attn__batch_norm_kernel VF_NAME(attn__batch_norm) = {
-    VF_ISA, statistics, normalise, batch_norm_slopes, batch_norm_backward, add_bias};
+    VF_ISA, statistics, normalize, batch_norm_slopes, batch_norm_backward, add_bias};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel_norm.h - layer normalisation over the channels of an image, [channels][ld] with positions adjacent.
+ * channel_norm.h - layer normalization over the channels of an image, [channels][ld] with positions adjacent.
  *
  *     y[c,i] = (x[c,i] - mean[i]) / sqrt(variance[i] + eps) * gain[c] + bias[c]
  *

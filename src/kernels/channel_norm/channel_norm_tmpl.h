@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel_norm_tmpl.h - normalisation over channels for one instruction set; see channel_norm.h.  Several vectors of
+ * channel_norm_tmpl.h - normalization over channels for one instruction set; see channel_norm.h.  Several vectors of
  * adjacent positions at once hide the latency of the sums and cover whole cache lines.
  */
 enum { CHANNEL_NORM_VECTORS = 4 };

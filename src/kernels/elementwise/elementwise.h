@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rows.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
- * (softmax, layer normalisation, loss), and sums over rows.
+ * (softmax, layer normalization, loss), and sums over rows.
  *
  * All have one signature, so that one launcher and one table serve them: run(args, begin, end) computes the part
  * [begin, end) of its range of elements, rows or columns; threads may compute parts at once.  The list below has the
@@ -33,10 +33,10 @@
  *   REDUCE: elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`)
  *   SOFTMAX: rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0
  *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient
- *   LAYER_NORM: rows: t = x + dropout(x2); y = normalised t * x3 + x4; s[0] = eps; y2 = normalised t, may be NULL; y3 =
+ *   LAYER_NORM: rows: t = x + dropout(x2); y = normalized t * x3 + x4; s[0] = eps; y2 = normalized t, may be NULL; y3 =
  *       1/sqrt(var + eps), one number a row, may be NULL
  *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = its gradient through dropout; x = gradient; x2 =
- *       normalised t or, if x4 is not NULL, the output; x3, x4 as above; x5 = y3; `add`: y += (y2 never)
+ *       normalized t or, if x4 is not NULL, the output; x3, x4 as above; x5 = y3; `add`: y += (y2 never)
  *   LAYER_NORM_PARAMETERS: columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4 as above, x3 too, over
  *       `rows` rows
  *   DROPOUT: rows: y = dropout(x)
@@ -89,7 +89,7 @@ typedef enum attn__elementwise_kernel {
 
 enum { ATTN__ELEMENTWISE_BLOCK = 4096, ATTN__ELEMENTWISE_RANK = 8 };
 
-/* In the order of attn_activation. */
+/* In the order of attn_activation: those that are computed in one pass, with a product or alone. */
 typedef enum attn__act {
     ATTN__ACT_IDENTITY = 0,
     ATTN__ACT_RELU,
@@ -100,6 +100,11 @@ typedef enum attn__act {
     ATTN__ACT_TANH,
     ATTN__ACT_SIGMOID
 } attn__act;
+
+static inline bool attn__activation_is_fused(int kind)
+{
+    return kind >= ATTN__ACT_IDENTITY && kind <= ATTN__ACT_SIGMOID;
+}
 
 /* Whether the gradient is computed from the input, rather than from the output. */
 static inline bool attn__activation_keeps_input(int kind)

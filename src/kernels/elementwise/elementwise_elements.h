@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise_elements.h - element by element: sums, activations, dropout, the optimiser's update.
+ * elementwise_elements.h - element by element: sums, activations, dropout, the optimizer's update.
  */
 static void run_add(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {

@@ -68,7 +68,7 @@ VF_FN vf exp_of(vf x)
     return vf_select(usual, vf_fma(e, vf_mul(lost, constant(0x1.62e43p-1)), e), e);
 }
 
-/* Coefficients of the fits below minimise the relative error on Chebyshev points in double precision. */
+/* Coefficients of the fits below minimize the relative error on Chebyshev points in double precision. */
 VF_FN vf polynomial(vf t, const double *c, int degree)
 {
     vf p = constant(c[degree]);

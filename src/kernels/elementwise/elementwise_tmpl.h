@@ -9,7 +9,7 @@
 
 #include "kernels/elementwise/elementwise_gru.h"
 #include "kernels/elementwise/elementwise_lookup.h"
-#include "kernels/elementwise/elementwise_normalise.h"
+#include "kernels/elementwise/elementwise_normalize.h"
 
 #include "kernels/elementwise/elementwise_loss.h"
 

@@ -167,8 +167,6 @@ VF_FN int64_t next_strip(int64_t left)
 {
     if (left % GEMM_TILE_VECTORS == 0 || left == 5)
         return GEMM_TILE_VECTORS;
-    if (left == 4 && WIDE < 4)
-        return 2;
     return left > WIDE ? WIDE : left;
 }
 

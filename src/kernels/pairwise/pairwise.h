@@ -4,7 +4,7 @@
  *
  *     s = sum_c q[c] k[c]     or     s = sum_c w[c] tanh(q[c] + k[c])     o[c] += p v[c]
  *
- * Channels are the lanes of the vectors.  Windows with tables, additive scores and other normalisations compute each
+ * Channels are the lanes of the vectors.  Windows with tables, additive scores and other normalizations compute each
  * pair with these functions.
  *
  * Contract: n may be 0; nothing needs alignment; nothing outside [0, n) is read or written; nothing is allocated.

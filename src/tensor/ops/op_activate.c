@@ -18,11 +18,13 @@ attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation acti
 {
     if (!attn__op_accepts(tape, "activate", 1, x))
         return NULL;
-    if (activation < ATTN_IDENTITY || activation > ATTN_SIGMOID) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "activate: there is no activation %d", (int)activation);
+    if (activation == ATTN_ACTIVATION_SILU)
+        return attn_mul(tape, x, attn_activate(tape, x, ATTN_ACTIVATION_SIGMOID));
+    if (!attn__activation_is_fused((int)activation)) {
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "activate: there is no activation %d", (int)activation);
         return NULL;
     }
-    if (activation == ATTN_IDENTITY)
+    if (activation == ATTN_ACTIVATION_IDENTITY)
         return x;
     int kind = (int)activation;
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape);

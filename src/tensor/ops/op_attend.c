@@ -182,13 +182,13 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
                           .dout = node->y->grad->data,
                           .seed_offset = detail->seed,
                           .drop_rows = detail->rows};
-    problem.direction = ATTN_BACKWARD;
+    problem.direction = ATTN_DIRECTION_BACKWARD;
     problem.accumulate = g->add;
-    problem.with &= ~(unsigned)ATTN_WANT_LSE;
+    problem.flags &= ~(unsigned)ATTN_WANT_LSE;
     for (int i = 0; i < INPUTS; i++) {
         void *gradient = g->apart[i].data ? g->apart[i].data : g->target[i].data;
         if (gradient) {
-            problem.with |= wish(i);
+            problem.flags |= wish(i);
             set_gradient(&arrays, i, element(gradient, node->x[i]->dtype, detail->offset[i]));
         }
     }
@@ -238,7 +238,7 @@ static int table_extents(const attn_problem *problem, int i, attn__extent extent
 {
     const attn_relative *relative = &problem->relatives[i];
     int n = 0, innermost = -1;
-    attn_role channels = relative->kind == ATTN_RELATIVE_VALUE ? ATTN_VALUE : ATTN_CONTRACT;
+    attn_role channels = relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
     extents[n++] = (attn__extent){relative->rows, relative->row_stride};
     for (int d = 0; d < problem->ndims; d++) {
         if (problem->dims[d].role == channels)
@@ -260,7 +260,8 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     if (!x)
         return true;
     if (!x->data) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "attend: %s was freed by the end of a scope", place_names[place]);
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s was freed by the end of a scope",
+                   place_names[place]);
         return false;
     }
     bool is_table = place >= TABLES && place < INPUTS, positions = place == K || place == V || place == SAVED_MASK;
@@ -273,7 +274,7 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
 {
     for (int i = 0; i < INPUTS; i++) {
         if (inputs[i] && inputs[i]->dtype != a->q.tensor->dtype) {
-            attn__fail(tape->context, ATTN_ARGUMENT, "attend: %s is %s, q is %s", place_names[i],
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s", place_names[i],
                        attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
             return false;
         }
@@ -281,7 +282,7 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
     bool mask = !a->mask || a->mask->dtype == ATTN_U8 || a->mask->dtype == ATTN_BOOL;
     if (mask && (!a->lens || a->lens->dtype == ATTN_I32))
         return true;
-    attn__fail(tape->context, ATTN_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: a mask is u8 or bool, lens are i32");
     return false;
 }
 
@@ -291,9 +292,9 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
 {
     attn_problem p = a->problem;
     p.dtype = a->q.tensor->dtype;
-    p.direction = ATTN_FORWARD;
-    p.with = (a->bias ? (unsigned)ATTN_WITH_BIAS : 0) | (a->mask ? (unsigned)ATTN_WITH_MASK : 0) |
-             (a->lens ? (unsigned)ATTN_WITH_LENS : 0);
+    p.direction = ATTN_DIRECTION_FORWARD;
+    p.flags = (a->bias ? (unsigned)ATTN_WITH_BIAS : 0) | (a->mask ? (unsigned)ATTN_WITH_MASK : 0) |
+              (a->lens ? (unsigned)ATTN_WITH_LENS : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
     p.seed = p.stream = 0; /* they come with each execution, so that equal layers share a plan */
     p.accumulate = p.own_grad_strides = false;
@@ -342,7 +343,7 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
         return false;
     }
     memset(weights->data, 0, attn__tensor_bytes(weights));
-    problem->with |= ATTN_WANT_WEIGHTS;
+    problem->flags |= ATTN_WANT_WEIGHTS;
     arrays->weights = weights->data;
     *a->weights = weights;
     return true;
@@ -399,7 +400,7 @@ static void save(attn__node *node, const attn_problem *problem, const attn_array
 {
     attend_detail *detail = node->detail;
     detail->problem = *problem;
-    detail->problem.with &= ~(unsigned)ATTN_WANT_WEIGHTS;
+    detail->problem.flags &= ~(unsigned)ATTN_WANT_WEIGHTS;
     detail->problem.npicks = 0;
     detail->problem.weights_dropped = false;
     detail->seed = arrays->seed_offset;
@@ -433,7 +434,7 @@ static bool counts_fit(attn_tape *tape, const attn_problem *p)
     if (p->ndims >= 0 && p->ndims <= ATTN_MAX_DIMS && p->nwindows >= 0 && p->nwindows <= ATTN_MAX_WINDOWS &&
         p->npicks >= 0 && p->npicks <= ATTN_MAX_PICKS)
         return true;
-    attn__fail(tape->context, ATTN_ARGUMENT,
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                "attend: %d dims, %d windows and %d picks; at most %d, %d and %d are taken", p->ndims, p->nwindows,
                p->npicks, ATTN_MAX_DIMS, ATTN_MAX_WINDOWS, ATTN_MAX_PICKS);
     return false;
@@ -471,7 +472,9 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
 {
     int64_t rows = 1;
     for (int i = dim; i < problem->ndims; i++)
-        rows *= problem->dims[i].role == ATTN_BATCH || problem->dims[i].role == ATTN_QUERY ? problem->dims[i].n : 1;
+        rows *= problem->dims[i].role == ATTN_ROLE_BATCH || problem->dims[i].role == ATTN_ROLE_QUERY
+                    ? problem->dims[i].n
+                    : 1;
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
@@ -512,7 +515,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
         lse = attn__scratch(tape, attn__size_mul((size_t)size, attn_dtype_size(y->dtype)));
         if (!lse.data)
             return NULL;
-        problem.with |= ATTN_WANT_LSE;
+        problem.flags |= ATTN_WANT_LSE;
         arrays.lse = lse.data;
     }
     bool done = execute(tape, &problem, &arrays);

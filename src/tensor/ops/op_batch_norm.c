@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batch normalisation (Ioffe and Szegedy 2015, arXiv:1502.03167). */
+ * Batch normalization (Ioffe and Szegedy 2015, arXiv:1502.03167). */
 #include "base/context.h"
 #include "base/parallel.h"
 #include "dist/ranks.h"
@@ -170,7 +170,7 @@ static void forward_some(void *user, int64_t begin, int64_t end)
         if (job->train && !job->measured)
             job->kernel->statistics(&job->args, c, next);
         settle_statistics(job, c, next);
-        job->kernel->normalise(&job->args, c, next);
+        job->kernel->normalize(&job->args, c, next);
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Normalisation over an axis that need not be the last one: layer norm for images with their channels first, and
+ * Normalization over an axis that need not be the last one: layer norm for images with their channels first, and
  * its variant that divides by the standard deviation plus eps. */
 #include "base/parallel.h"
 #include "kernels/channel_norm/channel_norm.h"

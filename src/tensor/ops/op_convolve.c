@@ -83,7 +83,7 @@ static void finish(const void *user, void *y, int64_t row, int64_t column, int64
         args.s[1] = e->dtype == ATTN_F64 ? ((const double *)e->bias)[row] : (double)((const float *)e->bias)[row];
         e->rows->run[ATTN__ELEMENTWISE_AFFINE](&args, 0, n);
     }
-    if (e->activation != ATTN_IDENTITY)
+    if (e->activation != ATTN_ACTIVATION_IDENTITY)
         e->rows->run[ATTN__ELEMENTWISE_ACTIVATE](&args, 0, n);
 }
 
@@ -250,7 +250,7 @@ static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__nod
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
     attn_tensor *y = node->y;
-    if (d->activation == ATTN_IDENTITY)
+    if (d->activation == ATTN_ACTIVATION_IDENTITY)
         return attn__grad_share(y);
     attn__hold dy = attn__grad_reuse(tape, y);
     attn__elementwise_args args = {
@@ -329,7 +329,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
  * own; as one that there is not, for its error. */
 static bool goes_alone(attn_activation activation)
 {
-    return activation < ATTN_IDENTITY || activation > ATTN_SIGMOID || attn__activation_keeps_input((int)activation);
+    return !attn__activation_is_fused((int)activation) || attn__activation_keeps_input((int)activation);
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)
@@ -337,7 +337,7 @@ attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn
     conv_detail d;
     if (goes_alone(conv->activation)) {
         attn_conv plain = *conv;
-        plain.activation = ATTN_IDENTITY;
+        plain.activation = ATTN_ACTIVATION_IDENTITY;
         return attn_activate(tape, attn_convolve(tape, x, w, b, &plain), conv->activation);
     }
     if (!attn__op_accepts(tape, "convolve", b ? 3 : 2, x, w, b) || !plan(tape, x, w, conv, &d))
@@ -357,7 +357,7 @@ attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn
         *(conv_detail *)node->detail = d;
         attn__node_save(node, SAVED_X, x);
         attn__node_save(node, SAVED_W, w);
-        if (d.activation != ATTN_IDENTITY)
+        if (d.activation != ATTN_ACTIVATION_IDENTITY)
             attn__node_save(node, SAVED_Y, y);
     }
     return y;

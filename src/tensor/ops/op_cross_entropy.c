@@ -17,8 +17,8 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
     return (attn__elementwise_args){.x = x,
                                     .n = logits->shape[logits->rank - 1],
                                     .ids = labels,
-                                    .has_ignore = options->has_ignore,
-                                    .ignore = options->ignore,
+                                    .has_ignore = options->use_ignore_index,
+                                    .ignore = options->ignore_index,
                                     .s = {options->label_smoothing}};
 }
 
@@ -59,10 +59,10 @@ static int64_t count_labels(attn_tape *tape, const attn_tensor *labels, int64_t 
     const int32_t *label = labels->data;
     int64_t counted = 0;
     for (int64_t i = 0; i < labels->size; i++) {
-        if (options->has_ignore && label[i] == options->ignore)
+        if (options->use_ignore_index && label[i] == options->ignore_index)
             continue;
         if (label[i] < 0 || label[i] >= classes) {
-            attn__fail(tape->context, ATTN_ARGUMENT, "cross_entropy: label %d, the %lld-th, is not in [0, %lld)",
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: label %d, the %lld-th, is not in [0, %lld)",
                        label[i], (long long)i, (long long)classes);
             return -1;
         }
@@ -76,7 +76,7 @@ static bool accepts(attn_tape *tape, const attn_tensor *logits, const attn_tenso
     if (!labels || !attn__op_accepts(tape, "cross_entropy", 1, logits))
         return false;
     if (labels->dtype != ATTN_I32 || !labels->data) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "cross_entropy: the labels are %s, not i32",
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cross_entropy: the labels are %s, not i32",
                    attn_dtype_name(labels->dtype));
         return false;
     }

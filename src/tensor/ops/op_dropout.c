@@ -8,7 +8,7 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
 {
     if (p >= 0 && p < 1)
         return true;
-    attn__fail(tape->context, ATTN_ARGUMENT, "%s: dropout %g is not in [0, 1)", op, p);
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: dropout %g is not in [0, 1)", op, p);
     return false;
 }
 

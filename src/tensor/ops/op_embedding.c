@@ -39,13 +39,14 @@ static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, c
     if (!ids || table->rank < 1)
         return false;
     if (ids->dtype != ATTN_I32 || !ids->data) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "%s: the indices are %s, not i32", op, attn_dtype_name(ids->dtype));
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: the indices are %s, not i32", op,
+                   attn_dtype_name(ids->dtype));
         return false;
     }
     const int32_t *id = ids->data;
     for (int64_t i = 0; i < ids->size; i++) {
         if (id[i] < 0 || id[i] >= table->shape[0]) {
-            attn__fail(tape->context, ATTN_ARGUMENT, "%s: index %d, the %lld-th, is not in [0, %lld)", op, id[i],
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: index %d, the %lld-th, is not in [0, %lld)", op, id[i],
                        (long long)i, (long long)table->shape[0]);
             return false;
         }
@@ -107,7 +108,7 @@ attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tens
     return look_up(tape, table, ids, position, &detail, 1);
 }
 
-attn_tensor *attn_gather(attn_tape *tape, attn_tensor *x, const attn_tensor *index)
+attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index)
 {
     if (!attn__op_accepts(tape, "gather", 1, x) || !ids_fit(tape, "gather", x, index))
         return NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Layer normalisation (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout.
+ * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout.
  *
- * The backward pass needs the normalised rows.  The next layer keeps the output anyway, and from it they can
+ * The backward pass needs the normalized rows.  The next layer keeps the output anyway, and from it they can
  * be found again, (y - b) / g, wherever no gain is zero or small beside its bias; else they are kept. */
 #include "tensor/dropout.h"
 #include "tensor/op.h"
@@ -94,7 +94,7 @@ static bool shapes_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor 
     return false;
 }
 
-/* Saves what the backward pass needs; *kept gets a place for normalised rows if they must be kept. */
+/* Saves what the backward pass needs; *kept gets a place for normalized rows if they must be kept. */
 static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout, attn__hold *kept, attn__hold *inverse)
 {
     const attn_tensor *y = node->y;
@@ -117,7 +117,7 @@ static bool save(attn_tape *tape, attn__node *node, const attn__dropout *dropout
     return kept->data != NULL;
 }
 
-static attn_tensor *normalise(attn_tape *tape, attn_tensor *x, attn_tensor *residual, attn__dropout dropout,
+static attn_tensor *normalize(attn_tape *tape, attn_tensor *x, attn_tensor *residual, attn__dropout dropout,
                               attn_tensor *g, attn_tensor *b, double eps)
 {
     if (!shapes_fit(tape, x, residual, g, b))
@@ -146,7 +146,7 @@ attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, at
 {
     if (!attn__op_accepts(tape, "layer_norm", 3, x, g, b))
         return NULL;
-    return normalise(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps);
+    return normalize(tape, x, NULL, (attn__dropout){.scale = 1}, g, b, eps);
 }
 
 attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y, double p, attn_tensor *g,
@@ -154,5 +154,5 @@ attn_tensor *attn_add_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *y
 {
     if (!attn__op_accepts(tape, "add_layer_norm", 4, x, y, g, b) || !attn__dropout_accepts(tape, "add_layer_norm", p))
         return NULL;
-    return normalise(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps);
+    return normalize(tape, x, y, attn__dropout_site(tape, x, p), g, b, eps);
 }

@@ -56,7 +56,7 @@ static void linear_backward(attn_tape *tape, attn__node *node)
     attn_tensor *y = node->y;
     int64_t out = node->x[W]->shape[0], rows = attn__row_count(y);
     attn__hold dy;
-    if (detail->activation == ATTN_IDENTITY) {
+    if (detail->activation == ATTN_ACTIVATION_IDENTITY) {
         dy = attn__grad_share(y);
     } else {
         dy = attn__grad_reuse(tape, y);
@@ -96,7 +96,7 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
         attn__node_save(node, SAVED_W, node->x[W]);
     if (input.data)
         attn__node_save_hold(node, SAVED_Y, input);
-    else if (activation != ATTN_IDENTITY)
+    else if (activation != ATTN_ACTIVATION_IDENTITY)
         attn__node_save(node, SAVED_Y, y);
 }
 
@@ -122,7 +122,7 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .c = input.data ? input.data : y->data,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
-                            .activation = input.data ? ATTN_IDENTITY : activation,
+                            .activation = input.data ? ATTN_ACTIVATION_IDENTITY : activation,
                             .weights = true,
                             .packed = packed};
     if (!attn__gemm(tape, &args))
@@ -136,10 +136,11 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
 
 attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation)
 {
-    if (attn__op_is_adapted(w)) {
-        attn_tensor *y = attn_linear_between(tape, x, -1, -1, w, b);
-        return activation == ATTN_IDENTITY ? y : attn_activate(tape, y, activation);
-    }
+    bool adapted = attn__op_is_adapted(w);
+    if (adapted && activation == ATTN_ACTIVATION_IDENTITY)
+        return attn_linear_between(tape, x, -1, -1, w, b);
+    if (adapted || !attn__activation_is_fused((int)activation))
+        return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, w, b) || !shapes_fit(tape, x, w, b))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];

@@ -179,7 +179,7 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
         (to = attn__op_axis(tape, name, x, to)) < 0)
         return NULL;
     if (from == to && from == x->rank - 1)
-        return attn_linear(tape, x, w, b, ATTN_IDENTITY);
+        return attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY);
     if (from != to && from != x->rank - 1 && to != x->rank - 1)
         return attn__op_shape_error(tape, "linear_between: from axis %d to %d, and neither is the last one", from, to);
     if (!plan(tape, x, from, to, w, b, &d))

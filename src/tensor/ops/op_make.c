@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-attn_tensor *attn_tensor_make(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, const void *data)
+attn_tensor *attn_tape_tensor(attn_tape *tape, attn_dtype dtype, int rank, const int64_t *shape, const void *data)
 {
     attn_tensor *y = attn__op_result(tape, dtype, rank, shape);
     if (!y)
@@ -56,7 +56,7 @@ attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64
     if (!x || !resolve_shape(tape, x, rank, shape, resolved))
         return NULL;
     if (!x->data) {
-        attn__fail(tape->context, ATTN_ARGUMENT, "reshape: the tensor was freed by the end of a scope");
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "reshape: the tensor was freed by the end of a scope");
         return NULL;
     }
     attn_tensor *y = attn__op_view(tape, x, 0, rank, resolved);
@@ -131,7 +131,7 @@ attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
     if (!x || !x->data)
         return NULL;
     if (!castable(dtype) || !castable(x->dtype)) {
-        attn__fail(tape->context, ATTN_UNSUPPORTED, "cast: %s to %s", attn_dtype_name(x->dtype),
+        attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED, "cast: %s to %s", attn_dtype_name(x->dtype),
                    attn_dtype_name(dtype));
         return NULL;
     }

@@ -89,13 +89,8 @@ static attn_tensor *pool(attn_tape *tape, const char *op, attn_tensor *x, int sp
     return y;
 }
 
-attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride)
-{
-    return pool(tape, "max_pool", x, spatial, kernel, stride, NULL, true);
-}
-
-attn_tensor *attn_max_pool_padded(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel,
-                                  const int64_t *stride, const int64_t *padding)
+attn_tensor *attn_max_pool(attn_tape *tape, attn_tensor *x, int spatial, const int64_t *kernel, const int64_t *stride,
+                           const int64_t *padding)
 {
     return pool(tape, "max_pool", x, spatial, kernel, stride, padding, true);
 }

@@ -121,7 +121,7 @@ static resize_job sizes_of(const attn_tensor *x, int axis, int64_t n)
     return job;
 }
 
-attn_tensor *attn_resize(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind)
+attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t n, attn_interpolation kind)
 {
     if (!attn__op_accepts(tape, "resize", 1, x))
         return NULL;

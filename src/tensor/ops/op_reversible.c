@@ -175,7 +175,7 @@ static void average(attn_tape *tape, const attn__hold half[HALVES], const attn_t
     attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_AFFINE, &scale, y->size, 1);
 }
 
-attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, int n, const attn_reversible_block *blocks)
+attn_tensor *attn_reversible(attn_tape *tape, attn_tensor *x, const attn_reversible_block *blocks, int n)
 {
     if (!attn__op_accepts(tape, "reversible", 1, x))
         return NULL;

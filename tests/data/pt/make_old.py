@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Writes old.pth beside it without PyTorch: a training's checkpoint in the form before 1.6, with what such files hold beside
-weights (an optimiser, a Namespace, an object of a class that nobody knows), a view of a storage and a tied tensor."""
+weights (an optimizer, a Namespace, an object of a class that nobody knows), a view of a storage and a tied tensor."""
 import argparse
 import collections
 import io

@@ -3,7 +3,7 @@
  * The rules are those of mteval-v13a: each is one pass over the text that puts spaces around something.  A
  * pass consumes two characters where its rule looks at two, so that passes over "a.." act like the original.
  */
-#include "train/tokenise_13a.h"
+#include "train/tokenize_13a.h"
 
 #include "base/context.h"
 
@@ -135,7 +135,7 @@ static void split(attn__words *words, char *text)
     }
 }
 
-attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const char *line)
+attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const char *line)
 {
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
@@ -149,7 +149,7 @@ attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const 
     if (!words->buffer || !other || !words->word) {
         attn__free(context, other);
         attn__words_free(words, context);
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     }
     char *from = words->buffer, *to = other;
     from[0] = ' ';

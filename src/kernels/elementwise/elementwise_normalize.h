@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * elementwise_normalise.h - layer normalisation and softmax, forward and backward.
+ * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
 /* t = x + dropout(x2) into y; returns its mean. */
@@ -51,8 +51,8 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
     }
 }
 
-/* The normalised row: kept, or found again from the output. */
-VF_FN vf normalised(const real *kept, const real *gain, const real *bias, int64_t i, int64_t left)
+/* The normalized row: kept, or found again from the output. */
+VF_FN vf normalized(const real *kept, const real *gain, const real *bias, int64_t i, int64_t left)
 {
     vf t = elementwise_load(kept + i, left);
     if (!bias)
@@ -72,14 +72,14 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf d = vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i));
             sum = vf_add(sum, d);
-            product = vf_fma(d, normalised(kept, gain, bias, i, n - i), product);
+            product = vf_fma(d, normalized(kept, gain, bias, i, n - i), product);
         }
         vf mean = vf_set1(vf_sum(sum) / (real)n), slope = vf_set1(vf_sum(product) / (real)n);
         vf scale = vf_set1(((const real *)a->x5)[row]);
         uint64_t key = row_key(a, row);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf d = vf_sub(vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i)), mean);
-            d = vf_mul(scale, vf_fnma(slope, normalised(kept, gain, bias, i, n - i), d));
+            d = vf_mul(scale, vf_fnma(slope, normalized(kept, gain, bias, i, n - i), d));
             store(y + i, n - i, a->add ? vf_add(d, elementwise_load(y + i, n - i)) : d);
             if (y2)
                 store(y2 + i, n - i, apply_dropout(a, key, i, d));
@@ -103,7 +103,7 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
                 int64_t i = c + w * VF_LANES;
                 vf d = elementwise_load(x + i, end - i);
                 sum[w] = vf_add(sum[w], d);
-                product[w] = vf_fma(d, normalised(kept, gain, bias, i, end - i), product[w]);
+                product[w] = vf_fma(d, normalized(kept, gain, bias, i, end - i), product[w]);
             }
         }
         for (int w = 0; w < vectors; w++) {

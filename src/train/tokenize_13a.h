@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenise_13a.h - the tokeniser of mteval-v13a, with which corpus BLEU is counted.
+ * tokenize_13a.h - the tokenizer of mteval-v13a, with which corpus BLEU is counted.
  */
-#ifndef ATTN_TRAIN_TOKENISE_13A_H
-#define ATTN_TRAIN_TOKENISE_13A_H
+#ifndef ATTN_TRAIN_TOKENIZE_13A_H
+#define ATTN_TRAIN_TOKENIZE_13A_H
 
 #include "attn/attn.h"
 
@@ -14,8 +14,8 @@ typedef struct attn__words {
 } attn__words;
 
 /* Splits UTF-8 text into words: entities resolved, ASCII punctuation apart, periods and commas apart unless
- * between digits, a dash apart after a digit.  Free with attn__words_free.  ATTN_MEMORY. */
-attn_status attn__tokenise_13a(attn__words *words, attn_context *context, const char *line);
+ * between digits, a dash apart after a digit.  Free with attn__words_free.  ATTN_ERROR_MEMORY. */
+attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const char *line);
 /* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
 size_t attn__space_at(const char *s);
 void attn__words_free(attn__words *words, attn_context *context);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Canonical form: few shapes of the table for few kernels to recognise. */
+ * Canonical form: few shapes of the table for few kernels to recognize. */
 #include "attend/problem/problem.h"
 
 #include <string.h>
@@ -19,11 +19,11 @@ static void find_held(builder *b)
         b->held[p->windows[i].query_dim] = b->held[p->windows[i].key_dim] = true;
     for (int i = 0; i < p->npicks; i++)
         b->held[p->picks[i].dim] = true;
-    if (p->with & ATTN_WITH_LENS)
+    if (p->flags & ATTN_WITH_LENS)
         b->held[p->lens_dim] = true;
-    if (p->with & ATTN_WITH_PACKED)
+    if (p->flags & ATTN_WITH_PACKED)
         b->held[p->packed.batch_dim] = b->held[p->packed.query_dim] = b->held[p->packed.key_dim] = true;
-    if (p->with & ATTN_WITH_BLOCKS)
+    if (p->flags & ATTN_WITH_BLOCKS)
         b->held[p->blocks.query_dim] = b->held[p->blocks.key_dim] = true;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *r = &p->relatives[i];
@@ -38,7 +38,7 @@ static attn__group *group_of(attn__canonical *canonical, attn_role role)
 {
     attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
                                    &canonical->value};
-    return groups[role];
+    return groups[role - ATTN_ROLE_BATCH];
 }
 
 /* Weight of each dim's index in the dropout row or column: the caller's order, last dim fastest. */
@@ -47,8 +47,8 @@ static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS
     uint64_t row = 1, column = 1;
     for (int i = p->ndims - 1; i >= 0; i--) {
         attn_role role = p->dims[i].role;
-        uint64_t *scale = role == ATTN_KEY ? &column : &row;
-        bool counts = role == ATTN_BATCH || role == ATTN_QUERY || role == ATTN_KEY;
+        uint64_t *scale = role == ATTN_ROLE_KEY ? &column : &row;
+        bool counts = role == ATTN_ROLE_BATCH || role == ATTN_ROLE_QUERY || role == ATTN_ROLE_KEY;
         weights[i] = counts ? (int64_t)*scale : 0;
         if (counts)
             *scale *= (uint64_t)p->dims[i].n;
@@ -58,7 +58,7 @@ static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS
 static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
 {
     attn__axis axis = {.dim = p->dims[dim], .drop = drop, .pick = -1, .source = dim};
-    axis.packed = (p->with & ATTN_WITH_PACKED) && p->packed.batch_dim == dim;
+    axis.packed = (p->flags & ATTN_WITH_PACKED) && p->packed.batch_dim == dim;
     for (int i = 0; i < p->nrelatives; i++)
         axis.table[i] = p->relatives[i].stride[dim];
     for (int i = 0; i < p->npicks; i++)
@@ -72,7 +72,7 @@ static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
     bool still =
-        d->role == ATTN_BATCH && !axis->packed && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
+        d->role == ATTN_ROLE_BATCH && !axis->packed && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
     for (int i = 0; i < b->p->nrelatives; i++)
         still = still && axis->table[i] == 0;
     return still;
@@ -94,8 +94,8 @@ static void place_dims(builder *b, bool repeating)
             continue;
         bool repeats = repeats_queries(b, &axis);
         if (repeats == repeating)
-            push(group_of(b->canonical, repeats ? ATTN_QUERY : axis.dim.role), axis,
-                 repeats ? ATTN_QUERY : axis.dim.role);
+            push(group_of(b->canonical, repeats ? ATTN_ROLE_QUERY : axis.dim.role), axis,
+                 repeats ? ATTN_ROLE_QUERY : axis.dim.role);
     }
 }
 
@@ -204,13 +204,13 @@ static void renumber(attn__canonical *canonical)
         r->query_dim = axis_of(q, r->query_dim);
         r->key_dim = axis_of(k, r->key_dim);
     }
-    p->lens_dim = p->with & ATTN_WITH_LENS ? axis_of(k, p->lens_dim) : 0;
-    if (p->with & ATTN_WITH_PACKED) {
+    p->lens_dim = p->flags & ATTN_WITH_LENS ? axis_of(k, p->lens_dim) : 0;
+    if (p->flags & ATTN_WITH_PACKED) {
         p->packed.batch_dim = axis_of(&canonical->batch, p->packed.batch_dim);
         p->packed.query_dim = axis_of(q, p->packed.query_dim);
         p->packed.key_dim = axis_of(k, p->packed.key_dim);
     }
-    if (p->with & ATTN_WITH_BLOCKS) {
+    if (p->flags & ATTN_WITH_BLOCKS) {
         p->blocks.query_dim = axis_of(q, p->blocks.query_dim);
         p->blocks.key_dim = axis_of(k, p->blocks.key_dim);
         p->blocks.queries = at_most_all(p->blocks.queries, q->axis[p->blocks.query_dim].dim.n);
@@ -221,22 +221,22 @@ static void renumber(attn__canonical *canonical)
 /* Backward, sinks are in the log-sum-exp, and their gradient is no solver's business. */
 static unsigned extras_of(const attn_problem *p)
 {
-    bool backward = p->direction == ATTN_BACKWARD;
-    return (p->with & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
-           (!backward && (p->with & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
-           (backward && (p->with & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
-           (p->with & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) |
+    bool backward = p->direction == ATTN_DIRECTION_BACKWARD;
+    return (p->flags & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
+           (!backward && (p->flags & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
+           (backward && (p->flags & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
+           (p->flags & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) |
            (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
 }
 
 static void note_features(attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
-    canonical->backward = p->direction == ATTN_BACKWARD;
-    canonical->has_bias = p->with & ATTN_WITH_BIAS;
-    canonical->has_mask = p->with & ATTN_WITH_MASK;
-    canonical->has_lens = p->with & ATTN_WITH_LENS;
-    canonical->has_blocks = p->with & ATTN_WITH_BLOCKS;
+    canonical->backward = p->direction == ATTN_DIRECTION_BACKWARD;
+    canonical->has_bias = p->flags & ATTN_WITH_BIAS;
+    canonical->has_mask = p->flags & ATTN_WITH_MASK;
+    canonical->has_lens = p->flags & ATTN_WITH_LENS;
+    canonical->has_blocks = p->flags & ATTN_WITH_BLOCKS;
     canonical->has_dropout = p->dropout > 0;
     canonical->extras = extras_of(p);
     canonical->needs_row_scan = canonical->has_mask || canonical->has_lens || canonical->has_blocks || p->nbands > 0 ||
@@ -254,7 +254,7 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     place_dims(&b, true); /* repeated queries stand outermost among the queries */
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
-    for (attn_role role = ATTN_BATCH; role <= ATTN_VALUE; role++) {
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
         merge_neighbours(&b, group_of(canonical, role));
         finish_group(group_of(canonical, role), role);
     }

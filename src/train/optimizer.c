@@ -2,7 +2,7 @@
  *
  * Adam, AdamW and SGD with momentum over a list of f32 parameters, with clipping by the global norm.
  */
-#include "train/optimiser.h"
+#include "train/optimizer.h"
 
 #include "base/context.h"
 #include "base/parallel.h"
@@ -14,11 +14,11 @@
 
 enum { GRAIN = 4 }; /* blocks of ATTN__ELEMENTWISE_BLOCK elements worth a thread of their own */
 
-struct attn_optimiser {
+struct attn_optimizer {
     attn_context *context;
     const attn_named_list *parameters;
     const attn__elementwise_table *rows;
-    attn_optimiser_options options;
+    attn_optimizer_options options;
     int64_t steps;
     double *factors;       /* of the rate, by parameter */
     bool rated;            /* one of them is not 1 */
@@ -30,14 +30,14 @@ static double or_default(double value, double otherwise)
     return value != 0 ? value : otherwise;
 }
 
-static attn_status check_options(attn_context *context, const attn_optimiser_options *o)
+static attn_status check_options(attn_context *context, const attn_optimizer_options *o)
 {
     if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
-        return attn__fail(context, ATTN_ARGUMENT, "optimiser: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
                           o->beta2);
     if (!(o->eps > 0) || !(o->momentum >= 0 && o->momentum < 1) || !(o->weight_decay >= 0) || !(o->clip_norm >= 0))
-        return attn__fail(context, ATTN_ARGUMENT,
-                          "optimiser: eps %g must be positive, momentum %g in [0, 1), weight decay %g and "
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "optimizer: eps %g must be positive, momentum %g in [0, 1), weight decay %g and "
                           "clipping norm %g not negative",
                           o->eps, o->momentum, o->weight_decay, o->clip_norm);
     return ATTN_OK;
@@ -50,59 +50,59 @@ static int64_t block_count(int64_t elements)
 
 static bool trained(const attn_tensor *tensor)
 {
-    return attn_tensor_needs_grad(tensor);
+    return attn_tensor_requires_grad(tensor);
 }
 
-static attn_status add_moment(attn_optimiser *optimiser, const char *prefix, const attn_named *parameter)
+static attn_status add_moment(attn_optimizer *optimizer, const char *prefix, const attn_named *parameter)
 {
     char name[512];
     snprintf(name, sizeof name, "%s.%s", prefix, parameter->name);
     const attn_tensor *like = parameter->tensor;
     attn_tensor *moment;
     attn_status status =
-        attn_tensor_create(&moment, optimiser->context, ATTN_F32, attn_tensor_rank(like), attn_tensor_shape(like));
+        attn_tensor_create(&moment, optimizer->context, ATTN_F32, attn_tensor_rank(like), attn_tensor_shape(like));
     if (status == ATTN_OK) {
-        status = attn_named_add(&optimiser->state, name, moment);
+        status = attn_named_add(&optimizer->state, name, moment);
         if (status != ATTN_OK)
             attn_tensor_destroy(moment);
     }
     return status;
 }
 
-static attn_status add_state(attn_optimiser *optimiser)
+static attn_status add_state(attn_optimizer *optimizer)
 {
-    bool first = optimiser->options.kind != ATTN_SGD || optimiser->options.momentum > 0;
-    bool second = optimiser->options.kind != ATTN_SGD;
-    for (int64_t i = 0; i < optimiser->parameters->n; i++) {
-        const attn_named *parameter = &optimiser->parameters->items[i];
+    bool first = optimizer->options.kind != ATTN_OPTIMIZER_SGD || optimizer->options.momentum > 0;
+    bool second = optimizer->options.kind != ATTN_OPTIMIZER_SGD;
+    for (int64_t i = 0; i < optimizer->parameters->n; i++) {
+        const attn_named *parameter = &optimizer->parameters->items[i];
         if (!trained(parameter->tensor))
             continue;
         if (attn_tensor_dtype(parameter->tensor) != ATTN_F32)
-            return attn__fail(optimiser->context, ATTN_UNSUPPORTED, "optimiser: parameter %s is %s, not f32",
+            return attn__fail(optimizer->context, ATTN_ERROR_UNSUPPORTED, "optimizer: parameter %s is %s, not f32",
                               parameter->name, attn_dtype_name(attn_tensor_dtype(parameter->tensor)));
-        attn_status status = first ? add_moment(optimiser, "m", parameter) : ATTN_OK;
+        attn_status status = first ? add_moment(optimizer, "m", parameter) : ATTN_OK;
         if (status == ATTN_OK && second)
-            status = add_moment(optimiser, "v", parameter);
+            status = add_moment(optimizer, "v", parameter);
         if (status != ATTN_OK)
             return status;
     }
     return ATTN_OK;
 }
 
-attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *context, const attn_named_list *parameters,
-                                  const attn_optimiser_options *options)
+attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context, const attn_named_list *parameters,
+                                  const attn_optimizer_options *options)
 {
-    *optimiser = NULL;
-    attn_optimiser_options o = options ? *options : (attn_optimiser_options){0};
+    *optimizer = NULL;
+    attn_optimizer_options o = options ? *options : (attn_optimizer_options){0};
     o.beta1 = or_default(o.beta1, 0.9);
     o.beta2 = or_default(o.beta2, 0.999);
     o.eps = or_default(o.eps, 1e-8);
     attn_status status = check_options(context, &o);
     if (status != ATTN_OK)
         return status;
-    attn_optimiser *made = attn__alloc_zero(context, sizeof *made);
+    attn_optimizer *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
-        return ATTN_MEMORY;
+        return ATTN_ERROR_MEMORY;
     made->context = context;
     made->parameters = parameters;
     made->rows = attn__elementwise_for(false, context->isa);
@@ -111,44 +111,44 @@ attn_status attn_optimiser_create(attn_optimiser **optimiser, attn_context *cont
     made->factors = attn__alloc(context, attn__size_mul((size_t)parameters->n + 1, sizeof *made->factors));
     for (int64_t i = 0; made->factors && i < parameters->n; i++)
         made->factors[i] = 1;
-    status = made->factors ? add_state(made) : ATTN_MEMORY;
+    status = made->factors ? add_state(made) : ATTN_ERROR_MEMORY;
     if (status != ATTN_OK) {
-        attn_optimiser_destroy(made);
+        attn_optimizer_destroy(made);
         return status;
     }
-    *optimiser = made;
+    *optimizer = made;
     return ATTN_OK;
 }
 
-void attn_optimiser_destroy(attn_optimiser *optimiser)
+void attn_optimizer_destroy(attn_optimizer *optimizer)
 {
-    if (!optimiser)
+    if (!optimizer)
         return;
-    attn_named_clear(&optimiser->state);
-    attn__free(optimiser->context, optimiser->factors);
-    attn__free(optimiser->context, optimiser);
+    attn_named_clear(&optimizer->state);
+    attn__free(optimizer->context, optimizer->factors);
+    attn__free(optimizer->context, optimizer);
 }
 
-void attn_optimiser_set_factor(attn_optimiser *optimiser, int64_t i, double factor)
+void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor)
 {
-    if (i >= 0 && i < optimiser->parameters->n)
-        optimiser->factors[i] = factor;
-    optimiser->rated = optimiser->rated || factor != 1;
+    if (i >= 0 && i < optimizer->parameters->n)
+        optimizer->factors[i] = factor;
+    optimizer->rated = optimizer->rated || factor != 1;
 }
 
-int64_t attn_optimiser_steps(const attn_optimiser *optimiser)
+int64_t attn_optimizer_steps(const attn_optimizer *optimizer)
 {
-    return optimiser->steps;
+    return optimizer->steps;
 }
 
-void attn_optimiser_set_steps(attn_optimiser *optimiser, int64_t steps)
+void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps)
 {
-    optimiser->steps = steps;
+    optimizer->steps = steps;
 }
 
-const attn_named_list *attn_optimiser_state(const attn_optimiser *optimiser)
+const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer)
 {
-    return &optimiser->state;
+    return &optimizer->state;
 }
 
 /* ------------------------------------------------------------------------------------------------ norm */
@@ -165,7 +165,7 @@ static void norm_blocks(void *user, int64_t begin, int64_t end)
     job->squares(&job->args, begin, end);
 }
 
-static double square_norm(const attn_optimiser *optimiser, const attn_tensor *tensor)
+static double square_norm(const attn_optimizer *optimizer, const attn_tensor *tensor)
 {
     enum { SUMS = 256 };
     double sums[SUMS], total = 0;
@@ -173,21 +173,21 @@ static double square_norm(const attn_optimiser *optimiser, const attn_tensor *te
     int64_t n = attn_tensor_size(tensor), most = (int64_t)SUMS * ATTN__ELEMENTWISE_BLOCK;
     for (int64_t from = 0; from < n; from += most) {
         int64_t part = n - from < most ? n - from : most, count = block_count(part);
-        norm_job job = {optimiser->rows->run[ATTN__ELEMENTWISE_SQUARES], {.x = g + from, .y = sums, .n = part}};
-        attn__parallel_range(optimiser->context->threads, count, GRAIN, norm_blocks, &job);
+        norm_job job = {optimizer->rows->run[ATTN__ELEMENTWISE_SQUARES], {.x = g + from, .y = sums, .n = part}};
+        attn__parallel_range(optimizer->context->threads, count, GRAIN, norm_blocks, &job);
         for (int64_t i = 0; i < count; i++)
             total += sums[i];
     }
     return total;
 }
 
-static double global_norm(const attn_optimiser *optimiser)
+static double global_norm(const attn_optimizer *optimizer)
 {
     double total = 0;
-    for (int64_t i = 0; i < optimiser->parameters->n; i++) {
-        const attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
+    for (int64_t i = 0; i < optimizer->parameters->n; i++) {
+        const attn_tensor *tensor = optimizer->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (trained(tensor) && grad)
-            total += square_norm(optimiser, grad);
+            total += square_norm(optimizer, grad);
     }
     return sqrt(total);
 }
@@ -195,7 +195,7 @@ static double global_norm(const attn_optimiser *optimiser)
 /* ------------------------------------------------------------------------------------------------ step */
 
 typedef struct step_job {
-    const attn_optimiser_options *o;
+    const attn_optimizer_options *o;
     attn__elementwise_fn adam;
     attn__elementwise_args args; /* of Adam; its scalars hold for all parameters */
     attn__all_reduce_piece at;
@@ -227,28 +227,29 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
 }
 
 /* The moments of the trainable parameter that comes `index`-th. */
-static float *moment(const attn_optimiser *optimiser, int64_t index, int which)
+static float *moment(const attn_optimizer *optimizer, int64_t index, int which)
 {
-    int64_t each = optimiser->options.kind == ATTN_SGD ? (optimiser->options.momentum > 0) : 2;
-    return each > which ? attn_tensor_data(optimiser->state.items[index * each + which].tensor) : NULL;
+    int64_t each = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
+    return each > which ? attn_tensor_data(optimizer->state.items[index * each + which].tensor) : NULL;
 }
 
-static step_job prepare(const attn_optimiser *optimiser, double rate, double clip)
+static step_job prepare(const attn_optimizer *optimizer, double rate, double clip)
 {
-    const attn_optimiser_options *o = &optimiser->options;
-    double steps = (double)optimiser->steps;
-    return (step_job){.o = o,
-                      .clip = (float)clip,
-                      .rate = (float)rate,
-                      .adam = optimiser->rows->run[ATTN__ELEMENTWISE_ADAM],
-                      .args = {.s = {o->kind == ATTN_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2,
-                                     o->eps, clip, o->kind == ATTN_ADAMW ? rate * o->weight_decay : 0,
-                                     1 / (1 - pow(o->beta2, steps)), o->kind == ATTN_ADAM ? o->weight_decay : 0}}};
+    const attn_optimizer_options *o = &optimizer->options;
+    double steps = (double)optimizer->steps;
+    return (step_job){
+        .o = o,
+        .clip = (float)clip,
+        .rate = (float)rate,
+        .adam = optimizer->rows->run[ATTN__ELEMENTWISE_ADAM],
+        .args = {.s = {o->kind == ATTN_OPTIMIZER_SGD ? 0 : rate / (1 - pow(o->beta1, steps)), o->beta1, o->beta2,
+                       o->eps, clip, o->kind == ATTN_OPTIMIZER_ADAMW ? rate * o->weight_decay : 0,
+                       1 / (1 - pow(o->beta2, steps)), o->kind == ATTN_OPTIMIZER_ADAM ? o->weight_decay : 0}}};
 }
 
-static void step_piece(const attn_optimiser *optimiser, step_job *job, const attn__all_reduce_piece *piece)
+static void step_piece(const attn_optimizer *optimizer, step_job *job, const attn__all_reduce_piece *piece)
 {
-    bool sgd = optimiser->options.kind == ATTN_SGD;
+    bool sgd = optimizer->options.kind == ATTN_OPTIMIZER_SGD;
     attn__elementwise_args *args = &job->args;
     job->at = *piece;
     args->x = piece->g;
@@ -259,79 +260,79 @@ static void step_piece(const attn_optimiser *optimiser, step_job *job, const att
     args->y2 = piece->s2[0];
     args->y3 = piece->s2[1];
     args->past = piece->past;
-    attn__parallel_range(optimiser->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks,
+    attn__parallel_range(optimizer->context->threads, block_count(piece->n), GRAIN, sgd ? sgd_blocks : adam_blocks,
                          job);
 }
 
-static void update(attn_optimiser *optimiser, double rate, double clip)
+static void update(attn_optimizer *optimizer, double rate, double clip)
 {
-    for (int64_t i = 0, index = 0; i < optimiser->parameters->n; i++) {
-        attn_tensor *tensor = optimiser->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
+    for (int64_t i = 0, index = 0; i < optimizer->parameters->n; i++) {
+        attn_tensor *tensor = optimizer->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
         if (!trained(tensor))
             continue;
         if (grad) {
-            float *p = attn_tensor_data(tensor), *m = moment(optimiser, index, 0), *v = moment(optimiser, index, 1);
+            float *p = attn_tensor_data(tensor), *m = moment(optimizer, index, 0), *v = moment(optimizer, index, 1);
             attn__all_reduce_piece whole = {
                 .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
-            step_job job = prepare(optimiser, rate * optimiser->factors[i], clip);
-            step_piece(optimiser, &job, &whole);
+            step_job job = prepare(optimizer, rate * optimizer->factors[i], clip);
+            step_piece(optimizer, &job, &whole);
         }
         index++;
     }
 }
 
 /* What gradients of this length are multiplied by. */
-static double clipping(const attn_optimiser *optimiser, double length)
+static double clipping(const attn_optimizer *optimizer, double length)
 {
-    double most = optimiser->options.clip_norm;
+    double most = optimizer->options.clip_norm;
     return most > 0 && length > most ? most / length : 1;
 }
 
-static void drop_gradients(const attn_optimiser *optimiser)
+static void drop_gradients(const attn_optimizer *optimizer)
 {
-    for (int64_t i = 0; i < optimiser->parameters->n; i++)
-        attn_tensor_drop_grad(optimiser->parameters->items[i].tensor);
+    for (int64_t i = 0; i < optimizer->parameters->n; i++)
+        attn_tensor_drop_grad(optimizer->parameters->items[i].tensor);
 }
 
-attn_status attn_optimiser_step(attn_optimiser *optimiser, double rate, double *norm)
+attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
     /* Even where nobody asks for it: a gradient that is not finite must not reach the parameters. */
-    double length = global_norm(optimiser);
+    double length = global_norm(optimizer);
     if (isfinite(length)) {
-        optimiser->steps++;
-        update(optimiser, rate, clipping(optimiser, length));
+        optimizer->steps++;
+        update(optimizer, rate, clipping(optimizer, length));
     }
-    drop_gradients(optimiser);
+    drop_gradients(optimizer);
     if (norm)
         *norm = length;
     return ATTN_OK;
 }
 
-static double factor_of(const attn_optimiser *optimiser, const attn_tensor *parameter)
+static double factor_of(const attn_optimizer *optimizer, const attn_tensor *parameter)
 {
-    for (int64_t i = 0; optimiser->rated && i < optimiser->parameters->n; i++)
-        if (optimiser->parameters->items[i].tensor == parameter)
-            return optimiser->factors[i];
+    for (int64_t i = 0; optimizer->rated && i < optimizer->parameters->n; i++)
+        if (optimizer->parameters->items[i].tensor == parameter)
+            return optimizer->factors[i];
     return 1;
 }
 
-attn_status attn__optimiser_step_shared(attn_optimiser *optimiser, attn__all_reduce *all_reduce, double rate,
+attn_status attn__optimizer_step_shared(attn_optimizer *optimizer, attn__all_reduce *all_reduce, double rate,
                                         double *norm)
 {
     attn_status status = ATTN_OK;
     *norm = sqrt(attn__all_reduce_squares(all_reduce));
     if (isfinite(*norm)) {
         attn__all_reduce_piece piece;
-        optimiser->steps++;
-        double clip = clipping(optimiser, *norm);
+        optimizer->steps++;
+        double clip = clipping(optimizer, *norm);
         while (attn__all_reduce_next(all_reduce, &piece)) {
-            step_job job = prepare(optimiser, rate * factor_of(optimiser, piece.parameter), clip);
-            step_piece(optimiser, &job, &piece);
+            step_job job = prepare(optimizer, rate * factor_of(optimizer, piece.parameter), clip);
+            step_piece(optimizer, &job, &piece);
         }
         status = attn__all_reduce_commit(all_reduce);
         if (status != ATTN_OK)
-            optimiser->steps--;
+            optimizer->steps--;
     }
-    drop_gradients(optimiser);
+    drop_gradients(optimizer);
     return status;
 }

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * optimizer.h - a step that ranks which see the same memory take together.
+ */
+#ifndef ATTN_TRAIN_OPTIMIZER_H
+#define ATTN_TRAIN_OPTIMIZER_H
+
+#include "attn/train.h"
+#include "tensor/all_reduce.h"
+
+/* attn_optimizer_step where attn__all_reduce_is_shared() holds: this rank's part of it, and the others' when they are
+ * there.  Any error: parameters and state are what they were. */
+attn_status attn__optimizer_step_shared(attn_optimizer *optimizer, attn__all_reduce *all_reduce, double rate,
+                                        double *norm);
+
+#endif
