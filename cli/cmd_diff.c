@@ -7,7 +7,7 @@
 
 static const cli_option options[] = {
     CLI_TEXT("names", 'n', "FILE", "",
-             "a names file that brings B's tensors under A's names, or one that attn carries"),
+             "a names file that brings B's tensors under A's names, or a built-in one"),
 };
 
 static const char *const usage[] = {"A B [--names FILE]", NULL};

@@ -26,7 +26,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 /* clang-format on */
 
 #define CLI_FAMILY_NAMES_OPTION                                                                                        \
-    CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or one that attn carries: msa-esm")
+    CLI_TEXT("names", 0, "FILE", "", "a names file for a model of foreign names, or a built-in one: msa-esm")
 /* Options that the commands with a --model have. */
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \

@@ -162,6 +162,7 @@ static const char every[] =
     "l(\\d+)\\.b     blk\\1.b  squeeze\n"
     "a\\.0 whole join 0/2\na\\.1 whole join 1/2\n"
     "a\\.0 across transpose join 0/2 1\na\\.1 across transpose join 1/2 1\n"
+    "a\\.0 sum scale 3 add 1/2\na\\.1 sum rows :1 add 0/2\n"
     "table rows rows 1:3\ntable longer rows 3: append-zero-row\n"
     "nothing\\.(.*)  bias.\\1 default\n"
     "size rows_of longer 0\ncount blocks blk\nwhen tied=false whole\nwhen tied=true none\nsize tied rows 1\nsize x none 0\n"
@@ -175,7 +176,7 @@ static void every_operation_does_what_it_says(void **state)
     attn_named_list list = {.context = c, .owns = true};
     if (read_by(c, &list, every, checkpoint()) != ATTN_OK)
         fail_msg("%s", attn_context_error(c));
-    assert_int_equal(list.n, 9);
+    assert_int_equal(list.n, 10);
     check(&list, "blk0.q", 2, (const int64_t[]){2, 2}, (const float[]){0, 1, 2, 3});
     check(&list, "blk0.v", 2, (const int64_t[]){2, 2}, (const float[]){16, 18, 20, 22});
     check(&list, "blk1.w", 2, (const int64_t[]){3, 2}, (const float[]){0, 3, 1, 4, 2, 5});
@@ -183,6 +184,7 @@ static void every_operation_does_what_it_says(void **state)
     check(&list, "blk1.b", 1, (const int64_t[]){3}, (const float[]){0, 1, 2});
     check(&list, "whole", 2, (const int64_t[]){3, 2}, (const float[]){0, 1, 0, 1, 2, 3});
     check(&list, "across", 2, (const int64_t[]){2, 3}, (const float[]){0, 0, 2, 1, 1, 3});
+    check(&list, "sum", 2, (const int64_t[]){1, 2}, (const float[]){0, 4});
     check(&list, "rows", 2, (const int64_t[]){2, 2}, (const float[]){2, 3, 4, 5});
     check(&list, "longer", 2, (const int64_t[]){2, 2}, (const float[]){6, 7, 0, 0});
     attn_named_clear(&list);
@@ -259,6 +261,10 @@ static void what_does_not_fit_is_refused(void **state)
     refuse(HEAD "a\\.0 w join 0/2\na\\.1 w join 0/2\n.* -\n", "\"w\" has a slice twice");
     refuse(HEAD "a\\.0 w join 0/2\na\\.1 w\n.* -\n", "twice");
     refuse(HEAD "a\\.0 w join 0/2\nl1\\.b w join 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\nl1\\.b w add 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\na\\.1 w add 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\na\\.0 w join 1/2\n.* -\n", "slices do not fit together");
+    refuse(HEAD "a\\.0 w add 0/2\n.* -\n", "\"w\" has a slice missing");
     refuse(HEAD "a\\.0 w join 0/2 3\na\\.1 w join 1/2 3\n.* -\n", "no such axis");
     refuse(HEAD "l1\\.qkv w part 0/4\n.* -\n", "not made of so many equal parts");
     refuse(HEAD "l1\\.qkv w part 0/2 2\n.* -\n", "no such axis");
@@ -285,6 +291,8 @@ static void wrong_files_are_refused(void **state)
     refuse(HEAD "a b reshape 2,-1,-1\n", "must follow reshape");
     refuse(HEAD "a b scale inf\n", "finite number");
     refuse(HEAD "a b join 0/2 transpose\n", "nothing may follow a join");
+    refuse(HEAD "a b add 0/2 squeeze\n", "nothing may follow a join or an add");
+    refuse(HEAD "a b add 0/2 1\n", "no such operation");
     refuse(HEAD "a - transpose\n", "nothing may follow a -");
     refuse(HEAD "arch a\narch b\n", "once: \"b\"");
     refuse(HEAD "set x\n", "KEY=VALUE");

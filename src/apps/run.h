@@ -122,7 +122,7 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
 /* Behind "from" in the table of a training that takes checkpoints of foreign names. */
 #define ATTN__RUN_NAMES                                                                                                \
     ATTN__TEXT("names", "", NULL,                                                                                      \
-               "a names file for a checkpoint of foreign names, or one that attn carries; it says what the model is")
+               "a names file for a checkpoint of foreign names, or a built-in one; it says what the model is")
 
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */

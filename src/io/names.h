@@ -12,9 +12,10 @@ enum { ATTN__OPERATIONS = 8 };
 
 typedef enum attn__operation_kind {
     ATTN__TRANSPOSE,
-    ATTN__PART,    /* a of b, along axis c */
+    ATTN__PART,    /* a of b, along `axis` */
     ATTN__ROWS,    /* a to b - 1; b = INT64_MAX: to the end */
-    ATTN__JOIN,    /* a of b, along axis c: always the last */
+    ATTN__JOIN,    /* a of b, along `axis`: always the last */
+    ATTN__ADD,     /* a of b, summed: always the last */
     ATTN__RESHAPE, /* to `shape`; one length may be -1 */
     ATTN__SQUEEZE,
     ATTN__SCALE, /* by `factor` */
@@ -37,6 +38,13 @@ typedef struct attn__rule {
     attn__operation operations[ATTN__OPERATIONS];
     int n;
 } attn__rule;
+
+/* The operation by which several tensors make one target; NULL: each makes its own. */
+static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
+{
+    const attn__operation *last = rule->n > 0 ? &rule->operations[rule->n - 1] : NULL;
+    return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD) ? last : NULL;
+}
 
 /* What is read from the tensors that the rules make: a setting's value. */
 typedef enum attn__measure_kind {

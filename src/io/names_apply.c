@@ -12,7 +12,7 @@ typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    const attn__operation *join; /* NULL: it is the whole target */
+    const attn__operation *join; /* or add; NULL: it is the whole target */
 } made;
 
 typedef struct work {
@@ -56,9 +56,7 @@ static attn_status add_made(work *w, const made *item)
 static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *array, const attn__span *groups)
 {
     char target[ATTN__NAME_MOST + 1];
-    const attn__operation *last = rule->n ? &rule->operations[rule->n - 1] : NULL;
-    made item = {.target = target, .array = *array, .rule = rule};
-    item.join = last && last->kind == ATTN__JOIN ? last : NULL;
+    made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
     if (!attn__rule_target(rule, array->name, groups, target))
         return fail(w, rule->line, "no target can be made of \"%.200s\"", array->name);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
@@ -95,7 +93,7 @@ static attn_status use_rules(work *w, attn__array *array)
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------------ joins */
+/* ----------------------------------------------------------------------------------------- joins and sums */
 
 static int by_target(const void *a, const void *b)
 {
@@ -108,15 +106,16 @@ static int by_target(const void *a, const void *b)
 static attn_status check_slices(const work *w, const made *first, int64_t n)
 {
     const attn__operation *join = first->join;
-    if (join->axis >= first->array.rank)
+    if (join->kind == ATTN__JOIN && join->axis >= first->array.rank)
         return fail(w, first->rule->line, "\"%.200s\" has no such axis to join along", first->target);
     for (int64_t i = 0; i < n; i++) {
         const made *slice = &first[i];
         int64_t shape[ATTN_MAX_RANK];
         memcpy(shape, slice->array.shape, sizeof shape);
-        if (slice->array.rank == first->array.rank)
+        if (join->kind == ATTN__JOIN && slice->array.rank == first->array.rank)
             shape[join->axis] = first->array.shape[join->axis];
-        if (slice->join->b != join->b || slice->join->axis != join->axis || slice->array.rank != first->array.rank ||
+        if (slice->join->kind != join->kind || slice->join->b != join->b || slice->join->axis != join->axis ||
+            slice->array.rank != first->array.rank ||
             (first->array.rank > 0 &&
              memcmp(shape, first->array.shape, (size_t)first->array.rank * sizeof *shape) != 0))
             return fail(w, slice->rule->line, "\"%.200s\": its slices do not fit together", first->target);
@@ -126,6 +125,15 @@ static attn_status check_slices(const work *w, const made *first, int64_t n)
                         first->target);
     }
     return n == join->b ? ATTN_OK : fail(w, first->rule->line, "\"%.200s\" has a slice missing", first->target);
+}
+
+/* The slice's numbers in rows, as reals of the target's type. */
+static attn_status make_dense(const work *w, const attn__array *slice, attn__array *dense)
+{
+    attn_dtype dtype = dense->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
+    attn_status status = attn__findings_reals(w->findings, dense);
+    return status == ATTN_OK ? attn__array_copy(&w->findings->arrays, slice, dtype, (void *)(uintptr_t)dense->data)
+                             : status;
 }
 
 /* Copies each slice, row-major, into its place: rows of everything from the axis on. */
@@ -140,10 +148,7 @@ static attn_status copy_slices(const work *w, const made *first, int64_t n, attn
         const attn__array *slice = &first[s].array;
         attn__array dense = *slice;
         dense.element = whole->element;
-        attn_status status = attn__findings_reals(w->findings, &dense);
-        if (status == ATTN_OK)
-            status = attn__array_copy(&w->findings->arrays, slice, whole->element == ATTN__F64 ? ATTN_F64 : ATTN_F32,
-                                      (void *)(uintptr_t)dense.data);
+        attn_status status = make_dense(w, slice, &dense);
         if (status != ATTN_OK)
             return status;
         size_t bytes = size, count = (size_t)attn__array_count(slice);
@@ -156,6 +161,28 @@ static attn_status copy_slices(const work *w, const made *first, int64_t n, attn
     return ATTN_OK;
 }
 
+/* In the order of the indices, in the target's type. */
+static attn_status add_slices(const work *w, const made *first, int64_t n, attn__array *whole)
+{
+    int64_t count = attn__array_count(whole);
+    for (int64_t s = 0; s < n; s++) {
+        attn__array dense = first[s].array;
+        dense.element = whole->element;
+        attn_status status = make_dense(w, &first[s].array, &dense);
+        if (status != ATTN_OK)
+            return status;
+        double *sum64 = (double *)(uintptr_t)whole->data;
+        float *sum32 = (float *)(uintptr_t)whole->data;
+        const double *part64 = (const void *)dense.data;
+        const float *part32 = (const void *)dense.data;
+        for (int64_t i = 0; i < count && whole->element == ATTN__F64; i++)
+            sum64[i] = s > 0 ? sum64[i] + part64[i] : part64[i];
+        for (int64_t i = 0; i < count && whole->element != ATTN__F64; i++)
+            sum32[i] = s > 0 ? sum32[i] + part32[i] : part32[i];
+    }
+    return ATTN_OK;
+}
+
 static attn_status join(const work *w, made *first, int64_t n)
 {
     attn__array whole = first->array;
@@ -164,11 +191,12 @@ static attn_status join(const work *w, made *first, int64_t n)
         return status;
     for (int64_t i = 1; i < n; i++)
         whole.element = first[i].array.element == ATTN__F64 ? ATTN__F64 : whole.element;
-    for (int64_t i = 1; i < n; i++)
+    bool adds = first->join->kind == ATTN__ADD;
+    for (int64_t i = 1; i < n && !adds; i++)
         whole.shape[first->join->axis] += first[i].array.shape[first->join->axis];
     status = attn__findings_reals(w->findings, &whole);
     if (status == ATTN_OK)
-        status = copy_slices(w, first, n, &whole);
+        status = adds ? add_slices(w, first, n, &whole) : copy_slices(w, first, n, &whole);
     if (status == ATTN_OK)
         first->array = whole;
     return status;

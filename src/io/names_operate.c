@@ -189,8 +189,9 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
         case ATTN__ZERO_ROW:
             status = append_zero_row(findings, rule, array);
             break;
-        case ATTN__JOIN: /* when all slices are there */
-            status = is_real(array) ? ATTN_OK : fail(findings, rule, array, "only real numbers are joined");
+        case ATTN__JOIN: /* when all are there */
+        case ATTN__ADD:
+            status = is_real(array) ? ATTN_OK : fail(findings, rule, array, "only real numbers are joined or added");
             break;
         }
     }

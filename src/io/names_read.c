@@ -53,20 +53,26 @@ static bool read_whole(const char *text, const char *ends, int64_t *value, const
 }
 
 /* "i/n [axis]" */
-static attn_status read_slice(const line *l, int *at, attn__operation *o)
+static attn_status read_index(const line *l, int *at, attn__operation *o)
 {
     const char *word = *at < l->n ? l->words[(*at)++] : "", *rest;
-    int64_t axis;
     if (!read_whole(word, "/", &o->a, &rest) || *rest != '/' || !read_whole(rest + 1, "", &o->b, &rest) || *rest ||
         o->a < 0 || o->a >= o->b || o->b > 4096)
-        return fail(l, "i/n must stand here, the i-th of n slices counted from 0", word);
-    if (*at < l->n && l->words[*at][0] >= '0' && l->words[*at][0] <= '9') {
-        word = l->words[(*at)++];
+        return fail(l, "i/n must stand here, the i-th of n counted from 0", word);
+    return ATTN_OK;
+}
+
+static attn_status read_slice(const line *l, int *at, attn__operation *o)
+{
+    attn_status status = read_index(l, at, o);
+    if (status == ATTN_OK && *at < l->n && l->words[*at][0] >= '0' && l->words[*at][0] <= '9') {
+        const char *word = l->words[(*at)++], *rest;
+        int64_t axis;
         if (!read_whole(word, "", &axis, &rest) || *rest || axis >= ATTN_MAX_RANK)
             return fail(l, "no axis", word);
         o->axis = (int)axis;
     }
-    return ATTN_OK;
+    return status;
 }
 
 static attn_status read_rows(const line *l, int *at, attn__operation *o)
@@ -118,10 +124,15 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         const char *name;
         attn_status (*read)(const line *l, int *at, attn__operation *o);
     } known[] = {
-        [ATTN__TRANSPOSE] = {"transpose", NULL},   [ATTN__PART] = {"part", read_slice},
-        [ATTN__ROWS] = {"rows", read_rows},        [ATTN__JOIN] = {"join", read_slice},
-        [ATTN__RESHAPE] = {"reshape", read_shape}, [ATTN__SQUEEZE] = {"squeeze", NULL},
-        [ATTN__SCALE] = {"scale", read_factor},    [ATTN__ZERO_ROW] = {"append-zero-row", NULL},
+        [ATTN__TRANSPOSE] = {"transpose", NULL},
+        [ATTN__PART] = {"part", read_slice},
+        [ATTN__ROWS] = {"rows", read_rows},
+        [ATTN__JOIN] = {"join", read_slice},
+        [ATTN__ADD] = {"add", read_index},
+        [ATTN__RESHAPE] = {"reshape", read_shape},
+        [ATTN__SQUEEZE] = {"squeeze", NULL},
+        [ATTN__SCALE] = {"scale", read_factor},
+        [ATTN__ZERO_ROW] = {"append-zero-row", NULL},
     };
     const char *word = l->words[(*at)++];
     if (strcmp(word, "default") == 0) {
@@ -133,8 +144,8 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
             continue;
         if (rule->n == ATTN__OPERATIONS)
             return fail(l, "more than 8 operations", "");
-        if (rule->n > 0 && rule->operations[rule->n - 1].kind == ATTN__JOIN)
-            return fail(l, "nothing may follow a join", word);
+        if (attn__rule_gathers(rule))
+            return fail(l, "nothing may follow a join or an add", word);
         attn__operation *o = &rule->operations[rule->n++];
         *o = (attn__operation){.kind = (attn__operation_kind)i};
         return known[i].read ? known[i].read(l, at, o) : ATTN_OK;
