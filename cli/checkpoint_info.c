@@ -121,13 +121,13 @@ static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, 
     return n;
 }
 
-/* Those of whose names more than half are there, by the file's own names and by the carried names files'. */
+/* Those of whose names more than half are there, by the file's own names and by the built-in names files'. */
 static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *weights, int64_t tensors)
 {
-    const char *carried;
+    const char *builtin;
     int64_t known;
     bool any = false;
-    attn_status status = attn_name_map_detect(&carried, weights, &known);
+    attn_status status = attn_name_map_detect(&builtin, weights, &known);
     puts("\nWould fit by its names");
     for (int i = 0; status == ATTN_OK && i < attn_architecture_count(); i++) {
         const attn_architecture *architecture = attn_architecture_at(i);
@@ -137,8 +137,8 @@ static attn_status print_fitting(const cli_call *cli, const attn_checkpoint *wei
             any = true;
         }
     }
-    if (status == ATTN_OK && carried && 2 * known > tensors)
-        printf("  --names %-20s %lld of %lld tensors\n", carried, (long long)known, (long long)tensors);
+    if (status == ATTN_OK && builtin && 2 * known > tensors)
+        printf("  --names %-20s %lld of %lld tensors\n", builtin, (long long)known, (long long)tensors);
     else if (!any)
         puts("  no architecture; attn convert --dry-run --arch NAME compares it with one");
     return status;

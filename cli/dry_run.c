@@ -209,7 +209,7 @@ static void propose(const dry_run *d)
     free(rules);
 }
 
-static int suggest_carried(const dry_run *d)
+static int suggest_builtin(const dry_run *d)
 {
     const char *name;
     int64_t known;
@@ -220,7 +220,7 @@ static int suggest_carried(const dry_run *d)
                name, name);
     else
         puts(
-            "\nNo names file that attn carries knows most of these; with --arch and --config, attn compares them with a model.");
+            "\nNo built-in names file knows most of these; with --arch and --config, attn compares them with a model.");
     return CLI_OK;
 }
 
@@ -241,7 +241,7 @@ static int compare(dry_run *d)
     d->offset = d->model ? counted_from(d) : 0;
     print_tensors(d);
     if (!d->model)
-        return suggest_carried(d);
+        return suggest_builtin(d);
     print_missing(d);
     printf("\n%lld fit, %lld have another shape, %lld parameters are missing, %lld tensors are left over\n",
            (long long)d->fits, (long long)d->misshapen, (long long)d->missing, (long long)d->left);

@@ -191,7 +191,7 @@ def main():
         text = said(DATA / "pt/msa_tiny.pt", "--dry-run")
         assert "tensors go by the names of msa-esm: --names msa-esm" in text, text
         text = said(folder / "gpt2.safetensors", "--dry-run")
-        assert "No names file that attn carries knows most of these" in text, text
+        assert "No built-in names file knows most of these" in text, text
         write(folder / "prefixed.safetensors", encoder("module.net.", 0, {}))
         rules = proposed(folder / "prefixed.safetensors", folder, "transformer-encoder", ENCODER, 37,
                          ["missing; closest: module.net.embedding.weight"])

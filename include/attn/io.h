@@ -125,7 +125,7 @@ typedef struct attn_name_map attn_name_map;
  * with the line. */
 ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
                                          const char *name);
-/* The same from a file, or the carried one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
+/* The same from a file, or the built-in one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
 ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
 /* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
@@ -214,7 +214,7 @@ ATTN_API attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_che
  * keys that the config has stay.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_name_map_infer_config(const attn_name_map *names, const attn_checkpoint *weights,
                                                 attn_config *config);
-/* The i-th names file that the library carries, NULL past the last; attn_name_map_read takes its name for a path.
+/* The i-th built-in names file, NULL past the last; attn_name_map_read takes its name for a path.
  * `text` (may be NULL) gets what is in it. */
 ATTN_API const char *attn_name_map_builtin(int i, const char **text);
 /* The built-in names file whose rules match the most tensors; *known (may be NULL) gets how many. *name is NULL if

@@ -35,7 +35,7 @@ typedef struct attn_msa_load_options {
                              * ends in -contact-regression.pt, if it is there */
     bool compat;            /* ESM's own results in batches of alignments of unlike sizes: tied scores are scaled, and
                              * contacts corrected, by the padded sizes; default: padding changes nothing */
-    const char *names; /* a names file (io.h), or one that is carried, for a checkpoint of foreign names, whose settings
+    const char *names;      /* a names file (io.h), or a built-in one, for a checkpoint of foreign names, whose settings
                              * it then says; NULL: there is none */
 } attn_msa_load_options;
 

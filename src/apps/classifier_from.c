@@ -186,12 +186,12 @@ static attn_status tell(const source *s, const attn_model *model, bool own, attn
     const attn_named_list *list = attn_model_parameters(model);
     attn_checkpoint *weights = NULL, *plain = NULL;
     attn_name_map *names = NULL;
-    const char *carried = s->names;
+    const char *builtin = s->names;
     attn_status status = attn_checkpoint_open(&plain, s->context, s->path, NULL, NULL);
-    if (status == ATTN_OK && !own && !carried)
-        status = attn_name_map_detect(&carried, plain, NULL);
-    if (status == ATTN_OK && carried)
-        status = attn_name_map_read(&names, s->context, carried);
+    if (status == ATTN_OK && !own && !builtin)
+        status = attn_name_map_detect(&builtin, plain, NULL);
+    if (status == ATTN_OK && builtin)
+        status = attn_name_map_read(&names, s->context, builtin);
     attn_checkpoint_close(plain);
     if (status == ATTN_OK)
         status = attn_checkpoint_open(&weights, s->context, s->path, &(attn_weights_options){.names = names}, NULL);

@@ -39,7 +39,7 @@ static attn_status find_config(checkpoint *c)
     return ATTN_OK;
 }
 
-/* By the names of its tensors: the carried names file that knows them. */
+/* By the names of its tensors: the built-in names file that knows them. */
 static attn_status choose_names(checkpoint *c)
 {
     attn_checkpoint *weights;

@@ -87,8 +87,8 @@ attn_status attn__findings_reals(attn__findings *findings, attn__array *array);
 /* Exchanges the arrays found for those that the rules make of them; `keep`: those that no rule takes keep their
  * names, else they are an error. */
 attn_status attn__names_apply(const attn_name_map *names, attn__findings *findings, bool keep);
-/* The carried file of that name; false: there is none. */
-bool attn__names_carried_size(const char *name, const char **text, size_t *size);
+/* The built-in file of that name; false: there is none. */
+bool attn__names_builtin_size(const char *name, const char **text, size_t *size);
 attn_context *attn__weights_context(const attn_checkpoint *weights);
 
 #endif

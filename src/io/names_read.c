@@ -391,7 +391,7 @@ attn_status attn_name_map_read(attn_name_map **names, attn_context *context, con
     const char *text;
     size_t size;
     *names = NULL;
-    if (attn__names_carried_size(path, &text, &size))
+    if (attn__names_builtin_size(path, &text, &size))
         return attn_name_map_parse(names, context, text, size, path);
     attn_status status = attn__file_map(&input, context, path);
     if (status == ATTN_OK)

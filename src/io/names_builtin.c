@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * The names files that the library carries: data/names/, made into arrays when the library is built
+ * The built-in names files: data/names/, made into arrays when the library is built
  * (cmake/embed.cmake). */
 #include "io/names.h"
 
 #include <string.h>
 
-#define CARRIED(X)                                                                                                     \
+#define BUILTIN(X)                                                                                                     \
     X("vit-timm", vit_timm)                                                                                            \
     X("vit-huggingface", vit_huggingface)                                                                              \
     X("torch-transformer", torch_transformer)                                                                          \
@@ -25,7 +25,7 @@
 #define DECLARE(name, symbol)                                                                                          \
     extern const unsigned char attn__names_##symbol[];                                                                 \
     extern const size_t attn__names_##symbol##_size;
-CARRIED(DECLARE)
+BUILTIN(DECLARE)
 WRITING(DECLARE)
 #undef DECLARE
 
@@ -33,14 +33,14 @@ static const struct {
     const char *name;
     const unsigned char *text;
     const size_t *size;
-} carried[] = {
+} builtin[] = {
 #define LIST(name, symbol) {name, attn__names_##symbol, &attn__names_##symbol##_size},
-    CARRIED(LIST) WRITING(LIST)
+    BUILTIN(LIST) WRITING(LIST)
 #undef LIST
 };
 
 #define ONE(name, symbol) +1
-enum { ALL = sizeof carried / sizeof *carried, COUNT = 0 CARRIED(ONE) };
+enum { ALL = sizeof builtin / sizeof *builtin, COUNT = 0 BUILTIN(ONE) };
 #undef ONE
 
 const char *attn_name_map_builtin(int i, const char **text)
@@ -48,23 +48,23 @@ const char *attn_name_map_builtin(int i, const char **text)
     if (i < 0 || i >= COUNT)
         return NULL;
     if (text)
-        *text = (const char *)carried[i].text;
-    return carried[i].name;
+        *text = (const char *)builtin[i].text;
+    return builtin[i].name;
 }
 
-bool attn__names_carried_size(const char *name, const char **text, size_t *size)
+bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
 {
     for (int i = 0; i < ALL; i++) {
-        if (strcmp(carried[i].name, name) == 0) {
-            *text = (const char *)carried[i].text;
-            *size = *carried[i].size;
+        if (strcmp(builtin[i].name, name) == 0) {
+            *text = (const char *)builtin[i].text;
+            *size = *builtin[i].size;
             return true;
         }
     }
     return false;
 }
 
-/* How many of the tensors a carried file would bring somewhere. */
+/* How many of the tensors a built-in file would bring somewhere. */
 static attn_status count_known(const attn_checkpoint *weights, const char *name, int64_t *known)
 {
     attn_name_map *names;
@@ -84,9 +84,9 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
     *name = NULL;
     for (int i = 0; i < COUNT && status == ATTN_OK; i++) {
         int64_t n;
-        status = count_known(weights, carried[i].name, &n);
+        status = count_known(weights, builtin[i].name, &n);
         if (status == ATTN_OK && n > most) {
-            *name = carried[i].name;
+            *name = builtin[i].name;
             most = n;
         }
     }
