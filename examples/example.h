@@ -70,7 +70,7 @@ static inline void run(attn_context *context, const attn_problem *problem, const
 /* The table: a role, a length, and how far each operand moves, in elements, for a step along the dim. */
 static inline void print_table(const char *title, const attn_problem *problem)
 {
-    static const char *const roles[] = {"BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
+    static const char *const roles[] = {"", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
     printf("%s\n  %-8s %5s %6s %6s %6s %6s %6s %6s\n", title, "role", "n", "q", "k", "v", "o", "bias", "mask");
     for (int i = 0; i < problem->ndims; i++) {
         const attn_dim *d = &problem->dims[i];
