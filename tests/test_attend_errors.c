@@ -331,6 +331,10 @@ static void shared_arrays_and_unaligned_workspaces_are_refused(void **state)
     char *aligned = memory + (64 - (uintptr_t)memory % 64);
     assert_int_equal(attn_plan_execute(plan, &arrays, aligned + 4), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(context), "not aligned to 64 bytes"));
+    arrays.reserved[15] = in;
+    assert_int_equal(attn_plan_execute(plan, &arrays, aligned), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "reserved"));
+    arrays.reserved[15] = NULL;
     assert_true(out[0] == 7);
     attn_context_clear_error(context);
     assert_int_equal(attn_plan_execute(plan, &arrays, aligned), ATTN_OK);

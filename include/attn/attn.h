@@ -453,7 +453,8 @@ typedef struct attn_plan attn_plan;
  * context's error says which dim and why; ATTN_ERROR_UNSUPPORTED; ATTN_ERROR_MEMORY.  *plan is NULL on failure. */
 ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, const attn_problem *problem,
                                       const attn_plan_options *options);
-ATTN_API void attn_plan_destroy(attn_plan *plan); /* NULL is allowed */
+/* NULL is allowed.  From any thread, once no thread executes the plan. */
+ATTN_API void attn_plan_destroy(attn_plan *plan);
 
 /* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
  * reference solver's own needs, a bias_index (a number for each entry of it and each index of the table's BATCH dims,
@@ -474,8 +475,9 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
  * threads may execute one plan at once if each gives a workspace; with NULL the second one gets ATTN_ERROR_BUSY.
  * ATTN_ERROR_ARGUMENT: a NULL array that the problem needs, a workspace that is not aligned, an output that is the
  * same array as another one (other overlaps are not looked for), offsets of packed sequences that are not in order,
- * an entry of bias_index that is no row of the table.  Nothing is allocated or written on error. The same bits come
- * out for any number of threads. */
+ * an entry of bias_index that is no row of the table.  Nothing is allocated or written on error.  Where several
+ * executions fail at once each returns its own status, and the context's error is that of one of them; read it when none
+ * runs.  The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
 /* The fields of attn_arrays; TABLE + i and DTABLE + i are the i-th relative's. */

@@ -35,7 +35,9 @@ typedef struct attn_tensor attn_tensor;
  * reset.  ATTN_ERROR_ARGUMENT (rank > ATTN_MAX_RANK, negative length), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                         const int64_t *shape);
-ATTN_API void attn_tensor_destroy(attn_tensor *tensor); /* NULL is allowed; never for a tape's tensors */
+/* NULL is allowed; never for a tape's tensors.  By the thread that uses the context, not by a finalizer's: tensors may
+ * share memory. */
+ATTN_API void attn_tensor_destroy(attn_tensor *tensor);
 /* The same over memory of the caller's, contiguous and aligned to its elements, which is neither copied nor cleared
  * nor freed: it must stay, and keep its numbers, until the tensor is destroyed (so until the tapes that used it were
  * reset).  Operations only read this memory; attn_weights_load and optimizers write to it if the tensor is a

@@ -2,6 +2,7 @@
  * Weights of any format: into new tensors, into a model's, by path or from memory. */
 #include "io/weights.h"
 
+#include "base/integers.h"
 #include "io/names.h"
 #include "io/weights_files.h"
 #include "tensor/tensor.h"
@@ -137,6 +138,8 @@ static attn_status prepare(attn__findings *findings, attn_context *context, cons
                            const attn_weights_options *options, attn_config *metadata)
 {
     *findings = (attn__findings){.arrays = {.context = context, .file = file}, .metadata = metadata};
+    if (options && !attn__all_zero(options->reserved, 4))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_weights_options: a reserved field is not zero");
     if (options && options->reals != ATTN_F32 && options->reals != ATTN_F64)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "weights are read as f32 or f64, not %s",
                           attn_dtype_name(options->reals));

@@ -196,6 +196,10 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     if (plan->own_lse)
         mine.lse = scratch + plan->lse_at;
     const char *missing = attn__missing_array(&plan->canonical, &mine);
+    for (size_t i = 0; i < sizeof mine.reserved / sizeof *mine.reserved; i++) {
+        if (mine.reserved[i])
+            return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
+    }
     if (missing)
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the problem needs the array '%s', which is NULL",
                           missing);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
 #include "base/bf16.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "tensor/dropout.h"
@@ -482,6 +483,10 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
  * it. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
+    if (!attn__all_zero(a->reserved, 8)) {
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_attention: a reserved field is not zero");
+        return false;
+    }
     bool bf16 = !tape->options.record && !tape->options.train && !a->weights;
     for (int i = 0; i < INPUTS; i++)
         bf16 = bf16 && (i <= V ? inputs[i] && inputs[i]->data && inputs[i]->dtype == ATTN_BF16 : !inputs[i]);
