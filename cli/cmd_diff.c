@@ -6,8 +6,7 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("names", 'n', "FILE", "",
-             "a names file that brings B's tensors under A's names, or a built-in one"),
+    CLI_TEXT("names", 'n', "FILE", "", "a names file that brings B's tensors under A's names, or a built-in one"),
 };
 
 static const char *const usage[] = {"A B [--names FILE]", NULL};

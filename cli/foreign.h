@@ -7,12 +7,10 @@
 
 #include "attn/models.h"
 
-#define CLI_NAMES                                                                                                      \
-    CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or a built-in one")
+#define CLI_NAMES CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 /* Where -n says how many. */
-#define CLI_NAMES_LONG                                                                                                 \
-    CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
+#define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 typedef struct cli_foreign {
     attn_name_map *names; /* NULL: none given */
