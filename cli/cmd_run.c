@@ -114,14 +114,14 @@ static int read_inputs(const cli_call *cli, attn_named_list *inputs)
     return CLI_OK;
 }
 
-/* Names wanted, with no tensor yet, so that optional ones are made too. */
+/* The requested names, with no tensor yet, so that optional ones are made too. */
 static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
-    const attn_config_value *wanted = cli_many(cli, "output");
-    for (int64_t i = 0; wanted && i < wanted->n; i++) {
+    const attn_config_value *requests = cli_many(cli, "output");
+    for (int64_t i = 0; requests && i < requests->n; i++) {
         char name[128];
-        if (!split(wanted->texts[i], name, sizeof name))
-            return bad_form("output", wanted->texts[i]);
+        if (!split(requests->texts[i], name, sizeof name))
+            return bad_form("output", requests->texts[i]);
         if (attn_named_add(outputs, name, NULL) != ATTN_OK)
             return cli_failed(cli, NULL);
     }
@@ -130,10 +130,10 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 
 static int write_outputs(const cli_call *cli, const attn_named_list *outputs)
 {
-    const attn_config_value *wanted = cli_many(cli, "output");
-    for (int64_t i = 0; wanted && i < wanted->n; i++) {
+    const attn_config_value *requests = cli_many(cli, "output");
+    for (int64_t i = 0; requests && i < requests->n; i++) {
         char name[128];
-        const char *path = split(wanted->texts[i], name, sizeof name);
+        const char *path = split(requests->texts[i], name, sizeof name);
         const attn_tensor *tensor = attn_named_find(outputs, name);
         if (!tensor)
             return cli_fail(CLI_BAD, "--output: there is no output \"%s\"; attn list %s names them", name,

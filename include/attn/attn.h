@@ -339,7 +339,7 @@ enum {
     ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, of later versions too */
     ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */
     ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: arrays.weights, before dropout unless weights_dropped */
-    ATTN_WANT_DQ = 1 << 18,        /* backward: the gradients wanted; refused forward */
+    ATTN_WANT_DQ = 1 << 18,        /* backward only: which gradients to compute */
     ATTN_WANT_DK = 1 << 19,
     ATTN_WANT_DV = 1 << 20,
     ATTN_WANT_DBIAS = 1 << 21,
@@ -649,9 +649,9 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     zero mask-border shift (window) the border; else mask-border
  * So "b2h8q512k512d64:causal,bf16", "axis256x256c64h8:col", "window256x256w7h8d8:zero,rel".
  *
- * With ATTN_DIRECTION_BACKWARD every gradient of an operand that the problem has is wanted.  `problem` is
- * overwritten. ATTN_ERROR_ARGUMENT: the context's error says at which character and why; the problem's own checks
- * come with its plan. */
+ * With ATTN_DIRECTION_BACKWARD the problem asks for the gradient of each of its operands.  `problem` is overwritten.
+ * ATTN_ERROR_ARGUMENT: the context's error says at which character and why; the problem's own checks come with its
+ * plan. */
 ATTN_API attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,
                                         attn_direction direction);
 

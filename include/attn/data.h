@@ -90,8 +90,8 @@ typedef struct attn_pairs_split_options {
     int64_t train_examples; /* d2l's way: the first ones; 0: 512 */
 } attn_pairs_split_options;
 /* Divides pairs by a hash of the seed and the normalized source sentence (also where the text was kept), so that all
- * translations of one sentence stand on one side, whatever else the file holds.  The parts (each NULL-able: not
- * wanted) keep the order and borrow the texts: they must be destroyed before `all`.  A part may be empty.
+ * translations of one sentence stand on one side, whatever else the file holds.  Any of the parts may be NULL,
+ * and is then not made.  The parts keep the order and borrow the texts: destroy them before `all`.  A part may be empty.
  * ATTN_ERROR_ARGUMENT: shares sum to 1 or more.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                                       const attn_pairs_split_options *options);

@@ -99,7 +99,7 @@ ATTN_API void attn_json_free(attn_json *json);
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
 ATTN_API attn_status attn_config_read(attn_config **config, attn_context *context, const char *path);
-/* One JSON object, keys in the config's order, as they stand (dots are not turned back into objects).  ATTN_ERROR_IO;
+/* Writes one JSON object with the keys in the config's order.  A key with dots stays one key.  ATTN_ERROR_IO;
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path);
 
@@ -157,8 +157,8 @@ typedef struct attn_weights_options {
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the file's
  * order.  The contents say the format: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
- * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or what
- * numbers, texts and lists a .pt holds beside its tensors (keys joined by dots, Namespace as a dict). `report` gets
+ * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or
+ * the numbers, texts and lists of a .pt (keys joined by dots, Namespace as a dict). `report` gets
  * notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_ERROR_NOT_FOUND,
  * ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
  * ATTN_ERROR_MEMORY. */

@@ -66,11 +66,12 @@ ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float
 
 /* ------------------------------------------------------------------------------------------------- a run */
 
-/* Zero means the default: nothing is wanted. */
+/* Zero means the default: no output. */
 typedef struct attn_msa_options {
     bool logits, contacts, row_maps, column_maps;
-    const int64_t *layers; /* representations wanted: 0 the embedding, L (normalized) the last layer; negative: counted
-                            * from behind, -1 being L */
+    /* Whose representations to return: 0 is the embedding, L the last layer (normalized); negative numbers count from
+     * the end, -1 is L. */
+    const int64_t *layers;
     int64_t nlayers;
     size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
                             * little, and results by rounding only */

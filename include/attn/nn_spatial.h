@@ -126,8 +126,8 @@ typedef struct attn_nn_non_local {
 /* inter 0: in / 2, at least 1.  spatial: 1 to 3 axes. */
 ATTN_API void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter,
                                      int spatial, attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
-/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Nothing of size N times Nk is built unless
- * the weights are wanted.  ATTN_ERROR_SHAPE: too small to sub-sample. */
+/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Only a call that asks for
+ * the weights allocates memory of N times Nk.  ATTN_ERROR_SHAPE: too small to sub-sample. */
 ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
                                                 attn_tensor **weights);
 

@@ -28,8 +28,8 @@ typedef struct attn_vit_options {
     uint64_t seed;       /* of a fresh head */
 } attn_vit_options;
 
-/* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, beside
- * which config.json is looked for.  Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need
+/* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, whose
+ * directory may hold config.json.  Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need
  * config.json: from it come num_attention_heads, layer_norm_eps and hidden_act.  timm's ("blocks.0.attn.qkv.weight")
  * do not: eps is 1e-6, GELU exact, heads 64 channels wide as in all of its plain models up to "large" (80 in
  * "huge").  All sizes come from the tensors' shapes.  Biases of queries, keys and values that a checkpoint lacks

@@ -243,7 +243,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
         allocator = (attn_allocator){system_alloc, system_release, NULL};
     *context = NULL;
     attn__isa isa;
-    if (half || !attn__all_zero(o->reserved, 8) || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
+    if (half || !attn__all_zero(o->reserved, sizeof o->reserved) || o->threads < 0 || o->threads > ATTN__MAX_THREADS)
         return ATTN_ERROR_ARGUMENT;
     attn_precision precision;
     attn_status status = choose_isa(o->isa, &isa);

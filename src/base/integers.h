@@ -4,6 +4,7 @@
 #define ATTN_BASE_INTEGERS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 static inline int64_t attn__least(int64_t a, int64_t b)
@@ -28,12 +29,13 @@ static inline int64_t attn__pieces(int64_t n, int64_t each)
     return (n + each - 1) / each;
 }
 
-/* Of the fields that later versions will give a meaning. */
-static inline bool attn__all_zero(const int64_t *reserved, int n)
+/* Whether `size` bytes are all zero: the fields that later versions will give a meaning. */
+static inline bool attn__all_zero(const void *bytes, size_t size)
 {
-    int64_t set = 0;
-    for (int i = 0; i < n; i++)
-        set |= reserved[i];
+    const unsigned char *at = bytes;
+    unsigned set = 0;
+    for (size_t i = 0; i < size; i++)
+        set |= at[i];
     return set == 0;
 }
 

@@ -25,9 +25,14 @@ typedef struct model {
     int32_t empty;
 } model;
 
+static uint64_t key_of(int32_t source, int32_t target)
+{
+    return ((uint64_t)(uint32_t)source + 1) << 32 | (uint32_t)target;
+}
+
 static pair *place_of(const model *m, int32_t source, int32_t target)
 {
-    uint64_t key = ((uint64_t)(uint32_t)source + 1) << 32 | (uint32_t)target;
+    uint64_t key = key_of(source, target);
     size_t at = (size_t)attn__mix64(key) & (m->places - 1);
     while (m->pairs[at].key && m->pairs[at].key != key)
         at = (at + 1) & (m->places - 1);
@@ -84,7 +89,7 @@ static bool find_pairs(model *m)
                 int32_t source = source_token(m, &from, k);
                 pair *p = place_of(m, source, to.ids[j]);
                 m->used += !p->key;
-                p->key = ((uint64_t)(uint32_t)source + 1) << 32 | (uint32_t)to.ids[j];
+                p->key = key_of(source, to.ids[j]);
                 p->probability = 1;
             }
         }
@@ -124,7 +129,7 @@ static void maximise(model *m)
     memset(m->total, 0, ((size_t)m->empty + 1) * sizeof *m->total);
 }
 
-/* The likeliest `best` of each source token, none below `least`. */
+/* Keeps the likeliest `best` of each source token. */
 static void prune(attn_lexicon *l, int64_t best)
 {
     int64_t kept = 0, of = 0;

@@ -76,7 +76,7 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
     if (!kind) {
         return fail_architecture(context, architecture ? architecture : "");
     }
-    if (!attn__all_zero(o.reserved, 4)) {
+    if (!attn__all_zero(o.reserved, sizeof o.reserved)) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "attn_model_options: a reserved field is not zero");
     }
     if (o.dtype != ATTN_F32 && o.dtype != ATTN_F64) {

@@ -58,4 +58,20 @@ typedef struct attn__canonical {
     bool needs_row_scan; /* some row may have no key at all: lens, mask, bands, or no keys */
 } attn__canonical;
 
+static inline const attn__group *attn__group_of(const attn__canonical *canonical, attn_role role)
+{
+    const attn__group *const groups[] = {[ATTN_ROLE_BATCH] = &canonical->batch,
+                                         [ATTN_ROLE_QUERY] = &canonical->query,
+                                         [ATTN_ROLE_KEY] = &canonical->key,
+                                         [ATTN_ROLE_CONTRACT] = &canonical->contract,
+                                         [ATTN_ROLE_VALUE] = &canonical->value};
+    return groups[role];
+}
+
+/* The same, to be changed. */
+static inline attn__group *attn__group_at(attn__canonical *canonical, attn_role role)
+{
+    return (attn__group *)(uintptr_t)attn__group_of(canonical, role);
+}
+
 #endif

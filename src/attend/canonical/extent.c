@@ -37,12 +37,12 @@ int64_t attn__extent_length(const attn__canonical *canonical, const attn__group 
 
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op)
 {
-    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
-                                         &canonical->value};
     attn__extent e = {0};
-    for (int g = 0; g < 5; g++)
-        for (int i = 0; i < groups[g]->n; i++)
-            widen(&e, attn__extent_length(canonical, groups[g], i, op), attn__stride(&groups[g]->axis[i].dim, op));
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        for (int i = 0; i < group->n; i++)
+            widen(&e, attn__extent_length(canonical, group, i, op), attn__stride(&group->axis[i].dim, op));
+    }
     return e;
 }
 

@@ -15,21 +15,16 @@ static float **place_of(attn_arrays *arrays, int which)
     return (float **)(void *)places[which];
 }
 
-static attn__group *group_of(attn__canonical *canonical, int role)
+static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
 {
-    attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
-                                   &canonical->value};
-    return groups[role - ATTN_ROLE_BATCH];
-}
-
-static bool is_broadcast(attn__canonical *canonical, attn__operand op)
-{
-    for (int role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++)
-        for (int i = 0; attn__operand_table[op].roles >> role & 1 && i < group_of(canonical, role)->n; i++) {
-            const attn_dim *dim = &group_of(canonical, role)->axis[i].dim;
-            if (dim->n > 1 && attn__stride(dim, op) == 0 && !group_of(canonical, role)->axis[i].packed)
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        for (int i = 0; attn__operand_table[op].roles >> role & 1 && i < group->n; i++) {
+            const attn__axis *axis = &group->axis[i];
+            if (axis->dim.n > 1 && attn__stride(&axis->dim, op) == 0 && !axis->packed)
                 return true;
         }
+    }
     return false;
 }
 
@@ -37,14 +32,16 @@ static bool is_broadcast(attn__canonical *canonical, attn__operand op)
 static int64_t make_dense(attn__canonical *canonical, attn__operand op)
 {
     int64_t count = 1;
-    for (int role = ATTN_ROLE_VALUE; role >= ATTN_ROLE_BATCH; role--)
-        for (int i = group_of(canonical, role)->n - 1; i >= 0; i--) {
-            attn_dim *dim = &group_of(canonical, role)->axis[i].dim;
+    for (attn_role role = ATTN_ROLE_VALUE; role >= ATTN_ROLE_BATCH; role--) {
+        attn__group *group = attn__group_at(canonical, role);
+        for (int i = group->n - 1; i >= 0; i--) {
+            attn_dim *dim = &group->axis[i].dim;
             if (attn__stride(dim, op) == 0)
                 continue;
             *attn__stride_at(dim, op) = count;
-            count *= attn__extent_length(canonical, group_of(canonical, role), i, op);
+            count *= attn__extent_length(canonical, group, i, op);
         }
+    }
     return count;
 }
 

@@ -5,15 +5,14 @@
 #include "attend/scores/score.h"
 #include "attend/canonical/operand.h"
 #include "attend/canonical/packed.h"
+#include "base/integers.h"
 
 #include <string.h>
 
 static bool is_empty(const attn__canonical *canonical, attn__operand op)
 {
-    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
-                                         &canonical->value};
-    for (int g = 0; g < 5; g++)
-        if ((attn__operand_table[op].roles >> (ATTN_ROLE_BATCH + g) & 1) && groups[g]->size == 0)
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++)
+        if ((attn__operand_table[op].roles >> role & 1) && attn__group_of(canonical, role)->size == 0)
             return true;
     return false;
 }
@@ -196,10 +195,8 @@ attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, 
     if (plan->own_lse)
         mine.lse = scratch + plan->lse_at;
     const char *missing = attn__missing_array(&plan->canonical, &mine);
-    for (size_t i = 0; i < sizeof mine.reserved / sizeof *mine.reserved; i++) {
-        if (mine.reserved[i])
-            return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
-    }
+    if (!attn__all_zero(mine.reserved, sizeof mine.reserved))
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
     if (missing)
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the problem needs the array '%s', which is NULL",
                           missing);

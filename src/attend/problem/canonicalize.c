@@ -34,13 +34,6 @@ static void find_held(builder *b)
     }
 }
 
-static attn__group *group_of(attn__canonical *canonical, attn_role role)
-{
-    attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
-                                   &canonical->value};
-    return groups[role - ATTN_ROLE_BATCH];
-}
-
 /* Weight of each dim's index in the dropout row or column: the caller's order, last dim fastest. */
 static void dropout_weights(const attn_problem *p, int64_t weights[ATTN_MAX_DIMS])
 {
@@ -94,7 +87,7 @@ static void place_dims(builder *b, bool repeating)
             continue;
         bool repeats = repeats_queries(b, &axis);
         if (repeats == repeating)
-            push(group_of(b->canonical, repeats ? ATTN_ROLE_QUERY : axis.dim.role), axis,
+            push(attn__group_at(b->canonical, repeats ? ATTN_ROLE_QUERY : axis.dim.role), axis,
                  repeats ? ATTN_ROLE_QUERY : axis.dim.role);
     }
 }
@@ -197,7 +190,7 @@ static void renumber(attn__canonical *canonical)
     }
     for (int i = 0; i < p->nrelatives; i++) {
         attn_relative *r = &p->relatives[i];
-        const attn__group *channels = group_of(canonical, attn__table_role(r));
+        const attn__group *channels = attn__group_of(canonical, attn__table_role(r));
         int last = attn__last_dim(p, attn__table_role(r));
         if (last < 0 || !(r->begin != 0 || r->end != p->dims[last].n))
             r->end = channels->axis[channels->n - 1].dim.n; /* all of it, whatever the dim has become */
@@ -255,8 +248,8 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     place_dims(&b, false);
     sort_by_stride(&canonical->batch);
     for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
-        merge_neighbours(&b, group_of(canonical, role));
-        finish_group(group_of(canonical, role), role);
+        merge_neighbours(&b, attn__group_at(canonical, role));
+        finish_group(attn__group_at(canonical, role), role);
     }
     renumber(canonical);
     note_features(canonical);

@@ -149,7 +149,7 @@ static bool is_gradient(attn__operand op)
 static attn_status check_dim(attn_context *context, const attn_problem *p, int i)
 {
     const attn_dim *dim = &p->dims[i];
-    if (!attn__all_zero(dim->reserved, 4))
+    if (!attn__all_zero(dim->reserved, sizeof dim->reserved))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: a reserved field is not zero", i);
     if (dim->role < ATTN_ROLE_BATCH || dim->role > ATTN_ROLE_VALUE)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role %d is not one of the five", i, (int)dim->role);
@@ -174,7 +174,7 @@ static attn_status check_dim(attn_context *context, const attn_problem *p, int i
 attn_status attn__check_fields(attn_context *context, const attn_problem *problem)
 {
     attn_status status = check_counts(context, problem);
-    if (status == ATTN_OK && !attn__all_zero(problem->reserved, 16))
+    if (status == ATTN_OK && !attn__all_zero(problem->reserved, sizeof problem->reserved))
         status = attn__fail(context, ATTN_ERROR_ARGUMENT, "the problem: a reserved field is not zero");
     if (status == ATTN_OK)
         status = check_numbers(context, problem);

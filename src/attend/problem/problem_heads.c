@@ -97,7 +97,7 @@ static void fill(attn_problem *p, const attn_heads *h)
 attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads)
 {
     *problem = (attn_problem){0};
-    if (!is_sound(heads) || !attn__all_zero(heads->reserved, 4))
+    if (!is_sound(heads) || !attn__all_zero(heads->reserved, sizeof heads->reserved))
         return ATTN_ERROR_ARGUMENT;
     if (heads->kv_heads && heads->heads % heads->kv_heads)
         return ATTN_ERROR_SHAPE;

@@ -248,17 +248,16 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
 /* Two pairs would add to one element. */
 static bool repeats(const attn__canonical *canonical, unsigned bit, attn__operand op)
 {
-    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key, &canonical->contract,
-                                         &canonical->value};
     if (!(canonical->problem.flags & bit))
         return false;
-    for (int g = 0; g < 5; g++)
-        for (int i = 0; i < groups[g]->n; i++)
-            if (attn__operand_table[op].roles & (1 << (ATTN_ROLE_BATCH + g)) || g == 0) {
-                const attn__axis *axis = &groups[g]->axis[i];
-                if (attn__stride(&axis->dim, op) == 0 && (axis->dim.n > 1 || g == 2))
-                    return true;
-            }
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        for (int i = 0; i < group->n && (attn__operand_table[op].roles >> role & 1); i++) {
+            const attn__axis *axis = &group->axis[i];
+            if (attn__stride(&axis->dim, op) == 0 && (axis->dim.n > 1 || role == ATTN_ROLE_KEY))
+                return true;
+        }
+    }
     return false;
 }
 

@@ -483,7 +483,7 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
  * it. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
-    if (!attn__all_zero(a->reserved, 8)) {
+    if (!attn__all_zero(a->reserved, sizeof a->reserved)) {
         attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_attention: a reserved field is not zero");
         return false;
     }
