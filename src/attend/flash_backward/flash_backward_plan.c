@@ -138,14 +138,11 @@ static void choose_passes(const attn__canonical *canonical, attn__flash_backward
     p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
-/* Each wave reads all operands and adds to all gradients once.  AMX computes faster, so that memory costs it more and
- * few waves are better. */
+/* Each wave reads all operands and adds to all gradients once: as few as keep the machine busy. */
 static int64_t count_waves(const attn__flash_backward_plan *p)
 {
     int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);
-    if (p->amx)
-        return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
-    return attn__least(attn__pieces(CELLS, items), n / (p->items >= MANY_ITEMS ? 512 : 128));
+    return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
 }
 
 static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)

@@ -8,7 +8,11 @@
  * Every address is one of three pointers and a constant: the general kernel's rows need a pointer each, and on
  * AVX-512 setting those up took 20 to 40 cycles of a tile of 800; here 8 are left.
  */
-enum { GROUP = VF_LANES > GEMM_TILE_ROWS ? VF_LANES : GEMM_TILE_ROWS };
+enum {
+    LARGER = VF_LANES > GEMM_TILE_ROWS ? VF_LANES : GEMM_TILE_ROWS,
+    GROUP = LARGER % VF_LANES == 0 && LARGER % GEMM_TILE_ROWS == 0 ? LARGER : 3 * VF_LANES
+};
+_Static_assert(GROUP % VF_LANES == 0 && GROUP % GEMM_TILE_ROWS == 0, "a group is whole tiles and whole vectors");
 
 VF_FN void packed_step(vf sum[GEMM_TILE_ROWS][WIDE], const float *a, const float *b, int rows, int vectors)
 {
@@ -74,6 +78,8 @@ VF_FN void packed_strip(const attn__gemm_tile_packed_args *t, int height, int ve
     case 6:
         packed_block(t, a, c, 6, vectors);
         break;
+#endif
+#if VF_LANES > 4 || VF_REGISTERS >= 32
     case 5:
         packed_block(t, a, c, 5, vectors);
         break;
@@ -104,7 +110,7 @@ static void run_packed(const attn__gemm_tile_packed_args *t)
         packed_strip(t, WIDE_ROWS, 4);
         break;
 #endif
-#if VF_LANES > 4 || VF_REGISTERS >= 32
+#if VF_REGISTERS >= 32
     case 3:
         packed_strip(t, GEMM_TILE_ROWS, 3);
         break;

@@ -3,8 +3,9 @@
  * gemm_tile_tmpl.h - the f32 micro-kernel for one instruction set; see gemm_tile.h.
  *
  * The register tile is GEMM_TILE_ROWS x GEMM_TILE_VECTORS accumulators, one row of b and one broadcast of a: 24 + 3 + 1
- * of 32 registers, 12 + 3 + 1 of 16.  A step of k loads a row of b and a column of a (rows + vectors loads) for
- * rows * vectors multiply-adds.  These are more independent sums than the latency of the FMA units needs.
+ * of 32 registers, 12 + 2 + 1 of 16.  A step of k loads a row of b and a column of a (rows + vectors loads) for
+ * rows * vectors multiply-adds.  These are more independent sums than the latency of the FMA units needs.  4 x 3 sums
+ * would take all 16 registers: gcc then loads b anew for each row, and loads take longer than multiply-adds.
  */
 #if VF_REGISTERS >= 32
 enum {
@@ -14,7 +15,7 @@ enum {
     WIDE_ROWS = 6
 }; /* 64 columns, the usual head, are one strip of 4 */
 #elif VF_LANES > 4
-enum { GEMM_TILE_ROWS = 4, GEMM_TILE_VECTORS = 3, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
+enum { GEMM_TILE_ROWS = 6, GEMM_TILE_VECTORS = 2, WIDE = GEMM_TILE_VECTORS, WIDE_ROWS = GEMM_TILE_ROWS };
 #else
 enum {
     GEMM_TILE_ROWS = 4,
@@ -140,6 +141,8 @@ VF_FN void strip(const attn__gemm_tile_args *t, int64_t n, int height, int vecto
     case 6:
         block_layout(t, a, b, c, top, 6, vectors);
         break;
+#endif
+#if VF_LANES > 4 || VF_REGISTERS >= 32
     case 5:
         block_layout(t, a, b, c, top, 5, vectors);
         break;
