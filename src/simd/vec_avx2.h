@@ -184,6 +184,11 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm256_storeu_si256(p, x);
 }
+/* VF_LANES bytes, each from 0 to 255. */
+VF_FN vi vi_load_u8(const uint8_t *p)
+{
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)p));
+}
 VF_FN vi vi_set1(int32_t x)
 {
     return _mm256_set1_epi32(x);

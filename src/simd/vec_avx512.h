@@ -198,6 +198,11 @@ VF_FN void vi_store(void *p, vi x)
 {
     _mm512_storeu_si512(p, x);
 }
+/* VF_LANES bytes, each from 0 to 255. */
+VF_FN vi vi_load_u8(const uint8_t *p)
+{
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)p));
+}
 VF_FN vi vi_set1(int32_t x)
 {
     return _mm512_set1_epi32(x);

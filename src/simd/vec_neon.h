@@ -177,6 +177,11 @@ VF_FN void vi_store(void *p, vi x)
 {
     vst1q_u8(p, vreinterpretq_u8_s32(x));
 }
+/* VF_LANES bytes, each from 0 to 255. */
+VF_FN vi vi_load_u8(const uint8_t *p)
+{
+    return (vi){p[0], p[1], p[2], p[3]};
+}
 VF_FN vi vi_set1(int32_t x)
 {
     return vdupq_n_s32(x);

@@ -186,6 +186,11 @@ VF_FN void vi_store(void *p, vi x)
 {
     memcpy(p, &x, sizeof x);
 }
+/* VF_LANES bytes, each from 0 to 255. */
+VF_FN vi vi_load_u8(const uint8_t *p)
+{
+    return (vi){p[0], p[1], p[2], p[3]};
+}
 VF_FN vi vi_set1(int32_t x)
 {
     return (vi){x, x, x, x};

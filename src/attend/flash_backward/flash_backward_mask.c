@@ -100,13 +100,17 @@ static void mask_structure(const attn__flash_backward_run *run, int64_t first, i
 void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     const attn__canonical *canonical = run->canonical;
+    bool close = attn__flash_backward_one_key_axis(canonical) && canonical->key.axis[0].dim.mask == 1;
     for (int64_t r = 0; r < run->tile_n; r++) {
         uint8_t *mask = run->m.mask + r * run->plan->strip;
         memset(mask, 1, (size_t)run->plan->strip);
         if (canonical->has_mask) {
-            const uint8_t *row = run->arrays->mask + run->m.mask_at[r];
-            for (int64_t c = 0; c < n; c++)
-                mask[c] = row[run->m.kmask_at[first + c]] != 0;
+            const int64_t *at = run->m.kmask_at + first;
+            const uint8_t *row = run->arrays->mask + run->m.mask_at[r], *from = row + at[0];
+            for (int64_t c = 0; close && c < n; c++)
+                mask[c] = from[c] != 0;
+            for (int64_t c = 0; !close && c < n; c++)
+                mask[c] = row[at[c]] != 0;
         }
         for (int64_t c = 0; canonical->has_blocks && c < n; c++)
             mask[c] &= run->arrays->blocks[run->m.block_at[r] + run->m.kblock_at[first + c]] != 0;

@@ -13,10 +13,11 @@ VF_FN vf load_as(const void *base, attn_dtype dtype, int64_t at, int n)
         const float *p = (const float *)base + at;
         return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
     }
-    float flags[VF_LANES] = {0};
-    for (int i = 0; i < n; i++)
-        flags[i] = ((const uint8_t *)base)[at + i] ? 1.0f : 0.0f;
-    return vf_load(flags);
+    uint8_t part[VF_LANES] = {0};
+    const uint8_t *flags = (const uint8_t *)base + at;
+    for (int i = 0; n < VF_LANES && i < n; i++)
+        part[i] = flags[i];
+    return vf_select(vi_lt(vi_set1(0), vi_load_u8(n < VF_LANES ? part : flags)), vf_set1(1.0f), vf_zero());
 }
 
 VF_FN float load_one(const void *base, attn_dtype dtype, int64_t at)

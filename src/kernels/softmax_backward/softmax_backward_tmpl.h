@@ -11,13 +11,8 @@ VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, 
 {
     vi from = vi_set1(t->from[row] - t->first), to = vi_set1(t->to[row] - t->first);
     vm m = vm_and(vm_not(vi_lt(column, from)), vi_lt(column, to));
-    if (t->mask) {
-        int32_t byte[VF_LANES];
-        const uint8_t *mask = t->mask + row * t->ld + j;
-        for (int l = 0; l < VF_LANES; l++)
-            byte[l] = mask[l];
-        m = vm_and(m, vi_lt(vi_set1(0), vi_load(byte)));
-    }
+    if (t->mask)
+        m = vm_and(m, vi_lt(vi_set1(0), vi_load_u8(t->mask + row * t->ld + j)));
     return m;
 }
 
@@ -64,24 +59,26 @@ VF_FN vf capped(vf x, float cap, vf *slope)
     return vf_mul(t, vf_set1(cap));
 }
 
-VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane)
+/* `masks`, a constant after inlining: only the range, the mask and the weights' own derivative matter. */
+VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int64_t j, vi lane, bool masks)
 {
     float *s = t->s + row * t->ld + j;
     vi column = vi_add(lane, vi_set1((int32_t)j));
     vf x = vf_load(s), zero = vf_zero(), slope = zero;
-    if (t->softcap != 0.0f)
+    bool caps = !masks && t->softcap != 0.0f;
+    if (caps)
         x = capped(x, t->softcap, &slope);
-    if (t->bias)
+    if (!masks && t->bias)
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1((float)ATTN__LOG2E), x);
     vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
     vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
-    if (t->fill) {
+    if (!masks && t->fill) {
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
         x = vf_select(seen, x, vf_set1(t->fill[row]));
     }
     vf p = vf_select(counts, vf_exp2(vf_log_weight(x, vf_set1(t->lse[row]))), zero);
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
-    if (t->drop_key) {
+    if (!masks && t->drop_key) {
         keep = kept(t, row, j);
         dropped = vf_select(keep, vf_mul(p, vf_set1(t->drop_scale)), zero);
         dp = vf_select(keep, vf_mul(dp, vf_set1(t->drop_scale)), zero);
@@ -89,32 +86,37 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
     vf_store(s, dropped);
     if (t->dp) {
         vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero);
-        if (t->dbias)
+        if (!masks && t->dbias)
             vf_store(t->dbias + row * t->ld + j, ds);
-        vf_store(t->dp + row * t->ld + j, t->softcap != 0.0f ? vf_select(alive, vf_mul(ds, slope), zero) : ds);
+        vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_mul(ds, slope), zero) : ds);
     }
-    if (t->alive) {
+    if (!masks && t->alive) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));
         note_alive(t->alive + row * t->ld + j, alive, vm_and(counts, keep));
     }
 }
 
-static void VF_NAME(weights)(const attn__softmax_backward_args *t)
+VF_FN void weights_rows(const attn__softmax_backward_args *t, bool masks)
 {
-    if (t->plain) {
-        if (t->dp)
-            weights_plain(t, true);
-        else
-            weights_plain(t, false);
-        return;
-    }
     int32_t number[VF_LANES];
     for (int l = 0; l < VF_LANES; l++)
         number[l] = l;
     vi lane = vi_load(number);
     for (int64_t row = 0; row < t->rows; row++)
         for (int64_t j = 0; j < t->keys; j += VF_LANES)
-            weights_vector(t, row, j, lane);
+            weights_vector(t, row, j, lane, masks);
+}
+
+static void VF_NAME(weights)(const attn__softmax_backward_args *t)
+{
+    if (t->plain && t->dp)
+        weights_plain(t, true);
+    else if (t->plain)
+        weights_plain(t, false);
+    else if (t->softcap == 0.0f && !t->bias && !t->fill && !t->drop_key && !t->dbias && !t->alive)
+        weights_rows(t, true);
+    else
+        weights_rows(t, false);
 }
 
 static float VF_NAME(dot)(const float *a, const float *b, int64_t n)
