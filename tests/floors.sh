@@ -54,6 +54,11 @@ for dir in src/*/; do
         esac
     done
 done
+# The first line of a file that describes itself begins with its name.
+if find src include cli -name '*.[ch]' -exec awk 'FNR == 3 && $1 == "*" && $2 ~ /^[A-Za-z0-9_]+\.[ch]$/ && $3 == "-" {
+        base = FILENAME; sub(".*/", "", base); if ($2 != base) print FILENAME " calls itself " $2 }' {} + | grep .; then
+    bad=1
+fi
 if grep -rnE '#include "' cli | grep -vE '"(attn/[a-z_]+\.h|[a-z_]+\.h)"'; then
     echo "cli/ may include public headers only"
     bad=1

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: MIT */
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_scalar.c - the micro-kernels of kernel_tmpl.h for plain C.
+ */
 #include "gemm/kernel.h"
 #include "simd/vec_scalar.h"
 #include "gemm/kernel_types.h"

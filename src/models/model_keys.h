@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * keys.h - config keys, inputs and outputs that several architectures share. */
+ * model_keys.h - config keys, inputs and outputs that several architectures share. */
 #ifndef ATTN_MODELS_MODEL_KEYS_H
 #define ATTN_MODELS_MODEL_KEYS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * msa.h - the MSA Transformer's parts, and one run of it.
+ * msa_model.h - the MSA Transformer's parts, and one run of it.
  *
  * Letters: B alignments, R rows, C columns (the first is <cls>), D channels, H heads, L layers, V tokens. */
 #ifndef ATTN_MODELS_MSA_MODEL_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm.h - products of matrices for the operations of a tape:
+ * matrix_product.h - products of matrices for the operations of a tape:
  *
  *     C[m,n] (+)= activation(op(A)[m,k] op(B)[k,n] + bias[n])
  *

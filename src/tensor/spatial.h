@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * image.h - loops of pooling, and of gradients of convolutions, for float and double.  Every shape is seen
+ * spatial.h - loops of pooling, and of gradients of convolutions, for float and double.  Every shape is seen
  * as three spatial axes, missing ones of length 1 in front.
  */
 #ifndef ATTN_TENSOR_SPATIAL_H

@@ -4,7 +4,7 @@
 
 #include "attend/scores/score.h"
 #include "attend/canonical/extent.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 #include "base/context.h"
 
 static bool is_wanted(const attn__canonical *canonical, int which)

@@ -3,7 +3,7 @@
 #include "attend/canonical/row.h"
 
 #include "attend/canonical/element.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 #include "attend/canonical/window_base.h"
 #include "base/rng.h"
 

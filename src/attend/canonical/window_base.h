@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * window.h - where the taps of a window stand.
+ * window_base.h - where the taps of a window stand.
  */
 #ifndef ATTN_ATTEND_WINDOW_BASE_H
 #define ATTN_ATTEND_WINDOW_BASE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * few.h - attention of up to 16 queries over many keys, as in decoding with a KV cache: the plan and its memory.
+ * decode_plan.h - attention of up to 16 queries over many keys, as in decoding with a KV cache: the plan and its memory.
  *
  * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
  * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as

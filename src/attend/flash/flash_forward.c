@@ -5,7 +5,7 @@
 #include "attend/flash/flash_item.h"
 
 #include "attend/canonical/offsets.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"

@@ -3,7 +3,7 @@
  * flash_backward_pack.c - from the caller's strides and types to rows of floats, and back.
  */
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * flash_backward_run.c - a range of queries against a range of keys, and the order of such runs.
  */
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"

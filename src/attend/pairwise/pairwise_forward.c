@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The rows solver forward: each row in one pass over its keys with a running maximum. */
+ *
+ * pairwise_forward.c - the pairwise solver forward: each row in one pass over its keys with a running maximum.
+ */
 #include "attend/pairwise/pairwise_rows.h"
 
 #include "attend/canonical/element.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - the state of the pairwise solver, which computes (query, key) pairs one by one on f32 rows of channels.
+ * pairwise_rows.h - the state of the pairwise solver, which computes (query, key) pairs one by one on f32 rows of channels.
  * Rows are read in place where they are contiguous f32, and gathered elsewhere.
  */
 #ifndef ATTN_ATTEND_PAIRWISE_ROWS_H

@@ -4,7 +4,7 @@
 
 #include "attend/scores/score.h"
 #include "attend/canonical/operand.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 #include "base/integers.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "attend/plan/plan.h"
 #include "attend/scores/score.h"
 #include "attend/canonical/extent.h"
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_Q] = ATTN__OP_Q,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * short.h - the plan of attention with up to 96 queries and keys per head, and the memory of one thread.
+ * small_sequence_plan.h - the plan of attention with up to 96 queries and keys per head, and the memory of one thread.
  *
  * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
  * written in place.  In the forward pass queries are the lanes, in the backward pass keys; only these are transposed.

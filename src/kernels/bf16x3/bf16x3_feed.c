@@ -119,7 +119,7 @@ VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
     f->split.out = f->side[side < f->sides ? side : 0].to.data;
 }
 
-/* Of ROWS and TURNED all tiles follow one another, of PAIRS those of a column. */
+/* All tiles of ROWS and TRANSPOSED follow one another; of PAIRS, those of a column do. */
 VF_FN void split_some(attn__bf16x3_feed *f)
 {
     const attn__feed_side *s = &f->side[f->split.side];

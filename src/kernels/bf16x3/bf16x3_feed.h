@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_feed.h - what feeds a stream of products on AMX (bf16x3.h), done beside them, a portion after every
- * fourth product: the next rows of the caller become tiles of three parts, lines that are needed some tiles later are
- * asked for, and what the product before has summed goes back to rows of the caller.
+ * bf16x3_feed.h - packs and unpacks for a stream of products on AMX (bf16x3.h), a portion after every fourth product:
+ * the next rows of the caller become tiles of three parts, lines that are needed some tiles later are prefetched, and
+ * the sums of the last product go back to rows of the caller.
  *
- * Of a step of 32 columns, numbers l and l + 16 are neighbours along k in tiles of ROWS and TURNED, which go together:
+ * Of a step of 32 columns, numbers l and l + 16 are neighbours along k in tiles of ROWS and TRANSPOSED, which go together:
  * no number has to change its lane for that.  PAIRS have rows along k as they are.
  */
 #ifndef ATTN_KERNELS_BF16X3_FEED_H
@@ -26,7 +26,7 @@ typedef struct attn__feed_side {
     const float *at[ATTN__FEED_STEPS]; /* where the columns of each step begin, 32 adjacent ones; ... */
     const int64_t *row_at;             /* ... what is added to that in each row */
     int64_t rows, steps;
-    float factor; /* of every number; TURNED only */
+    float factor; /* of every number; TRANSPOSED only */
     attn__bf16x3_side to;
     /* ROWS only, NULL: none.  Sums of products with these rows are added to dots[row][16], whose 16 are to be added
      * up in the end. */

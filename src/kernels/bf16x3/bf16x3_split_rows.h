@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_split_rows.h - rows of f32 numbers to tiles of three parts each, as split_rows, split_pairs and turn of
+ * bf16x3_split_rows.h - rows of f32 numbers to tiles of three parts each, as split_rows, split_pairs and transpose of
  * bf16x3.h make them, in half the time: halves of the bits are moved as they are, rounded by an addition, what is
  * transposed is so before it becomes parts, and rows are asked for before they are needed.
  *

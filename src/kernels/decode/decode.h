@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * few.h - attention of up to 16 queries over many keys, as in decoding with a KV cache.
+ * decode.h - attention of up to 16 queries over many keys, as in decoding with a KV cache.
  *
  *     s[i,j] = sum_c q[i,c] k[j,c]     p = 2^(s - m)     o[i] = (sum_j p[i,j] v[j]) / l[i]
  *

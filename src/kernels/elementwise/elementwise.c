@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.c - which table of row kernels to use.
+ * elementwise.c - which table of row kernels to use.
  */
 #include "kernels/elementwise/elementwise.h"
 

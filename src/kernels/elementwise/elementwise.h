@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
+ * elementwise.h - the loops of the tensor operations other than matrix products: elementwise y[i] = f(x[i], ...), row by row
  * (softmax, layer normalization, loss), and sums over rows.
  *
  * All have one signature, so that one launcher and one table serve them: run(args, begin, end) computes the part

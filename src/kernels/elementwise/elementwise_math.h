@@ -2,6 +2,8 @@
  *
  * elementwise_math.h - loads with a tail and the functions of the activations, for one instruction set.
  */
+#include "simd/dropout.h"
+
 #ifdef VF_DOUBLE
 typedef double real;
 #else
@@ -206,12 +208,8 @@ VF_FN vm dropped(uint64_t key, int64_t column, uint32_t threshold)
 {
     static const int32_t index[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     vi x = vi_add(vi_load(index), vi_set1((int32_t)(uint32_t)column));
-    x = vi_xor(x, vi_set1((int32_t)(uint32_t)key));
-    x = vi_mul(vi_xor(x, vi_shr(x, 16)), vi_set1((int32_t)0x7feb352du));
-    x = vi_xor(x, vi_set1((int32_t)(uint32_t)(key >> 32)));
-    x = vi_mul(vi_xor(x, vi_shr(x, 15)), vi_set1((int32_t)0x846ca68bu));
-    x = vi_xor(x, vi_shr(x, 16));
-    return vi_ltu(x, vi_set1((int32_t)threshold));
+    vi bits = vi_dropout_bits(x, vi_set1((int32_t)(uint32_t)key), vi_set1((int32_t)(uint32_t)(key >> 32)));
+    return vi_ltu(bits, vi_set1((int32_t)threshold));
 }
 
 VF_FN vf apply_dropout(const attn__elementwise_args *a, uint64_t key, int64_t column, vf v)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gemm_tile.h - the GEMM micro-kernel of attention's tiles in f32:
+ * gemm_tile.h - the GEMM micro-kernel of attention's tiles in f32 (the one of other products is gemm/kernel_tmpl.h):
  *
  *     C[m,n] (+)= sum_k A[m,k] * B[k,n]        m < M, n < N, k < K
  *

@@ -2,6 +2,7 @@
  *
  * online_softmax_tmpl.h - the work between the tile products for one instruction set; see online_softmax.h.
  */
+#include "simd/dropout.h"
 #include "simd/exp.h"
 #include "simd/tanh.h"
 
@@ -108,16 +109,13 @@ static void online_softmax_softmax(const attn__online_softmax_args *t)
 
 static void dropout(const attn__lane_dropout *t)
 {
-    vi threshold = vi_set1((int32_t)t->threshold), m1 = vi_set1(0x7feb352d), m2 = vi_set1((int32_t)0x846ca68bu);
+    vi threshold = vi_set1((int32_t)t->threshold);
     for (int64_t w = 0; w < t->width; w += VF_LANES) {
         vi low = vi_load(t->key_low + w), high = vi_load(t->key_high + w);
         for (int64_t r = 0; r < t->rows; r++) {
             float *p = t->p + r * t->width + w;
-            vi x = vi_xor(vi_set1((int32_t)t->column[r]), low);
-            x = vi_xor(vi_mul(vi_xor(x, vi_shr(x, 16)), m1), high);
-            x = vi_mul(vi_xor(x, vi_shr(x, 15)), m2);
-            x = vi_xor(x, vi_shr(x, 16));
-            vf_store(p, vf_select(vi_ltu(x, threshold), vf_zero(), vf_load(p)));
+            vi bits = vi_dropout_bits(vi_set1((int32_t)t->column[r]), low, high);
+            vf_store(p, vf_select(vi_ltu(bits, threshold), vf_zero(), vf_load(p)));
         }
     }
 }

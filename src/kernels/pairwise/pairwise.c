@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairwise.c - which channels kernel to use.
+ * pairwise.c - which pairwise kernel to use.
  */
 #include "kernels/pairwise/pairwise.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * backward.c - chooses the kernel for an instruction set.
+ * softmax_backward.c - chooses the kernel for an instruction set.
  */
 #include "kernels/softmax_backward/softmax_backward.h"
 

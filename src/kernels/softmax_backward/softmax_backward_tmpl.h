@@ -2,6 +2,7 @@
  *
  * softmax_backward_tmpl.h - the kernels of softmax_backward.h for one instruction set.
  */
+#include "simd/dropout.h"
 #include "simd/softmax.h"
 #include "simd/tanh.h"
 #include "base/constants.h"
@@ -16,15 +17,13 @@ VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, 
     return m;
 }
 
-/* Where the generator keeps the element: attn__dropout_bits of rng.h on vectors. */
+/* Where dropout keeps the element. */
 VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
 {
-    vi x = vi_xor(vi_load(t->drop_column + j), vi_set1((int32_t)(uint32_t)t->drop_key[row]));
-    x = vi_mul(vi_xor(x, vi_shr(x, 16)), vi_set1(0x7feb352d));
-    x = vi_xor(x, vi_set1((int32_t)(uint32_t)(t->drop_key[row] >> 32)));
-    x = vi_mul(vi_xor(x, vi_shr(x, 15)), vi_set1((int32_t)0x846ca68bu));
-    x = vi_xor(x, vi_shr(x, 16));
-    return vm_not(vi_ltu(x, vi_set1((int32_t)t->drop_below)));
+    uint64_t key = t->drop_key[row];
+    vi bits = vi_dropout_bits(vi_load(t->drop_column + j), vi_set1((int32_t)(uint32_t)key),
+                              vi_set1((int32_t)(uint32_t)(key >> 32)));
+    return vm_not(vi_ltu(bits, vi_set1((int32_t)t->drop_below)));
 }
 
 VF_FN void weights_plain(const attn__softmax_backward_args *t, bool wanted)

@@ -10,6 +10,7 @@
  * shifted together in registers, by units that the products leave free.  The order of the sums stays, and so do the
  * bits.
  */
+#include "simd/dropout.h"
 #include "simd/exp.h"
 #include "simd/softmax.h"
 
@@ -317,19 +318,16 @@ static void window_limit(float *s, const attn__tap_limit *t)
 
 static void drop(float *s, const attn__tap_drop *t)
 {
-    vi m1 = vi_set1(0x7feb352d), m2 = vi_set1((int32_t)0x846ca68bu), weight = vi_set1((int32_t)t->weight);
-    vi threshold = vi_set1((int32_t)t->threshold);
+    vi weight = vi_set1((int32_t)t->weight), threshold = vi_set1((int32_t)t->threshold);
     for (int64_t e = 0; e < t->taps; e++) {
         VF_UNROLL
         for (int n = 0; n < WINDOW_VECTORS; n++) {
             int64_t key = t->key_at[e] + n * VF_LANES;
             vi moved = vi_mul(vi_load(t->moved + t->shift[e] + n * VF_LANES), weight);
-            vi x = vi_xor(vi_sub(vi_set1((int32_t)t->column[e]), moved), vi_load(t->key_low + key));
-            x = vi_xor(vi_mul(vi_xor(x, vi_shr(x, 16)), m1), vi_load(t->key_high + key));
-            x = vi_mul(vi_xor(x, vi_shr(x, 15)), m2);
-            x = vi_xor(x, vi_shr(x, 16));
+            vi bits = vi_dropout_bits(vi_sub(vi_set1((int32_t)t->column[e]), moved), vi_load(t->key_low + key),
+                                      vi_load(t->key_high + key));
             float *at = s + e * WIDTH + n * VF_LANES;
-            vf_store(at, vf_select(vi_ltu(x, threshold), vf_set1(-0.0f), vf_load(at)));
+            vf_store(at, vf_select(vi_ltu(bits, threshold), vf_set1(-0.0f), vf_load(at)));
         }
     }
 }

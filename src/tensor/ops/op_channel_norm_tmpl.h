@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
+ * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
  * channel_norm.c with REAL, ROOT and NAME.
  *
  * Positions lie side by side and channels `inner` apart, so a block of positions is taken through all channels at

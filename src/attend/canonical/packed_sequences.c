@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Packed sequences: the problem of one sequence. */
-#include "attend/canonical/packed.h"
+#include "attend/canonical/packed_sequences.h"
 
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/operand.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * packed.h - packed sequences: one sequence of a problem as a problem of its own, so that a solver runs it as it runs any
+ * packed_sequences.h - packed sequences: one sequence of a problem as a problem of its own, so that a solver runs it as it runs any
  * other.  Only lengths and places of arrays change; what a plan made of the longest lengths still fits.
  */
-#ifndef ATTN_ATTEND_PACKED_H
-#define ATTN_ATTEND_PACKED_H
+#ifndef ATTN_ATTEND_PACKED_SEQUENCES_H
+#define ATTN_ATTEND_PACKED_SEQUENCES_H
 
 #include "attend/canonical/canonical.h"
 
