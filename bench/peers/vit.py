@@ -69,12 +69,16 @@ def report(name, times):
 
 
 def forward(batch, threads):
-    import onnxruntime as ort
     model, x = ViT(224, 16, 768, 3072, 12, 12, 1000, True, True).eval(), torch.randn(batch, 3, 224, 224)
     with torch.inference_mode():
         report(f"PyTorch forward, batch {batch}", measure.times_ms(lambda: model(x), 5))
         with torch.autocast("cpu", torch.bfloat16):
             report(f"PyTorch forward in bf16, batch {batch}", measure.times_ms(lambda: model(x), 3))
+    try:
+        import onnxruntime as ort
+    except ImportError:
+        print("ONNX Runtime is not installed", file=sys.stderr)
+        return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "vit.onnx")
         torch.onnx.export(model, (x,), path, input_names=["x"], dynamo=False)
