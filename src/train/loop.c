@@ -109,6 +109,8 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
+    if (!steps)
+        steps = attn_config_get(config, "optimiser_steps"); /* as it was called until 1.0 */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
                           "checkpoint: \"optimizer_steps\" is missing or no count");

@@ -85,7 +85,8 @@ def run(words, stdin=None, env=None, **more):
 
 
 def environment(more=None):
-    env = dict(os.environ, ATTN_THREADS="1", LC_ALL="C")
+    suppressions = os.path.join(ROOT, "tests", "support", "lsan.txt")  # read by builds with a sanitizer only
+    env = dict(os.environ, ATTN_THREADS="1", LC_ALL="C", LSAN_OPTIONS=f"suppressions={suppressions}:print_suppressions=0")
     env.update(more or {})
     return env
 
