@@ -176,8 +176,8 @@ ATTN_API void attn_structure_distances(const attn_structure *structure, const in
  * exist, among those. *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if
  * no pair is resolved. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
-                                            int64_t columns, int64_t least, int64_t most, int64_t count, double cutoff,
-                                            double *precision, int64_t *counted);
+                                            int64_t columns, int64_t min_separation, int64_t max_separation,
+                                            int64_t count, double cutoff, double *precision, int64_t *counted);
 
 #ifdef __cplusplus
 }

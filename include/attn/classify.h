@@ -54,10 +54,10 @@ typedef struct attn_classifier_job {
     const char *directory;       /* made if it is not there */
     const attn_config *settings; /* when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
-    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->measure is the accuracy in
+    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->metric is the accuracy in
      * validation, 0 to 1.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_classifier_run_info *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_classifier_run_info *info); /* once before the first step; may be NULL */
     void *user;
 } attn_classifier_job;
 

@@ -58,7 +58,7 @@ typedef struct attn_generator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  Losses are bits per dimension.  May
      * be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_generator_run_info *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_generator_run_info *info); /* once before the first step; may be NULL */
     void *user;
 } attn_generator_job;
 

@@ -39,7 +39,7 @@ typedef struct attn_msa_training_job {
     const attn_config *settings; /* may be NULL; when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
     bool (*progress)(void *user, const attn_progress *progress);       /* may be NULL; false stops the run */
-    void (*begin)(void *user, const attn_msa_training_run_info *plan); /* may be NULL */
+    void (*begin)(void *user, const attn_msa_training_run_info *info); /* may be NULL */
     void *user;
 } attn_msa_training_job;
 

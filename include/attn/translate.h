@@ -64,7 +64,7 @@ typedef struct attn_translator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with what was read.  May be NULL. */
-    void (*begin)(void *user, const attn_translator_run_info *plan);
+    void (*begin)(void *user, const attn_translator_run_info *info);
     void *user;
 } attn_translator_job;
 

@@ -385,6 +385,7 @@ static void release(training *t)
 
 attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *job)
 {
+    attn__call_begin(context);
     training t = {.job = job};
     t.run = (attn__run){.context = context,
                         .kind = &kind,
