@@ -62,12 +62,13 @@ static attn_status read_inputs(attn_generator *g, const char *path)
 static attn_status load_parts(attn_generator *g, const char *path, const char *names)
 {
     attn__foreign from;
-    attn_status status = attn__foreign_begin(&from, g->context, path, names, names ? "axial-transformer" : NULL);
+    attn__foreign_wish wish = {.names = names, .architecture = names ? "axial-transformer" : NULL};
+    attn_status status = attn__foreign_begin(&from, g->context, path, &wish);
     g->config = from.config;
     if (status == ATTN_OK)
         status = read_inputs(g, from.settings);
     if (status == ATTN_OK)
-        status = attn__foreign_model(&g->model, g->context, &from);
+        status = attn__foreign_model(&g->model, g->context, &from, NULL);
     from.config = NULL;
     attn__foreign_end(&from);
     return status;

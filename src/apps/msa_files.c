@@ -168,7 +168,7 @@ attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const c
         status = attn_config_set_text(config, "compat", "esm");
     if (status == ATTN_OK)
         status = attn__model_of_config(&msa->model, msa->context, attn_architecture_find("msa-transformer"), config,
-                                       weights);
+                                       weights, NULL);
     attn_config_destroy(config);
     return status;
 }
