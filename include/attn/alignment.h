@@ -153,6 +153,7 @@ ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_conte
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
 ATTN_API int64_t attn_structure_size(const attn_structure *structure);
+/* Residue i, 0 <= i < size, and the name of the chain; both live as long as the structure. */
 ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
 ATTN_API const char *attn_structure_chain(const attn_structure *structure);
 

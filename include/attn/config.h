@@ -79,7 +79,7 @@ typedef struct attn_setting {
     attn_config_type type;
     const char *default_text;   /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
-    double min, max;            /* of numbers; 0, 0: any */
+    double min, max;            /* of numbers, where min < max; else any */
     const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
                                  * numbers are allowed; such a number is also taken as a text */
     const char *doc;

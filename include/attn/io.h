@@ -128,7 +128,8 @@ ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *co
 /* The same from a file, or the built-in one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
 ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
-/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
+/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`.  Both live as
+ * long as `names`. */
 ATTN_API const char *attn_name_map_architecture(const attn_name_map *names);
 ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
@@ -201,8 +202,9 @@ typedef struct attn_checkpoint_entry {
 ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                           const attn_weights_options *options, attn_config *metadata);
 ATTN_API void attn_checkpoint_close(attn_checkpoint *weights);              /* NULL is allowed */
-ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);  /* of the file or index that was chosen */
-ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights); /* what was passed over, one a line */
+/* The path of the file or index that was chosen, and what was passed over, one a line; both live as long as `weights`. */
+ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);
+ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights);
 /* The i-th tensor; false past the end. */
 ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
 /* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.

@@ -25,6 +25,7 @@ extern "C" {
  * *n keys stay for ever. */
 ATTN_API const attn_setting *attn_msa_training_keys(int *n);
 
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_msa_training_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_alignments, valid_alignments, sequences;

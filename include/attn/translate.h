@@ -38,7 +38,7 @@ ATTN_API const attn_setting *attn_translator_keys(int *n);
  * allowed. */
 ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do. */
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_translator_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_pairs, valid_pairs, test_pairs;

@@ -186,7 +186,7 @@ static void rank(const float *logits, int64_t classes, int64_t top, attn_predict
             if (!taken && (next < 0 || logits[i] > logits[next]))
                 next = i;
         }
-        guesses[k] = (attn_prediction){next, exp((double)logits[next] - all)};
+        guesses[k] = (attn_prediction){(int32_t)next, exp((double)logits[next] - all)};
     }
 }
 

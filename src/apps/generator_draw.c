@@ -84,7 +84,7 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
     return status;
 }
 
-attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n, const attn_generator_options *options)
+attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generator_options *options, attn_image *images)
 {
     attn__call_begin(g->context);
     attn_generator_options plain = {0};
@@ -130,8 +130,8 @@ static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows,
     return status;
 }
 
-attn_status attn_generator_complete(attn_generator *g, attn_image *done, const attn_image *given, int64_t rows,
-                                    const attn_generator_options *options)
+attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
+                                    const attn_generator_options *options, attn_image *done)
 {
     attn__call_begin(g->context);
     attn_generator_options plain = {0};

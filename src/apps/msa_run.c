@@ -186,9 +186,12 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
     }
     if (!done)
         return attn_context_status(msa->context);
-    *result = (attn_msa_result){
-        .logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps, .column_maps = made.column_maps};
+    *result = (attn_msa_result){.logits = made.logits,
+                                .contacts = made.contacts,
+                                .row_maps = made.row_maps,
+                                .column_maps = made.column_maps,
+                                .representations = o.nlayers > 0 ? msa->representations : NULL};
     for (int64_t i = 0; i < o.nlayers; i++)
-        result->representations[i] = made.hidden[layer_at(msa, &o, i)];
+        msa->representations[i] = made.hidden[layer_at(msa, &o, i)];
     return ATTN_OK;
 }
