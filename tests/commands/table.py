@@ -63,6 +63,7 @@ def commands():
         Command("info", "info translator"),
         Command("info", "info classifier --json"),
         Command("list", "list --all"),
+        Command("show", "show x.npy -o out/w.svg", ["w.svg"]),
         Command("run", ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}', "--input", "x=x.npy",
                         "--output", "out=out/y.npy"], ["y.npy"]),
         Command("bench attend", "bench attend b1h1q4k4d4 --seconds 0 --verify --json"),
