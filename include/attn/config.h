@@ -62,16 +62,6 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
-/* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
- * then ask whether `best` is near enough to be worth the question.  They cannot fail. */
-typedef struct attn_nearest {
-    const char *word;
-    char best[64];
-    int distance;
-} attn_nearest;
-ATTN_API void attn_nearest_offer(attn_nearest *nearest, const char *candidate);
-ATTN_API bool attn_nearest_found(const attn_nearest *nearest);
-
 /* What a key of a config may be: one line of the table that describes an architecture's or a training's settings.
  * `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
 typedef struct attn_setting {

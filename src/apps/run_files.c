@@ -13,6 +13,7 @@
 #include "base/context.h"
 #include "dist/ranks.h"
 #include "base/real.h"
+#include "attn/internal/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>

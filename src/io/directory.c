@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What stands in a directory. */
 #include "attn/io.h"
+#include "attn/internal/directory.h"
 #include "base/context.h"
 
 #include <dirent.h>
