@@ -41,9 +41,9 @@ static int read_shape(drawing *d, const char *path)
         d->groups *= attn_tensor_length(t, i);
     if (attn_tensor_size(t) == 0)
         return cli_fail(CLI_BAD, "%s: the array is empty", path);
-    if (d->groups * d->heads > MOST_PANELS)
-        return cli_fail(CLI_BAD, "%s: %lld maps; a picture takes at most %d", path, (long long)(d->groups * d->heads),
-                        (int)MOST_PANELS);
+    long long maps = d->groups * d->heads;
+    if (maps > MOST_PANELS)
+        return cli_fail(CLI_BAD, "%s: %lld maps; a picture takes at most %d", path, maps, (int)MOST_PANELS);
     return CLI_OK;
 }
 

@@ -152,7 +152,7 @@ typedef struct attn_checkpoint_entry {
  * context; what entries point to lives until then.  Statuses of attn_weights_read. */
 ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                           const attn_weights_options *options, attn_config *metadata);
-ATTN_API void attn_checkpoint_close(attn_checkpoint *weights);              /* NULL is allowed */
+ATTN_API void attn_checkpoint_close(attn_checkpoint *weights); /* NULL is allowed */
 /* The path of the file or index that was chosen, and what was passed over, one a line; both live as long as `weights`. */
 ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);
 ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights);

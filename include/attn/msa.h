@@ -84,7 +84,7 @@ typedef struct attn_msa_result {
     const attn_tensor *logits;   /* [B,R,C,V] */
     const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
     const attn_tensor *row_maps; /* [B,L,H,C,C] */
-    const attn_tensor *column_maps;         /* [B,L,H,C,R,R] */
+    const attn_tensor *column_maps;            /* [B,L,H,C,R,R] */
     const attn_tensor *const *representations; /* [B,R,C,D], `nlayers` of them in the order of options.layers */
 } attn_msa_result;
 
