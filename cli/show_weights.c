@@ -78,9 +78,10 @@ static void name_group(const drawing *d, int64_t group, char *title, size_t size
     int axes = attn_tensor_rank(d->tensor) - 3;
     int64_t left = d->groups, n = 0;
     for (int i = 0; i < axes && n < (int64_t)size; i++) {
-        left /= attn_tensor_length(d->tensor, i);
-        n += snprintf(title + n, size - (size_t)n, "%s%lld", i ? ", " : "Weights ",
-                      (long long)(group / left % attn_tensor_length(d->tensor, i) + 1));
+        int64_t length = attn_tensor_length(d->tensor, i);
+        left /= length;
+        long long index = group / left % length;
+        n += snprintf(title + n, size - (size_t)n, "%s%lld", i ? ", " : "Weights ", index + 1);
     }
 }
 
