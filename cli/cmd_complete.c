@@ -50,7 +50,7 @@ static int complete(const cli_call *cli, attn_generator *generator, const attn_i
     cli_drawing drawing;
     attn_generator_options how = cli_drawing_begin(&drawing, cli);
     rows = rows < 0 ? height / 2 : rows;
-    attn_status status = attn_generator_complete(generator, &whole, given, rows, &how);
+    attn_status status = attn_generator_complete(generator, given, rows, &how, &whole);
     double seconds = cli_drawing_end(&drawing);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);

@@ -22,9 +22,9 @@ static const cli_option options[] = {
     CLI_FAMILY_CHOICE_OPTIONS("32"),
 };
 
-static const char *const usage[] = {"DIR SENTENCE [-o FILE]",
-                                    "DIR IMAGE [--layer N] [--head N] [--query ROW,COL] [-o FILE]",
-                                    "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", NULL};
+static const char *const usage[] = {
+    "DIR SENTENCE [-o FILE]", "DIR IMAGE [--layer N] [--head N] [--query ROW,COL] [-o FILE]",
+    "MODEL ALIGNMENT [--kinds rows] [--layer N] [-o FILE]", "WEIGHTS.npy [-o FILE]", NULL};
 
 static const char description[] =
     "A translator: translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each "
@@ -40,21 +40,31 @@ static const char description[] =
     "\n"
     "A language model of alignments (a directory or a published checkpoint): draws a panel for each head. \"rows\" is how the "
     "columns of ALIGNMENT look at each other, one map for all its sequences; contacts show there. \"columns\" is how its "
-    "sequences look at each other, the mean over the columns.";
+    "sequences look at each other, the mean over the columns.\n"
+    "\n"
+    "An array of weights (.npy), as attn run --output weights=weights.npy or NumPy writes it: draws a panel for each head. "
+    "The last two axes are queries and keys, the one before them heads, and each index of those before is a row of panels. "
+    "What is not finite is drawn as not there.";
 
 static const char *const examples[] = {
-    "attn show out/demo \"Is the door open?\"",
-    "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
-    "attn show en-fr \"I'm home.\" -o home.html",
-    "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
-    "attn show clothes shirt.png -o shirt.html",
-    "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
-    NULL,
+    "attn show out/demo \"Is the door open?\"",   "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
+    "attn show en-fr \"I'm home.\" -o home.html", "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
+    "attn show clothes shirt.png -o shirt.html",  "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
+    "attn show weights.npy -o weights.png",       NULL,
 };
 
 static int run(cli_call *cli)
 {
     cli_model_kind kind;
+    bool array = cli_is_array(cli->words[0]);
+    if (cli->nwords == 2 && array)
+        return cli_fail(CLI_BAD, "%s is an array of weights, which is shown alone, without %s", cli->words[0],
+                        cli->words[1]);
+    if (array)
+        return cli_show_weights(cli);
+    if (cli->nwords < 2)
+        return cli_fail(CLI_BAD, "show %s: of what?  A sentence, a picture or an alignment follows the model",
+                        cli->words[0]);
     if (cli_model_kind_of(cli, &kind, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     return kind == CLI_READS_ALIGNMENTS ? cli_show_family(cli)
@@ -63,5 +73,5 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_show = {
-    "show", "draw what a model attends to", usage, description, CLI_OPTIONS(options), NULL, examples, 2, 2, run,
+    "show", "draw what a model attends to", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 2, run,
 };

@@ -9,5 +9,8 @@
 int cli_show_sentence(cli_call *cli);
 int cli_show_image(cli_call *cli);
 int cli_show_family(cli_call *cli);
+/* Weights that stand in a file, cli->words[0]; no model is needed. */
+int cli_show_weights(cli_call *cli);
+bool cli_is_array(const char *path); /* its name ends in .npy */
 
 #endif

@@ -28,6 +28,25 @@ done
 cmp -s self_attention.pt.npy model.safetensors.npy || fail "the converted weights give something else"
 grep -q '"architecture": "self-attention"' sa/config.json || fail "config.json does not name the architecture"
 
+# ---- the weights that a run writes are drawn
+"$attn" run --arch self-attention --config sa/config.json --weights sa/model.safetensors --input x=x.npy \
+    --output weights=weights.npy >/dev/null
+expect 0 'weights.svg' "$attn" show weights.npy -o weights.svg
+expect 0 'weights.html' "$attn" show weights.npy -o weights.html
+grep -q '2 queries, 2 keys' weights.html || fail "the page does not say how many queries and keys there are"
+grep -q '"heads":2' weights.html || fail "the page has not two heads"
+expect 2 'shown alone' "$attn" show weights.npy x
+expect 2 'follows the model' "$attn" show sa
+expect 2 'nowhere.npy: cannot be opened' "$attn" show nowhere.npy
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (12,), }" > line.npy
+head -c 48 /dev/zero >> line.npy
+expect 2 'line.npy: an array of 1 axes' "$attn" show line.npy
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 4), }" > ints.npy
+head -c 48 /dev/zero >> ints.npy
+expect 2 'ints.npy: weights are real numbers' "$attn" show ints.npy
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4), }" > none.npy
+expect 2 'none.npy: the array is empty' "$attn" show none.npy
+
 expect 2 "sa is in attn's own form already" "$attn" convert sa -o sb
 [ ! -e sb ] || fail "what needs no converting leaves a directory"
 

@@ -54,6 +54,13 @@ expect 2 'keeps its settings' "$attn" train translate --out other --resume --rat
 cp -r whole longer
 expect 0 'translator is in' "$attn" train translate --out longer --resume --epochs 42 --threads 1 --quiet
 same "epochs after training on" 43 "$(wc -l < longer/history.tsv)"
+
+# A training that began when the setting was spelt otherwise goes on, under the spelling of today.
+cp -r whole older
+sed -i 's/"optimizer":/"optimiser":/' older/training.json
+grep -q '"optimiser": "adam"' older/training.json || fail "training.json names no optimizer"
+expect 0 'translator is in' "$attn" train translate --out older --resume --epochs 42 --threads 1 --quiet
+cmp -s older/checkpoint.safetensors longer/checkpoint.safetensors || fail "the older training went on otherwise"
 printf 'Go.\tVa !\n' > other.tsv
 expect 2 'not the data' "$attn" train translate --out other --resume --data other.tsv
 head -c 1000 whole/checkpoint.safetensors > other/checkpoint.safetensors

@@ -68,7 +68,7 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "npicks is 5", p.npicks = 5);
     WRONG(ERROR_ARGUMENT, "direction is 2", p.direction = (attn_direction)2);
     WRONG(ERROR_ARGUMENT, "score is 9", p.score = (attn_score)9);
-    WRONG(ERROR_ARGUMENT, "normalize is 3", p.normalization = (attn_normalization)3);
+    WRONG(ERROR_ARGUMENT, "normalization is 3", p.normalization = (attn_normalization)3);
     WRONG(ERROR_UNSUPPORTED, "dtype f16", p.dtype = ATTN_F16);
     WRONG(ERROR_ARGUMENT, "scale nan", p.scale = (double)NAN);
     WRONG(ERROR_ARGUMENT, "width -1", p.width = -1);
@@ -384,8 +384,8 @@ static void usual_problems_check_their_numbers(void **state)
 static void malformed_wisdom_names_its_line(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"", "attn-wisdom 2\n", "attn-wisdom 1\nxyz\n", "attn-wisdom 1\n12 reference x\n",
-                                      "attn-wisdom 1\n\n0123456789abcdef magic\n"};
+    static const char *const bad[] = {"", "attn-wisdom 1\n", "attn-wisdom 2\nxyz\n", "attn-wisdom 2\n12 reference x\n",
+                                      "attn-wisdom 2\n\n0123456789abcdef magic\n"};
     static const char *const words[] = {"line 1", "line 1", "line 2", "line 2", "line 3: there is no solver 'magic'"};
     for (int i = 0; i < 5; i++) {
         attn_context_clear_error(context);

@@ -5,6 +5,8 @@
 #include "support/scratch.h"
 
 #include "attn/io.h"
+#include "attn/internal/json.h"
+#include "attn/internal/directory.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -169,11 +169,11 @@ static void test_draw(void **state)
     begin(&w);
     attn_generator *g = trained(&w, directory, 2, "");
     attn_generator_options seven = {.seed = 7}, eight = {.seed = 8}, slowly = {.seed = 7, .slow = true};
-    assert_int_equal(attn_generator_draw(g, first, 2, &seven), ATTN_OK);
-    assert_int_equal(attn_generator_draw(g, again, 2, &seven), ATTN_OK);
-    assert_int_equal(attn_generator_draw(g, slow, 2, &slowly), ATTN_OK);
-    assert_int_equal(attn_generator_draw(g, other, 1, &eight), ATTN_OK);
-    assert_int_equal(attn_generator_draw(g, many, MANY, &seven), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, 2, &seven, first), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, 2, &seven, again), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, 2, &slowly, slow), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, 1, &eight, other), ATTN_OK);
+    assert_int_equal(attn_generator_draw(g, MANY, &seven, many), ATTN_OK);
     for (int i = 0; i < 2; i++) {
         assert_int_equal(apart(&first[i], &again[i]), 0);
         assert_int_equal(apart(&first[i], &slow[i]), 0);
@@ -187,12 +187,12 @@ static void test_draw(void **state)
     for (int i = 0; i < MANY; i++)
         attn_image_free(w.context, &many[i]);
     attn_generator_options stopped = {.progress = stop_at_once, .user = &rows};
-    assert_int_equal(attn_generator_draw(g, many, MANY, &stopped), ATTN_ERROR_INTERRUPTED);
+    assert_int_equal(attn_generator_draw(g, MANY, &stopped, many), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(rows, 1);
     attn_context_clear_error(w.context);
-    assert_int_equal(attn_generator_draw(g, many, 0, NULL), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_generator_draw(g, 0, NULL, many), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(w.context);
-    assert_int_equal(attn_generator_draw(g, many, 1, &(attn_generator_options){.temperature = -1}),
+    assert_int_equal(attn_generator_draw(g, 1, &(attn_generator_options){.temperature = -1}, many),
                      ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(w.context);
     for (int i = 0; i < 2; i++) {
@@ -219,19 +219,19 @@ static void test_complete(void **state)
     assert_int_equal(attn_image_alloc(&given, w.context, WIDTH, HEIGHT, CHANNELS), ATTN_OK);
     for (int i = 0; i < DIMS; i++)
         given.pixels[i] = (unsigned char)(i * 37);
-    assert_int_equal(attn_generator_complete(g, &whole, &given, ROWS, &(attn_generator_options){.seed = 1}), ATTN_OK);
-    assert_int_equal(attn_generator_complete(g, &other, &given, ROWS, &(attn_generator_options){.seed = 2}), ATTN_OK);
+    assert_int_equal(attn_generator_complete(g, &given, ROWS, &(attn_generator_options){.seed = 1}, &whole), ATTN_OK);
+    assert_int_equal(attn_generator_complete(g, &given, ROWS, &(attn_generator_options){.seed = 2}, &other), ATTN_OK);
     memset(given.pixels + KEPT, 0, DIMS - KEPT);
-    assert_int_equal(attn_generator_complete(g, &same, &given, ROWS, &(attn_generator_options){.seed = 1}), ATTN_OK);
+    assert_int_equal(attn_generator_complete(g, &given, ROWS, &(attn_generator_options){.seed = 1}, &same), ATTN_OK);
     assert_memory_equal(whole.pixels, given.pixels, KEPT);
     assert_memory_equal(other.pixels, given.pixels, KEPT);
     assert_int_equal(apart(&whole, &same), 0);
     assert_true(apart(&whole, &other) > (DIMS - KEPT) / 4);
     attn_image_free(w.context, &same);
-    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT, NULL), ATTN_OK);
+    assert_int_equal(attn_generator_complete(g, &given, HEIGHT, NULL, &same), ATTN_OK);
     assert_int_equal(apart(&same, &given), 0);
     attn_image_free(w.context, &same);
-    assert_int_equal(attn_generator_complete(g, &same, &given, HEIGHT + 1, NULL), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_generator_complete(g, &given, HEIGHT + 1, NULL, &same), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(w.context), "--rows 7: images have only 6 rows"));
     attn_context_clear_error(w.context);
     attn_image_free(w.context, &given);

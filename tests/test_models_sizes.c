@@ -280,10 +280,73 @@ static void stored_weights_give_the_same_bits(void **state)
     }
 }
 
+static void same_parameters(const attn_model *a, const attn_model *b)
+{
+    const attn_named_list *one = attn_model_parameters(a), *two = attn_model_parameters(b);
+    assert_int_equal(one->n, two->n);
+    for (int64_t i = 0; i < one->n; i++) {
+        const attn_tensor *x = one->items[i].tensor, *y = two->items[i].tensor;
+        assert_string_equal(one->items[i].name, two->items[i].name);
+        assert_int_equal(attn_tensor_size(x), attn_tensor_size(y));
+        assert_int_equal(attn_tensor_dtype(x), attn_tensor_dtype(y));
+        assert_memory_equal(attn_tensor_data(x), attn_tensor_data(y),
+                            (size_t)attn_tensor_size(x) * attn_dtype_size(attn_tensor_dtype(x)));
+    }
+}
+
+static void load_and_compare(const run *r, const char *path, const attn_model_load_options *options)
+{
+    attn_model *loaded;
+    if (attn_model_load(&loaded, r->context, path, options) != ATTN_OK)
+        fail_msg("%s: %s", path, attn_context_error(r->context));
+    assert_ptr_equal(attn_model_architecture(loaded), attn_model_architecture(r->model));
+    same_parameters(r->model, loaded);
+    attn_model_destroy(loaded);
+}
+
+static void not_loaded(const run *r, const char *path, const attn_model_load_options *options, attn_status status,
+                       const char *part)
+{
+    attn_model *loaded;
+    assert_int_equal(attn_model_load(&loaded, r->context, path, options), status);
+    assert_null(loaded);
+    if (!strstr(attn_context_error(r->context), part))
+        fail_msg("\"%s\" does not say \"%s\"", attn_context_error(r->context), part);
+}
+
+/* A directory says what model it is of; a file of weights needs the settings; what is missing is asked for. */
+static void a_saved_model_is_loaded(void **state)
+{
+    (void)state;
+    char folder[64], file[128];
+    run r;
+    begin(&r, attn_architecture_find("vit"), NULL, ATTN_PRECISION_F32);
+    scratch_open(folder);
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    assert_int_equal(attn_model_save(r.model, folder), ATTN_OK);
+    const attn_config *config = attn_model_config(r.model);
+    load_and_compare(&r, folder, NULL);
+    load_and_compare(&r, folder, &(attn_model_load_options){.config = config, .architecture = "vit"});
+    load_and_compare(&r, file, &(attn_model_load_options){.config = config, .architecture = "vit"});
+    not_loaded(&r, "nowhere", NULL, ATTN_ERROR_NOT_FOUND, "nowhere");
+    not_loaded(&r, file, NULL, ATTN_ERROR_ARGUMENT, "does not say what model");
+    not_loaded(&r, file, &(attn_model_load_options){.config = config}, ATTN_ERROR_ARGUMENT, "which architecture");
+    not_loaded(&r, folder, &(attn_model_load_options){.architecture = "tit"}, ATTN_ERROR_FORMAT, "tit");
+    not_loaded(&r, folder, &(attn_model_load_options){.reserved = {0, 1}}, ATTN_ERROR_ARGUMENT, "reserved");
+    not_loaded(&r, folder, &(attn_model_load_options){.dtype = ATTN_BF16}, ATTN_ERROR_ARGUMENT, "bf16");
+    attn_model *wide;
+    assert_int_equal(attn_model_load(&wide, r.context, folder, &(attn_model_load_options){.dtype = ATTN_F64}), ATTN_OK);
+    assert_int_equal(attn_model_dtype(wide), ATTN_F64);
+    attn_model_destroy(wide);
+    assert_int_equal(scratch_close(folder), 2);
+    end(&r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size),
-                                       cmocka_unit_test(stored_weights_give_the_same_bits)};
+                                       cmocka_unit_test(stored_weights_give_the_same_bits),
+                                       cmocka_unit_test(a_saved_model_is_loaded)};
     all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
     only = argv + (all_sizes ? 2 : argc);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,6 +154,28 @@ static void counters_that_make_no_sense_are_refused(void **state)
     end(&r);
 }
 
+static void counters_of_the_older_spelling_are_taken(void **state)
+{
+    (void)state;
+    run r = {0};
+    begin(&r, NULL);
+    assert_int_equal(go(&r), ATTN_OK);
+    attn_config *older;
+    assert_int_equal(attn_config_create(&older, r.c), ATTN_OK);
+    for (int64_t i = 0; i < attn_config_size(r.store.counters); i++) {
+        const char *key = attn_config_key(r.store.counters, i);
+        const char *name = strcmp(key, "optimizer_steps") == 0 ? "optimiser_steps" : key;
+        assert_int_equal(attn_config_set(older, name, attn_config_get(r.store.counters, key)), ATTN_OK);
+    }
+    int64_t steps_taken = attn_optimizer_steps(attn_training_optimizer(r.training));
+    attn_optimizer_set_steps(attn_training_optimizer(r.training), 0);
+    assert_int_equal(attn_training_restore(r.training, older), ATTN_OK);
+    assert_int_equal(attn_optimizer_steps(attn_training_optimizer(r.training)), steps_taken);
+    assert_true(steps_taken > 0);
+    attn_config_destroy(older);
+    end(&r);
+}
+
 /* Whether anybody asks for the norm or not. */
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
 {
@@ -232,6 +254,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_ends_in_the_same_bits),
         cmocka_unit_test(counters_that_make_no_sense_are_refused),
+        cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
     };

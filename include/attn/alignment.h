@@ -153,6 +153,7 @@ ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_conte
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
 ATTN_API int64_t attn_structure_size(const attn_structure *structure);
+/* Residue i, 0 <= i < size, and the name of the chain; both live as long as the structure. */
 ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
 ATTN_API const char *attn_structure_chain(const attn_structure *structure);
 
@@ -176,8 +177,8 @@ ATTN_API void attn_structure_distances(const attn_structure *structure, const in
  * exist, among those. *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if
  * no pair is resolved. ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
-                                            int64_t columns, int64_t least, int64_t most, int64_t count, double cutoff,
-                                            double *precision, int64_t *counted);
+                                            int64_t columns, int64_t min_separation, int64_t max_separation,
+                                            int64_t count, double cutoff, double *precision, int64_t *counted);
 
 #ifdef __cplusplus
 }

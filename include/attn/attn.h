@@ -350,7 +350,8 @@ enum {
 
 typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWARD } attn_direction;
 
-/* Zero-initialize, then fill; zero means the default everywhere. */
+/* Zero-initialize, then fill; zero means the default everywhere, but for numbers of dims (lens_dim, those of bands,
+ * windows, tables, picks, packed and blocks), where 0 is the first dim. */
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
@@ -519,7 +520,8 @@ typedef struct attn_span {
     int64_t low, high;
 } attn_span;
 
-/* False, and an empty span, if the plan does not use the array.  The weights wanted are not asked here. */
+/* False, and an empty span, if the plan does not use the array.  arrays.weights has no number here: its size is
+ * the product of the lengths of its dims, or of their picks. */
 ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span);
 
 /* The i-th solver of the table, best first, the reference last; NULL past the end. */
@@ -559,7 +561,7 @@ typedef struct attn_heads {
 } attn_heads;
 /* Dims in order: batch, (kv) head, [group], query, key, contract, value; lse and weights are [B,H,Tq] and
  * [B,H,Tq,Tk].  `problem` is overwritten; the caller may go on filling it.  ATTN_ERROR_SHAPE: kv_heads does not
- * divide heads.  ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, lens_per or causal none of those above. */
+ * divide heads.  ATTN_ERROR_ARGUMENT: a size below 0 or above 2^40, lens_per, causal or layout none of those above. */
 ATTN_API attn_status attn_problem_heads(attn_problem *problem, const attn_heads *heads);
 
 /* Attention along one axis of a contiguous array: x is [n0, ..., n(rank-1)] with the channels (heads * dim)

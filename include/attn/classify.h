@@ -38,7 +38,7 @@ ATTN_API const attn_setting *attn_classifier_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do. */
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_classifier_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
@@ -54,10 +54,10 @@ typedef struct attn_classifier_job {
     const char *directory;       /* made if it is not there */
     const attn_config *settings; /* when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
-    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->measure is the accuracy in
+    /* Called after each step and epoch; false stops the run, which can be resumed.  progress->metric is the accuracy in
      * validation, 0 to 1.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_classifier_run_info *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_classifier_run_info *info); /* once before the first step; may be NULL */
     void *user;
 } attn_classifier_job;
 
@@ -87,7 +87,7 @@ ATTN_API int64_t attn_classifier_class_count(const attn_classifier *classifier);
 ATTN_API const char *attn_classifier_class_name(const attn_classifier *classifier, int64_t i); /* 0 <= i < classes */
 
 typedef struct attn_prediction {
-    int64_t label;
+    int32_t label;
     double probability;
 } attn_prediction;
 /* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and

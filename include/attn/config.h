@@ -62,16 +62,6 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
-/* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
- * then ask whether `best` is near enough to be worth the question.  They cannot fail. */
-typedef struct attn_nearest {
-    const char *word;
-    char best[64];
-    int distance;
-} attn_nearest;
-ATTN_API void attn_nearest_offer(attn_nearest *nearest, const char *candidate);
-ATTN_API bool attn_nearest_found(const attn_nearest *nearest);
-
 /* What a key of a config may be: one line of the table that describes an architecture's or a training's settings.
  * `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
 typedef struct attn_setting {
@@ -79,7 +69,7 @@ typedef struct attn_setting {
     attn_config_type type;
     const char *default_text;   /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
-    double min, max;            /* of numbers; 0, 0: any */
+    double min, max;            /* of numbers, where min < max; else any */
     const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
                                  * numbers are allowed; such a number is also taken as a text */
     const char *doc;

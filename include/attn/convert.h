@@ -33,6 +33,30 @@ ATTN_API attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_co
  * architecture's own names, as attn_model_create and attn_weights_load take them.  ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_model_save(const attn_model *model, const char *directory);
 
+/* Zero means the default in each field. */
+typedef struct attn_model_load_options {
+    const attn_config *config; /* the settings, in place of config.json; NULL: that of the directory */
+    /* Which architecture; NULL: the one that the settings name by "architecture", or the names file. */
+    const char *architecture;
+    const char *names; /* a names file of io.h, or the name of one that is built in, for weights of foreign names */
+    attn_dtype dtype;  /* ATTN_F32 or ATTN_F64 */
+    attn_precision precision; /* as in attn_model_options */
+    int64_t reserved[4];
+} attn_model_load_options;
+/* A model with its weights, to be destroyed by the caller with attn_model_destroy: from a directory of config.json and
+ * weights, as attn_model_save and trainings write it, or from a file of weights with `config`, or with `names`.
+ * Settings that the architecture does not have are passed over.  `options` may be NULL.
+ *
+ *     attn_model *model;
+ *     if (attn_model_load(&model, context, "out/demo", NULL) != ATTN_OK)
+ *         puts(attn_context_error(context));
+ *
+ * *model is NULL on failure.  ATTN_ERROR_NOT_FOUND: no such file; ATTN_ERROR_ARGUMENT: nothing says what model it is, or
+ * a setting is wrong; ATTN_ERROR_SHAPE: parameters are missing, extra or misshapen; the statuses of attn_weights_load
+ * and attn_name_map_read. */
+ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
+                                     const attn_model_load_options *options);
+
 /* How pictures are prepared for a classifier: (value / 255 - mean) / std, for each of three channels. */
 typedef struct attn_pixel_scale {
     float mean[3], std[3];

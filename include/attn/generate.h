@@ -5,7 +5,7 @@
  *
  *     attn_generator_train(context, &(attn_generator_job){.data = "fashion_mnist", .directory = "clothes"});
  *     attn_generator_load(&generator, context, "clothes", NULL);
- *     attn_generator_draw(generator, images, 16, &(attn_generator_options){.seed = 1});
+ *     attn_generator_draw(generator, 16, &(attn_generator_options){.seed = 1}, images);
  *
  * The model is the axial transformer (axial_transformer.h; Ho et al. 2019, arXiv:1912.12180).  Samples of 8 bits become
  * one of K levels, sample * K / 256 rounded down, and level k becomes 255 k / (K - 1) again: 256 levels lose nothing.
@@ -40,7 +40,7 @@ ATTN_API const attn_setting *attn_generator_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do. */
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_generator_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
@@ -58,7 +58,7 @@ typedef struct attn_generator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  Losses are bits per dimension.  May
      * be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
-    void (*begin)(void *user, const attn_generator_run_info *plan); /* once before the first step; may be NULL */
+    void (*begin)(void *user, const attn_generator_run_info *info); /* once before the first step; may be NULL */
     void *user;
 } attn_generator_job;
 
@@ -97,13 +97,13 @@ typedef struct attn_generator_options {
 } attn_generator_options;
 /* Draws n images, which the caller frees with attn_image_free; on an error they are empty.  The first of them have
  * the same noise for any n.  `options` may be NULL.  ATTN_ERROR_ARGUMENT: n < 1, a temperature that is not above 0. */
-ATTN_API attn_status attn_generator_draw(attn_generator *generator, attn_image *images, int64_t n,
-                                         const attn_generator_options *options);
+ATTN_API attn_status attn_generator_draw(attn_generator *generator, int64_t n, const attn_generator_options *options,
+                                         attn_image *images);
 /* Draws the rows below the first `rows` of `given`, which is brought to the model's size first (attn_image_fit, bicubic).
  * The first rows of `done` are those of the image that was given, before its samples became levels.  ATTN_ERROR_ARGUMENT:
  * rows not in 0 to the height. */
-ATTN_API attn_status attn_generator_complete(attn_generator *generator, attn_image *done, const attn_image *given,
-                                             int64_t rows, const attn_generator_options *options);
+ATTN_API attn_status attn_generator_complete(attn_generator *generator, const attn_image *given, int64_t rows,
+                                             const attn_generator_options *options, attn_image *done);
 
 typedef struct attn_generator_score {
     int64_t images, dims;     /* numbers of an image: width * height * channels */

@@ -41,57 +41,8 @@ ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
 /* Makes a directory and those above it; one that is there already is fine.  ATTN_ERROR_ARGUMENT: no name; ATTN_ERROR_IO;
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_directory_create(attn_context *context, const char *path);
-/* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
-typedef struct attn_entries {
-    int64_t n;
-    char **names;
-} attn_entries;
-/* Its files, or its sub-directories (links count as what they point to).  `entries` starts as {0}; freed by
- * attn_entries_free.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path,
-                                         bool directories);
-ATTN_API void attn_entries_free(attn_context *context, attn_entries *entries); /* empties it */
 
 /* ------------------------------------------------------------------------------------------------ JSON */
-
-/* Writes JSON into a growing buffer, pretty (two spaces, one member a line, lists of numbers on one line) or
- * on one line, members in the order given.  `key` is NULL inside arrays and at the top.  Errors stick: only
- * attn_json_finish needs a check.  Numbers keep all their digits; NaN and infinities become null.  Text is
- * escaped; invalid UTF-8 in it becomes U+FFFD.
- *
- *     attn_json json;
- *     attn_json_begin(&json, context, true);
- *     attn_json_object(&json, NULL);
- *     attn_json_real(&json, "bleu", 31.4);
- *     attn_json_end(&json);
- *     if (attn_json_finish(&json, &text) == ATTN_OK) puts(text);
- *     attn_json_free(&json);
- */
-enum { ATTN_JSON_DEPTH = 32 };
-typedef struct attn_json {
-    attn_context *context;
-    attn_bytes out; /* this and the rest are the writer's own */
-    bool pretty;
-    int depth;
-    char closing[ATTN_JSON_DEPTH];
-    bool filled[ATTN_JSON_DEPTH + 1];
-    attn_status status;
-} attn_json;
-ATTN_API void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
-ATTN_API void attn_json_object(attn_json *json, const char *key);
-ATTN_API void attn_json_array(attn_json *json, const char *key);
-ATTN_API void attn_json_end(attn_json *json);                                      /* the object or array begun last */
-ATTN_API void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL gives null */
-ATTN_API void attn_json_int(attn_json *json, const char *key, int64_t value);
-ATTN_API void attn_json_real(attn_json *json, const char *key, double value);
-ATTN_API void attn_json_bool(attn_json *json, const char *key, bool value);
-ATTN_API void attn_json_null(attn_json *json, const char *key);
-ATTN_API void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
-ATTN_API void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* as an object */
-/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_ERROR_MEMORY; ATTN_ERROR_ARGUMENT: begun
- * and ended things do not match, or a key where there must be none, or none where there must be one. */
-ATTN_API attn_status attn_json_finish(attn_json *json, const char **text);
-ATTN_API void attn_json_free(attn_json *json);
 
 /* A JSON object as a config.  Objects inside become keys joined by dots ("id2label.0").  Lists must be of
  * integers or of texts; an empty one is of integers.  `name` stands in messages.  ATTN_ERROR_FORMAT (line and column;
@@ -128,7 +79,8 @@ ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *co
 /* The same from a file, or the built-in one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
 ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
-/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`. */
+/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`.  Both live as
+ * long as `names`. */
 ATTN_API const char *attn_name_map_architecture(const attn_name_map *names);
 ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
@@ -200,9 +152,10 @@ typedef struct attn_checkpoint_entry {
  * context; what entries point to lives until then.  Statuses of attn_weights_read. */
 ATTN_API attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                           const attn_weights_options *options, attn_config *metadata);
-ATTN_API void attn_checkpoint_close(attn_checkpoint *weights);              /* NULL is allowed */
-ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);  /* of the file or index that was chosen */
-ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights); /* what was passed over, one a line */
+ATTN_API void attn_checkpoint_close(attn_checkpoint *weights); /* NULL is allowed */
+/* The path of the file or index that was chosen, and what was passed over, one a line; both live as long as `weights`. */
+ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);
+ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights);
 /* The i-th tensor; false past the end. */
 ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
 /* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.

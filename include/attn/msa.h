@@ -84,8 +84,8 @@ typedef struct attn_msa_result {
     const attn_tensor *logits;   /* [B,R,C,V] */
     const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
     const attn_tensor *row_maps; /* [B,L,H,C,C] */
-    const attn_tensor *column_maps;         /* [B,L,H,C,R,R] */
-    const attn_tensor *representations[65]; /* [B,R,C,D], in the order of options.layers */
+    const attn_tensor *column_maps;            /* [B,L,H,C,R,R] */
+    const attn_tensor *const *representations; /* [B,R,C,D], `nlayers` of them in the order of options.layers */
 } attn_msa_result;
 
 /* What a run takes, known before it starts. */
@@ -96,9 +96,9 @@ typedef struct attn_msa_cost {
     int64_t heads;      /* taken together, of H */
 } attn_msa_cost;
 /* ATTN_ERROR_SHAPE: sizes that the model has no positions for; ATTN_ERROR_ARGUMENT: a layer out of range, more
- * memory needed than allowed (plan->smallest says how much), contacts without a regression. */
+ * memory needed than allowed (cost->smallest says how much), contacts without a regression. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
-                                       const attn_msa_options *options, attn_msa_cost *plan);
+                                       const attn_msa_options *options, attn_msa_cost *cost);
 /* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the
  * longest.  `result` is overwritten.  Statuses of attn_msa_estimate, and ATTN_ERROR_ARGUMENT: a token out of range. */
 ATTN_API attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,

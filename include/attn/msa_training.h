@@ -25,6 +25,7 @@ extern "C" {
  * *n keys stay for ever. */
 ATTN_API const attn_setting *attn_msa_training_keys(int *n);
 
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_msa_training_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_alignments, valid_alignments, sequences;
@@ -39,7 +40,7 @@ typedef struct attn_msa_training_job {
     const attn_config *settings; /* may be NULL; when resuming only "epochs", "patience" and "save_every" count */
     bool resume;
     bool (*progress)(void *user, const attn_progress *progress);       /* may be NULL; false stops the run */
-    void (*begin)(void *user, const attn_msa_training_run_info *plan); /* may be NULL */
+    void (*begin)(void *user, const attn_msa_training_run_info *info); /* may be NULL */
     void *user;
 } attn_msa_training_job;
 

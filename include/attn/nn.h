@@ -4,7 +4,8 @@
  * `_forward` that runs them on a tape.
  *
  * Errors stick, as in tensor.h: an `_init` that fails notes it in the context and leaves NULL parameters, a
- * `_forward` that is given NULL returns NULL; the caller looks at the end.
+ * `_forward` that is given NULL returns NULL; the caller looks at the end.  A builder makes nothing while the context
+ * holds an error: where an earlier call failed, call attn_context_clear_error before building.
  *
  *     attn_named_list parameters = {.context = context, .owns = true}, constants = parameters;
  *     attn_nn_builder b = {.context = context, .parameters = &parameters, .constants = &constants, .seed = 7};
@@ -59,7 +60,7 @@ typedef enum attn_nn_policy {
 
 enum { ATTN_NN_MAX_DEPTH = 16, ATTN_NN_MAX_NAME = 256 };
 
-/* Registers parameters.  Set the first seven fields, zero the rest.  A parameter's numbers depend on the seed and
+/* Registers parameters.  Set the fields down to `blank` and, if wanted, `limit`; zero the rest.  A parameter's numbers depend on the seed and
  * its full name alone, not on the order of construction. */
 typedef struct attn_nn_builder {
     attn_context *context;
@@ -255,7 +256,7 @@ typedef struct attn_nn_kv_cache {
     attn_tensor *k, *v;
     int64_t length;
 } attn_nn_kv_cache;
-/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be destroyed. */
+/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed. */
 ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
                                            int64_t rows, int64_t capacity, int64_t dim);
 ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);

@@ -75,9 +75,9 @@ ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *
 
 /* Where the keys of a map lie on a picture. */
 typedef enum attn_explorer_keys {
-    ATTN_KEYS_PLACES = 0, /* the last key_rows * key_columns keys are cells of a grid over the whole picture */
-    ATTN_KEYS_WINDOW, /* key_rows x key_columns cells of the queries' grid, of which the one in the middle is the query */
-    ATTN_KEYS_CROSS   /* the query_columns cells of the query's row, then the query_rows cells of its column */
+    ATTN_KEYS_PLACES = 0, /* the last key_rows * key_cols keys are cells of a grid over the whole picture */
+    ATTN_KEYS_WINDOW, /* key_rows x key_cols cells of the queries' grid, of which the one in the middle is the query */
+    ATTN_KEYS_CROSS   /* the query_cols cells of the query's row, then the query_rows cells of its column */
 } attn_explorer_keys;
 
 /* Maps of the same queries and keys: all layers and heads of one attention. */
@@ -99,7 +99,7 @@ typedef struct attn_explorer {
     const char *title, *about; /* NULL: none */
     int64_t n;
     const attn_explorer_map *maps;
-    /* A PNG picture that the last grid_rows * grid_columns queries and keys lie on; png NULL: none.  There, places
+    /* A PNG picture that the last grid_rows * grid_cols queries and keys lie on; png NULL: none.  There, places
      * without labels are called by their row and column. */
     const unsigned char *png;
     size_t png_size;

@@ -26,7 +26,7 @@ typedef enum attn_optimizer_kind {
 
 typedef struct attn_optimizer_options {
     attn_optimizer_kind kind;
-    double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8 */
+    double beta1, beta2, eps; /* 0: 0.9, 0.999, 1e-8.  A beta of 1e-30 does what one of 0 would */
     double momentum;          /* SGD; 0 keeps none */
     double weight_decay;
     double clip_norm; /* gradients are scaled so that their global norm is at most this; 0: not */
@@ -132,7 +132,8 @@ typedef struct attn_training attn_training;
 ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */
-/* Its optimizer, which it owns. */
+/* Its optimizer, which it owns.  const is shallow, here and in attn_tensor_data and attn_model_parameters: what they
+ * give may be changed through a const handle. */
 ATTN_API attn_optimizer *attn_training_optimizer(const attn_training *training);
 ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs done */
 /* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_ERROR_FORMAT: a key is missing. */

@@ -38,7 +38,7 @@ ATTN_API const attn_setting *attn_translator_keys(int *n);
  * allowed. */
 ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do. */
+/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
 typedef struct attn_translator_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_pairs, valid_pairs, test_pairs;
@@ -64,7 +64,7 @@ typedef struct attn_translator_job {
     /* Called after each step and epoch; false stops the run, which can be resumed.  May be NULL. */
     bool (*progress)(void *user, const attn_progress *progress);
     /* Called once before the first step, with what was read.  May be NULL. */
-    void (*begin)(void *user, const attn_translator_run_info *plan);
+    void (*begin)(void *user, const attn_translator_run_info *info);
     void *user;
 } attn_translator_job;
 

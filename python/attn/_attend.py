@@ -503,7 +503,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
-    with one head.  Hkv divides H (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks
+    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which of
+    the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks
     DLPack; any strides, also negative and 0, are read where they lie.  float64 is for checking: it takes many times as
     long as float32, which a large call warns of.
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The package's copies of the C interface against the headers, by a C compiler; statuses and exceptions."""
+import ctypes
+import glob
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -12,10 +15,7 @@ from attn import _errors, _library
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX_BANDS": "MAX_BANDS",
              "ATTN_MAX_WINDOWS": "MAX_WINDOWS", "ATTN_MAX_RELATIVE": "MAX_RELATIVE", "ATTN_MAX_PICKS": "MAX_PICKS",
-             "ATTN_WITH_BIAS": "WITH_BIAS", "ATTN_WITH_MASK": "WITH_MASK", "ATTN_WITH_LENS": "WITH_LENS",
-             "ATTN_WITH_BLOCKS": "WITH_BLOCKS",
-             "ATTN_WANT_LSE": "WANT_LSE", "ATTN_WANT_WEIGHTS": "WANT_WEIGHTS", "ATTN_WANT_DQ": "WANT_DQ",
-             "ATTN_WANT_DK": "WANT_DK", "ATTN_WANT_DV": "WANT_DV", "ATTN_WANT_DBIAS": "WANT_DBIAS",
+             **{f"ATTN_{n}": n for n in vars(_library) if n.startswith(("WITH_", "WANT_"))},
              **{f"ATTN_{n}": n for n in ("F32", "BF16", "F64", "F16", "I32", "I64", "U8", "BOOL")},
              **{f"ATTN_ROLE_{n}": n for n in ("BATCH", "QUERY", "KEY", "CONTRACT", "VALUE")},
              **{f"ATTN_DIRECTION_{n}": n for n in ("FORWARD", "BACKWARD")},
@@ -47,6 +47,44 @@ class Headers(unittest.TestCase):
             subprocess.run([compiler, "-I", os.path.join(ROOT, "include"), source, "-o", binary], check=True)
             printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
         self.assertEqual({k: int(v) for k, v in (line.split() for line in printed.splitlines())}, wanted)
+
+
+def kind_of(declaration):
+    """How a C type is passed: "pointer", or the size and kind of a number."""
+    if "*" in declaration or "[" in declaration:
+        return "pointer"
+    words = declaration.replace("const ", "").split()
+    return {"void": "nothing", "bool": "bool", "double": "real", "int64_t": "int64", "size_t": "size",
+            "uint64_t": "size"}.get(words[0], "int")  # int and the enums
+
+
+def kind_of_ctype(given):
+    kinds = {None: "nothing", ctypes.c_bool: "bool", ctypes.c_double: "real", ctypes.c_int64: "int64",
+             ctypes.c_size_t: "size", ctypes.c_int: "int"}
+    return kinds.get(given, "pointer")
+
+
+def declared(headers):
+    """name: [result, parameter...] of each function in the text of headers."""
+    text = re.sub(r"/\*.*?\*/", " ", headers, flags=re.S)
+    found = {}
+    for result, name, inner in re.findall(r"ATTN_API\s+([\w\s*]+?)\battn_(\w+)\(((?:[^()]|\([^()]*\))*)\)", text):
+        inner = re.sub(r"\(\*\w+\)\s*\([^()]*\)", "*", inner)  # a pointer to a function
+        parameters = [p.strip() for p in inner.split(",")]
+        found[name] = [kind_of(result.strip())] + [kind_of(p) for p in parameters if p != "void"]
+    return found
+
+
+class Functions(unittest.TestCase):
+    def test_results_and_parameters(self):
+        text = ""
+        for path in glob.glob(os.path.join(ROOT, "include", "attn", "*.h")):
+            with open(path, encoding="utf-8") as file:
+                text += file.read()
+        known = declared(text)
+        self.assertGreater(len(known), 400)
+        for name, (result, arguments) in _library._FUNCTIONS.items():
+            self.assertEqual([kind_of_ctype(t) for t in (result, *arguments)], known.get(name), f"attn_{name}")
 
 
 class Statuses(unittest.TestCase):

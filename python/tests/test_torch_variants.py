@@ -203,18 +203,27 @@ class Formula(unittest.TestCase):
     def test_packed(self):
         offsets = [torch.tensor(ends, dtype=torch.int32) for ends in ([0, 3, 3, 10, 11], [0, 5, 7, 11, 12])]
 
-        def formula(q, k, v):
+        def formula(q, k, v, corner):
             parts = []
             for i in range(4):
                 one, of_k, of_v = (x[o[i]:o[i + 1]].transpose(0, 1)
                                    for x, o in zip((q, k, v), (offsets[0], offsets[1], offsets[1])))
                 scores = one @ of_k.mT / 2
-                scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -float("inf"))
-                parts.append((scores.softmax(-1) @ of_v).transpose(0, 1))
+                scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1 + corner(*scores.shape[-2:])).bool(), -float("inf"))
+                parts.append((scores.softmax(-1).nan_to_num() @ of_v).transpose(0, 1))
             return torch.cat(parts)
 
-        self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=True), formula,
-                     random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
+        for name, corner in (("top-left", lambda n, m: 0), ("bottom-right", lambda n, m: m - n)):
+            self.compare(lambda q, k, v: attn.torch.varlen_attention(q, k, v, *offsets, 7, 5, is_causal=name),
+                         lambda q, k, v: formula(q, k, v, corner), random(11, 2, 4), random(12, 2, 4), random(12, 2, 4))
+        q, k = random(11, 2, 4), random(12, 2, 4)
+        with self.assertRaisesRegex(attn.ArgumentError, "bottom-right"):
+            attn.torch.varlen_attention(q, k, k, *offsets, 7, 5, is_causal=True)
+        with self.assertRaisesRegex(attn.ArgumentError, "'left'"):
+            attn.torch.varlen_attention(q, k, k, *offsets, 7, 5, is_causal="left")
+        same = [attn.torch.varlen_attention(q, q, q, offsets[0], offsets[0].clone(), 7, 7, is_causal=causal)
+                for causal in (True, "top-left", "bottom-right")]
+        self.assertTrue(torch.equal(same[0], same[1]) and torch.equal(same[0], same[2]))
 
     def test_packed_log_sum_exp(self):
         """[H, tokens], with a gradient; what no sequence has is minus infinity."""

@@ -169,14 +169,14 @@ static attn_status complete_inputs(attn_classifier *c)
 static attn_status load_parts(attn_classifier *c, const char *path, const char *names)
 {
     attn__foreign from;
-    attn_status status = attn__foreign_begin(&from, c->context, path, names, NULL);
+    attn_status status = attn__foreign_begin(&from, c->context, path, &(attn__foreign_wish){.names = names});
     c->config = from.config;
     if (status == ATTN_OK)
         status = check_kind(c, from.settings);
     if (status == ATTN_OK && !names)
         status = read_inputs(c, from.settings);
     if (status == ATTN_OK)
-        status = attn__foreign_model(&c->model, c->context, &from);
+        status = attn__foreign_model(&c->model, c->context, &from, NULL);
     if (status == ATTN_OK && names)
         status = complete_inputs(c);
     if (status == ATTN_OK && names)
@@ -189,6 +189,7 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
 attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                  const char *names)
 {
+    attn__call_begin(context);
     *classifier = NULL;
     attn_classifier *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

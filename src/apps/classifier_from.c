@@ -140,7 +140,7 @@ static bool classifies_pictures(const attn_architecture *a)
 static attn_status load_foreign(const source *s, attn_model **model)
 {
     attn__foreign foreign;
-    attn_status status = attn__foreign_begin(&foreign, s->context, s->path, s->names, NULL);
+    attn_status status = attn__foreign_begin(&foreign, s->context, s->path, &(attn__foreign_wish){.names = s->names});
     if (status == ATTN_OK && !classifies_pictures(attn__foreign_architecture(&foreign)))
         status =
             attn__fail(s->context, ATTN_ERROR_UNSUPPORTED, "%s: the architecture \"%s\" is no classifier of pictures",

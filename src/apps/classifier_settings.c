@@ -66,6 +66,7 @@ const attn_setting *attn_classifier_keys(int *n)
 
 attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given)
 {
+    attn__call_begin(context);
     return attn__keys_resolve(settings, context, &attn__classifier_keys, given, NULL);
 }
 

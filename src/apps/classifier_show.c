@@ -226,6 +226,7 @@ attn_status attn_classifier_render_attention(attn_classifier *c, const attn_imag
                                              const attn_classifier_view *view, attn_plot_format format,
                                              attn_bytes *picture, attn_prediction *guess)
 {
+    attn__call_begin(c->context);
     attn_image fitted = {0};
     *picture = (attn_bytes){0};
     drawing *d = attn__alloc_zero(c->context, sizeof *d);

@@ -114,6 +114,7 @@ static const attn__run_kind kind = {
 
 attn_status attn_classifier_train(attn_context *context, const attn_classifier_job *job)
 {
+    attn__call_begin(context);
     training t = {.job = job};
     t.run = (attn__run){.context = context,
                         .kind = &kind,

@@ -121,11 +121,14 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
 attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_split part,
                                      attn_classifier_score *score)
 {
+    attn__call_begin(c->context);
     attn__image_wish wish = {.shape = c->shape, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;
     attn_image_set *set = NULL;
     *score = (attn_classifier_score){.classes = c->nclasses};
-    attn_status status = attn__image_source_read(&source, c->context, data, &wish);
+    attn_status status = attn__check_choice(c->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);
+    if (status == ATTN_OK)
+        status = attn__image_source_read(&source, c->context, data, &wish);
     if (status != ATTN_OK)
         return status;
     size_t cells = attn__size_mul((size_t)c->nclasses, (size_t)c->nclasses);
@@ -183,7 +186,7 @@ static void rank(const float *logits, int64_t classes, int64_t top, attn_predict
             if (!taken && (next < 0 || logits[i] > logits[next]))
                 next = i;
         }
-        guesses[k] = (attn_prediction){next, exp((double)logits[next] - all)};
+        guesses[k] = (attn_prediction){(int32_t)next, exp((double)logits[next] - all)};
     }
 }
 
@@ -207,6 +210,7 @@ static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const att
 attn_status attn_classifier_classify(attn_classifier *c, const attn_image *images, int64_t n, int64_t top,
                                      attn_prediction *guesses)
 {
+    attn__call_begin(c->context);
     if (top < 1 || top > c->nclasses)
         return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "the %lld likeliest of %lld classes are asked for",
                           (long long)top, (long long)c->nclasses);

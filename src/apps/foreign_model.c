@@ -76,16 +76,23 @@ static attn_status measure(attn__foreign *f, attn_context *context, const char *
     return status == ATTN_OK ? check_heads(f, context) : status;
 }
 
-attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
-                                const char *architecture)
+attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
+                                const attn__foreign_wish *wish)
 {
     *foreign = (attn__foreign){0};
-    attn_status status = find_files(foreign, context, path, names != NULL);
-    bool settings = status == ATTN_OK && (!names || (attn__is_directory(path) && attn_file_exists(foreign->settings)));
+    const attn_config *given = wish->config;
+    attn_status status = find_files(foreign, context, path, wish->names || given);
+    bool read = !given && (!wish->names || (attn__is_directory(path) && attn_file_exists(foreign->settings)));
     if (status == ATTN_OK)
-        status = settings ? attn_config_read(&foreign->config, context, foreign->settings)
-                          : attn_config_create(&foreign->config, context);
-    return status == ATTN_OK && names ? measure(foreign, context, names, architecture) : status;
+        status = read ? attn_config_read(&foreign->config, context, foreign->settings)
+                      : attn_config_create(&foreign->config, context);
+    for (int64_t i = 0; given && status == ATTN_OK && i < attn_config_size(given); i++) {
+        const char *key = attn_config_key(given, i);
+        status = attn_config_set(foreign->config, key, attn_config_get(given, key));
+    }
+    if (status == ATTN_OK && wish->architecture && !wish->names)
+        status = attn_config_set_text(foreign->config, "architecture", wish->architecture);
+    return status == ATTN_OK && wish->names ? measure(foreign, context, wish->names, wish->architecture) : status;
 }
 
 void attn__foreign_end(attn__foreign *foreign)
@@ -100,7 +107,8 @@ const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign
     return attn_architecture_find(attn_config_text(foreign->config, "architecture", ""));
 }
 
-attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign)
+attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign,
+                                const attn_model_options *options)
 {
     const attn_architecture *architecture = attn__foreign_architecture(foreign);
     attn_weights_options how = {.names = foreign->names};
@@ -108,7 +116,8 @@ attn_status attn__foreign_model(attn_model **model, attn_context *context, const
     if (!architecture)
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: there is no architecture \"%.80s\"", foreign->settings,
                           attn_config_text(foreign->config, "architecture", ""));
-    attn_status status = attn__model_of_config(model, context, architecture, foreign->config, foreign->weights);
+    attn_status status =
+        attn__model_of_config(model, context, architecture, foreign->config, foreign->weights, options);
     if (status == ATTN_OK)
         status = attn_weights_load(attn_model_parameters(*model), foreign->weights, &how, NULL, NULL);
     if (status != ATTN_OK) {

@@ -17,17 +17,26 @@ typedef struct attn__foreign {
     char weights[ATTN__PATH];  /* for readers of weights */
 } attn__foreign;
 
+/* What it is loaded by.  Zero: config.json, of any architecture. */
+typedef struct attn__foreign_wish {
+    const char *names;         /* a names file; NULL: none */
+    const char *architecture;  /* the only one that is taken; NULL: any */
+    const attn_config *config; /* in place of config.json, which is not read; NULL: config.json */
+} attn__foreign_wish;
+
 /* Reads config.json, which a names file makes optional, then the names file and, by it, what the checkpoint's shapes
- * say: config.json stands over both.  `names`: NULL for none.  Ended by attn__foreign_end, on failure too.
+ * say: config.json stands over both.  Ended by attn__foreign_end, on failure too.
  * ATTN_ERROR_FORMAT: file and config.json name no architecture, or different ones, or another than `architecture`
  * (NULL: any), or leave out the number of heads, which no tensor shows; statuses of attn_name_map_read and
  * attn_checkpoint_open. */
-attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path, const char *names,
-                                const char *architecture);
+attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
+                                const attn__foreign_wish *wish);
 void attn__foreign_end(attn__foreign *foreign);
 /* The architecture; NULL: config.json names none that there is. */
 const attn_architecture *attn__foreign_architecture(const attn__foreign *foreign);
-/* The model that it describes, with its parameters.  ATTN_ERROR_FORMAT: it describes none. */
-attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign);
+/* The model that it describes, with its parameters, in the type and precision of `options` (NULL: the defaults).
+ * ATTN_ERROR_FORMAT: it describes none. */
+attn_status attn__foreign_model(attn_model **model, attn_context *context, const attn__foreign *foreign,
+                                const attn_model_options *options);
 
 #endif

@@ -84,8 +84,9 @@ static attn_status draw_group(attn_generator *g, attn_image *images, int64_t n,
     return status;
 }
 
-attn_status attn_generator_draw(attn_generator *g, attn_image *images, int64_t n, const attn_generator_options *options)
+attn_status attn_generator_draw(attn_generator *g, int64_t n, const attn_generator_options *options, attn_image *images)
 {
+    attn__call_begin(g->context);
     attn_generator_options plain = {0};
     int64_t rows = g->shape.height * g->shape.channels, groups = (n + AT_ONCE - 1) / AT_ONCE;
     counting counted = {options ? options : &plain, 0, groups * rows};
@@ -129,9 +130,10 @@ static attn_status draw_rest(attn_generator *g, attn_image *image, int64_t rows,
     return status;
 }
 
-attn_status attn_generator_complete(attn_generator *g, attn_image *done, const attn_image *given, int64_t rows,
-                                    const attn_generator_options *options)
+attn_status attn_generator_complete(attn_generator *g, const attn_image *given, int64_t rows,
+                                    const attn_generator_options *options, attn_image *done)
 {
+    attn__call_begin(g->context);
     attn_generator_options plain = {0};
     attn_image coloured = {0};
     *done = (attn_image){0};

@@ -62,12 +62,13 @@ static attn_status read_inputs(attn_generator *g, const char *path)
 static attn_status load_parts(attn_generator *g, const char *path, const char *names)
 {
     attn__foreign from;
-    attn_status status = attn__foreign_begin(&from, g->context, path, names, names ? "axial-transformer" : NULL);
+    attn__foreign_wish wish = {.names = names, .architecture = names ? "axial-transformer" : NULL};
+    attn_status status = attn__foreign_begin(&from, g->context, path, &wish);
     g->config = from.config;
     if (status == ATTN_OK)
         status = read_inputs(g, from.settings);
     if (status == ATTN_OK)
-        status = attn__foreign_model(&g->model, g->context, &from);
+        status = attn__foreign_model(&g->model, g->context, &from, NULL);
     from.config = NULL;
     attn__foreign_end(&from);
     return status;
@@ -75,6 +76,7 @@ static attn_status load_parts(attn_generator *g, const char *path, const char *n
 
 attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path, const char *names)
 {
+    attn__call_begin(context);
     *generator = NULL;
     attn_generator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

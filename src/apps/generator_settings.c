@@ -48,6 +48,7 @@ const attn_setting *attn_generator_keys(int *n)
 
 attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given)
 {
+    attn__call_begin(context);
     return attn__keys_resolve(settings, context, &attn__generator_keys, given, NULL);
 }
 

@@ -156,6 +156,7 @@ static const attn__run_kind kind = {
 
 attn_status attn_generator_train(attn_context *context, const attn_generator_job *job)
 {
+    attn__call_begin(context);
     training t = {.job = job};
     t.run = (attn__run){.context = context,
                         .kind = &kind,

@@ -33,17 +33,18 @@ attn_status attn__model_config_write(const attn_config *config, attn_context *co
 }
 
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
-                                  const attn_config *file, const char *weights)
+                                  const attn_config *file, const char *weights, const attn_model_options *options)
 {
     attn_config *config = NULL;
-    attn_model_options options = {.blank = true};
-    attn_status status = attn_weights_bound(context, weights, &options.limit);
+    attn_model_options o = options ? *options : (attn_model_options){0};
+    o.blank = true;
+    attn_status status = attn_weights_bound(context, weights, &o.limit);
     if (status == ATTN_OK)
         status = attn_config_create(&config, context);
     if (status == ATTN_OK)
         status = attn_architecture_select(architecture, file, config);
     if (status == ATTN_OK)
-        status = attn_model_create(model, context, architecture->name, config, &options);
+        status = attn_model_create(model, context, architecture->name, config, &o);
     attn_config_destroy(config);
     return status;
 }
@@ -89,7 +90,7 @@ attn_status attn__model_of_directory(attn_model **model, attn_context *context, 
     *model = NULL;
     attn_status status = attn__model_weights_path(context, weights, directory);
     if (status == ATTN_OK)
-        status = architecture ? attn__model_of_config(model, context, architecture, file, weights)
+        status = architecture ? attn__model_of_config(model, context, architecture, file, weights, NULL)
                               : attn__fail(context, ATTN_ERROR_FORMAT, "%s: no config.json that names an architecture",
                                            directory);
     attn_config_destroy(file);

@@ -13,9 +13,10 @@ attn_status attn__model_config_create(attn_config **config, const attn_model *mo
 /* Writes it to DIRECTORY/config.json. */
 attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory);
 /* The architecture with those settings of `file` that are its own, blank, for the weights in the file of that path:
- * settings that ask for much more memory than it has numbers are refused before any is taken. */
+ * settings that ask for much more memory than it has numbers are refused before any is taken.  Type and precision are
+ * those of `options` (NULL: the defaults). */
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
-                                  const attn_config *file, const char *weights);
+                                  const attn_config *file, const char *weights, const attn_model_options *options);
 
 /* A directory's config.json, which the caller destroys; NULL where there is none that can be read, and no error then, but
  * for ATTN_ERROR_MEMORY, which stays in the context. */

@@ -11,6 +11,7 @@ struct attn_msa {
     attn_model *model;
     attn_tape *tape; /* of the last run */
     bool has_regression;
+    const attn_tensor *representations[ATTN__MAX_BLOCKS + 1]; /* what the last run's result points to */
 };
 
 /* Fills `msa` from one of ESM's checkpoints, or from a directory of ours. */

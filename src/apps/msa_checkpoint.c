@@ -204,7 +204,8 @@ attn_status attn__msa_load_foreign(attn_msa *msa, const char *path, const attn_m
 {
     attn__foreign foreign;
     attn_named_list rest = {.context = msa->context}, early = {.context = msa->context, .owns = true};
-    attn_status status = attn__foreign_begin(&foreign, msa->context, path, options->names, "msa-transformer");
+    attn__foreign_wish wish = {.names = options->names, .architecture = "msa-transformer"};
+    attn_status status = attn__foreign_begin(&foreign, msa->context, path, &wish);
     attn_weights_options look = {.names = foreign.names, .rename = early_name};
     attn_weights_options how = {.names = foreign.names, .rename = parameter_name};
     if (status == ATTN_OK)

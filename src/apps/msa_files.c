@@ -47,6 +47,7 @@ static attn_status done(attn_msa **msa, attn_status status)
 
 attn_status attn_msa_create(attn_msa **msa, attn_context *context, const attn_config *config, uint64_t seed)
 {
+    attn__call_begin(context);
     attn_status status = start(msa, context);
     if (status == ATTN_OK)
         status = attn__msa_build(*msa, config, &(attn_model_options){.seed = seed});
@@ -66,6 +67,7 @@ bool attn_msa_is_at(attn_context *context, const char *path)
 
 attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path, const attn_msa_load_options *options)
 {
+    attn__call_begin(context);
     attn_msa_load_options o = options ? *options : (attn_msa_load_options){0};
     attn_status status = start(msa, context);
     if (status == ATTN_OK && !attn_file_exists(path))
@@ -120,6 +122,7 @@ attn_status attn__msa_write_config(const attn_model *model, const char *regressi
 
 attn_status attn_msa_save(const attn_msa *msa, const char *directory)
 {
+    attn__call_begin(msa->context);
     char path[ATTN__PATH];
     attn_named_list rest = {.context = msa->context};
     const attn_named_list *all = attn_model_parameters(msa->model);
@@ -165,7 +168,7 @@ attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const c
         status = attn_config_set_text(config, "compat", "esm");
     if (status == ATTN_OK)
         status = attn__model_of_config(&msa->model, msa->context, attn_architecture_find("msa-transformer"), config,
-                                       weights);
+                                       weights, NULL);
     attn_config_destroy(config);
     return status;
 }

@@ -121,6 +121,7 @@ static attn_status choose(const attn_msa *msa, const needs *n, attn_msa_cost *pl
 attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                               const attn_msa_options *options, attn_msa_cost *plan)
 {
+    attn__call_begin(msa->context);
     const attn__msa *m = attn__msa_of(msa->model);
     attn_msa_options none = {0};
     needs n = {
@@ -160,12 +161,11 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
 attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, int64_t rows, int64_t cols,
                          const attn_msa_options *options, attn_msa_result *result)
 {
+    attn__call_begin(msa->context);
     attn_msa_options o = options ? *options : (attn_msa_options){0};
     attn_msa_cost plan;
     *result = (attn_msa_result){0};
-    attn_status status = attn_context_status(msa->context);
-    if (status == ATTN_OK)
-        status = attn_msa_estimate(msa, batch, rows, cols, &o, &plan);
+    attn_status status = attn_msa_estimate(msa, batch, rows, cols, &o, &plan);
     if (status != ATTN_OK)
         return status;
     attn__msa_wishes wishes = {.logits = o.logits,
@@ -186,9 +186,12 @@ attn_status attn_msa_run(attn_msa *msa, const int32_t *tokens, int64_t batch, in
     }
     if (!done)
         return attn_context_status(msa->context);
-    *result = (attn_msa_result){
-        .logits = made.logits, .contacts = made.contacts, .row_maps = made.row_maps, .column_maps = made.column_maps};
+    *result = (attn_msa_result){.logits = made.logits,
+                                .contacts = made.contacts,
+                                .row_maps = made.row_maps,
+                                .column_maps = made.column_maps,
+                                .representations = o.nlayers > 0 ? msa->representations : NULL};
     for (int64_t i = 0; i < o.nlayers; i++)
-        result->representations[i] = made.hidden[layer_at(msa, &o, i)];
+        msa->representations[i] = made.hidden[layer_at(msa, &o, i)];
     return ATTN_OK;
 }

@@ -4,6 +4,7 @@
  * later, files and stopping are the run's (run.h).
  */
 #include "attn/msa_training.h"
+#include "attn/internal/directory.h"
 
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
@@ -385,6 +386,7 @@ static void release(training *t)
 
 attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *job)
 {
+    attn__call_begin(context);
     training t = {.job = job};
     t.run = (attn__run){.context = context,
                         .kind = &kind,

@@ -13,6 +13,7 @@
 #include "base/context.h"
 #include "dist/ranks.h"
 #include "base/real.h"
+#include "attn/internal/json.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -121,6 +122,29 @@ attn_status attn__run_begin_directory(attn__run *run)
 
 /* -------------------------------------------------------------------------------------------- resuming */
 
+/* A setting's name of today: files of trainings that began before it was renamed have the older one. */
+static const char *name_of_today(const char *key)
+{
+    static const char *const renamed[][2] = {{"optimiser", "optimizer"}};
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++) {
+        if (strcmp(renamed[i][0], key) == 0)
+            return renamed[i][1];
+    }
+    return key;
+}
+
+/* Gives what stands under an older name the name of today as well, where that is not there. */
+static attn_status add_names_of_today(attn_config *settings)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0, n = attn_config_size(settings); status == ATTN_OK && i < n; i++) {
+        const char *key = attn_config_key(settings, i), *now = name_of_today(key);
+        if (now != key && !attn_config_get(settings, now))
+            status = attn_config_set(settings, now, attn_config_get(settings, key));
+    }
+    return status;
+}
+
 static attn_status overlay_settings(const attn__run *run, attn_config *settings)
 {
     attn_status status = ATTN_OK;
@@ -138,8 +162,8 @@ static attn_status check_names(const attn__run *run, const char *path)
 {
     for (int64_t i = 0; i < attn_config_size(run->stored); i++) {
         const char *key = attn_config_key(run->stored, i);
-        bool known =
-            strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 || attn__key_find(run->kind->keys, key);
+        bool known = strcmp(key, "data") == 0 || strcmp(key, "fingerprint") == 0 ||
+                     attn__key_find(run->kind->keys, name_of_today(key));
         if (!known)
             return attn__fail(run->context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" is no setting that this attn knows", path,
                               key);
@@ -168,6 +192,8 @@ attn_status attn__run_read_settings(attn__run *run)
     attn_status status = path_in(run, path, "training.json");
     if (status == ATTN_OK)
         status = attn_config_read(&run->stored, run->context, path);
+    if (status == ATTN_OK)
+        status = add_names_of_today(run->stored);
     if (status != ATTN_OK)
         return status;
     const char *data = attn_config_text(run->stored, "data", NULL);
@@ -241,7 +267,7 @@ static attn_status check_settings(const attn__run *run, const attn_config *then,
 {
     for (int64_t i = 0; i < attn_config_size(then); i++) {
         const char *key = attn_config_key(then, i);
-        const attn_config_value *now = attn_config_get(run->settings, key);
+        const attn_config_value *now = attn_config_get(run->settings, name_of_today(key));
         if (!now)
             return attn__fail(run->context, ATTN_ERROR_FORMAT,
                               "%s: it was made with a setting \"%.60s\", which is not among "

@@ -9,6 +9,7 @@
 #include "apps/model_directory.h"
 #include "base/context.h"
 #include "base/hash.h"
+#include "attn/internal/json.h"
 
 #include <string.h>
 

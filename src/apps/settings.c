@@ -6,6 +6,7 @@
 #include "apps/settings.h"
 
 #include "apps/run.h"
+#include "base/context.h"
 
 #include <string.h>
 
@@ -102,6 +103,7 @@ const attn_setting *attn_translator_keys(int *n)
 
 attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given)
 {
+    attn__call_begin(context);
     return attn__keys_resolve(settings, context, &attn__translator_keys, given, NULL);
 }
 

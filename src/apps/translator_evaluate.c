@@ -24,7 +24,9 @@ attn_status attn__translator_part(const attn_translator *t, const char *data, co
     attn_pairs_options reading = {.compat = t->compat,
                                   .max_examples = attn_config_int(t->config, "max_examples", 0),
                                   .keep_text = attn_vocab_has_subwords(t->source)};
-    attn_status status = attn__pairs_read(all, t->context, data, text, size, &reading, NULL);
+    attn_status status = attn__check_choice(t->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);
+    if (status == ATTN_OK)
+        status = attn__pairs_read(all, t->context, data, text, size, &reading, NULL);
     if (status == ATTN_OK)
         status = choose_part(t, *all, part, chosen);
     if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
@@ -190,6 +192,7 @@ attn_status attn_translator_evaluate(attn_translator *t, const char *data, const
                                                     const char *prediction),
                                      void *user, attn_translator_score *score)
 {
+    attn__call_begin(t->context);
     *score = (attn_translator_score){0};
     attn_pairs *all = NULL, *chosen = NULL;
     attn_status status = attn__translator_part(t, data, text, text_size, part, &all, &chosen);

@@ -192,7 +192,7 @@ static attn_status load_own(attn_translator *t, const char *directory, const att
         status = load_vocabularies(t, directory);
     t->compat = attn__setting_compat(t->config);
     t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
-    return status == ATTN_OK ? attn__foreign_model(&t->model, t->context, from) : status;
+    return status == ATTN_OK ? attn__foreign_model(&t->model, t->context, from, NULL) : status;
 }
 
 static attn_status load_archive(attn_translator *t, const char *directory, const char *names)
@@ -212,7 +212,8 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
     attn_config_destroy(file);
     if (attn_context_status(t->context) == ATTN_ERROR_MEMORY)
         return ATTN_ERROR_MEMORY;
-    attn_status status = attn__foreign_begin(&from, t->context, directory, marian ? NULL : names, NULL);
+    attn_status status =
+        attn__foreign_begin(&from, t->context, directory, &(attn__foreign_wish){.names = marian ? NULL : names});
     t->config = from.config;
     if (status == ATTN_OK && marian) {
         status = attn__marian_load(t, directory, NULL, names);
@@ -229,6 +230,7 @@ static attn_status load_parts(attn_translator *t, const char *directory, const c
 attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                  const char *names)
 {
+    attn__call_begin(context);
     *translator = NULL;
     attn_translator *made = attn__alloc_zero(context, sizeof *made);
     if (!made)

@@ -58,6 +58,7 @@ attn_status attn__sentence_allow(const attn_translator *t, const attn_translator
 
 attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translator *t, const char *path)
 {
+    attn__call_begin(t->context);
     attn_bytes bytes = {0};
     *lexicon = NULL;
     attn_status status = attn_file_read(&bytes, t->context, path, 0);
@@ -71,6 +72,7 @@ attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translato
                                           const char *text, size_t text_size, attn_split part,
                                           const attn_lexicon_options *options, int64_t *pairs)
 {
+    attn__call_begin(t->context);
     attn_pairs *all = NULL, *chosen = NULL;
     attn_corpus *corpus = NULL;
     attn_encode_options encoding = attn__encoding(t);

@@ -271,6 +271,7 @@ static attn_status render(const picture *p, const char *text, const char *tokens
 attn_status attn_translator_render_attention(attn_translator *t, const char *sentence, unsigned kinds,
                                              attn_plot_format format, attn_bytes *out, attn_bytes *translation)
 {
+    attn__call_begin(t->context);
     char *text = NULL;
     attn_translation said = {0};
     *out = (attn_bytes){0};

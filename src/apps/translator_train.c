@@ -216,6 +216,7 @@ static const attn__run_kind kind = {
 
 attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
 {
+    attn__call_begin(context);
     training t = {.job = job, .text = job->text, .text_size = job->text_size};
     t.run = (attn__run){.context = context,
                         .kind = &kind,

@@ -358,6 +358,7 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
 attn_status attn_translator_translate(attn_translator *t, const char *const *lines, int64_t n,
                                       const attn_translator_options *options, attn_translation *results)
 {
+    attn__call_begin(t->context);
     int64_t each = wanted(options), beam = options && options->beam > 1 ? options->beam : 1;
     if (each > beam)
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,

@@ -257,12 +257,11 @@ static attn_status build(checkpoint *c, const attn_vit_options *o, attn_model **
 
 attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
 {
+    attn__call_begin(context);
     attn_vit_options o = options ? *options : (attn_vit_options){0};
     checkpoint c = {.context = context, .path = path, .tensors = {.context = context, .owns = true}};
     *model = NULL;
-    attn_status status = attn_context_status(context);
-    if (status == ATTN_OK)
-        status = read_files(&c);
+    attn_status status = read_files(&c);
     if (status == ATTN_OK)
         status = build(&c, &o, model);
     if (status != ATTN_OK) {

@@ -126,6 +126,13 @@ attn_status attn__fail(attn_context *context, attn_status status, const char *fo
     return status;
 }
 
+attn_status attn__check_choice(attn_context *context, const char *what, int value, int last)
+{
+    if (value >= 0 && value <= last)
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s is %d; it must lie between 0 and %d", what, value, last);
+}
+
 void attn__call_begin(attn_context *context)
 {
     hold_error(context);

@@ -42,8 +42,11 @@ struct attn_context {
  * called from several threads at once; reading the error while others still fail may not. */
 attn_status attn__fail(attn_context *context, attn_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* Refuses a value of an enum that is not one of 0 to `last`: the numbers of another version, or of no version. */
+attn_status attn__check_choice(attn_context *context, const char *what, int value, int last);
 /* At the beginning of a public function that returns a status: its error takes the place of an earlier call's.
- * Operations on a tape and layers do not call it, so that the first of them that fails is the one that is told. */
+ * Operations on a tape and layers do not call it (attn_tape_reset does), so that the first of them that fails is the
+ * one that is told. */
 void attn__call_begin(attn_context *context);
 /* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions.
  * ATTN_ERROR_INTERRUPTED: it wants no more. */

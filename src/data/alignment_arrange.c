@@ -201,6 +201,10 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
     static const attn_alignment_options defaults;
     const attn_alignment_options *o = options ? options : &defaults;
     *alignment = NULL;
+    attn_status known =
+        attn__check_choice(context, "the format of an alignment", (int)o->format, ATTN_ALIGNMENT_CLUSTAL);
+    if (known != ATTN_OK)
+        return known;
     if (o->max_rows < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_rows is negative: %" PRId64, o->max_rows);
     attn__records records = {.context = context, .source = name};

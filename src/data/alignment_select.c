@@ -175,9 +175,13 @@ static attn_status copy_rows(attn_alignment *to, const attn_alignment *from, con
 
 attn_status attn_alignment_select(attn_alignment **chosen, const attn_alignment *all, const attn_selection *selection)
 {
+    attn__call_begin(all->context);
     attn_context *context = all->context;
     int64_t depth = selection->depth;
     *chosen = NULL;
+    attn_status known = attn__check_choice(context, "attn_selection.how", (int)selection->how, ATTN_SELECT_WEIGHTED);
+    if (known != ATTN_OK)
+        return known;
     if (depth < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the depth of an alignment is negative: %" PRId64, depth);
     depth = depth == 0 || depth > all->rows ? all->rows : depth;

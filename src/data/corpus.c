@@ -47,6 +47,7 @@ static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_sid
 attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                const attn_vocab *target, const attn_encode_options *options)
 {
+    attn__call_begin(pairs->context);
     *corpus = NULL;
     int32_t bos = attn_vocab_special(target, ATTN_SPECIAL_BOS);
     if (bos < 0)
@@ -86,15 +87,15 @@ int64_t attn_corpus_size(const attn_corpus *corpus)
 
 int64_t attn_corpus_tokens(const attn_corpus *corpus, attn_side side)
 {
-    return corpus->side[side].begin[corpus->n];
+    return (unsigned)side <= ATTN_SIDE_TARGET ? corpus->side[side].begin[corpus->n] : 0;
 }
 
 int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side)
 {
-    return corpus->side[side].unknown;
+    return (unsigned)side <= ATTN_SIDE_TARGET ? corpus->side[side].unknown : 0;
 }
 
 int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side)
 {
-    return corpus->side[side].longest;
+    return (unsigned)side <= ATTN_SIDE_TARGET ? corpus->side[side].longest : 0;
 }

@@ -40,6 +40,7 @@ static size_t image_bytes(const attn_image_set *set)
 
 attn_status attn_image_set_create(attn_image_set **set, attn_context *context, attn_image_shape s)
 {
+    attn__call_begin(context);
     *set = NULL;
     if (s.width < 1 || s.height < 1 || s.width > MOST_SIDE || s.height > MOST_SIDE ||
         (s.channels != 1 && s.channels != 3))
@@ -105,6 +106,7 @@ static void append(attn_image_set *set, item it)
 
 attn_status attn_image_set_add(attn_image_set *set, const unsigned char *pixels, int32_t label, uint64_t key)
 {
+    attn__call_begin(set->context);
     if (label < 0 || label == INT32_MAX || set->is_a_part)
         return attn__fail(set->context, ATTN_ERROR_ARGUMENT, "an image with label %d added to a set%s", label,
                           set->is_a_part ? " that is a part of another" : "");
@@ -193,6 +195,7 @@ static int part_of(const item *it, uint64_t seed, double valid, double test)
 attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
                                  const attn_image_set *all, uint64_t seed, double valid_share, double test_share)
 {
+    attn__call_begin(all->context);
     attn_image_set **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
     attn_status status = ATTN_OK;

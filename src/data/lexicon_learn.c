@@ -185,6 +185,7 @@ static attn_status learn(model *m, const attn_lexicon_options *o, attn_lexicon *
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options)
 {
+    attn__call_begin(corpus->context);
     model m = {.context = corpus->context,
                .corpus = corpus,
                .source = source,

@@ -168,6 +168,9 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     static const attn_pairs_options defaults;
     const attn_pairs_options *o = options ? options : &defaults;
     *pairs = NULL;
+    attn_status known = attn__check_choice(context, "compat", (int)o->compat, ATTN_COMPAT_D2L);
+    if (known != ATTN_OK)
+        return known;
     if (o->max_examples < 0)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
     /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */

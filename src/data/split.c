@@ -31,16 +31,19 @@ static double share(double given)
 attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                              const attn_pairs_split_options *options)
 {
+    attn__call_begin(all->context);
     static const attn_pairs_split_options defaults;
     const attn_pairs_split_options *o = options ? options : &defaults;
     rule by = {o, share(o->valid), share(o->test), o->train_examples ? o->train_examples : 512};
     attn_pairs **wanted[PARTS] = {train, valid, test};
     int64_t counts[PARTS] = {0};
-    attn_status status = ATTN_OK;
+    attn_status status = attn__check_choice(all->context, "compat", (int)o->compat, ATTN_COMPAT_D2L);
     for (int p = 0; p < PARTS; p++) {
         if (wanted[p])
             *wanted[p] = NULL;
     }
+    if (status != ATTN_OK)
+        return status;
     if (!(by.valid + by.test < 1) || by.train_examples < 0)
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT,
                           "split: shares %g for validation and %g for test leave nothing to train on", by.valid,
@@ -67,6 +70,7 @@ attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs 
 
 attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, int64_t begin, int64_t end)
 {
+    attn__call_begin(all->context);
     *part = NULL;
     if (begin < 0 || end < begin || end > all->n)
         return attn__fail(all->context, ATTN_ERROR_ARGUMENT, "slice: pairs %" PRId64 " to %" PRId64 " of %" PRId64,

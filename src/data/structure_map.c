@@ -72,6 +72,7 @@ static void spread(const char *query, int64_t columns, int64_t n, int64_t *to)
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
                                double *identity)
 {
+    attn__call_begin(structure->context);
     attn_context *context = structure->context;
     char *letters = attn__alloc(context, (size_t)columns);
     table t = {.s = structure, .letters = letters};

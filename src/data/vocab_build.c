@@ -134,11 +134,19 @@ static attn_status build_subwords(attn_vocab **vocab, const attn_pairs *pairs, a
 attn_status attn_vocab_build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side,
                              const attn_vocab_options *options)
 {
+    attn__call_begin(pairs->context);
     static const attn_vocab_options defaults;
     const attn_vocab_options *o = options ? options : &defaults;
     bool d2l = o->compat == ATTN_COMPAT_D2L;
     int64_t min_frequency = o->min_frequency ? o->min_frequency : 2;
     *vocab = NULL;
+    attn_status known = attn__check_choice(pairs->context, "side", (int)side, ATTN_SIDE_TARGET);
+    if (known == ATTN_OK)
+        known = attn__check_choice(pairs->context, "the kind of vocabulary", (int)o->kind, ATTN_VOCAB_BPE);
+    if (known == ATTN_OK)
+        known = attn__check_choice(pairs->context, "compat", (int)o->compat, ATTN_COMPAT_D2L);
+    if (known != ATTN_OK)
+        return known;
     if (min_frequency < 0 || o->steps < 0 || o->max_size < 0 || (o->max_size && o->max_size < ATTN__SPECIALS))
         return attn__fail(pairs->context, ATTN_ERROR_ARGUMENT,
                           "vocabulary: min_frequency and steps must not be negative, max_size 0 or at least %d",

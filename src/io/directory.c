@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What stands in a directory. */
 #include "attn/io.h"
+#include "attn/internal/directory.h"
 #include "base/context.h"
 
 #include <dirent.h>
@@ -65,6 +66,7 @@ static attn_status fail_open(attn_context *context, const char *path)
 
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
 {
+    attn__call_begin(context);
     int64_t capacity = 0;
     attn_status status = ATTN_OK;
     *entries = (attn_entries){0};

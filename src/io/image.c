@@ -14,6 +14,7 @@ void attn_image_free(attn_context *context, attn_image *image)
 
 attn_status attn_image_alloc(attn_image *image, attn_context *context, int64_t width, int64_t height, int channels)
 {
+    attn__call_begin(context);
     *image = (attn_image){0};
     if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE ||
         (channels != 1 && channels != 3))
@@ -94,6 +95,7 @@ static attn_status convert(attn_image *to, attn_context *context, const attn__ra
 
 attn_status attn_image_convert(attn_image *to, attn_context *context, const attn_image *from, int channels)
 {
+    attn__call_begin(context);
     attn__raster raster = {from->width, from->height, from->channels, from->pixels};
     return convert(to, context, &raster, channels);
 }
@@ -148,6 +150,7 @@ attn_status attn_image_parse(attn_image *image, attn_context *context, const voi
 attn_status attn_image_read(attn_image *image, attn_context *context, const char *path,
                             const attn_image_options *options)
 {
+    attn__call_begin(context);
     attn_bytes bytes = {0};
     *image = (attn_image){0};
     attn_status status = attn_file_read(&bytes, context, path, 0);

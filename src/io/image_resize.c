@@ -115,9 +115,16 @@ static void filter_columns(const taps *t, const attn_image *from, attn_image *to
 attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                               int64_t height, attn_image_filter filter)
 {
+    attn__call_begin(context);
     taps across = {0}, down = {0};
     attn_image between = {0};
-    attn_status status = attn_image_alloc(to, context, width, height, from->channels);
+    *to = (attn_image){0};
+    attn_status status = attn__check_choice(context, "the filter of a picture", (int)filter, ATTN_IMAGE_FILTER_BICUBIC);
+    if (status == ATTN_OK && (from->width < 1 || from->height < 1))
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "a picture of %lld x %lld pixels cannot be resized",
+                            (long long)from->width, (long long)from->height);
+    if (status == ATTN_OK)
+        status = attn_image_alloc(to, context, width, height, from->channels);
     if (status == ATTN_OK)
         status = attn_image_alloc(&between, context, width, from->height, from->channels);
     if (status == ATTN_OK)
@@ -139,6 +146,7 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
 attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x, int64_t y,
                             int64_t width, int64_t height)
 {
+    attn__call_begin(context);
     *to = (attn_image){0};
     if (x < 0 || y < 0 || width > from->width - x || height > from->height - y)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld x %lld pixels at (%lld, %lld) do not lie in %lld x %lld",
@@ -155,7 +163,13 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
 attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width, int64_t height,
                            attn_image_filter filter)
 {
+    attn__call_begin(context);
     *to = (attn_image){0};
+    if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || from->width < 1 ||
+        from->height < 1)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
+                          (long long)from->height, (long long)width, (long long)height);
     /* Which side is filled exactly; the other one is at least as long as it must be. */
     bool by_width = width * from->height >= height * from->width;
     int64_t w = by_width ? width : from->width * height / from->height;

@@ -74,6 +74,7 @@ static bool guarded(writer *w)
 
 attn_status attn_image_png(attn_bytes *png, attn_context *context, const attn_image *image)
 {
+    attn__call_begin(context);
     writer w = {.context = context, .image = image};
     *png = (attn_bytes){0};
     bool done = guarded(&w);
@@ -102,6 +103,7 @@ static attn_status write_pnm(attn_context *context, const attn_image *image, con
 
 attn_status attn_image_write(attn_context *context, const attn_image *image, const char *path)
 {
+    attn__call_begin(context);
     const char *ending = strrchr(path, '.');
     ending = ending ? ending : "";
     bool pgm = strcasecmp(ending, ".pgm") == 0, ppm = strcasecmp(ending, ".ppm") == 0;

@@ -3,6 +3,7 @@
 #include "base/real.h"
 #include "base/utf8.h"
 #include "io/input.h"
+#include "attn/internal/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -269,6 +270,7 @@ void attn_json_free(attn_json *json)
 
 attn_status attn_config_write(const attn_config *config, attn_context *context, const char *path)
 {
+    attn__call_begin(context);
     attn_json json;
     const char *text;
     attn_json_begin(&json, context, true);

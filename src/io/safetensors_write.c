@@ -2,6 +2,7 @@
  * Writes safetensors. */
 #include "io/file.h"
 #include "io/weights.h"
+#include "attn/internal/json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

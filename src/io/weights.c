@@ -327,7 +327,10 @@ attn_status attn_weights_assign(attn_named_list *parameters, const attn_named_li
 {
     if (report)
         *report = (attn_bytes){0};
-    return attn__weights_assign(parameters, source, "tensors", options, report);
+    attn__call_begin(parameters->context);
+    attn__findings findings;
+    attn_status status = prepare(&findings, parameters->context, "tensors", options, NULL);
+    return status == ATTN_OK ? attn__weights_assign(parameters, source, "tensors", options, report) : status;
 }
 
 attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,

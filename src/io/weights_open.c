@@ -14,6 +14,7 @@ struct attn_checkpoint {
 attn_status attn_checkpoint_open(attn_checkpoint **weights, attn_context *context, const char *path,
                                  const attn_weights_options *options, attn_config *metadata)
 {
+    attn__call_begin(context);
     attn_checkpoint *w = attn__alloc_zero(context, sizeof *w);
     *weights = NULL;
     if (!w)

@@ -282,6 +282,7 @@ static void run(sampler *s)
 attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,
                                           const attn_axial_transformer_options *options)
 {
+    attn__call_begin(model->context);
     attn_context *context = attn_model_context(model);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
     if (!m || !attn__axial_transformer_takes(m, context, x, false)) {

@@ -62,11 +62,18 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
                           (long long)beam->wanted, (long long)width);
     }
+    attn_status status = attn__check_choice(context, "the rule of lengths", (int)options->rule, ATTN_LENGTH_POWER);
+    if (status == ATTN_OK) {
+        status = attn__check_choice(context, "the rule of stopping", (int)options->stopping, ATTN_STOP_NEVER);
+    }
+    if (status != ATTN_OK) {
+        return status;
+    }
     if (options->eos < 0 || options->eos >= vocabulary) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "the end token %d is not one of the %lld of the target",
                           (int)options->eos, (long long)vocabulary);
     }
-    attn_status status = check_prefixes(beam, vocabulary);
+    status = check_prefixes(beam, vocabulary);
     if (status != ATTN_OK) {
         return status;
     }

@@ -7,6 +7,7 @@
 #include "base/integers.h"
 #include "base/keys.h"
 #include "tensor/tensor.h"
+#include "attn/internal/nearest.h"
 
 #include <string.h>
 

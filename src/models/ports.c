@@ -179,6 +179,7 @@ static attn_status check_ports(const attn__call *call)
 attn_status attn_model_forward(attn_model *model, attn_tape *tape, const attn_named_list *inputs,
                                attn_named_list *outputs)
 {
+    attn__call_begin(model->context);
     attn__call call = {.model = model, .tape = tape, .inputs = inputs, .outputs = outputs};
     attn_context *context = attn_tape_context(tape);
     if (attn_context_status(context) == ATTN_OK && check_ports(&call) == ATTN_OK && attn__model_begin(model, tape)) {

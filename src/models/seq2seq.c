@@ -170,6 +170,7 @@ static attn_decoding *begin(attn_model *model, attn_tape *tape, const attn_tenso
 attn_status attn_decoding_create(attn_decoding **decoding, attn_model *model, attn_tape *tape, const attn_tensor *src,
                                  const attn_tensor *src_lens, const attn_decoding_options *options)
 {
+    attn__call_begin(model->context);
     attn_decoding_options o = options ? *options : (attn_decoding_options){0};
     *decoding = NULL;
     if (seq2seq_of(model) && sources_fit(model->context, src, src_lens)) {
@@ -213,6 +214,7 @@ attn_tensor *attn_decoding_step(attn_decoding *decoding, attn_tape *tape, const 
 
 attn_status attn_decoding_reorder(attn_decoding *decoding, const int64_t *rows)
 {
+    attn__call_begin(decoding->model->context);
     int64_t n = attn_decoding_rows(decoding);
     bool same = true;
     for (int64_t i = 0; i < n; i++) {

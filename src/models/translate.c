@@ -96,11 +96,14 @@ attn_status attn__seq2seq_translate(attn_model *model, attn_tape *tape, const at
 attn_status attn_seq2seq_translate(attn_model *model, const attn_tensor *src, const attn_tensor *src_lens,
                                    const attn_beam_search_options *options, attn_hypothesis *results)
 {
+    attn__call_begin(model->context);
     attn_tape *tape = NULL;
-    attn_status status = attn_context_status(model->context);
-    if (status == ATTN_OK) {
-        status = attn_tape_create(&tape, model->context);
+    if (!options || (options->bos == 0 && options->eos == 0)) {
+        return attn__fail(model->context, ATTN_ERROR_ARGUMENT,
+                          "attn_beam_search_options: bos and eos say which tokens a sentence starts and ends with; %s",
+                          options ? "both are 0" : "there are no options");
     }
+    attn_status status = attn_tape_create(&tape, model->context);
     if (status == ATTN_OK) {
         status = attn__seq2seq_translate(model, tape, src, src_lens, options, NULL, results);
     }

@@ -31,6 +31,9 @@ void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builde
                    axes + 1, -axes - 1);
         return;
     }
+    if (attn__check_choice(builder->context, "the fit of axial positions", (int)fit, ATTN_POSITIONS_CUBIC)) {
+        return;
+    }
     for (int i = 0; i < axes; i++) {
         char name[16];
         int64_t full[ATTN_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};

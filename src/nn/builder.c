@@ -132,6 +132,15 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     if (attn_context_status(builder->context) != ATTN_OK) {
         return NULL; /* what is wrong is known already */
     }
+    if (attn__check_choice(builder->context, "attn_nn_initializer.start", (int)fill->start, ATTN_INIT_POSITIVE) ||
+        attn__check_choice(builder->context, "attn_nn_builder.policy", (int)builder->policy, ATTN_POLICY_TORCH)) {
+        return NULL;
+    }
+    if (builder->dtype != ATTN_F32 && builder->dtype != ATTN_F64) {
+        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "attn_nn_builder.dtype is %s; parameters are f32 or f64",
+                   attn_dtype_name(builder->dtype));
+        return NULL;
+    }
     snprintf(full, sizeof full, "%s%s", builder->prefix, name);
     if (attn_named_find(list, full)) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "parameter %s is registered twice", full);

@@ -25,6 +25,9 @@ void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_builder *bu
 {
     int64_t shape[2] = {max_len, dim};
     *layer = (attn_nn_positional){.dropout = dropout, .none = kind == ATTN_NN_POSITION_NONE};
+    if (attn__check_choice(builder->context, "the kind of positions", (int)kind, ATTN_NN_POSITION_NONE)) {
+        return;
+    }
     if ((kind == ATTN_NN_POSITION_HALVES || kind == ATTN_NN_POSITION_HALVES_T2T) && dim % 2 != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "positions in halves of %" PRId64 " channels: an odd number",
                    dim);

@@ -33,6 +33,7 @@ attn__colour attn__colour_of(double share)
 
 attn_status attn_plot_format_from_path(attn_plot_format *format, attn_context *context, const char *path)
 {
+    attn__call_begin(context);
     static const struct {
         const char *ending;
         attn_plot_format format;
@@ -93,6 +94,9 @@ attn_status attn__canvas_render(attn_bytes *picture, attn_context *context, attn
                                 double height, void (*draw)(void *user, cairo_t *cr), void *user)
 {
     *picture = (attn_bytes){0};
+    attn_status known = attn__check_choice(context, "the format of a picture", (int)format, ATTN_PLOT_HTML);
+    if (known != ATTN_OK)
+        return known;
     if (format == ATTN_PLOT_HTML)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
                           "there is no page to explore of this picture: take .png, .svg or .pdf");

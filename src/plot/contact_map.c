@@ -180,6 +180,7 @@ static void draw_page(void *user, cairo_t *cr)
 attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                     attn_plot_format format)
 {
+    attn__call_begin(context);
     *picture = (attn_bytes){0};
     if (map->n < 1 || map->n > MOST)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "a map of contacts has 1 to %d residues, this one %lld", MOST,

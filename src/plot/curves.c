@@ -135,6 +135,7 @@ static void draw_page(void *user, cairo_t *cr)
 attn_status attn_curves_render(attn_bytes *picture, attn_context *context, const attn_curves *curves,
                                attn_plot_format format)
 {
+    attn__call_begin(context);
     *picture = (attn_bytes){0};
     if (curves->n < 1 || curves->n > MOST_CURVES)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "curves: %lld of them; 1 to %d can be drawn",

@@ -246,6 +246,7 @@ static void put_data(attn__sink *sink, const attn_explorer *e)
 
 attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer)
 {
+    attn__call_begin(context);
     *page = (attn_bytes){0};
     attn_status status = check(context, explorer);
     if (status != ATTN_OK)

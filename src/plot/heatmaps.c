@@ -330,6 +330,7 @@ static double largest_value(const attn_heatmaps *maps)
 attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *context, const attn_heatmaps *heatmaps,
                                  attn_plot_format format)
 {
+    attn__call_begin(context);
     *picture = (attn_bytes){0};
     attn_status status = attn__heatmaps_check(context, heatmaps);
     if (status != ATTN_OK)

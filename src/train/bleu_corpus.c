@@ -31,6 +31,7 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                              const char *const *references, int64_t n)
 {
+    attn__call_begin(context);
     attn__ngrams orders[ORDERS] = {{0}};
     *bleu = (attn_bleu){0};
     for (int64_t i = 0; i < n; i++) {

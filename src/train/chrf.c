@@ -89,6 +89,7 @@ static attn_status add(attn_context *context, const char *prediction, const char
 attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                              const char *const *references, int64_t n)
 {
+    attn__call_begin(context);
     attn__ngrams orders[ORDERS] = {{0}};
     attn_status status = ATTN_OK;
     *chrf = 0;

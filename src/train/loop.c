@@ -42,12 +42,17 @@ struct attn_training {
 attn_status attn_training_create(attn_training **training, attn_context *context, const attn_named_list *parameters,
                                  const attn_training_options *options)
 {
+    attn__call_begin(context);
     *training = NULL;
     if (options->epochs < 0 || !(options->schedule.peak > 0))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "training: %lld epochs at rate %g; epochs must not be negative and "
                           "the rate must be positive",
                           (long long)options->epochs, options->schedule.peak);
+    attn_status status = attn__check_choice(context, "the kind of schedule", (int)options->schedule.kind,
+                                            ATTN_SCHEDULE_INVERSE_SQUARE_ROOT);
+    if (status != ATTN_OK)
+        return status;
     attn_training *made = attn__alloc_zero(context, sizeof *made);
     if (!made)
         return ATTN_ERROR_MEMORY;
@@ -55,7 +60,7 @@ attn_status attn_training_create(attn_training **training, attn_context *context
     made->options = *options;
     made->parameters = parameters;
     made->at.best = made->at.last_valid = made->at.best_score = NAN;
-    attn_status status = attn_optimizer_create(&made->optimizer, context, parameters, &options->optimizer);
+    status = attn_optimizer_create(&made->optimizer, context, parameters, &options->optimizer);
     if (status != ATTN_OK) {
         attn_training_destroy(made);
         return status;
@@ -94,6 +99,7 @@ int64_t attn_training_epoch(const attn_training *training)
 
 attn_status attn_training_store(const attn_training *training, attn_config *config)
 {
+    attn__call_begin(training->context);
     attn_status status = attn_config_set_int(config, "optimizer_steps", attn_optimizer_steps(training->optimizer));
 #define STORE_INT(key, field)                                                                                          \
     if (status == ATTN_OK)                                                                                             \
@@ -108,7 +114,10 @@ attn_status attn_training_store(const attn_training *training, attn_config *conf
 
 attn_status attn_training_restore(attn_training *training, const attn_config *config)
 {
+    attn__call_begin(training->context);
     const attn_config_value *steps = attn_config_get(config, "optimizer_steps");
+    if (!steps)
+        steps = attn_config_get(config, "optimiser_steps"); /* as it was called until 1.0 */
     if (!steps || steps->type != ATTN_CONFIG_TYPE_INT || steps->integer < 0)
         return attn__fail(training->context, ATTN_ERROR_FORMAT,
                           "checkpoint: \"optimizer_steps\" is missing or no count");
@@ -338,6 +347,7 @@ static bool out_of_patience(const attn_training *training)
 
 attn_status attn_training_run(attn_training *training, const attn_job *job)
 {
+    attn__call_begin(training->context);
     attn_tape *tape = NULL;
     bool among_ranks = job->whole && attn__ranks_many(training->context);
     attn_status status = attn_tape_create(&tape, training->context);

@@ -32,6 +32,9 @@ static double or_default(double value, double otherwise)
 
 static attn_status check_options(attn_context *context, const attn_optimizer_options *o)
 {
+    attn_status status = attn__check_choice(context, "the kind of optimizer", (int)o->kind, ATTN_OPTIMIZER_SGD);
+    if (status != ATTN_OK)
+        return status;
     if (!(o->beta1 >= 0 && o->beta1 < 1) || !(o->beta2 >= 0 && o->beta2 < 1))
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "optimizer: beta1 %g and beta2 %g must lie in [0, 1)", o->beta1,
                           o->beta2);
@@ -92,6 +95,7 @@ static attn_status add_state(attn_optimizer *optimizer)
 attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context, const attn_named_list *parameters,
                                   const attn_optimizer_options *options)
 {
+    attn__call_begin(context);
     *optimizer = NULL;
     attn_optimizer_options o = options ? *options : (attn_optimizer_options){0};
     o.beta1 = or_default(o.beta1, 0.9);

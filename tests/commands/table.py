@@ -63,6 +63,7 @@ def commands():
         Command("info", "info translator"),
         Command("info", "info classifier --json"),
         Command("list", "list --all"),
+        Command("show", "show x.npy -o out/w.svg", ["w.svg"]),
         Command("run", ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}', "--input", "x=x.npy",
                         "--output", "out=out/y.npy"], ["y.npy"]),
         Command("bench attend", "bench attend b1h1q4k4d4 --seconds 0 --verify --json"),
@@ -85,7 +86,8 @@ def run(words, stdin=None, env=None, **more):
 
 
 def environment(more=None):
-    env = dict(os.environ, ATTN_THREADS="1", LC_ALL="C")
+    suppressions = os.path.join(ROOT, "tests", "support", "lsan.txt")  # read by builds with a sanitizer only
+    env = dict(os.environ, ATTN_THREADS="1", LC_ALL="C", LSAN_OPTIONS=f"suppressions={suppressions}:print_suppressions=0")
     env.update(more or {})
     return env
 

@@ -40,7 +40,7 @@ class LoadOptions(ctypes.Structure):
 
 class Result(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("logits", "contacts", "row_maps", "column_maps")] + [
-        ("representations", ctypes.c_void_p * 65)]
+        ("representations", ctypes.POINTER(ctypes.c_void_p))]
 
 
 class Library:

@@ -190,10 +190,10 @@ def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], f
             table.bands[table.nbands] = c.Band(*pair, -_form.OPEN - 1 if lo == -_form.OPEN else lo, hi)
             table.nbands += 1
         elif kind == _form.PACKED:
-            queries, keys, sequences = rest
+            queries, keys, sequences, align_ends = rest
             batch = place["S"]
             table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
-                                    tensors["k"][1][form.k.index((chr(key),))], False)
+                                    tensors["k"][1][form.k.index((chr(key),))], bool(align_ends))
             table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
             table.flags |= c.WITH_PACKED
         elif kind == _form.INDEX:

@@ -117,15 +117,15 @@ def records(relations: Sequence[int]) -> list[Sequence[int]]:
 
     (BAND, query letter, key letter, lo, hi)
     (WINDOW, query letter, key letter, taps, step, dilation, offset, border)
-    (PACKED, query letter, key letter, longest of queries, longest of keys, sequences): the axes of these letters hold
-    the sequences one after the other, and S is the dim of the sequences.
+    (PACKED, query letter, key letter, longest of queries, longest of keys, sequences, whether bands see the last query at
+    the last key): the axes of these letters hold the sequences one after the other, and S is the dim of the sequences.
     (INDEX, query letter, key letter, step of a query, step of a key, place, entries): the bias is a table, whose first axis
     are rows; pair (i, j) reads the row that stands at place + i * step + j * step of an index of so many entries.
     (BLOCKS, query letter, key letter, queries, keys): the sizes of a block of the mask of blocks.
     """
     found, at = [], 0
     while at < len(relations):
-        end = at + {BAND: 5, WINDOW: 8, PACKED: 6, INDEX: 7, BLOCKS: 5}[relations[at]]
+        end = at + {BAND: 5, WINDOW: 8, PACKED: 7, INDEX: 7, BLOCKS: 5}[relations[at]]
         found.append(relations[at:end])
         at = end
     return found

@@ -355,12 +355,27 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
     return (_form.BAND, ord("q"), ord("k"), -_form.OPEN if left is None else -left, _form.OPEN if right is None else right)
 
 
+def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor) -> str:
+    """Where the causal masks of packed sequences stand.  Other packages differ in what True means where lengths differ."""
+    if isinstance(is_causal, str):
+        if is_causal not in ("top-left", "bottom-right"):
+            raise ArgumentError(f"is_causal is True, False, \"top-left\" or \"bottom-right\", not {is_causal!r}")
+        return is_causal
+    known = queries is keys or "meta" in (queries.device.type, keys.device.type)
+    if is_causal and not known and (torch.compiler.is_compiling() or not torch.equal(queries, keys)):
+        raise ArgumentError("is_causal=True, but cu_seqlens_q and cu_seqlens_k are not the same: say is_causal=\"top-left\" or "
+                            "\"bottom-right\" (flash-attn's)")
+    return "top-left"
+
+
 def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
-                     max_seqlen_q: int, max_seqlen_k: int, is_causal: bool = False, scale: Optional[float] = None,
+                     max_seqlen_q: int, max_seqlen_k: int, is_causal: Union[bool, str] = False,
+                     scale: Optional[float] = None,
                      return_lse: bool = False) -> Union[Tensor, tuple[Tensor, Tensor]]:
     """Packed sequences, one after the other without padding: query [tokens, H, D], key and value [tokens, H, D], and the
-    offsets of the sequences, int32 [S + 1] from 0 to the tokens.  Causal is top-left, in each sequence.  max_seqlen: no
-    sequence is longer.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
+    offsets of the sequences, int32 [S + 1] from 0 to the tokens.  max_seqlen: no sequence is longer.  is_causal:
+    "top-left", query i of a sequence sees its keys up to i; "bottom-right", as flash-attn has it, the last query sees the
+    last key; True, where both are the same, since queries and keys have the same offsets.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
     well, with a gradient; minus infinity for queries without keys."""
     _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
     _sdpa._check(query, key, value, None, 0.0, False)
@@ -371,7 +386,8 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
         offsets.append(x.contiguous())
     if offsets[0].shape != offsets[1].shape:
         raise ShapeError(f"cu_seqlens_q {tuple(offsets[0].shape)} and cu_seqlens_k {tuple(offsets[1].shape)} differ")
-    packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1)
+    packed = (_form.PACKED, ord("q"), ord("k"), int(max_seqlen_q), int(max_seqlen_k), offsets[0].shape[0] - 1,
+              int(_corner(is_causal, cu_seqlens_q, cu_seqlens_k) == "bottom-right"))
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
     q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]

@@ -16,7 +16,8 @@ typedef struct wisdom {
     lesson *lessons;
 } wisdom;
 
-static const char header[] = "attn-wisdom 1\n";
+/* The number counts what signatures are made of: those of an older library would never be met. */
+static const char header[] = "attn-wisdom 2\n";
 
 static void release(attn_context *context, void *memory)
 {
@@ -113,7 +114,7 @@ attn_status attn_wisdom_import(attn_context *context, const char *text)
     attn__call_begin(context);
     size_t head = sizeof header - 1;
     if (strncmp(text, header, head) != 0)
-        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 1'");
+        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 2'");
     attn_status status = ATTN_OK;
     int number = 2;
     for (const char *line = text + head; status == ATTN_OK && *line; number++) {

@@ -32,13 +32,6 @@ attn_status attn__check_role(attn_context *context, const attn_problem *problem,
     return ATTN_OK;
 }
 
-static attn_status check_count(attn_context *context, const char *name, int n, int most)
-{
-    if (n >= 0 && n <= most)
-        return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s is %d; it must lie between 0 and %d", name, n, most);
-}
-
 static attn_status check_counts(attn_context *context, const attn_problem *p)
 {
     const struct {
@@ -52,10 +45,10 @@ static attn_status check_counts(attn_context *context, const attn_problem *p)
         {"npicks", p->npicks, ATTN_MAX_PICKS},
         {"direction", (int)p->direction, ATTN_DIRECTION_BACKWARD},
         {"score", (int)p->score, ATTN_SCORE_COUNT - 1},
-        {"normalize", (int)p->normalization, ATTN_NORMALIZATION_SUM},
+        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_SUM},
     };
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        attn_status status = check_count(context, counts[i].name, counts[i].n, counts[i].most);
+        attn_status status = attn__check_choice(context, counts[i].name, counts[i].n, counts[i].most);
         if (status != ATTN_OK)
             return status;
     }

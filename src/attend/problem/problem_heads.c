@@ -35,7 +35,8 @@ static bool is_sound(const attn_heads *h)
             return false;
         product *= i < 5 && sizes[i] ? (double)sizes[i] : 1;
     }
-    return h->lens_per >= 0 && h->lens_per <= 2 && product < 0x1p100 && (unsigned)h->causal <= ATTN_CAUSAL_BOTTOM_RIGHT;
+    return h->lens_per >= 0 && h->lens_per <= 2 && product < 0x1p100 &&
+           (unsigned)h->causal <= ATTN_CAUSAL_BOTTOM_RIGHT && (unsigned)h->layout <= ATTN_LAYOUT_BHTD;
 }
 
 static void add_rows(attn_problem *p, const attn_heads *h, steps q, steps o, int query)

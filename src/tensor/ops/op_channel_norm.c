@@ -211,7 +211,9 @@ attn_tensor *attn_channel_norm(attn_tape *tape, attn_tensor *x, int axis, attn_t
                                attn_norm kind)
 {
     channel_job job = {.kind = kind, .eps = eps, .kernel = attn__channel_norm_for(tape->context->isa)};
-    if (!attn__op_accepts(tape, "channel_norm", 3, x, g, b) || !plan(tape, x, axis, g, b, &job.sizes))
+    if (!attn__op_accepts(tape, "channel_norm", 3, x, g, b) ||
+        attn__check_choice(tape->context, "the kind of channel_norm", (int)kind, ATTN_NORM_DEVIATION) ||
+        !plan(tape, x, axis, g, b, &job.sizes))
         return NULL;
     attn_tensor *y = attn__op_result(tape, x->dtype, x->rank, x->shape), *inputs[INPUTS] = {x, g, b};
     attn__node *node;

@@ -126,7 +126,7 @@ attn_tensor *attn_interpolate(attn_tape *tape, attn_tensor *x, int axis, int64_t
     if (!attn__op_accepts(tape, "resize", 1, x))
         return NULL;
     axis = attn__op_axis(tape, "resize", x, axis);
-    if (axis < 0)
+    if (axis < 0 || attn__check_choice(tape->context, "the kind of interpolation", (int)kind, ATTN_INTERPOLATE_CUBIC))
         return NULL;
     if (n < 1 || n > (int64_t)1 << 32 || x->shape[axis] < 1)
         return attn__op_shape_error(tape, "resize: axis %d of length %lld cannot become %lld long", axis,

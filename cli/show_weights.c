@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ * attn show: weights that stand in a .npy file, as attn run and NumPy write them. */
+#include "show.h"
+
+#include "attn/io.h"
+#include "attn/plot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PANELS = 4096 };
+
+/* The last two axes are queries and keys, the one before them heads, those before it examples, layers or what they may
+ * be: a row of panels for each of their indices. */
+typedef struct drawing {
+    const cli_call *cli;
+    attn_tensor *tensor;
+    int64_t groups, heads, rows, cols;
+    float *values;
+    double low, high; /* of those that are finite */
+    attn_panel *panels;
+    attn_panel_row *panel_rows;
+    char (*titles)[48];
+    char (*heads_named)[32];
+} drawing;
+
+static int read_shape(drawing *d, const char *path)
+{
+    const attn_tensor *t = d->tensor;
+    int rank = attn_tensor_rank(t);
+    attn_dtype dtype = attn_tensor_dtype(t);
+    if (dtype != ATTN_F32 && dtype != ATTN_F64)
+        return cli_fail(CLI_BAD, "%s: weights are real numbers; these are %s", path, attn_dtype_name(dtype));
+    if (rank < 2)
+        return cli_fail(CLI_BAD, "%s: an array of %d axes; weights have queries and keys, the last two", path, rank);
+    d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);
+    d->heads = rank > 2 ? attn_tensor_length(t, rank - 3) : 1;
+    d->groups = 1;
+    for (int i = 0; i < rank - 3; i++)
+        d->groups *= attn_tensor_length(t, i);
+    if (attn_tensor_size(t) == 0)
+        return cli_fail(CLI_BAD, "%s: the array is empty", path);
+    long long maps = d->groups * d->heads;
+    if (maps > MOST_PANELS)
+        return cli_fail(CLI_BAD, "%s: %lld maps; a picture takes at most %d", path, maps, (int)MOST_PANELS);
+    return CLI_OK;
+}
+
+/* As f32; what is not finite is drawn as not there. */
+static void read_values(drawing *d)
+{
+    int64_t n = attn_tensor_size(d->tensor);
+    const void *data = attn_tensor_data(d->tensor);
+    bool wide = attn_tensor_dtype(d->tensor) == ATTN_F64;
+    for (int64_t i = 0; i < n; i++) {
+        double x = wide ? ((const double *)data)[i] : (double)((const float *)data)[i];
+        d->values[i] = isfinite((float)x) ? (float)x : NAN;
+        d->low = d->values[i] < d->low ? (double)d->values[i] : d->low;
+        d->high = d->values[i] > d->high ? (double)d->values[i] : d->high;
+    }
+}
+
+static bool make_room(drawing *d)
+{
+    size_t panels = (size_t)(d->groups * d->heads);
+    d->values = calloc((size_t)attn_tensor_size(d->tensor), sizeof *d->values);
+    d->panels = calloc(panels, sizeof *d->panels);
+    d->heads_named = calloc(panels, sizeof *d->heads_named);
+    d->panel_rows = calloc((size_t)d->groups, sizeof *d->panel_rows);
+    d->titles = calloc((size_t)d->groups, sizeof *d->titles);
+    return d->values && d->panels && d->heads_named && d->panel_rows && d->titles;
+}
+
+/* "1, 3": the indices before the heads, from 1. */
+static void name_group(const drawing *d, int64_t group, char *title, size_t size)
+{
+    int axes = attn_tensor_rank(d->tensor) - 3;
+    int64_t left = d->groups, n = 0;
+    for (int i = 0; i < axes && n < (int64_t)size; i++) {
+        int64_t length = attn_tensor_length(d->tensor, i);
+        left /= length;
+        long long index = group / left % length;
+        n += snprintf(title + n, size - (size_t)n, "%s%lld", i ? ", " : "Weights ", index + 1);
+    }
+}
+
+static void add_panels(drawing *d)
+{
+    int64_t map = d->rows * d->cols, used = 0;
+    for (int64_t g = 0; g < d->groups; g++) {
+        attn_panel_row *row = &d->panel_rows[g];
+        *row = (attn_panel_row){.n = d->heads, .panels = d->panels + used, .row_name = "Queries", .col_name = "Keys"};
+        name_group(d, g, d->titles[g], sizeof *d->titles);
+        row->title = d->titles[g][0] ? d->titles[g] : NULL;
+        for (int64_t h = 0; h < d->heads; h++, used++) {
+            bool many = attn_tensor_rank(d->tensor) > 2;
+            snprintf(d->heads_named[used], sizeof *d->heads_named, "Head %lld", (long long)h + 1);
+            d->panels[used] =
+                (attn_panel){many ? d->heads_named[used] : NULL, d->rows, d->cols, d->values + used * map};
+        }
+    }
+}
+
+static int write_picture(const drawing *d, const char *path)
+{
+    const cli_call *cli = d->cli;
+    const char *out = cli_text(cli, "out"), *slash = strrchr(path, '/');
+    attn_plot_format format;
+    attn_bytes picture = {0};
+    char title[320];
+    snprintf(title, sizeof title, "%.200s: %lld queries, %lld keys", slash ? slash + 1 : path, (long long)d->rows,
+             (long long)d->cols);
+    attn_heatmaps maps = {.title = title, .n = d->groups, .rows = d->panel_rows, .per_line = 4};
+    if (d->low < 0) /* scores and the like; weights begin at 0 */
+        maps.low = d->low, maps.high = d->high;
+    attn_status status = attn_plot_format_from_path(&format, cli->context, out);
+    if (status == ATTN_OK)
+        status = attn_heatmaps_render(&picture, cli->context, &maps, format);
+    if (status == ATTN_OK)
+        status = attn_file_write(cli->context, out, picture.data, picture.size);
+    attn_bytes_free(cli->context, &picture);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    cli_print("%s\n", out);
+    return CLI_OK;
+}
+
+static int draw(drawing *d, const char *path)
+{
+    int code = read_shape(d, path);
+    if (code != CLI_OK)
+        return code;
+    if (!make_room(d))
+        return cli_fail(CLI_FAILED, "out of memory");
+    read_values(d);
+    add_panels(d);
+    return write_picture(d, path);
+}
+
+bool cli_is_array(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 4 && strcmp(path + n - 4, ".npy") == 0;
+}
+
+int cli_show_weights(cli_call *cli)
+{
+    drawing d = {.cli = cli};
+    if (attn_npy_read(&d.tensor, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = draw(&d, cli->words[0]);
+    free(d.values);
+    free(d.panels);
+    free(d.heads_named);
+    free(d.panel_rows);
+    free(d.titles);
+    attn_tensor_destroy(d.tensor);
+    return code;
+}

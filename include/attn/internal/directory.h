@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * directory.h - what is in a directory.
+ *
+ * For the library and the command: not installed, and nothing of it is promised to stay.
+ */
+#ifndef ATTN_INTERNAL_DIRECTORY_H
+#define ATTN_INTERNAL_DIRECTORY_H
+
+#include "attn/attn.h"
+
+/* The names in a directory, sorted by their bytes; those that begin with '.' are passed over. */
+typedef struct attn_entries {
+    int64_t n;
+    char **names;
+} attn_entries;
+/* Its files, or its sub-directories (links count as what they point to).  `entries` starts as {0}; freed by
+ * attn_entries_free.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY. */
+attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
+void attn_entries_free(attn_context *context, attn_entries *entries); /* empties it */
+
+#endif

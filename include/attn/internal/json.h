@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * json.h - JSON, written.
+ *
+ * For the library and the command: not installed, and nothing of it is promised to stay.
+ */
+#ifndef ATTN_INTERNAL_JSON_H
+#define ATTN_INTERNAL_JSON_H
+
+#include "attn/config.h"
+
+/* Writes JSON into a growing buffer, pretty (two spaces, one member a line, lists of numbers on one line) or
+ * on one line, members in the order given.  `key` is NULL inside arrays and at the top.  Errors stick: only
+ * attn_json_finish needs a check.  Numbers keep all their digits; NaN and infinities become null.  Text is
+ * escaped; invalid UTF-8 in it becomes U+FFFD.
+ *
+ *     attn_json json;
+ *     attn_json_begin(&json, context, true);
+ *     attn_json_object(&json, NULL);
+ *     attn_json_real(&json, "bleu", 31.4);
+ *     attn_json_end(&json);
+ *     if (attn_json_finish(&json, &text) == ATTN_OK) puts(text);
+ *     attn_json_free(&json);
+ */
+enum { ATTN_JSON_DEPTH = 32 };
+typedef struct attn_json {
+    attn_context *context;
+    attn_bytes out; /* this and the rest are the writer's own */
+    bool pretty;
+    int depth;
+    char closing[ATTN_JSON_DEPTH];
+    bool filled[ATTN_JSON_DEPTH + 1];
+    attn_status status;
+} attn_json;
+void attn_json_begin(attn_json *json, attn_context *context, bool pretty);
+void attn_json_object(attn_json *json, const char *key);
+void attn_json_array(attn_json *json, const char *key);
+void attn_json_end(attn_json *json);                                      /* the object or array begun last */
+void attn_json_text(attn_json *json, const char *key, const char *value); /* NULL gives null */
+void attn_json_int(attn_json *json, const char *key, int64_t value);
+void attn_json_real(attn_json *json, const char *key, double value);
+void attn_json_bool(attn_json *json, const char *key, bool value);
+void attn_json_null(attn_json *json, const char *key);
+void attn_json_value(attn_json *json, const char *key, const attn_config_value *value);
+void attn_json_config(attn_json *json, const char *key, const attn_config *config); /* as an object */
+/* The text, ended by a newline and a 0 byte; lives until attn_json_free.  ATTN_ERROR_MEMORY; ATTN_ERROR_ARGUMENT: begun
+ * and ended things do not match, or a key where there must be none, or none where there must be one. */
+attn_status attn_json_finish(attn_json *json, const char **text);
+void attn_json_free(attn_json *json);
+
+#endif

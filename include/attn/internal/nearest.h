@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * nearest.h - the word that was probably meant.
+ *
+ * For the library and the command: not installed, and nothing of it is promised to stay.
+ */
+#ifndef ATTN_INTERNAL_NEAREST_H
+#define ATTN_INTERNAL_NEAREST_H
+
+#include <stdbool.h>
+
+/* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
+ * then ask whether `best` is near enough to be worth the question.  They cannot fail. */
+typedef struct attn_nearest {
+    const char *word;
+    char best[64];
+    int distance;
+} attn_nearest;
+void attn_nearest_offer(attn_nearest *nearest, const char *candidate);
+bool attn_nearest_found(const attn_nearest *nearest);
+
+#endif
