@@ -561,12 +561,14 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None,
-                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), threads: int = 0) -> dict[str, np.ndarray]:
+                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
+                    threads: int = 0) -> dict[str, np.ndarray]:
     """The gradients of `attend` for dout, the gradient of o.
 
     q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
     gradients in `wrt` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
-    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.
+    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
+    shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
     """
     call = _Call(q, k, v, layout, c.BACKWARD)
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
@@ -577,11 +579,12 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         if array.shape != shape:
             raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
         call.place_query(name, _four_axes(array, name, layout), 6)
-    rows = (call.batch, call.heads, call.queries)
-    log_sums = _operand(lse, "lse", call.sums)
-    if log_sums.size != int(np.prod(rows)):
-        raise ShapeError(f"lse has the shape {log_sums.shape}; [B,H,Tq] = {list(rows)} is wanted")
-    call.place_rows("lse", log_sums.reshape(rows))
+    log_sums = _rows(call, lse, "lse")
+    if dlse is not None:
+        log_sums = np.ascontiguousarray(log_sums)  # dlse lies as lse does
+        call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
+        call.problem.flags |= c.WITH_DLSE
+    call.place_rows("lse", log_sums)
     grads: dict[str, np.ndarray] = {}
     for name in wrt:
         if name not in ("q", "k", "v", "bias", "sinks"):
@@ -590,6 +593,14 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
             grads[name] = _want(call, name)
     call.execute(threads)
     return grads
+
+
+def _rows(call: _Call, given: Any, name: str) -> np.ndarray:
+    """lse and its gradient as [B,H,Tq]."""
+    array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
+    if array.size != int(np.prod(rows)):
+        raise ShapeError(f"{name} has the shape {array.shape}; [B,H,Tq] = {list(rows)} is wanted")
+    return array.reshape(rows)
 
 
 def _want(call: _Call, name: str) -> np.ndarray:

@@ -186,6 +186,30 @@ class Backward(unittest.TestCase):
                     wanted = differences(loss, at[key])
                     self.assertLess(np.abs(got[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
 
+    def test_a_loss_of_the_log_sum_exp(self):
+        rng = np.random.default_rng(9)
+        q, k, v = arrays(rng, t=4, s=6, dtype=np.float64)
+        keep = np.arange(6) <= np.arange(4)[:, None]
+        o, lse = attn.attend(q, k, v, causal=True, return_lse=True)
+        dout, dlse = rng.standard_normal(o.shape), rng.standard_normal(lse.shape)
+        at = {"q": q, "k": k, "v": v}
+        got = attn.attend_backward(dout, q, k, v, o, lse, causal=True, dlse=dlse)
+        for key in at:
+            def loss(x, key=key):
+                a = {**at, key: x}
+                found, _, log_sums = attention(a["q"], a["k"], a["v"], keep)
+                return (found * dout).sum() + (log_sums * dlse).sum()
+            with self.subTest(gradient=key):
+                wanted = differences(loss, at[key])
+                self.assertLess(np.abs(got[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
+        strided = np.empty((*lse.shape, 2))[..., 0]
+        strided[...] = lse
+        backwards = np.ascontiguousarray(dlse[..., ::-1])[..., ::-1]
+        for log_sums, gradient in ((strided, dlse), (lse, backwards), (strided, backwards)):
+            again = attn.attend_backward(dout, q, k, v, o, log_sums, causal=True, dlse=gradient)
+            for key, grad in got.items():
+                np.testing.assert_array_equal(again[key], grad)
+
     def test_single_precision_and_layouts_agree(self):
         rng = np.random.default_rng(7)
         q, k, v = arrays(rng, t=40, s=50, d=16, dv=16)
@@ -209,6 +233,8 @@ class Backward(unittest.TestCase):
         for error, text, call in (
                 (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
                 (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
+                (attn.ShapeError, "dlse has the shape",
+                 lambda: attn.attend_backward(o, q, k, v, o, lse, dlse=lse[:, :1])),
                 (attn.ArgumentError, "no gradient of 'mask'",
                  lambda: attn.attend_backward(o, q, k, v, o, lse, wrt=["mask"]))):
             with self.assertRaisesRegex(error, text):
