@@ -319,7 +319,8 @@ class _Call:
             right = 0
         if left is None and right is None:
             return
-        shift = self.keys - self.queries if causal == "bottom-right" else 0
+        aligned = causal == "bottom-right" and not self.problem.packed.align_ends  # else each sequence is, by the engine
+        shift = self.keys - self.queries if aligned else 0
         self.problem.nbands = 1
         self.problem.bands[0] = c.Band(3, 4, _SMALLEST if left is None else shift - left,
                                        _LARGEST if right is None else shift + right)
@@ -359,6 +360,31 @@ class _Call:
             self.relative(*_two(relative_bias, "relative_bias", "(table, index)"))
         if block_mask is not None:
             self.blocks(*_two(block_mask, "block_mask", "(blocks, (queries, keys))"))
+
+    def packed(self, offsets: Any, causal: Any, others: dict[str, Any]) -> None:
+        """Sequences end to end along the axes of positions; dim 0 counts them, and dims 3 and 4 are as the longest."""
+        for name, value in others.items():
+            if value is not None:
+                raise ArgumentError(f"offsets and {name} exclude each other")
+        if self.batch != 1:
+            raise ShapeError(f"q has the shape {self.given_q.shape}: packed sequences have a batch of 1")
+        found = []
+        for name, x, n in zip("qk", _two(offsets, "offsets", "(of the queries, of the keys)"), (self.queries, self.keys)):
+            array = np.asarray(as_array(x, f"the offsets of {name}"))
+            if array.dtype.kind not in "iu" or array.ndim != 1 or not len(array) or array[0] != 0 or array[-1] != n \
+                    or (array[1:] < array[:-1]).any() or n >= 2**31:
+                raise ArgumentError(f"the offsets of {name} are {array.dtype} {array.shape}; integers that rise from 0 to "
+                                    f"{n} are wanted")
+            found.append(np.ascontiguousarray(array.astype(np.int32)))
+            self._point(f"{name}_offsets", found[-1])
+        if len(found[0]) != len(found[1]):
+            raise ShapeError(f"offsets: {len(found[0])} of queries and {len(found[1])} of keys; as many are wanted")
+        self.problem.dims[0].n = len(found[0]) - 1
+        for dim, array in zip((3, 4), found):
+            self.problem.dims[dim].n = int(np.diff(array).max(initial=0))
+        ends = isinstance(causal, str) and causal == "bottom-right"
+        self.problem.packed = c.Packed(0, 3, 4, self.queries, self.keys, ends)
+        self.problem.flags |= c.WITH_PACKED
 
     def place_heads(self, name: str, step: int) -> None:
         self._place(name, [0, step * self.group, step, 0, 0, 0, 0])
@@ -454,8 +480,8 @@ class _Call:
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
-           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
-           return_weights: Literal[False] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
+           return_lse: Literal[False] = ..., return_weights: Literal[False] = ...,
            threads: int = ...) -> Array: ...
 
 
@@ -463,8 +489,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
-           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
-           return_weights: Literal[False] = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
+           return_lse: Literal[True], return_weights: Literal[False] = ...,
            threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -472,8 +498,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
-           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[False] = ...,
-           return_weights: Literal[True],
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
+           return_lse: Literal[False] = ..., return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array]: ...
 
 
@@ -481,8 +507,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
-           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: Literal[True],
-           return_weights: Literal[True],
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
+           return_lse: Literal[True], return_weights: Literal[True],
            threads: int = ...) -> tuple[Array, Array, Array]: ...
 
 
@@ -490,16 +516,16 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str
 def attend(q: Any, k: Any, v: Any, *, layout: str = ..., causal: Union[bool, str, None] = ..., mask: Any = ...,
            bias: Any = ..., scale: Optional[float] = ..., key_lengths: Any = ..., window: Optional[Window] = ...,
            mask_fill: float = ..., dropout: float = ..., seed: int = ..., softcap: Optional[float] = ...,
-           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., return_lse: bool = ...,
-           return_weights: bool = ...,
+           sinks: Any = ..., relative_bias: Any = ..., block_mask: Any = ..., offsets: Any = ...,
+           return_lse: bool = ..., return_weights: bool = ...,
            threads: int = ...) -> Union[Array, tuple[Array, ...]]: ...
 
 
 def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, str, None] = None, mask: Any = None,
            bias: Any = None, scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
            mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
-           sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, return_lse: bool = False,
-           return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
+           sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
+           return_lse: bool = False, return_weights: bool = False, threads: int = 0) -> Union[Array, tuple[Array, ...]]:
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
@@ -523,18 +549,24 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                  j - i + Tq - 1 says the row for query i and key j, or [Tq,Tk] by pairs.
     block_mask:  (blocks, (queries, keys)): blocks is bool, broadcast to [B,H,blocks of queries,blocks of keys]; work is in
                  proportion to those that are there.
+    offsets:     (of the queries, of the keys): packed sequences.  B is 1, and sequence s has the positions from
+                 offsets[s] to offsets[s + 1]; causal and window count in each sequence.  Without mask, bias,
+                 relative_bias, key_lengths, block_mask and return_weights.
     threads:     as in attn.build.
 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if asked
     for, as a tuple.  Raises ShapeError, ArgumentError.
     """
     key = None
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is None and not (return_lse
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not (return_lse
                                                                                                       or return_weights):
         key = _local.seen.key(q, k, v, (layout, causal, scale, window, mask_fill, dropout, seed, threads))
     if key is not None and (again := _local.seen.again(key, q, k, v)) is not None:
         return again
     call = _Call(q, k, v, layout, c.FORWARD)
+    if offsets is not None:
+        call.packed(offsets, causal, {"mask": mask, "bias": bias, "key_lengths": key_lengths, "block_mask": block_mask,
+                                      "relative_bias": relative_bias, "return_weights": return_weights or None})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
     o = call.make(call.q, call.v.shape[3])
@@ -561,15 +593,20 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     causal: Union[bool, str, None] = None, mask: Any = None, bias: Any = None,
                     scale: Optional[float] = None, key_lengths: Any = None, window: Optional[Window] = None,
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
-                    sinks: Any = None, relative_bias: Any = None, block_mask: Any = None,
-                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), threads: int = 0) -> dict[str, np.ndarray]:
+                    sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
+                    wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
+                    threads: int = 0) -> dict[str, np.ndarray]:
     """The gradients of `attend` for dout, the gradient of o.
 
     q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
     gradients in `wrt` by name, each in its operand's shape; "bias" only where there is a bias, summed over the axes
-    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.
+    along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
+    shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
     """
     call = _Call(q, k, v, layout, c.BACKWARD)
+    if offsets is not None:
+        call.packed(offsets, causal, {"mask": mask, "bias": bias, "key_lengths": key_lengths, "block_mask": block_mask,
+                                      "relative_bias": relative_bias})
     call.options(causal, mask, bias, scale, key_lengths, window, mask_fill, dropout, seed)
     call.more(softcap, sinks, relative_bias, block_mask)
     shape = call.outer(np.broadcast_to(np.empty((), call.dtype), call.q.shape[:3] + call.v.shape[3:])).shape
@@ -578,11 +615,12 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         if array.shape != shape:
             raise ShapeError(f"{name} has the shape {array.shape}; {shape} is wanted")
         call.place_query(name, _four_axes(array, name, layout), 6)
-    rows = (call.batch, call.heads, call.queries)
-    log_sums = _operand(lse, "lse", call.sums)
-    if log_sums.size != int(np.prod(rows)):
-        raise ShapeError(f"lse has the shape {log_sums.shape}; [B,H,Tq] = {list(rows)} is wanted")
-    call.place_rows("lse", log_sums.reshape(rows))
+    log_sums = _rows(call, lse, "lse")
+    if dlse is not None:
+        log_sums = np.ascontiguousarray(log_sums)  # dlse lies as lse does
+        call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
+        call.problem.flags |= c.WITH_DLSE
+    call.place_rows("lse", log_sums)
     grads: dict[str, np.ndarray] = {}
     for name in wrt:
         if name not in ("q", "k", "v", "bias", "sinks"):
@@ -591,6 +629,14 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
             grads[name] = _want(call, name)
     call.execute(threads)
     return grads
+
+
+def _rows(call: _Call, given: Any, name: str) -> np.ndarray:
+    """lse and its gradient as [B,H,Tq]."""
+    array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
+    if array.size != int(np.prod(rows)):
+        raise ShapeError(f"{name} has the shape {array.shape}; [B,H,Tq] = {list(rows)} is wanted")
+    return array.reshape(rows)
 
 
 def _want(call: _Call, name: str) -> np.ndarray:

@@ -186,6 +186,30 @@ class Backward(unittest.TestCase):
                     wanted = differences(loss, at[key])
                     self.assertLess(np.abs(got[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
 
+    def test_a_loss_of_the_log_sum_exp(self):
+        rng = np.random.default_rng(9)
+        q, k, v = arrays(rng, t=4, s=6, dtype=np.float64)
+        keep = np.arange(6) <= np.arange(4)[:, None]
+        o, lse = attn.attend(q, k, v, causal=True, return_lse=True)
+        dout, dlse = rng.standard_normal(o.shape), rng.standard_normal(lse.shape)
+        at = {"q": q, "k": k, "v": v}
+        got = attn.attend_backward(dout, q, k, v, o, lse, causal=True, dlse=dlse)
+        for key in at:
+            def loss(x, key=key):
+                a = {**at, key: x}
+                found, _, log_sums = attention(a["q"], a["k"], a["v"], keep)
+                return (found * dout).sum() + (log_sums * dlse).sum()
+            with self.subTest(gradient=key):
+                wanted = differences(loss, at[key])
+                self.assertLess(np.abs(got[key] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()))
+        strided = np.empty((*lse.shape, 2))[..., 0]
+        strided[...] = lse
+        backwards = np.ascontiguousarray(dlse[..., ::-1])[..., ::-1]
+        for log_sums, gradient in ((strided, dlse), (lse, backwards), (strided, backwards)):
+            again = attn.attend_backward(dout, q, k, v, o, log_sums, causal=True, dlse=gradient)
+            for key, grad in got.items():
+                np.testing.assert_array_equal(again[key], grad)
+
     def test_single_precision_and_layouts_agree(self):
         rng = np.random.default_rng(7)
         q, k, v = arrays(rng, t=40, s=50, d=16, dv=16)
@@ -209,6 +233,8 @@ class Backward(unittest.TestCase):
         for error, text, call in (
                 (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
                 (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
+                (attn.ShapeError, "dlse has the shape",
+                 lambda: attn.attend_backward(o, q, k, v, o, lse, dlse=lse[:, :1])),
                 (attn.ArgumentError, "no gradient of 'mask'",
                  lambda: attn.attend_backward(o, q, k, v, o, lse, wrt=["mask"]))):
             with self.assertRaisesRegex(error, text):
@@ -369,6 +395,43 @@ class Newer(unittest.TestCase):
             for name, value in given.items():
                 wanted = differences(lambda x, name=name: loss(name, x), value)
                 self.assertLess(np.abs(found[name] - wanted).max(), 1e-7 * max(1, np.abs(wanted).max()), (name, list(options)))
+
+    def test_packed_sequences_are_each_as_alone(self):
+        rng = np.random.default_rng(31)
+        at_q, at_k = np.array([0, 3, 3, 8, 10]), np.array([0, 4, 7, 14, 14])  # one without queries, one without keys
+        q, k, v = arrays(rng, b=1, t=10, s=14)
+        dlse = rng.standard_normal((1, 4, 10)).astype(np.float32)
+        for options in ({}, {"causal": True}, {"causal": "bottom-right"}, {"window": (2, 1)},
+                        {"causal": "bottom-right", "window": (2, None), "softcap": 3.0}):
+            o, lse = attn.attend(q, k, v, offsets=(at_q, at_k), return_lse=True, **options)
+            dout = rng.standard_normal(o.shape).astype(np.float32)
+            got = attn.attend_backward(dout, q, k, v, o, lse, offsets=(at_q, at_k), dlse=dlse, **options)
+            for i in range(4):
+                mine, keys = slice(at_q[i], at_q[i + 1]), slice(at_k[i], at_k[i + 1])
+                one = q[:, mine], k[:, keys], v[:, keys]
+                o1, lse1 = attn.attend(*one, return_lse=True, **options)
+                grads = attn.attend_backward(dout[:, mine], *one, o1, lse1, dlse=dlse[..., mine], **options)
+                some = np.isfinite(lse1)
+                with self.subTest(options=options, sequence=i):
+                    self.assertLess(distance(o[:, mine], o1), 1e-5)
+                    np.testing.assert_array_equal(np.isfinite(lse[..., mine]), some)
+                    self.assertLess(distance(lse[..., mine][some], lse1[some]), 1e-5)
+                    for name, at in (("q", mine), ("k", keys), ("v", keys)):
+                        self.assertLess(distance(got[name][:, at], grads[name]), 1e-5)
+                    alone = ([0, one[0].shape[1]], [0, one[1].shape[1]])
+                    np.testing.assert_array_equal(o[:, mine], attn.attend(*one, offsets=alone, **options))
+
+    def test_packed_refusals(self):
+        q, k, v = arrays(np.random.default_rng(32), b=1, t=5, s=7)
+        for text, offsets, options in (
+                ("offsets of q", ([0, 4], [0, 7]), {}), ("offsets of k", ([0, 5], [0.0, 7.0]), {}),
+                ("offsets of k", ([0, 2, 5], [0, 8, 7]), {}), ("3 of queries and 2 of keys", ([0, 2, 5], [0, 7]), {}),
+                ("offsets is of int", 3, {}), ("offsets and mask", ([0, 5], [0, 7]), {"mask": np.ones((5, 7), bool)}),
+                ("offsets and return_weights", ([0, 5], [0, 7]), {"return_weights": True})):
+            with self.subTest(text), self.assertRaisesRegex((attn.ArgumentError, attn.ShapeError), text):
+                attn.attend(q, k, v, offsets=offsets, **options)
+        with self.assertRaisesRegex(attn.ShapeError, "a batch of 1"):
+            attn.attend(*arrays(np.random.default_rng(32)), offsets=([0, 5], [0, 7]))
 
     def test_refusals(self):
         q = np.ones((1, 4, 2, 3), np.float32)
