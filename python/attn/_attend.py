@@ -82,38 +82,52 @@ def _address(x: Array) -> int:
 
 
 class _Seen:
-    """Calls whose only arrays are q, k and v, each read where it lies, keyed by all that decides their plan: the next
-    equal call needs no checks, and runs in the time that a few tokens take."""
+    """Calls whose arrays are all read where they lie, keyed by all that decides their plan: the next equal call needs no
+    checks, and runs in the time that a few tokens take."""
 
     def __init__(self) -> None:
-        self._calls: OrderedDict[Any, tuple[_Plan, tuple[int, ...]]] = OrderedDict()
+        self._calls: OrderedDict[Any, tuple[_Plan, list[tuple[str, tuple[int, ...], Any]]]] = OrderedDict()
 
-    def key(self, q: Any, k: Any, v: Any, said: tuple[Any, ...]) -> Any:
-        if not type(q) is type(k) is type(v) is np.ndarray:
-            return None
-        return q.shape, q.strides, q.dtype, k.shape, k.strides, k.dtype, v.shape, v.strides, v.dtype, said
+    def key(self, arrays: dict[str, Any], said: tuple[Any, ...]) -> Any:
+        found: list[Any] = [said]
+        for name, x in arrays.items():
+            if type(x) is not np.ndarray:
+                return None
+            found += (name, x.shape, x.strides, x.dtype)
+        return tuple(found)
 
-    def again(self, key: Any, q: Array, k: Array, v: Array) -> Optional[Array]:
-        """The result of a call that was seen before; None for others."""
+    def again(self, key: Any, given: dict[str, Any]) -> Optional[list[Array]]:
+        """The results of a call that was seen before; None for others."""
         try:
             seen = self._calls.get(key)
         except TypeError:  # an option that has no hash
             return None
         if seen is None:
             return None
-        at_q, at_k, at_v = _address(q), _address(k), _address(v)
-        if (at_q | at_k | at_v) % 8:  # the alignment of the largest type
+        arrays, places = c.Arrays(), 0
+        for name, x in given.items():
+            at = _address(x)
+            places |= at
+            setattr(arrays, name, at)
+        if places % 8:  # the alignment of the largest type
             return None
-        arrays = c.Arrays(at_q, at_k, at_v)
         self._calls.move_to_end(key)
-        o = np.empty(seen[1], q.dtype)
-        arrays.o = _address(o)
+        results = []
+        for name, shape, dtype in seen[1]:
+            result = np.empty(shape, dtype)
+            setattr(arrays, name, _address(result))
+            results.append(result)
         seen[0].execute(arrays)
-        return o
+        return results
 
-    def note(self, key: Any, plan: _Plan, o: Array) -> None:
+    def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
+        """Keeps a call if no array had to be copied."""
+        if call.is_slow() or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
+            return
+        if not all(result.flags.c_contiguous for result in results.values()):
+            return
         try:
-            _keep(self._calls, key, (plan, o.shape))
+            _keep(self._calls, key, (plan, [(name, x.shape, x.dtype) for name, x in results.items()]))
         except TypeError:
             return
 
@@ -456,10 +470,6 @@ class _Call:
         """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
         return x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
 
-    def in_place(self, q: Any, k: Any, v: Any) -> bool:
-        """Whether no operand had to be copied."""
-        return self.given["q"] is q and self.given["k"] is k and self.given["v"] is v
-
     def is_slow(self) -> bool:
         pairs = self.batch * self.heads * self.queries * self.keys * self.q.shape[3]
         return self.dtype == np.float64 and pairs > _SLOW
@@ -529,10 +539,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
-    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which of
-    the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks
-    DLPack; any strides, also negative and 0, are read where they lie.  float64 is for checking: it takes many times as
-    long as float32, which a large call warns of.
+    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which
+    of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped
+    queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
+    are read where they lie.  float64 is for checking: it takes many times as long as float32, which a large call warns
+    of.
 
     causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
@@ -557,12 +568,11 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if asked
     for, as a tuple.  Raises ShapeError, ArgumentError.
     """
-    key = None
-    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not (return_lse
-                                                                                                      or return_weights):
-        key = _local.seen.key(q, k, v, (layout, causal, scale, window, mask_fill, dropout, seed, threads))
-    if key is not None and (again := _local.seen.again(key, q, k, v)) is not None:
-        return again
+    key, given = None, {"q": q, "k": k, "v": v}
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights:
+        key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, threads, return_lse))
+    if key is not None and (again := _local.seen.again(key, given)) is not None:
+        return again[0] if len(again) == 1 else tuple(again)
     call = _Call(q, k, v, layout, c.FORWARD)
     if offsets is not None:
         call.packed(offsets, causal, {"mask": mask, "bias": bias, "key_lengths": key_lengths, "block_mask": block_mask,
@@ -584,8 +594,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
         call.problem.flags |= c.WANT_WEIGHTS
         results.append(call.outer_rows(weights))
     plan = call.execute(threads)
-    if key is not None and call.in_place(q, k, v) and not call.is_slow():
-        _local.seen.note(key, plan, results[0])
+    if key is not None:
+        _local.seen.note(key, call, plan, given, dict(zip(("o", "lse"), results)))
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -603,6 +613,12 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
     shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
     """
+    key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
+    if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
+        said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, threads, tuple(wrt))
+        key = _local.seen.key(given, said)
+    if key is not None and (again := _local.seen.again(key, given)) is not None:
+        return dict(zip([name for name in wrt if name in ("q", "k", "v")], again))
     call = _Call(q, k, v, layout, c.BACKWARD)
     if offsets is not None:
         call.packed(offsets, causal, {"mask": mask, "bias": bias, "key_lengths": key_lengths, "block_mask": block_mask,
@@ -627,7 +643,9 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
             raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
         if {"bias": bias if relative_bias is None else relative_bias, "sinks": sinks}.get(name, q) is not None:
             grads[name] = _want(call, name)
-    call.execute(threads)
+    plan = call.execute(threads)
+    if key is not None:
+        _local.seen.note(key, call, plan, given, {"d" + name: grad for name, grad in grads.items()})
     return grads
 
 

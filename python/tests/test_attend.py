@@ -150,6 +150,24 @@ class Again(unittest.TestCase):
             with self.assertRaises(attn.ArgumentError):
                 attn.attend(q, k, v, **wrong)
 
+    def test_log_sum_exp_and_gradients(self):
+        rng = np.random.default_rng(12)
+        for layout in ("bthd", "bhtd"):
+            for wrt in (("q", "k", "v"), ["v", "q"], ("k",)):
+                for _ in range(3):  # the first is planned, the others are not
+                    q, k, v = arrays(rng, t=4, s=4, h=4, g=4)
+                    o, lse = attn.attend(q, k, v, layout=layout, return_lse=True)
+                    dout = rng.standard_normal(o.shape).astype(np.float32)
+                    grads = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, wrt=wrt)
+                    # Weights and a dlse of zeros are never recorded.
+                    want, want_lse, _ = attn.attend(q, k, v, layout=layout, return_lse=True, return_weights=True)
+                    every = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, dlse=np.zeros_like(lse))
+                    np.testing.assert_array_equal(o, want)
+                    np.testing.assert_array_equal(lse, want_lse)
+                    self.assertEqual(list(grads), list(wrt))
+                    for name, grad in grads.items():
+                        np.testing.assert_array_equal(grad, every[name])
+
     def test_addresses_that_are_not_aligned(self):
         rng = np.random.default_rng(13)
         q, k, v = arrays(rng, t=4, s=4, g=4, dv=8)
