@@ -33,20 +33,7 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     if mask is not None and mask.requires_grad:
         return not records or longest <= 96  # PyTorch stores the scores, and multiplies larger ones faster
     if records:
-        return mask is None and _trains(longest, channels, causal)
-    if mask is not None:
-        return 32 <= longest <= 128 and mask.is_floating_point() or (longest >= 32 and _of_keys(mask))
+        return causal or longest <= (256 if mask is None else 128) or (mask is None and channels <= 96)
     if queries <= 16 and keys > 2 * queries:
         return keys >= 1024 or query.shape[-3] != key.shape[-3]
-    return causal or channels <= 64 or longest <= (768 if channels <= 96 else 256)
-
-
-def _trains(longest: int, channels: int, causal: bool) -> bool:
-    if causal:
-        return longest <= 1024
-    return longest <= (2**30 if channels <= 16 else 256 if channels <= 32 else 96 if channels <= 96 else 64)
-
-
-def _of_keys(mask: Tensor) -> bool:
-    """A mask of bool that is the same for all queries."""
-    return not mask.is_floating_point() and (mask.dim() < 2 or mask.shape[-2] == 1 or mask.stride(-2) == 0)
+    return causal or channels <= 96 or longest <= (1024 if channels <= 128 else 256)
