@@ -34,13 +34,13 @@ static int read_shape(drawing *d, const char *path)
         return cli_fail(CLI_BAD, "%s: weights are real numbers; these are %s", path, attn_dtype_name(dtype));
     if (rank < 2)
         return cli_fail(CLI_BAD, "%s: an array of %d axes; weights have queries and keys, the last two", path, rank);
+    if (attn_tensor_size(t) == 0) /* the product of the other axes might not fit */
+        return cli_fail(CLI_BAD, "%s: the array is empty", path);
     d->rows = attn_tensor_length(t, rank - 2), d->cols = attn_tensor_length(t, rank - 1);
     d->heads = rank > 2 ? attn_tensor_length(t, rank - 3) : 1;
     d->groups = 1;
     for (int i = 0; i < rank - 3; i++)
         d->groups *= attn_tensor_length(t, i);
-    if (attn_tensor_size(t) == 0)
-        return cli_fail(CLI_BAD, "%s: the array is empty", path);
     long long maps = d->groups * d->heads;
     if (maps > MOST_PANELS)
         return cli_fail(CLI_BAD, "%s: %lld maps; a picture takes at most %d", path, maps, (int)MOST_PANELS);
