@@ -33,11 +33,16 @@ def read_pairs(path):
         return [line.rstrip("\n").split("\t")[:2] for line in file]
 
 
+def spread(pairs, n):
+    """n of them at most, from beginning to end: files are often sorted by length."""
+    return pairs[::max(1, len(pairs) // n)][:n]
+
+
 def make_vocabularies(pairs, folder):
     pieces = []
     for side, name in enumerate(("source", "target")):
         prefix = os.path.join(folder, name)
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in pairs[:20000]),
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in spread(pairs, 20000)),
                                                  model_prefix=prefix, vocab_size=3000, minloglevel=3)
         os.rename(prefix + ".model", prefix + ".spm")
         model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
@@ -180,7 +185,7 @@ def compare_tuned(folder, data, made):
     changed = sum(not torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
     wrong = len(info["missing_keys"]) + len(info["unexpected_keys"]) + (changed < 100)
     print(f"fine-tuned: {changed} tensors changed, {wrong} complaints")
-    sentences = [pair[0] for pair in data[::max(1, len(data) // 20)]][:20]
+    sentences = [pair[0] for pair in spread(data, 20)]
     return wrong + compare_sentences(tuned, model.eval(), MarianTokenizer.from_pretrained(tuned), sentences, 1)
 
 
@@ -199,10 +204,9 @@ def main():
             os.makedirs(folder, exist_ok=True)
             model = make_model(make_vocabularies(pairs, folder), folder, safe)
             tokenizer = MarianTokenizer.from_pretrained(folder)
-            step = max(1, len(pairs) * 2 // options.lines)
-            lines = [side for pair in pairs[::step] for side in pair][:options.lines]
+            lines = [side for pair in spread(pairs, options.lines // 2) for side in pair]
             wrong += compare_tokens(folder, tokenizer, ODD + (lines if safe else lines[:100]))
-            sentences = [pair[0] for pair in pairs[::max(1, len(pairs) // options.sentences)]][:options.sentences]
+            sentences = [pair[0] for pair in spread(pairs, options.sentences)]
             for beams in (1, 4):
                 wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
             wrong += compare_nbest(folder, model, tokenizer, sentences, 4)
