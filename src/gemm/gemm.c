@@ -55,15 +55,13 @@ static int64_t packed_k(const plan *p, int64_t k)
 
 /* ------------------------------------------------------------------------------------------------- plan */
 
-/* C^T = B^T A^T: for a C of fewer columns than half a vector has; for one of so few rows, if B would be transposed to
- * be packed; and for a gathered B whose rows run along k, which as A is read in place. */
+/* C^T = B^T A^T: for a C of fewer columns than half a vector has, and for a gathered B whose rows run along k, which as
+ * A is read in place. */
 static void transpose_where_better(plan *p)
 {
     attn__gemm_problem *g = &p->g;
     int64_t few = p->kernel->lanes / 2;
-    bool narrow = g->n < few && g->m > g->n, low = g->m < few && g->n > g->m && g->b.inner == 1 && !g->b.bf16;
-    bool along_k = g->b.gather && g->b.outer != 1;
-    narrow = narrow || (low && p->kernel->unpacked_rows);
+    bool narrow = g->n < few && g->m > g->n, along_k = g->b.gather && g->b.outer != 1;
     if (g->packed || g->c_bf16 || (!narrow && !along_k) || (g->a.gather && g->a.outer != 1))
         return;
     attn__gemm_operand a = g->a;
@@ -96,15 +94,17 @@ static int64_t even(int64_t panels, int64_t pieces)
 
 /* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a
  * batch, and where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave
- * its cache. */
+ * its cache; with few rows, for which packing is much of the work, a panel never leaves the first cache. */
 static void divide(plan *p)
 {
-    enum { EACH = 4, FEW_ROWS = 512 };
-    bool all_rows = (p->g.batch > 1 || p->g.m <= FEW_ROWS) && !p->own_c;
+    enum { EACH = 4, NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
+    bool all_rows = (p->g.batch > 1 || p->g.m <= NOT_MANY_ROWS) && !p->own_c;
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
     int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
+    bool one_panel = p->g.m <= FEW_ROWS && !p->g.packed && !p->kernel->begin;
+    int64_t n_block = one_panel ? columns : N_BLOCK;
     int64_t high = even(tall, all_rows ? 1 : attn__pieces(p->g.m, M_BLOCK)),
-            broad = even(wide, attn__pieces(p->g.n, N_BLOCK));
+            broad = even(wide, attn__pieces(p->g.n, n_block));
     for (;;) {
         p->m_block = high * rows;
         p->n_block = broad * columns;

@@ -185,23 +185,35 @@ VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_
 }
 
 #ifdef GV_TRANSPOSE
-/* One panel whose columns are adjacent in the matrix: squares of the vectors' size. */
+/* A square of the vectors' size, transposed: `n` rows of x, `outer` apart, to rows of a panel. */
+VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_REAL *to, int64_t width,
+                           enum GK(kind) kind)
+{
+    gv r[GV_LANES];
+    VF_UNROLL
+    for (int i = 0; i < GV_LANES; i++)
+        r[i] = i < n ? GK(load)(x, at + i * outer, GV_LANES, kind) : gv_zero();
+    GV_TRANSPOSE(r);
+    VF_UNROLL
+    for (int i = 0; i < GV_LANES; i++)
+        gv_store(to + i * width, r[i]);
+}
+
+/* One panel whose columns are adjacent in the matrix.  The strides are copied: the compiler cannot know that what is
+ * written is not `p`. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
-    int64_t whole = p->k / GV_LANES * GV_LANES;
-    for (int j = 0; j < p->width; j += GV_LANES) {
-        for (int64_t k = 0; k < whole; k += GV_LANES) {
-            gv r[GV_LANES];
-            VF_UNROLL
-            for (int i = 0; i < GV_LANES; i++)
-                r[i] = j + i < n ? GK(load)(p->x, (first + j + i) * p->outer + k, GV_LANES, kind) : gv_zero();
-            GV_TRANSPOSE(r);
-            VF_UNROLL
-            for (int i = 0; i < GV_LANES; i++)
-                gv_store(to + (k + i) * p->width + j, r[i]);
-        }
+    const int64_t whole = p->k / GV_LANES * GV_LANES, outer = p->outer, width = p->width;
+    const void *x = p->x;
+    for (int64_t j = 0; j < width; j += GV_LANES) {
+        int64_t left = n - j, at = (first + j) * outer;
+        int rows = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
+        for (int64_t k = 0; k < whole && rows == GV_LANES; k += GV_LANES)
+            GK(pack_square)(x, at + k, outer, GV_LANES, to + k * width + j, width, kind);
+        for (int64_t k = 0; k < whole && rows < GV_LANES; k += GV_LANES)
+            GK(pack_square)(x, at + k, outer, rows, to + k * width + j, width, kind);
     }
-    GK(pack_elements)(p, first, n, whole, to + whole * p->width, kind);
+    GK(pack_elements)(p, first, n, whole, to + whole * width, kind);
 }
 #endif
 
