@@ -382,6 +382,47 @@ static void without_attention_there_are_no_alignments(void **state)
     attn_translator_destroy(t);
 }
 
+/* malloc, counted. */
+static void *count_alloc(void *user, size_t size, size_t align)
+{
+    ++*(int *)user;
+    return aligned_alloc(align, (size + align - 1) / align * align);
+}
+
+static void count_release(void *user, void *memory, size_t size)
+{
+    (void)user;
+    (void)size;
+    free(memory);
+}
+
+static void kept_weights_are_packed_once(void **state)
+{
+    fixture *f = *state;
+    int count = 0, needed[3];
+    attn_context *c;
+    attn_translator *t;
+    const char *line = ">>fra<< a b";
+    attn_context_options options = {.allocator = {count_alloc, count_release, &count}, .threads = 1};
+    assert_int_equal(attn_context_create(&c, &options), ATTN_OK);
+    assert_int_equal(attn_translator_load(&t, c, f->directory, NULL), ATTN_OK);
+    for (int i = 0; i < 4; i++) {
+        attn_translation said;
+        if (i > 0) /* again has no effect */
+            assert_int_equal(attn_translator_keep_weights(t), ATTN_OK);
+        count = 0;
+        assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
+        needed[i % 3] = count; /* alone, the first that keeps, one that finds */
+        assert_string_equal(said.text, "b b b");
+        attn_translations_free(c, &said, 1);
+        if (i == 2)
+            assert_true(needed[2] + 4 < needed[0]);
+    }
+    assert_int_equal(needed[0], needed[2]); /* the fourth finds what the third did */
+    attn_translator_destroy(t);
+    attn_context_destroy(c);
+}
+
 static void translations_begin_as_they_must(void **state)
 {
     fixture *f = *state;
@@ -433,6 +474,7 @@ int main(void)
         cmocka_unit_test(words_of_pieces_are_numbered),
         cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(kept_weights_are_packed_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(translations_begin_as_they_must, set_up, tear_down),
         cmocka_unit_test_setup_teardown(weights_that_are_not_finite_name_the_line, set_up, tear_down),
         cmocka_unit_test_setup_teardown(what_is_wrong_is_named, set_up, tear_down),

@@ -86,6 +86,10 @@ typedef struct attn_translator attn_translator;
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                           const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
+/* Weights that a translation has packed stay packed for those that follow, until the translator is destroyed: short calls
+ * are faster, and memory for a second copy of the decoder's weights stays in use.  From here on the model's parameters
+ * must not change.  Without it each call packs for itself.  ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_translator_keep_weights(attn_translator *translator);
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
 /* The vocabulary of one side, which the translator owns. */

@@ -179,7 +179,7 @@ typedef struct batches {
     int64_t n, size; /* without the empty ones; of a batch */
     const attn_translator_options *options;
     attn_translation *results;
-    attn_tape *weights; /* the caller's, which keeps them packed for all threads */
+    attn_tape *weights; /* keeps them packed for all threads */
     struct worker *workers;
     atomic_int_least64_t done; /* sentences */
     atomic_bool failed;        /* a batch has: the others are not begun */
@@ -313,6 +313,37 @@ static void run_batches(batches *all, int64_t count, int threads, bool alone)
         attn__parallel_items(threads, count, translate_item, all);
 }
 
+/* A tape that keeps weights packed. */
+static attn_status pack_begin(attn_tape **weights, attn_context *context)
+{
+    attn_status status = attn_tape_create(weights, context);
+    return status == ATTN_OK ? attn__packed_weights_begin(*weights) : status;
+}
+
+static void pack_end(attn_tape *weights)
+{
+    if (weights)
+        attn__packed_weights_end(weights);
+    attn_tape_destroy(weights);
+}
+
+attn_status attn_translator_keep_weights(attn_translator *translator)
+{
+    attn__call_begin(translator->context);
+    if (translator->weights)
+        return ATTN_OK;
+    attn_status status = pack_begin(&translator->weights, translator->context);
+    if (status != ATTN_OK)
+        attn__translator_release_weights(translator);
+    return status;
+}
+
+void attn__translator_release_weights(attn_translator *translator)
+{
+    pack_end(translator->weights);
+    translator->weights = NULL;
+}
+
 /* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
  * bits. */
 static attn_status translate_batches(batches *all)
@@ -324,17 +355,18 @@ static attn_status translate_batches(batches *all)
     bool alone = threads < 2;
     threads = alone ? 1 : threads;
     all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
-    attn_status status = all->workers ? attn_tape_create(&all->weights, context) : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK)
-        status = attn__packed_weights_begin(all->weights);
+    attn_status status = all->workers ? ATTN_OK : ATTN_ERROR_MEMORY;
+    all->weights = all->t->weights;
+    if (status == ATTN_OK && !all->weights)
+        status = pack_begin(&all->weights, context);
     if (status == ATTN_OK) {
         run_batches(all, count, threads, alone);
         status = first_error(all, threads);
         for (int i = 0; i < threads; i++)
             end_worker(&all->workers[i]);
-        attn__packed_weights_end(all->weights);
     }
-    attn_tape_destroy(all->weights);
+    if (!all->t->weights)
+        pack_end(all->weights);
     attn__free(context, all->workers);
     return status;
 }
