@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* A file made of a header's text and data. */
 typedef struct file {
@@ -368,13 +371,65 @@ static void every_allocation_may_fail(void **state)
     assert_int_equal(scratch_close(folder), 1);
 }
 
+/* Most memory that this process has had, in kB; pages of mapped files count. */
+static long peak(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+}
+
+/* Tensors of 4 MB: what has been read of the file does not stay in memory beside what was made of it. */
+static void reading_takes_one_copy(void **state)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    skip();
+#endif
+    enum { TENSORS = 24, NUMBERS = 1 << 20, EACH = NUMBERS / 256 /* kB */ };
+    (void)state;
+    attn_context *c;
+    attn_named_list list = {.owns = true};
+    char folder[64], path[128];
+    scratch_open(folder);
+    snprintf(path, sizeof path, "%s/large.safetensors", folder);
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    list.context = c;
+    for (int i = 0; i < TENSORS; i++) {
+        attn_tensor *t;
+        char name[8];
+        snprintf(name, sizeof name, "t%d", i);
+        assert_int_equal(attn_tensor_create(&t, c, ATTN_F32, 1, (int64_t[]){NUMBERS}), ATTN_OK);
+        assert_int_equal(attn_named_add(&list, name, t), ATTN_OK);
+    }
+    assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
+    attn_named_clear(&list);
+    int reports[2];
+    assert_int_equal(pipe(reports), 0);
+    pid_t child = fork(); /* with a peak of its own */
+    if (child == 0) {
+        long before = peak();
+        long taken = attn_weights_read(&list, path, NULL, NULL, NULL) == ATTN_OK ? peak() - before : -1;
+        _exit(write(reports[1], &taken, sizeof taken) == sizeof taken ? 0 : 1);
+    }
+    long taken;
+    int ended;
+    assert_int_equal(read(reports[0], &taken, sizeof taken), sizeof taken);
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    close(reports[0]);
+    close(reports[1]);
+    assert_in_range(taken, 1, (TENSORS + 8) * (long)EACH);
+    attn_context_destroy(c);
+    assert_int_equal(scratch_close(folder), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(int8_weights_have_scales),   cmocka_unit_test(a_good_file_is_read),
         cmocka_unit_test(trailing_bytes_are_refused), cmocka_unit_test(each_broken_rule_is_named),
         cmocka_unit_test(damage_never_harms),         cmocka_unit_test(a_model_survives_a_file),
-        cmocka_unit_test(all_misfits_are_listed),     cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(reading_takes_one_copy),     cmocka_unit_test(all_misfits_are_listed),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

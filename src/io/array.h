@@ -46,6 +46,9 @@ typedef struct attn__arrays {
     attn__array *items;
     int64_t n, capacity;
     size_t backing; /* bytes of the file, decompressed: bounds what its arrays may grow to */
+    /* Called with the bytes of an array that has been copied, which are not needed in memory any more; or NULL. */
+    void (*copied)(const void *user, const uint8_t *data, size_t size);
+    const void *user;
 } attn__arrays;
 
 /* Takes over `array->name`, also on failure. */

@@ -244,6 +244,18 @@ static bool same_type(attn__element element, attn_dtype dtype)
     return same[element] == dtype && (dtype != ATTN_F32 || element == ATTN__F32);
 }
 
+/* The bytes between the array's first element and its last. */
+static size_t extent(const attn__array *array)
+{
+    int64_t last = 0;
+    for (int i = 0; i < array->rank; i++) {
+        if (array->stride[i] < 0)
+            return 0;
+        last += (array->shape[i] - 1) * array->stride[i];
+    }
+    return (size_t)(last + 1) * attn__element_size(array->element);
+}
+
 bool attn__array_converts(const attn__array *array, attn_dtype dtype)
 {
     bool to_real = dtype == ATTN_F32 || dtype == ATTN_F64;
@@ -264,5 +276,8 @@ attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *arra
     if (!attn__array_converts(array, dtype))
         return attn__fail(arrays->context, ATTN_ERROR_UNSUPPORTED, "%s: tensor \"%.100s\" cannot be converted to %s",
                           arrays->file, array->name, attn_dtype_name(dtype));
-    return walk(&c);
+    attn_status status = walk(&c);
+    if (arrays->copied)
+        arrays->copied(arrays->user, array->data, extent(array));
+    return status;
 }

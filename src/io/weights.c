@@ -230,7 +230,11 @@ attn_status attn__weights_find(attn__findings *findings, attn__weights_files *fi
         status = prepare(findings, context, files->path, options, metadata);
     if (status == ATTN_OK)
         status = attn__weights_files_find(files, findings);
-    return status == ATTN_OK ? rename_found(findings, options) : status;
+    if (status == ATTN_OK)
+        status = rename_found(findings, options);
+    findings->arrays.copied = attn__weights_files_drop;
+    findings->arrays.user = files;
+    return status;
 }
 
 attn_status attn_weights_read(attn_named_list *list, const char *path, const attn_weights_options *options,

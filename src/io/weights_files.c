@@ -274,3 +274,13 @@ attn_status attn__weights_files_find(attn__weights_files *files, attn__findings 
     attn_status status = find_base(files, findings);
     return status == ATTN_OK && files->adapter.config ? attn__adapter_merge(&files->adapter, findings) : status;
 }
+
+void attn__weights_files_drop(const void *user, const uint8_t *data, size_t size)
+{
+    const attn__weights_files *files = user;
+    for (int64_t i = 0; i < files->n; i++) {
+        const attn__input *input = &files->parts[i].input;
+        if (input->data && data >= input->data && data < input->data + input->size)
+            attn__file_drop(input, data, size);
+    }
+}

@@ -30,6 +30,9 @@ void attn__weights_files_close(attn__weights_files *files);
 /* The arrays of all parts; those of an index must be the ones that it places in each. */
 attn_status attn__weights_files_find(attn__weights_files *files, attn__findings *findings);
 
+/* Arrays of these files that are copied leave the process's memory.  As attn__arrays.copied. */
+void attn__weights_files_drop(const void *files, const uint8_t *data, size_t size);
+
 /* All of it: the arrays of a path, under the names that the options ask for.  Both are to be cleared in any case. */
 attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,
                                const char *path, const attn_weights_options *options, attn_config *metadata);
