@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Times translation beside CTranslate2: the same weights, the same sentences, the same searches.
 
-    translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--cpu] [--keep DIR]
+    translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--precision f32|int8] [--cpu]
+                 [--keep DIR]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
@@ -103,20 +104,22 @@ class Attn:
         _fields_ = [("beam", ctypes.c_int64), ("length_penalty", ctypes.c_double), ("batch", ctypes.c_int64),
                     ("rest", ctypes.c_char * 256)]
 
-    def __init__(self, folder, threads):
+    def __init__(self, folder, threads, precision):
         self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
         lib.attn_context_error.restype = ctypes.c_char_p
         self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
         os.environ["ATTN_THREADS"] = str(threads)
+        os.environ["ATTN_PRECISION"] = precision
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
         status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
+        assert lib.attn_translator_keep_weights(self.translator) == 0
 
     def translate(self, lines, beam, batch):
         class Translation(ctypes.Structure):
             _fields_ = [("text", ctypes.c_char_p), ("tokens", ctypes.c_char_p), ("score", ctypes.c_double),
                         ("words", ctypes.c_int64), ("unknown", ctypes.c_int64), ("unknown_words", ctypes.c_char_p),
-                        ("truncated", ctypes.c_bool), *TRANSLATION_REST]
+                        ("truncated", ctypes.c_bool), ("alignment", ctypes.c_char_p)]
         array, results = (ctypes.c_char_p * len(lines))(*[line.encode() for line in lines]), (Translation * len(lines))()
         options = self.Options(beam, 1.0, batch)
         status = self.lib.attn_translator_translate(self.translator, array, ctypes.c_int64(len(lines)),
@@ -127,18 +130,15 @@ class Attn:
         return texts
 
 
-TRANSLATION_REST = []
-
-
 class CTranslate2:
-    def __init__(self, folder, threads):
+    def __init__(self, folder, threads, precision):
         import ctranslate2
         import sentencepiece
         marian = os.path.join(os.path.dirname(folder), "marian")
         self.source = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "source.spm"))
         self.target = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "target.spm"))
-        self.translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1,
-                                                 intra_threads=threads)
+        self.translator = ctranslate2.Translator(folder, device="cpu", inter_threads=1, intra_threads=threads,
+                                                 compute_type={"f32": "float32"}.get(precision, precision))
 
     def translate(self, lines, beam, batch):
         pieces = [self.source.encode(line, out_type=str) + ["</s>"] for line in lines]
@@ -149,7 +149,7 @@ class CTranslate2:
 
 def work(job):
     """One engine in this process: reads a job, prints what it found."""
-    engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job["folder"], job["threads"])
+    engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job["folder"], job["threads"], job["precision"])
     lines, best, texts = job["lines"], None, None
     clock = time.process_time if job["cpu"] else time.perf_counter
     at_once = job["batch"] if job["batch"] == 1 else len(lines)
@@ -175,12 +175,12 @@ def ask(**job):
     return json.loads(done.stdout)
 
 
-def compare(folders, lines, name, beam, batch, threads, rounds, cpu):
+def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision):
     words = sum(len(line.split()) for line in lines)
     found = {}
     for engine, folder in folders.items():
         found[engine] = ask(engine=engine, folder=folder, lines=lines, beam=beam, batch=batch, threads=threads,
-                            rounds=rounds, cpu=cpu)
+                            rounds=rounds, cpu=cpu, precision=precision)
     ours, theirs = found["attn"], found["ctranslate2"]
     same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
     longest = sum(len(t.split()) for t in ours["texts"]) / words
@@ -202,6 +202,7 @@ def main():
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--cpu", action="store_true",
                         help="processor time in place of the clock: one thread on a machine that others use too")
+    parser.add_argument("--precision", choices=["f32", "int8"], default="f32", help="of both")
     parser.add_argument("--only", type=int, help="one of the searches: 0, 1, 2")
     parser.add_argument("--keep", default="/tmp/attn-bench-translate")
     args = parser.parse_args()
@@ -214,7 +215,8 @@ def main():
         for i, (name, beam, batch, share) in enumerate(SEARCHES):
             if args.only in (None, i):
                 lines = sources[:max(1, int(share * len(sources)))]
-                compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu)
+                compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu,
+                        args.precision)
 
 
 if __name__ == "__main__":
