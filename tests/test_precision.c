@@ -5,6 +5,7 @@
 #include "support/tensors.h"
 
 #include "attn/models.h"
+#include "attn/nn.h"
 #include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
 
@@ -324,6 +325,53 @@ static void attention_is_that_of_rounded_numbers(void **state)
     assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
 }
 
+/* The last token's attention to all: at once, or from a cache that got the first tokens with precision `first`. */
+static void last_token(fixture *f, bool cached, attn_precision first, float *o)
+{
+    enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 24 };
+    attn_named_list parameters = {.context = f->context, .owns = true};
+    attn_nn_builder builder = {.context = f->context, .parameters = &parameters, .seed = 3};
+    attn_nn_multi_head layer;
+    attn_nn_kv_cache cache;
+    attn_nn_multi_head_init(&layer, &builder, &(attn_nn_multi_head_options){.hidden = D, .heads = 2});
+    attn_tape_reset(f->tape, &(attn_tape_options){0});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){SENTENCES, LENGTH, D}, 5), *part[3], *y;
+    const int64_t ends[] = {0, BEGUN, LENGTH - 1, LENGTH};
+    for (int i = 0; i < 3; i++)
+        part[i] = attn_slice(f->tape, x, 1, ends[i], ends[i + 1]);
+    f->tape->precision = ATTN_PRECISION_BF16;
+    if (cached) {
+        const int64_t rows[] = {0, 1, 2};
+        assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, ATTN_F32, SENTENCES, LENGTH, D), ATTN_OK);
+        f->tape->precision = first;
+        assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[0], &cache), ATTN_OK);
+        f->tape->precision = ATTN_PRECISION_BF16;
+        assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[1], &cache), ATTN_OK);
+        assert_int_equal(attn_nn_kv_cache_select(&cache, f->context, rows, SENTENCES, LENGTH + 2), ATTN_OK);
+        assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[2], &cache), ATTN_OK);
+        assert_int_equal(cache.k->rounded, first == ATTN_PRECISION_BF16);
+        y = attn_nn_multi_head_cached(&layer, f->tape, part[2], &cache, NULL);
+        attn_nn_kv_cache_free(&cache);
+    } else {
+        y = attn_nn_multi_head_forward(&layer, f->tape, part[2], x, x, NULL, NULL);
+    }
+    assert_string_equal(attn_context_error(f->context), "");
+    memcpy(o, attn_tensor_data(y), SENTENCES * D * sizeof(float));
+    attn_named_clear(&parameters);
+}
+
+static void keys_that_are_kept_are_rounded_once(void **state)
+{
+    fixture *f = *state;
+    static float whole[72], kept[72], mixed[72];
+    last_token(f, false, ATTN_PRECISION_BF16, whole);
+    last_token(f, true, ATTN_PRECISION_BF16, kept);
+    last_token(f, true, ATTN_PRECISION_F32, mixed);
+    assert_memory_equal(whole, kept, sizeof whole);
+    for (int i = 0; i < 72; i++) /* the first keys' projections were not rounded before they were kept */
+        assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
+}
+
 /* ----------------------------------------------------------------------------------------------- models */
 
 static attn_model *model_of(fixture *f, attn_dtype dtype, attn_precision precision)
@@ -403,6 +451,7 @@ int main(void)
         TEST(int8_weights_may_be_kept),
         TEST(int8_keeps_what_is_not_finite),
         TEST(attention_is_that_of_rounded_numbers),
+        TEST(keys_that_are_kept_are_rounded_once),
         TEST(models_have_a_precision),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "tensor/op.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -48,6 +49,19 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
+/* What attention would round to bf16 at each step is rounded once, before it is kept. */
+static void round_once(const attn_tape *tape, attn_tensor *x)
+{
+    if (attn__rounds(tape) && x->dtype == ATTN_F32)
+        attn__elementwise_run(tape, ATTN_F32, ATTN__ELEMENTWISE_ROUND,
+                              &(attn__elementwise_args){.x = x->data, .y = x->data}, x->size, 1);
+}
+
+static void note_rounding(const attn_tape *tape, attn_tensor *kept, int64_t length)
+{
+    kept->rounded = attn__rounds(tape) && kept->dtype == ATTN_F32 && (length == 0 || kept->rounded);
+}
+
 attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                       attn_nn_kv_cache *cache)
 {
@@ -67,8 +81,12 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     if (!k || !v) {
         return attn_context_status(context);
     }
+    round_once(tape, k);
+    round_once(tape, v);
     copy_behind(cache->k, cache->length, k);
     copy_behind(cache->v, cache->length, v);
+    note_rounding(tape, cache->k, cache->length);
+    note_rounding(tape, cache->v, cache->length);
     cache->length += n;
     return ATTN_OK;
 }
@@ -103,6 +121,8 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     copy_rows(chosen.k, cache->k, rows, cache->length);
     copy_rows(chosen.v, cache->v, rows, cache->length);
     chosen.length = cache->length;
+    chosen.k->rounded = cache->k->rounded;
+    chosen.v->rounded = cache->v->rounded;
     attn_nn_kv_cache_free(cache);
     *cache = chosen;
     return ATTN_OK;

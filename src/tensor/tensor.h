@@ -34,6 +34,7 @@ struct attn_tensor {
      * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
+    bool rounded;                   /* f32 whose numbers are all of bf16; false: not known */
     bool linear;                    /* a weight of a linear layer */
     const attn__low_rank *low_rank; /* of such a weight; NULL: none.  Other operations refuse it. */
 };

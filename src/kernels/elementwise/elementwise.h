@@ -24,6 +24,7 @@
  *
  *   ADD: elements: y = x + x2
  *   AFFINE: elements: y = x * s[0] + s[1]
+ *   ROUND: elements: y = x rounded to bf16; of float alone
  *   ACTIVATE: elements: y = kind(x), an activation
  *   ACTIVATE_BACKWARD: elements: y = x * kind'; x2 is what attn__activation_keeps_input says: the input or the output
  *   BIAS_ACTIVATE: rows: y = kind(y + x) for a row y; x NULL: no bias
@@ -58,6 +59,7 @@
 #define ATTN__ELEMENTWISE_MAP(X)                                                                                       \
     X(ADD, add)                                                                                                        \
     X(AFFINE, affine)                                                                                                  \
+    X(ROUND, round)                                                                                                    \
     X(ACTIVATE, activate)                                                                                              \
     X(ACTIVATE_BACKWARD, activate_backward)                                                                            \
     X(BIAS_ACTIVATE, bias_activate)                                                                                    \

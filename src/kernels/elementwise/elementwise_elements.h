@@ -19,6 +19,21 @@ static void run_affine(const attn__elementwise_args *a, int64_t begin, int64_t e
         store(y + i, end - i, vf_fma(elementwise_load(x + i, end - i), scale, shift));
 }
 
+static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+#ifdef VF_DOUBLE
+    (void)a, (void)begin, (void)end; /* doubles are never rounded */
+#else
+    const real *x = a->x;
+    real *y = a->y;
+    for (int64_t i = begin; i < end; i += VF_LANES) {
+        uint16_t rounded[VF_LANES];
+        vf_store_bf16(rounded, elementwise_load(x + i, end - i));
+        store(y + i, end - i, vf_load_bf16(rounded));
+    }
+#endif
+}
+
 /* 0.5 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope. */
 VF_FN vf gelu_tanh_part(vf x, vf *slope)
 {

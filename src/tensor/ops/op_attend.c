@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
-#include "base/bf16.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -350,24 +349,14 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
-typedef struct rounding {
-    const float *from;
-    float *to;
-} rounding;
-
-static void round_range(void *user, int64_t begin, int64_t end)
-{
-    const rounding *r = user;
-    for (int64_t i = begin; i < end; i++)
-        r->to[i] = attn__from_bf16(attn__to_bf16(r->from[i]));
-}
-
-/* Copies of queries, keys and values, rounded to bf16; one where they lie in one tensor.  The caller lets go of them. */
+/* Copies of queries, keys and values, rounded to bf16; one where they lie in one tensor, none of one that is rounded.
+ * The caller lets go of them. */
 static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
 {
-    enum { GRAIN = 16384 };
     bool done = true;
     for (int i = Q; i <= V && done; i++) {
+        if (inputs[i]->rounded)
+            continue;
         for (int j = Q; j < i && !rounded[i].data; j++) {
             if (inputs[j] == inputs[i]) {
                 rounded[i] = rounded[j];
@@ -377,10 +366,11 @@ static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__ho
         if (rounded[i].data)
             continue;
         rounded[i] = attn__scratch(tape, attn__tensor_bytes(inputs[i]));
-        rounding r = {inputs[i]->data, rounded[i].data};
         done = rounded[i].data != NULL;
         if (done)
-            attn__parallel_range(tape->context->threads, inputs[i]->size, GRAIN, round_range, &r);
+            attn__elementwise_run(tape, ATTN_F32, ATTN__ELEMENTWISE_ROUND,
+                                  &(attn__elementwise_args){.x = inputs[i]->data, .y = rounded[i].data},
+                                  inputs[i]->size, 1);
     }
     return done;
 }
