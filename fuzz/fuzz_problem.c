@@ -92,6 +92,10 @@ static void add_operand(attn_problem *p, bytes *b)
     int64_t stride = 1;
     p->flags |= with[which];
     p->lens_dim = (int)take(b, 0, p->ndims);
+    if (which == 0 && take(b, 0, 2) == 2) {
+        p->flags |= ATTN_WITH_BIAS_INDEX;
+        p->bias_index = (attn_bias_index){.rows = take(b, 0, 9), .row_stride = take(b, 0, 3)};
+    }
     if (which == 4)
         p->blocks = (attn_blocks){(int)take(b, 0, p->ndims), p->lens_dim, take(b, 0, 9), take(b, 0, 9)};
     for (int i = p->ndims - 1; i >= 0; i--) {
@@ -199,27 +203,34 @@ typedef struct arrays {
 static void put(arrays *s, int array, void *at)
 {
     attn_arrays *a = &s->a;
-    const void **const slots[] = {
-        &a->q,
-        &a->k,
-        &a->v,
-        &a->bias,
-        (const void **)(void *)&a->mask,
-        (const void **)(void *)&a->lens,
-        &a->w,
-        &a->w2,
-        (const void **)(void *)&a->q_offsets,
-        (const void **)(void *)&a->k_offsets,
-        &a->sinks,
-        &a->dlse,
-        (const void **)(void *)&a->blocks,
+    void *const slots[ATTN_ARRAY_TABLE] = {
+        [ATTN_ARRAY_Q] = &a->q,
+        [ATTN_ARRAY_K] = &a->k,
+        [ATTN_ARRAY_V] = &a->v,
+        [ATTN_ARRAY_BIAS] = &a->bias,
+        [ATTN_ARRAY_MASK] = &a->mask,
+        [ATTN_ARRAY_LENS] = &a->lens,
+        [ATTN_ARRAY_W] = &a->w,
+        [ATTN_ARRAY_W2] = &a->w2,
+        [ATTN_ARRAY_Q_OFFSETS] = &a->q_offsets,
+        [ATTN_ARRAY_K_OFFSETS] = &a->k_offsets,
+        [ATTN_ARRAY_BIAS_INDEX] = &a->bias_index,
+        [ATTN_ARRAY_SINKS] = &a->sinks,
+        [ATTN_ARRAY_DLSE] = &a->dlse,
+        [ATTN_ARRAY_BLOCKS] = &a->blocks,
+        [ATTN_ARRAY_O] = &a->o,
+        [ATTN_ARRAY_LSE] = &a->lse,
+        [ATTN_ARRAY_DOUT] = &a->dout,
+        [ATTN_ARRAY_DQ] = &a->dq,
+        [ATTN_ARRAY_DK] = &a->dk,
+        [ATTN_ARRAY_DV] = &a->dv,
+        [ATTN_ARRAY_DBIAS] = &a->dbias,
+        [ATTN_ARRAY_DW] = &a->dw,
+        [ATTN_ARRAY_DW2] = &a->dw2,
+        [ATTN_ARRAY_DSINKS] = &a->dsinks,
     };
-    void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
-                             &a->dw2, &a->dsinks};
-    if (array < ATTN_ARRAY_O)
-        *slots[array] = at;
-    else if (array < ATTN_ARRAY_TABLE)
-        *others[array - ATTN_ARRAY_O] = at;
+    if (array < ATTN_ARRAY_TABLE)
+        *(void **)slots[array] = at;
     else if (array < ATTN_ARRAY_DTABLE)
         a->table[array - ATTN_ARRAY_TABLE] = at;
     else
@@ -255,6 +266,13 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     }
 }
 
+/* Each entry names a row of the bias's table. */
+static void fill_rows(int32_t *entries, int64_t n, int64_t rows)
+{
+    for (int64_t i = 0; i < n; i++)
+        entries[i] = (int32_t)(i * 7 % rows);
+}
+
 /* Blocks are as long as the span, so that the address sanitizer sees any step outside. */
 static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *problem)
 {
@@ -274,6 +292,8 @@ static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *pr
             fill_offsets((int32_t *)(void *)s->blocks[array], n - 1, problem->dims[p->query_dim].n, p->queries);
         else if (array == ATTN_ARRAY_K_OFFSETS)
             fill_offsets((int32_t *)(void *)s->blocks[array], n - 1, problem->dims[p->key_dim].n, p->keys);
+        else if (array == ATTN_ARRAY_BIAS_INDEX)
+            fill_rows((int32_t *)(void *)s->blocks[array], n, problem->bias_index.rows);
         else if (!span->output)
             fill(s->blocks[array], span->dtype, n, array);
         put(s, array, s->blocks[array] - span->low * size);

@@ -311,6 +311,7 @@ typedef struct attn_bias_index {
     int64_t rows; /* of the table; entries lie in [0, rows) */
     int64_t row_stride;
 } attn_bias_index;
+
 /* A mask of blocks: query i and key j, the indices along the two dims named, may meet only if the byte of block (i /
  * queries, j / keys) is not 0.  Blocks whose byte is 0 cost no work.  Bands, lens and the mask cut further.  Not
  * with windows or packed sequences.  (As block-sparse attention and FlexAttention's BlockMask have it,
