@@ -284,6 +284,29 @@ static void weights_come_on_demand_and_sum_to_one(void **state)
     }
 }
 
+/* Those that have gradients are the ones that are shown; the logits stay what they are. */
+static void guided_weights_are_the_last_layers(void **state)
+{
+    fixture *f = *state;
+    const char *const last[2] = {"cross.1", "cross.0"};
+    for (int m = 0; m < 2; m++) {
+        attn_model *model = small_model(f, both[m], ATTN_F32);
+        batch b = make_batch(f);
+        attn_named_list maps = {.context = f->context};
+        attn_tensor *weights = NULL;
+        attn_tensor *plain =
+            attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, &(attn_seq2seq_options){.weights = &maps});
+        attn_tensor *logits =
+            attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, &(attn_seq2seq_options){.guided = &weights});
+        assert_non_null(weights);
+        assert_int_equal(attn_tensor_rank(weights), 4);
+        assert_true(test_distance(logits, plain) < 1e-5);
+        assert_true(test_distance(weights, attn_named_find(&maps, last[m])) < 1e-5);
+        attn_named_clear(&maps);
+        attn_model_destroy(model);
+    }
+}
+
 static void named_inputs_give_named_outputs(void **state)
 {
     fixture *f = *state;
@@ -312,14 +335,24 @@ static void named_inputs_give_named_outputs(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-static double loss_of(fixture *f, attn_model *model, bool record)
+/* The loss of what the decoder says and, with `guided`, of where it looks. */
+static double loss_of(fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
     batch b = make_batch(f);
     attn_tensor *labels = test_ids(f->tape, 2, (int64_t[]){B, TT}, V, 3);
-    attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, NULL);
+    attn_tensor *weights;
+    attn_seq2seq_options options = {.guided = guided ? &weights : NULL};
+    attn_tensor *logits = attn_seq2seq_forward(model, f->tape, b.src, b.lens, b.tgt, &options);
     attn_tensor *loss =
         attn_cross_entropy(f->tape, logits, labels, &(attn_cross_entropy_options){.use_ignore_index = true});
+    if (guided) {
+        attn_tensor *map = attn_tape_tensor(f->tape, ATTN_F64, 3, (int64_t[]){B, TT, TS}, NULL);
+        for (int64_t i = 0; i < B * TT; i++) {
+            test_set(map, i * TS + i % 2, 1);
+        }
+        loss = attn_add(f->tape, loss, attn_weights_cross_entropy(f->tape, weights, map, 3));
+    }
     assert_non_null(loss);
     double value = test_at(loss, 0);
     if (record) {
@@ -332,10 +365,10 @@ static double loss_of(fixture *f, attn_model *model, bool record)
 static void gradients_are_the_slopes(void **state)
 {
     fixture *f = *state;
-    for (int m = 0; m < 2; m++) {
-        attn_model *model = small_model(f, both[m], ATTN_F64);
+    for (int c = 0; c < 4; c++) {
+        attn_model *model = small_model(f, both[c / 2], ATTN_F64);
         const attn_named_list *list = attn_model_parameters(model);
-        loss_of(f, model, true);
+        loss_of(f, model, true, c % 2);
         for (int64_t p = 0; p < list->n; p++) {
             attn_tensor *x = list->items[p].tensor, *grad = attn_tensor_grad(x);
             assert_non_null(grad);
@@ -343,9 +376,9 @@ static void gradients_are_the_slopes(void **state)
                 int64_t i = k * (attn_tensor_size(x) - 1) / 2;
                 double old = test_at(x, i), h = 1e-5;
                 test_set(x, i, old + h);
-                double above = loss_of(f, model, false);
+                double above = loss_of(f, model, false, c % 2);
                 test_set(x, i, old - h);
-                double below = loss_of(f, model, false), slope = (above - below) / (2 * h);
+                double below = loss_of(f, model, false, c % 2), slope = (above - below) / (2 * h);
                 test_set(x, i, old);
                 if (fabs(slope - test_at(grad, i)) > 1e-6 * fmax(1e-2, fabs(slope))) {
                     fail_msg("%s[%d]: slope %.9g, gradient %.9g", list->items[p].name, (int)i, slope, test_at(grad, i));
@@ -633,6 +666,7 @@ int main(void)
         TEST(padding_changes_nothing),
         TEST(later_tokens_are_not_seen_unless_asked),
         TEST(weights_come_on_demand_and_sum_to_one),
+        TEST(guided_weights_are_the_last_layers),
         TEST(named_inputs_give_named_outputs),
         TEST(gradients_are_the_slopes),
         TEST(one_table_needs_one_vocabulary),

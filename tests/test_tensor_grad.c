@@ -248,6 +248,26 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
         gradcheck(2, build_entropy, &options[i], 1, IN({3, {2, 2, 5}}));
 }
 
+/* Weights [2,heads,3,4] against a map in which a row has one place, one two and one none. */
+static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
+{
+    double wanted[24] = {[1] = 1, [4] = 0.5, [7] = 0.5, [14] = 0.25, [15] = 0.75, [23] = 1};
+    attn_tensor *map = attn_tape_tensor(t, ATTN_F64, 3, (int64_t[]){2, 3, 4}, wanted);
+    attn_tensor *weights = attn_softmax(t, in[0], NULL, 0);
+    attn_tensor *loss = attn_weights_cross_entropy(t, weights, map, *(const double *)user);
+    return attn_add(t, loss, attn_mul(t, weights, weights)); /* the weights have another reader */
+}
+
+static void cross_entropy_of_weights(void **state)
+{
+    (void)state;
+    const double divisors[] = {1, 7};
+    for (int i = 0; i < 2; i++) {
+        gradcheck(1 + i, build_guided, &divisors[i], 1, IN({4, {2, 1, 3, 4}}));
+        gradcheck(1 + i, build_guided, &divisors[i], 1, IN({4, {2, 3, 3, 4}}));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------- recurrence */
 
 static attn_tensor *build_gru(attn_tape *t, tensors in, const void *user)
@@ -444,6 +464,7 @@ int main(void)
         cmocka_unit_test(layer_norm_alone_and_after_a_sum),
         cmocka_unit_test(dropout_drops_the_same_twice),
         cmocka_unit_test(cross_entropy_with_ignored_labels_and_smoothing),
+        cmocka_unit_test(cross_entropy_of_weights),
         cmocka_unit_test(recurrent_units_of_one_step_and_more),
         cmocka_unit_test(attention_whose_operands_share_tensors),
         cmocka_unit_test(attention_with_a_shared_bias),

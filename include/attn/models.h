@@ -103,6 +103,9 @@ typedef struct attn_seq2seq_options {
     /* If not NULL, gets attention weights: "encoder.0" [B,H,Ts,Ts], "decoder.0" [B,H,Tt,Tt], "cross.0" [B,H,Tt,Ts],
      * and so on for each layer (models with one attention: "cross.0" [B,1,Tt,Ts] only).  The tape's tensors. */
     attn_named_list *weights;
+    /* If not NULL, gets the last layer's "cross" weights, through which a gradient flows where the tape records; NULL
+     * where no layer attends to the source.  `weights` then lacks the last layer's "decoder". */
+    attn_tensor **guided;
 } attn_seq2seq_options;
 
 /* src I32 [B,Ts], src_lens I32 [B] or NULL, tgt_in I32 [B,Tt] -> logits [B,Tt,V].  Dropout follows the tape's mode.

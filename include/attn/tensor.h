@@ -243,6 +243,11 @@ typedef struct attn_cross_entropy_options {
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
 
+/* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the wanted ones [B,T,S] (which get no
+ * gradient): the sum over b, t and s of -wanted * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
+ATTN_API attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
+                                                 double divisor);
+
 /* ------------------------------------------------------------------------------------------- attention */
 
 /* A tensor for one pointer of attn_arrays, and the offset (in elements) of the problem's index 0 in it. */

@@ -109,6 +109,9 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     if (!attn__model_begin(model, tape)) {
         return NULL;
     }
+    if (o.guided) {
+        *o.guided = NULL;
+    }
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
     /* Maps that were wanted and found no memory: a picture without them would look like an answer. */

@@ -5,6 +5,7 @@
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
+#include "nn/guided.h"
 
 #include <string.h>
 
@@ -77,7 +78,7 @@ static memory encode(const bahdanau *m, attn_tape *tape, const attn_tensor *src,
 
 /* One token: embedded x [1,rows,E] -> the top layer's new state [1,rows,H]; hidden goes on. */
 static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
-                                attn_tensor **hidden, attn_tensor **weights)
+                                attn_tensor **hidden, attn_tensor **weights, bool guided)
 {
     if (!x || !source->keys) {
         return NULL;
@@ -85,8 +86,8 @@ static attn_tensor *decode_step(const bahdanau *m, attn_tape *tape, const memory
     attn_nn_mask mask = {.valid_lens = source->lens, .fill = m->fill};
     int64_t batch = attn_tensor_length(source->keys, 1), rows = attn_tensor_length(x, 1), size = m->decoder.hidden;
     attn_tensor *query = attn_reshape(tape, hidden[m->decoder.layers - 1], 3, (int64_t[]){batch, -1, size});
-    attn_tensor *context =
-        attn_nn_additive_attend(&m->attention, tape, query, source->keys, source->values, true, &mask, weights);
+    attn_tensor *context = (guided ? attn__nn_additive_guided : attn_nn_additive_attend)(
+        &m->attention, tape, query, source->keys, source->values, true, &mask, weights);
     attn_tensor *both[2] = {attn_reshape(tape, context, 3, (int64_t[]){1, rows, size}), x};
     return attn_nn_gru_forward(&m->decoder, tape, attn_concat(tape, both, 2, 2), hidden, NULL);
 }
@@ -97,19 +98,25 @@ typedef struct steps {
     attn_tensor **state, **weights;
 } steps;
 
-static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, attn_named_list *maps)
+static attn_tensor *join(const bahdanau *m, attn_tape *tape, const steps *all, const attn_seq2seq_options *options)
 {
     attn_tensor *states = attn_concat(tape, all->state, (int)all->n, 0);
-    if (maps && states) {
+    if ((options->weights || options->guided) && states) {
         attn_tensor *map = attn_concat(tape, all->weights, (int)all->n, 1);
         int64_t batch = attn_tensor_length(states, 1);
-        attn__weights_add(maps, "cross", 0, attn_reshape(tape, map, 4, (int64_t[]){batch, 1, all->n, -1}));
+        map = attn_reshape(tape, map, 4, (int64_t[]){batch, 1, all->n, -1});
+        if (options->weights) {
+            attn__weights_add(options->weights, "cross", 0, map);
+        }
+        if (options->guided) {
+            *options->guided = map;
+        }
     }
     return attn_nn_linear_forward(&m->dense, tape, attn_permute(tape, states, (int[]){1, 0, 2}));
 }
 
 static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *source, attn_tensor *x,
-                           attn_tensor **hidden, attn_named_list *maps)
+                           attn_tensor **hidden, const attn_seq2seq_options *options)
 {
     _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
     int64_t n = x ? attn_tensor_length(x, 0) : 0;
@@ -122,9 +129,10 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
     steps all = {.n = n, .state = slots, .weights = slots + n};
     for (int64_t t = 0; t < n; t++) {
         attn_tensor *token = attn_slice(tape, x, 0, t, t + 1);
-        all.state[t] = decode_step(m, tape, source, token, hidden, maps ? &all.weights[t] : NULL);
+        attn_tensor **weights = options->weights || options->guided ? &all.weights[t] : NULL;
+        all.state[t] = decode_step(m, tape, source, token, hidden, weights, options->guided != NULL);
     }
-    return join(m, tape, &all, maps);
+    return join(m, tape, &all, options);
 }
 
 static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor *src, const attn_tensor *src_lens,
@@ -134,7 +142,7 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
     attn_tensor *hidden[ATTN_NN_MAX_GRU_LAYERS] = {0};
     memory source = encode(m, tape, src, src_lens, hidden);
     attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, time_major(tape, tgt_in));
-    return source.keys ? decode(m, tape, &source, x, hidden, options->weights) : NULL;
+    return source.keys ? decode(m, tape, &source, x, hidden, options) : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------- step by step */
@@ -194,7 +202,7 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     attn_tensor *ids = attn_tape_tensor(tape, ATTN_I32, 2, (int64_t[]){1, rows}, attn_tensor_data(tokens));
     memcpy(hidden, s->hidden, sizeof hidden);
     attn_tensor *x = attn_nn_embedding_forward(&m->tgt_embedding, tape, ids);
-    attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL);
+    attn_tensor *top = decode_step(m, tape, &source, x, hidden, NULL, false);
     attn_tensor *logits = attn__shortlist_output(decoding->shortlist, tape, &m->dense, top);
     for (int l = 0; logits && l < m->decoder.layers; l++) {
         copy_rows(s->hidden[l], hidden[l], NULL, 1);

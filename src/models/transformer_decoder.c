@@ -3,6 +3,8 @@
  * The Transformer's decoder. */
 #include "models/transformer_parts.h"
 
+#include "nn/guided.h"
+
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
                                      const attn_config *config, const attn__decoder_options *o)
 {
@@ -39,6 +41,11 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
     for (int i = 0; i < decoder->blocks; i++) {
         const attn_nn_decoder_block *block = &decoder->block[i];
         attn_tensor *own_map = NULL, *cross_map = NULL;
+        if (options->guided && i == decoder->blocks - 1) { /* of its maps `weights` gets this one */
+            x = attn__nn_decoder_block_guided(block, tape, x, encoded, &own, &cross, options->guided);
+            attn__weights_add(options->weights, "cross", i, *options->guided);
+            continue;
+        }
         if (options->weights) {
             x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, &own_map, &cross_map);
             attn__weights_add(options->weights, "decoder", i, own_map);

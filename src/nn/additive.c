@@ -3,6 +3,7 @@
  * Additive attention.  The engine adds query and key, takes the hyperbolic tangent and sums channel by channel,
  * so that no array over query, key and channel at once is built. */
 #include "nn/check.h"
+#include "nn/guided.h"
 
 #include "base/context.h"
 
@@ -69,14 +70,14 @@ static void describe(attn_problem *problem, const sizes *s)
     problem->flags = s->lens_per ? ATTN_WITH_LENS : 0;
 }
 
-attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
-                                     attn_tensor *projected, attn_tensor *values, bool time_major,
-                                     const attn_nn_mask *mask, attn_tensor **weights)
+/* Attention to projected keys; false where something does not fit. */
+static bool prepare(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries, attn_tensor *projected,
+                    attn_tensor *values, bool time_major, const attn_nn_mask *mask, attn_attention *a)
 {
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
     if (!q || !layer->w_v || !attn__nn_has_rank(tape, q, 3, "queries") ||
         !attn__nn_has_rank(tape, projected, 3, "keys") || !attn__nn_has_rank(tape, values, 3, "values")) {
-        return NULL;
+        return false;
     }
     sizes s = {.batch = attn_tensor_length(q, 0),
                .queries = attn_tensor_length(q, 1),
@@ -86,26 +87,50 @@ attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *t
                .time_major = time_major,
                .lens_per = attn__nn_lens_per(mask)};
     if (!attn__nn_lens_fit(tape, mask, s.batch, s.queries)) {
-        return NULL;
+        return false;
     }
     if (mask && mask->causal != ATTN_CAUSAL_NONE) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
                    "additive attention takes lengths only, no causal mask");
+        return false;
+    }
+    *a = (attn_attention){.q = {q, 0},
+                          .k = {projected, 0},
+                          .v = {values, 0},
+                          .w = layer->w_v,
+                          .lens = mask ? mask->valid_lens : NULL,
+                          .rank = 3,
+                          .shape = {s.batch, s.queries, s.value},
+                          .weights_rank = 3,
+                          .weights_shape = {s.batch, s.queries, s.keys},
+                          .dropout = layer->dropout};
+    describe(&a->problem, &s);
+    a->problem.dtype = attn_tensor_dtype(q);
+    a->problem.mask_fill = mask ? mask->fill : 0;
+    return true;
+}
+
+attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                     attn_tensor *projected, attn_tensor *values, bool time_major,
+                                     const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_attention a;
+    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a)) {
         return NULL;
     }
-    attn_attention a = {.q = {q, 0},
-                        .k = {projected, 0},
-                        .v = {values, 0},
-                        .w = layer->w_v,
-                        .lens = mask ? mask->valid_lens : NULL,
-                        .rank = 3,
-                        .shape = {s.batch, s.queries, s.value},
-                        .weights = weights,
-                        .weights_rank = 3,
-                        .weights_shape = {s.batch, s.queries, s.keys},
-                        .dropout = layer->dropout};
-    describe(&a.problem, &s);
-    a.problem.dtype = attn_tensor_dtype(q);
-    a.problem.mask_fill = mask ? mask->fill : 0;
+    a.weights = weights;
     return attn_attend(tape, &a);
+}
+
+attn_tensor *attn__nn_additive_guided(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
+                                      attn_tensor *projected, attn_tensor *values, bool time_major,
+                                      const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_attention a;
+    if (!prepare(layer, tape, queries, projected, values, time_major, mask, &a)) {
+        return NULL;
+    }
+    attn_tensor *y = attn_attend(tape, &a);
+    *weights = y ? attn__nn_weigh(tape, &a) : NULL;
+    return *weights ? y : NULL;
 }

@@ -2,6 +2,7 @@
  *
  * A block of the Transformer's decoder, over a whole sequence or one token at a time. */
 #include "nn/block.h"
+#include "nn/guided.h"
 
 void attn_nn_decoder_block_init(attn_nn_decoder_block *block, attn_nn_builder *builder,
                                 const attn_nn_block_options *options)
@@ -20,17 +21,35 @@ static attn_tensor *feed_forward(const attn_nn_decoder_block *block, attn_tape *
     return attn__nn_behind(&block->addnorm3, tape, z, attn_nn_ffn_forward(&block->ffn, tape, read));
 }
 
+/* x with what the attention to itself gave. */
+static attn_tensor *attend_self(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
+    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, read, read, read, mask, weights);
+    return attn__nn_behind(&block->addnorm1, tape, x, own);
+}
+
 attn_tensor *attn_nn_decoder_block_forward(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                            attn_tensor *encoded, const attn_nn_mask *self_mask,
                                            const attn_nn_mask *cross_mask, attn_tensor **self_weights,
                                            attn_tensor **cross_weights)
 {
-    attn_tensor *read = attn__nn_before(&block->addnorm1, tape, x);
-    attn_tensor *own = attn_nn_multi_head_forward(&block->attention1, tape, read, read, read, self_mask, self_weights);
-    attn_tensor *y = attn__nn_behind(&block->addnorm1, tape, x, own);
-    read = attn__nn_before(&block->addnorm2, tape, y);
+    attn_tensor *y = attend_self(block, tape, x, self_mask, self_weights);
+    attn_tensor *read = attn__nn_before(&block->addnorm2, tape, y);
     attn_tensor *seen =
         attn_nn_multi_head_forward(&block->attention2, tape, read, encoded, encoded, cross_mask, cross_weights);
+    return feed_forward(block, tape, attn__nn_behind(&block->addnorm2, tape, y, seen));
+}
+
+attn_tensor *attn__nn_decoder_block_guided(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
+                                           attn_tensor *encoded, const attn_nn_mask *self_mask,
+                                           const attn_nn_mask *cross_mask, attn_tensor **cross_weights)
+{
+    attn_tensor *y = attend_self(block, tape, x, self_mask, NULL);
+    attn_tensor *read = attn__nn_before(&block->addnorm2, tape, y);
+    attn_tensor *seen =
+        attn__nn_multi_head_guided(&block->attention2, tape, read, encoded, encoded, cross_mask, cross_weights);
     return feed_forward(block, tape, attn__nn_behind(&block->addnorm2, tape, y, seen));
 }
 

@@ -3,6 +3,7 @@
  * Multi-head attention.  The projections leave the heads inside the channels; the engine finds them there by
  * its strides. */
 #include "nn/check.h"
+#include "nn/guided.h"
 
 #include "base/context.h"
 
@@ -30,10 +31,9 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
 }
 
-/* Attention of projected q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v [B,capacity,D]; then
- * the last projection. */
-static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
-                           attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
+/* Attention of projected q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v [B,capacity,D]. */
+static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k, attn_tensor *v,
+                     int64_t keys, const attn_nn_mask *mask, attn_attention *a)
 {
     int64_t batch = attn_tensor_length(q, 0), tq = attn_tensor_length(q, 1), capacity = attn_tensor_length(k, 1);
     attn_heads heads = {.batch = batch,
@@ -44,24 +44,35 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
                         .layout = ATTN_LAYOUT_BTHD,
                         .causal = mask ? mask->causal : ATTN_CAUSAL_NONE,
                         .lens_per = attn__nn_lens_per(mask)};
-    attn_attention a = {.q = {q, 0},
-                        .k = {k, 0},
-                        .v = {v, 0},
-                        .lens = mask ? mask->valid_lens : NULL,
-                        .rank = 3,
-                        .shape = {batch, tq, layer->hidden},
-                        .weights = weights,
-                        .weights_rank = 4,
-                        .weights_shape = {batch, layer->heads, tq, keys},
-                        .dropout = layer->dropout};
-    if (attn_problem_heads(&a.problem, &heads) != ATTN_OK) {
+    *a = (attn_attention){.q = {q, 0},
+                          .k = {k, 0},
+                          .v = {v, 0},
+                          .lens = mask ? mask->valid_lens : NULL,
+                          .rank = 3,
+                          .shape = {batch, tq, layer->hidden},
+                          .weights_rank = 4,
+                          .weights_shape = {batch, layer->heads, tq, keys},
+                          .dropout = layer->dropout};
+    if (attn_problem_heads(&a->problem, &heads) != ATTN_OK) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "multi-head attention: sizes out of range");
-        return NULL;
+        return false;
     }
     /* A cache has room for more keys than there are: only the step between its rows shows that. */
-    a.problem.dims[0].k = a.problem.dims[0].v = capacity * layer->hidden;
-    a.problem.dtype = attn_tensor_dtype(q);
-    a.problem.mask_fill = mask ? mask->fill : 0;
+    a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
+    a->problem.dtype = attn_tensor_dtype(q);
+    a->problem.mask_fill = mask ? mask->fill : 0;
+    return true;
+}
+
+/* The same, and the last projection. */
+static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
+                           attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
+{
+    attn_attention a;
+    if (!describe(layer, tape, q, k, v, keys, mask, &a)) {
+        return NULL;
+    }
+    a.weights = weights;
     return attn_nn_linear_forward(&layer->w_o, tape, attn_attend(tape, &a));
 }
 
@@ -76,6 +87,25 @@ attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_ta
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
     return q && k && v ? attend(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, weights) : NULL;
+}
+
+attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
+                                        attn_tensor *keys, attn_tensor *values, const attn_nn_mask *mask,
+                                        attn_tensor **weights)
+{
+    attn_attention a;
+    if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
+        return NULL;
+    }
+    attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, queries);
+    attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, keys);
+    attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, values);
+    if (!q || !k || !v || !describe(layer, tape, q, k, v, attn_tensor_length(k, 1), mask, &a)) {
+        return NULL;
+    }
+    attn_tensor *y = attn_attend(tape, &a);
+    *weights = y ? attn__nn_weigh(tape, &a) : NULL;
+    return *weights ? attn_nn_linear_forward(&layer->w_o, tape, y) : NULL;
 }
 
 attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
