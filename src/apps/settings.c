@@ -45,6 +45,13 @@ static const attn_setting keys[] = {
     ATTN__TEXT(
         "mix", "", NULL,
         "FILE=SHARE: pairs of another file (its training part) that make up so much of the training part, as 0.5"),
+    ATTN__TEXT(
+        "guided_alignment", "", NULL,
+        "word alignments, \"0-0 1-2\", source-target, a line for each pair of the data, as fast_align and attn "
+        "align --alignments write them: the attention of the decoder's last layer (the mean of its heads) learns "
+        "to follow them"),
+    ATTN__REAL("guided_alignment_weight", "", 0, 1e6,
+               "of the loss of this attention beside that of the tokens; default 0.1"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
     /* model */

@@ -51,6 +51,8 @@ attn_status attn__detokenized(const attn_translator *translator, const char *tok
 /* The target side of a pair of the data, likewise. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);
 
+/* Tells one file's contents from another's; not a defence against anyone. */
+uint64_t attn__fingerprint(const char *text, size_t size);
 /* All pairs of a file (or of `text` where `path` is NULL). */
 attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,
                              const attn_pairs_options *options, uint64_t *fingerprint);

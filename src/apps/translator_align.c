@@ -10,33 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char mark[] = "\xe2\x96\x81"; /* of a space, in SentencePiece's pieces */
-
-static bool take_mark(const char *token, size_t length, size_t *at)
-{
-    bool is = length - *at >= 3 && memcmp(token + *at, mark, 3) == 0;
-    *at += is ? 3 : 0;
-    return is;
-}
-
-int64_t attn__word_number(attn__word_counter *c, const char *token, size_t length)
-{
-    int64_t first = -1;
-    if (!c->subwords)
-        return c->n++;
-    for (size_t at = 0; at < length;) {
-        if (take_mark(token, length, &at)) {
-            c->space = true;
-            continue;
-        }
-        c->n += c->space || c->n == 0;
-        c->space = false;
-        first = first < 0 ? c->n - 1 : first;
-        at++;
-    }
-    return first < 0 ? c->n : first; /* a space alone belongs to the word behind it */
-}
-
 /* ---------------------------------------------------------------------------------------- words of the target */
 
 /* Numbers of the words of a translation's tokens, -1 of those that do not show. */

@@ -4,15 +4,7 @@
 #define ATTN_APPS_TRANSLATOR_ALIGN_H
 
 #include "apps/translator.h"
-
-/* Numbers words while their tokens pass by.  Begins with zeros but for `subwords`. */
-typedef struct attn__word_counter {
-    bool subwords; /* tokens are pieces: a word begins behind a space.  Else each token is a word */
-    bool space;
-    int64_t n; /* words begun */
-} attn__word_counter;
-/* The number, from 0, of the word that the token belongs to, or begins with. */
-int64_t attn__word_number(attn__word_counter *counter, const char *token, size_t length);
+#include "data/token_words.h"
 
 /* A line and one of its translations. */
 typedef struct attn__aligned {

@@ -221,6 +221,8 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = choose_tie(t);
     if (status == ATTN_OK)
+        status = attn__training_guided(t);
+    if (status == ATTN_OK)
         status = attn__run_check_data(&t->run); /* before anything about other data is found to be wrong */
     if (status == ATTN_OK)
         status = split_pairs(t);

@@ -314,8 +314,7 @@ attn_encode_options attn__encoding(const attn_translator *t)
 
 /* ------------------------------------------------------------------------------------------------ pairs */
 
-/* Tells one file's contents from another's; not a defence against anyone. */
-static uint64_t fingerprint_of(const char *text, size_t size)
+uint64_t attn__fingerprint(const char *text, size_t size)
 {
     uint64_t hash = attn__mix64(size);
     for (size_t i = 0; i < size; i += 8) {
@@ -339,7 +338,7 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const ch
         size = bytes.size;
     }
     if (fingerprint)
-        *fingerprint = fingerprint_of(text, size);
+        *fingerprint = attn__fingerprint(text, size);
     attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", options);
     attn_bytes_free(context, &bytes);
     return status;

@@ -47,11 +47,16 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
                     batch.whole_tokens);
     if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
-    attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, NULL);
+    attn_tensor *wanted, *weights = NULL;
+    if (attn__guided_wanted(t, tape, &batch, &wanted) != ATTN_OK)
+        return NULL;
+    attn_seq2seq_options how = {.guided = wanted ? &weights : NULL};
+    attn_tensor *logits = attn_seq2seq_forward(t->run.model, tape, on.source, on.source_lens, on.input, &how);
     attn_cross_entropy_options options = {.use_ignore_index = true,
                                           .ignore_index = t->pad,
                                           .label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
-    return attn_cross_entropy(tape, logits, on.labels, &options);
+    attn_tensor *loss = attn_cross_entropy(tape, logits, on.labels, &options);
+    return wanted ? attn__guided_loss(t, tape, loss, weights, wanted, &batch) : loss;
 }
 
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,

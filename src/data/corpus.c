@@ -63,6 +63,8 @@ attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, co
     if (status == ATTN_OK)
         status = encode_side(c, pairs, ATTN_SIDE_TARGET, target, options);
     if (status == ATTN_OK)
+        status = attn__corpus_link(c, pairs, source, target);
+    if (status == ATTN_OK)
         *corpus = c;
     else
         attn_corpus_destroy(c);
@@ -77,6 +79,8 @@ void attn_corpus_destroy(attn_corpus *corpus)
         attn__free(corpus->context, corpus->side[side].ids);
         attn__free(corpus->context, corpus->side[side].begin);
     }
+    attn__free(corpus->context, corpus->link);
+    attn__free(corpus->context, corpus->link_begin);
     attn__free(corpus->context, corpus);
 }
 

@@ -7,6 +7,7 @@
 
 #include "attn/data.h"
 #include "base/context.h"
+#include "data/links.h"
 
 /* The ids of sentence i are ids[begin[i]] to ids[begin[i+1] - 1], <eos> included. */
 typedef struct attn__encoded {
@@ -20,6 +21,9 @@ struct attn_corpus {
     attn_context *context;
     int64_t n;
     attn__encoded side[2]; /* by attn_side */
+    /* Between tokens: those of sentence i are link[link_begin[i]] to link[link_begin[i+1] - 1]; NULL: there are none. */
+    attn__link *link;
+    int64_t *link_begin;
     int32_t bos;
     bool end_in_input; /* the book's way: the decoder's input is <bos> and all labels but the last, padding too */
 };

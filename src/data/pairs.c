@@ -19,7 +19,8 @@ attn_status attn__pairs_create(attn_pairs **pairs, attn_context *context, int64_
     p->capacity = capacity;
     p->items = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->items));
     p->hashes = attn__alloc(context, attn__size_mul((size_t)capacity, sizeof *p->hashes));
-    if (!p->items || !p->hashes) {
+    p->links = attn__alloc_zero(context, attn__size_mul((size_t)capacity, sizeof *p->links));
+    if (!p->items || !p->hashes || !p->links) {
         attn_pairs_destroy(p);
         return ATTN_ERROR_MEMORY;
     }
@@ -34,12 +35,15 @@ void attn_pairs_destroy(attn_pairs *pairs)
     attn__free(pairs->context, pairs->text);
     attn__free(pairs->context, pairs->items);
     attn__free(pairs->context, pairs->hashes);
+    attn__free(pairs->context, pairs->links);
+    attn__free(pairs->context, pairs->link);
     attn__free(pairs->context, pairs);
 }
 
 void attn__pairs_copy(attn_pairs *part, const attn_pairs *all, int64_t i)
 {
     part->items[part->n] = all->items[i];
+    part->links[part->n] = all->links[i];
     part->hashes[part->n++] = all->hashes[i];
 }
 
@@ -192,6 +196,7 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     /* A space may be put before each byte, and each side ends with a 0. */
     r.out = r.pairs->text = attn__alloc(context, attn__size_add(attn__size_mul(bytes, 2), 2 * (size_t)lines + 2));
     status = r.out ? read_lines(&r) : ATTN_ERROR_MEMORY;
+    r.pairs->lines = r.pairs->n < most ? r.pairs->n : count_lines(text, size, INT64_MAX, &bytes);
     if (status == ATTN_OK)
         *pairs = r.pairs;
     else

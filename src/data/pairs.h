@@ -7,13 +7,17 @@
 
 #include "attn/data.h"
 #include "base/context.h"
+#include "data/links.h"
 
 struct attn_pairs {
     attn_context *context;
     char *text; /* all sentences, each ended by 0; NULL in a part, which borrows them */
     attn_pair *items;
-    uint64_t *hashes; /* of the normalized sources, by which parts are made */
+    uint64_t *hashes;   /* of the normalized sources, by which parts are made */
+    attn__links *links; /* between the words of each */
+    attn__link *link;   /* those of all; NULL in a part, which borrows them */
     int64_t n, capacity;
+    int64_t lines; /* pairs of the file that they were read from */
 };
 
 /* An empty list with room for `capacity` pairs. */
