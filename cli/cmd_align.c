@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attn align: which tokens translate to which, learned from sentence pairs, as a lexicon for --shortlist. */
+ * attn align: which tokens translate to which, learned from sentence pairs, as a lexicon for --shortlist or as word
+ * alignments for --guided-alignment. */
 #include "commands.h"
 #include "foreign.h"
 #include "source.h"
@@ -12,47 +13,79 @@ static const cli_option options[] = {
     CLI_TEXT("data", 0, "FILE", "", "sentence pairs, plain or gzip, or \"phrasebook\"; default: those of the training"),
     CLI_CHOICE("part", parts, "train", "which of them: the ones that the training learned from, or all"),
     CLI_TEXT("lexicon", 'o', "FILE", "", "where the lexicon is written"),
+    CLI_TEXT("alignments", 'a', "FILE", "",
+             "where word alignments are written, a line for each pair of the data, for attn train translate "
+             "--guided-alignment"),
     CLI_INT("iterations", 0, "5", 1, 1000, "of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "translations that are kept of each token, the likeliest"),
     CLI_REAL("min-probability", "0.0001", 1e-12, 1, "least probability of what is kept"),
     CLI_NAMES_LONG,
 };
 
-static const char *const usage[] = {"DIR --lexicon FILE [--data PAIRS]", NULL};
+static const char *const usage[] = {"DIR --lexicon FILE [--data PAIRS]", "DIR --alignments FILE [--data PAIRS]", NULL};
 
 static const char description[] =
     "Learns from sentence pairs how likely each token of the source vocabulary of the translator DIR translates to each of "
     "the target's, by IBM Model 1 (Brown et al. 1993), and writes a lexicon for attn translate --shortlist: a line for each "
-    "pair of tokens, 'target source probability', as Marian's lexical shortlists are.";
+    "pair of tokens, 'target source probability', as Marian's lexical shortlists are.\n"
+    "\n"
+    "--alignments writes the likeliest source word of each target word, '0-0 2-1', source-target, numbered from 0: a line "
+    "for each pair of the data, whichever part was learned from. Words are what stands between spaces; a word that comes "
+    "from none is left out.";
 
 static const char *const examples[] = {
     "attn align en-fr --lexicon lex.s2t",
     "attn align opus-mt-en-fr --data pairs.tsv --part all --lexicon lex.s2t",
     "attn translate en-fr --shortlist lex.s2t < english.txt > french.txt",
+    "attn align en-fr --data pairs.tsv --part all --alignments pairs.align",
+    "attn train translate --data pairs.tsv --guided-alignment pairs.align --out guided",
     NULL,
 };
 
-static int write_lexicon(const cli_call *cli, attn_lexicon *lexicon, int64_t pairs)
+static bool write_file(const cli_call *cli, const char *path, const attn_bytes *file)
 {
-    const char *path = cli_text(cli, "lexicon");
+    return attn_file_write(cli->context, path, file->data, file->size) == ATTN_OK;
+}
+
+static bool write_lexicon(const cli_call *cli, const char *path, const attn_lexicon *lexicon)
+{
     attn_bytes file = {0};
+    bool written = attn_lexicon_format(lexicon, &file) == ATTN_OK && write_file(cli, path, &file);
+    attn_bytes_free(cli->context, &file);
+    return written;
+}
+
+static int64_t count_lines(const attn_bytes *file)
+{
+    int64_t lines = 0;
+    for (size_t i = 0; i < file->size; i++)
+        lines += file->data[i] == '\n';
+    return lines;
+}
+
+static int tell(const cli_call *cli, const attn_lexicon *lexicon, const attn_bytes *alignments, int64_t pairs)
+{
+    const char *path = cli_text(cli, "lexicon"), *aligned = cli_text(cli, "alignments");
     char entries[32], count[32];
     attn_json json;
-    bool written = attn_lexicon_format(lexicon, &file) == ATTN_OK &&
-                   attn_file_write(cli->context, path, file.data, file.size) == ATTN_OK;
-    attn_bytes_free(cli->context, &file);
-    if (!written)
-        return cli_failed(cli, NULL);
     if (!cli->json) {
-        cli_print("%s: %s entries from %s sentence pairs\n", path, cli_count(attn_lexicon_size(lexicon), entries),
-                  cli_count(pairs, count));
+        if (path[0])
+            cli_print("%s: %s entries from %s sentence pairs\n", path, cli_count(attn_lexicon_size(lexicon), entries),
+                      cli_count(pairs, count));
+        if (aligned[0])
+            cli_print("%s: word alignments of %s sentence pairs\n", aligned, cli_count(count_lines(alignments), count));
         return CLI_OK;
     }
     attn_json_begin(&json, cli->context, true);
     attn_json_object(&json, NULL);
-    attn_json_text(&json, "lexicon", path);
+    if (path[0])
+        attn_json_text(&json, "lexicon", path);
     attn_json_int(&json, "entries", attn_lexicon_size(lexicon));
     attn_json_int(&json, "pairs", pairs);
+    if (aligned[0]) {
+        attn_json_text(&json, "alignments", aligned);
+        attn_json_int(&json, "aligned_pairs", count_lines(alignments));
+    }
     attn_json_end(&json);
     return cli_print_json(cli, &json);
 }
@@ -60,16 +93,22 @@ static int write_lexicon(const cli_call *cli, attn_lexicon *lexicon, int64_t pai
 static int learn(const cli_call *cli, attn_translator *translator, const char *data)
 {
     cli_source source = cli_source_of(data);
+    const char *path = cli_text(cli, "lexicon"), *aligned = cli_text(cli, "alignments");
     attn_split part = strcmp(cli_text(cli, "part"), "all") == 0 ? ATTN_SPLIT_ALL : ATTN_SPLIT_TRAIN;
+    attn_bytes alignments = {0};
     attn_lexicon_options how = {.iterations = cli_int(cli, "iterations"),
                                 .best = cli_int(cli, "best"),
-                                .min_probability = cli_real(cli, "min-probability")};
+                                .min_probability = cli_real(cli, "min-probability"),
+                                .alignments = aligned[0] ? &alignments : NULL};
     attn_lexicon *lexicon;
     int64_t pairs;
     if (attn_translator_learn_lexicon(&lexicon, translator, source.path, source.text, source.size, part, &how,
                                       &pairs) != ATTN_OK)
         return cli_failed(cli, NULL);
-    int code = write_lexicon(cli, lexicon, pairs);
+    bool written =
+        (!path[0] || write_lexicon(cli, path, lexicon)) && (!aligned[0] || write_file(cli, aligned, &alignments));
+    int code = written ? tell(cli, lexicon, &alignments, pairs) : cli_failed(cli, NULL);
+    attn_bytes_free(cli->context, &alignments);
     attn_lexicon_destroy(lexicon);
     return code;
 }
@@ -77,8 +116,9 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
 static int run(cli_call *cli)
 {
     attn_translator *translator;
-    if (!cli_text(cli, "lexicon")[0])
-        return cli_fail(CLI_BAD, "align writes a lexicon: --lexicon FILE says where");
+    if (!cli_text(cli, "lexicon")[0] && !cli_text(cli, "alignments")[0])
+        return cli_fail(CLI_BAD,
+                        "align writes a lexicon or word alignments: --lexicon FILE or --alignments FILE says where");
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;
@@ -96,7 +136,7 @@ static int run(cli_call *cli)
 
 const cli_command cli_align = {
     "align",
-    "learn a lexicon for --shortlist from sentence pairs",
+    "learn a lexicon or word alignments from sentence pairs",
     usage,
     description,
     CLI_OPTIONS(options),

@@ -31,6 +31,12 @@ static const char description[] =
     "model and vocabularies it keeps; --mix adds pairs of older data, so that what was learned from them stays. Such a "
     "model stays one in MarianMT's form: transformers reads it.\n"
     "\n"
+    "--guided-alignment names a file of word alignments, a line for each pair of FILE: '0-0 2-1' says that word 0 of the "
+    "translation comes from word 0 of the sentence and word 1 from word 2, words being what stands between spaces; a line "
+    "may be empty. attn align --alignments writes such a file, and fast_align's output (source-target) is read as well. The "
+    "decoder's attention to the source (of its last layer, the mean of the heads) learns to follow them beside the "
+    "translations; the training loss then has both. Pairs of --mix have none.\n"
+    "\n"
     "Defaults below are those of the Transformer; bahdanau (a recurrent model with attention) and --compat d2l have "
     "some of their own, and what was used stands in training.json.";
 
@@ -40,6 +46,7 @@ static const char *const examples[] = {
     "attn train translate --data pairs.tsv --out rnn --model bahdanau",
     "attn train translate --data questions.tsv --out asks --from en-fr --rate 0.0002 --mix fra.tsv=0.5",
     "attn train translate --data law.tsv --out law --from opus-mt-en-fr --rate 0.00005",
+    "attn train translate --data pairs.tsv --guided-alignment pairs.align --out guided",
     "attn train translate --out en-fr --resume",
     NULL,
 };

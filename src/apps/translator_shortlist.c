@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "data/lexicon.h"
+#include "data/model1.h"
 
 #include <string.h>
 
@@ -68,6 +69,25 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
     return status;
 }
 
+/* Where the words of all pairs come from. */
+static attn_status align(const attn_translator *t, const attn__model1 *model, const char *data, const char *text,
+                         size_t size, const attn_pairs *all, attn_bytes *file)
+{
+    attn_pairs_options reading = {
+        .compat = t->compat, .max_examples = attn_config_int(t->config, "max_examples", 0), .keep_text = true};
+    attn_encode_options encoding = attn__encoding(t);
+    attn_pairs *kept = NULL;
+    attn_corpus *corpus = NULL;
+    attn_status status = attn_corpus_create(&corpus, all, t->source, t->target, &encoding);
+    if (status == ATTN_OK && !attn_vocab_has_subwords(t->source))
+        status = attn__pairs_read(&kept, t->context, data, text, size, &reading, NULL);
+    if (status == ATTN_OK)
+        status = attn__model1_align(model, corpus, t->source, t->target, all, kept ? kept : all, t->compat, file);
+    attn_corpus_destroy(corpus);
+    attn_pairs_destroy(kept);
+    return status;
+}
+
 attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *t, const char *data,
                                           const char *text, size_t text_size, attn_split part,
                                           const attn_lexicon_options *options, int64_t *pairs)
@@ -75,15 +95,29 @@ attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translato
     attn__call_begin(t->context);
     attn_pairs *all = NULL, *chosen = NULL;
     attn_corpus *corpus = NULL;
+    attn__model1 *model = NULL;
     attn_encode_options encoding = attn__encoding(t);
     *lexicon = NULL;
+    if (options && options->alignments)
+        *options->alignments = (attn_bytes){0};
     attn_status status = attn__translator_part(t, data, text, text_size, part, &all, &chosen);
     if (status == ATTN_OK)
         status = attn_corpus_create(&corpus, chosen, t->source, t->target, &encoding);
     if (status == ATTN_OK)
-        status = attn_lexicon_learn(lexicon, corpus, t->source, t->target, options);
+        status = attn__model1_learn(&model, corpus, t->source, t->target, options ? options->iterations : 0);
+    if (status == ATTN_OK)
+        status = attn__model1_lexicon(lexicon, model, options);
+    if (status == ATTN_OK && options && options->alignments)
+        status = align(t, model, data, text, text_size, all, options->alignments);
     if (status == ATTN_OK && pairs)
         *pairs = attn_pairs_size(chosen);
+    if (status != ATTN_OK) {
+        attn_lexicon_destroy(*lexicon);
+        *lexicon = NULL;
+        if (options && options->alignments)
+            attn_bytes_free(t->context, options->alignments);
+    }
+    attn__model1_free(model);
     attn_corpus_destroy(corpus);
     attn_pairs_destroy(chosen);
     attn_pairs_destroy(all);

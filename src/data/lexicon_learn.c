@@ -3,6 +3,8 @@
  * Translation probabilities of tokens, learned from sentence pairs: IBM Model 1 (Brown et al. 1993, The Mathematics of
  * Statistical Machine Translation, part 4.1).  Each target token comes from one source token of its sentence, or from the
  * empty word, whichever; expectation maximisation finds t(target|source). */
+#include "data/model1.h"
+
 #include "base/rng.h"
 #include "data/corpus.h"
 #include "data/lexicon.h"
@@ -15,7 +17,7 @@ typedef struct pair {
     double probability, count;
 } pair;
 
-typedef struct model {
+typedef struct attn__model1 {
     attn_context *context;
     const attn_corpus *corpus;
     const attn_vocab *source, *target;
@@ -37,6 +39,11 @@ static pair *place_of(const model *m, int32_t source, int32_t target)
     while (m->pairs[at].key && m->pairs[at].key != key)
         at = (at + 1) & (m->places - 1);
     return &m->pairs[at];
+}
+
+double attn__model1_probability(const attn__model1 *m, int32_t source, int32_t target)
+{
+    return place_of(m, source < 0 ? m->empty : source, target)->probability;
 }
 
 static bool grow(model *m)
@@ -166,9 +173,8 @@ static attn_status write(const model *m, const attn_lexicon_options *o, attn_lex
     return status;
 }
 
-static attn_status learn(model *m, const attn_lexicon_options *o, attn_lexicon *l)
+static attn_status learn(model *m, int64_t iterations)
 {
-    int64_t iterations = o && o->iterations > 0 ? o->iterations : 5;
     m->total = attn__alloc_zero(m->context, attn__size_mul((size_t)m->empty + 1, sizeof *m->total));
     if (!m->total || !find_pairs(m))
         return ATTN_ERROR_MEMORY;
@@ -179,28 +185,61 @@ static attn_status learn(model *m, const attn_lexicon_options *o, attn_lexicon *
         expect(m);
         maximise(m);
     }
-    return write(m, o, l);
+    return ATTN_OK;
+}
+
+attn_status attn__model1_learn(attn__model1 **learned, const attn_corpus *corpus, const attn_vocab *source,
+                               const attn_vocab *target, int64_t iterations)
+{
+    model *m = attn__alloc(corpus->context, sizeof *m);
+    *learned = NULL;
+    if (!m)
+        return ATTN_ERROR_MEMORY;
+    *m = (model){.context = corpus->context,
+                 .corpus = corpus,
+                 .source = source,
+                 .target = target,
+                 .empty = (int32_t)attn_vocab_size(source)};
+    attn_status status = learn(m, iterations > 0 ? iterations : 5);
+    if (status == ATTN_OK)
+        *learned = m;
+    else
+        attn__model1_free(m);
+    return status;
+}
+
+void attn__model1_free(attn__model1 *m)
+{
+    if (!m)
+        return;
+    attn__free(m->context, m->pairs);
+    attn__free(m->context, m->total);
+    attn__free(m->context, m);
+}
+
+attn_status attn__model1_lexicon(attn_lexicon **lexicon, const attn__model1 *m, const attn_lexicon_options *options)
+{
+    *lexicon = attn__lexicon_create(m->context, m->source, m->target);
+    attn_status status = *lexicon ? write(m, options, *lexicon) : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && (*lexicon)->n == 0)
+        status =
+            attn__fail(m->context, ATTN_ERROR_ARGUMENT, "the sentence pairs have no tokens to learn a lexicon from");
+    if (status != ATTN_OK) {
+        attn_lexicon_destroy(*lexicon);
+        *lexicon = NULL;
+    }
+    return status;
 }
 
 attn_status attn_lexicon_learn(attn_lexicon **lexicon, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_lexicon_options *options)
 {
     attn__call_begin(corpus->context);
-    model m = {.context = corpus->context,
-               .corpus = corpus,
-               .source = source,
-               .target = target,
-               .empty = (int32_t)attn_vocab_size(source)};
-    *lexicon = attn__lexicon_create(corpus->context, source, target);
-    attn_status status = *lexicon ? learn(&m, options, *lexicon) : ATTN_ERROR_MEMORY;
-    attn__free(m.context, m.pairs);
-    attn__free(m.context, m.total);
-    if (status == ATTN_OK && (*lexicon)->n == 0)
-        status =
-            attn__fail(m.context, ATTN_ERROR_ARGUMENT, "the sentence pairs have no tokens to learn a lexicon from");
-    if (status != ATTN_OK) {
-        attn_lexicon_destroy(*lexicon);
-        *lexicon = NULL;
-    }
+    attn__model1 *m;
+    *lexicon = NULL;
+    attn_status status = attn__model1_learn(&m, corpus, source, target, options ? options->iterations : 0);
+    if (status == ATTN_OK)
+        status = attn__model1_lexicon(lexicon, m, options);
+    attn__model1_free(m);
     return status;
 }

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT
+ * Word alignments by IBM Model 1: where each token comes from, in shares that are added up for the words. */
+#include "data/corpus.h"
+#include "data/model1.h"
+#include "data/pairs.h"
+#include "data/token_words.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of one side of a pair. */
+typedef struct side {
+    const attn_vocab *vocab;
+    attn__token_words tokens;
+    attn__prepared_words prepared;
+    const int32_t *ids;
+    int64_t n, words; /* tokens without the end, words of the text that was kept */
+} side;
+
+typedef struct aligner {
+    const attn__model1 *model;
+    const attn_corpus *corpus;
+    const attn_pairs *pairs, *kept;
+    attn_compat compat;
+    side side[2];
+    double *shares; /* of each source word, the empty one first */
+    size_t room;    /* bytes of the file */
+    attn_bytes *file;
+} aligner;
+
+static attn_status look_at(aligner *a, attn_side which, int64_t i)
+{
+    side *s = &a->side[which];
+    const attn__encoded *e = &a->corpus->side[which];
+    const char *text = attn__pairs_side(a->pairs, i, which);
+    attn_status status = attn__token_words_fill(&s->tokens, s->vocab, text);
+    if (status == ATTN_OK)
+        status = attn__prepared_words_fill(&s->prepared, attn__pairs_side(a->kept, i, which), a->kept == a->pairs,
+                                           a->compat);
+    if (status != ATTN_OK)
+        return status;
+    s->ids = e->ids + e->begin[i];
+    s->n = attn__corpus_length(a->corpus, which, i);
+    s->n -= s->n > 0 && s->ids[s->n - 1] == attn_vocab_special(s->vocab, ATTN_SPECIAL_EOS);
+    s->n = s->n < s->tokens.n ? s->n : s->tokens.n;
+    s->words = s->prepared.n;
+    for (int64_t k = 0; k < s->n; k++)
+        s->tokens.words[k] = attn__prepared_words_origin(&s->prepared, s->tokens.words[k]);
+    return ATTN_OK;
+}
+
+/* Adds where target token `id` comes from to the shares. */
+static void add_shares(const aligner *a, int32_t id)
+{
+    const side *from = &a->side[ATTN_SIDE_SOURCE];
+    double empty = attn__model1_probability(a->model, -1, id), sum = empty;
+    for (int64_t k = 0; k < from->n; k++)
+        sum += attn__model1_probability(a->model, from->ids[k], id);
+    if (!(sum > 0))
+        return;
+    a->shares[0] += empty / sum;
+    for (int64_t k = 0; k < from->n; k++)
+        a->shares[from->tokens.words[k] + 1] += attn__model1_probability(a->model, from->ids[k], id) / sum;
+}
+
+/* The source word of target word `word`, -1: none.  Of equals, as a word that stands twice is, the one nearer to the
+ * same place of the sentence: the model knows no places. */
+static int64_t source_of(const aligner *a, int64_t word)
+{
+    const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
+    double place = ((double)word + 0.5) / (double)to->words * (double)from->words - 0.5;
+    int64_t best = -1;
+    memset(a->shares, 0, (size_t)(from->words + 1) * sizeof *a->shares);
+    for (int64_t j = 0; j < to->n; j++) {
+        if (to->tokens.words[j] == word)
+            add_shares(a, to->ids[j]);
+    }
+    for (int64_t k = 0; k < from->words; k++) {
+        double share = a->shares[k + 1], most = a->shares[best + 1];
+        bool nearer = best >= 0 && share > most * (1 - 1e-9) && fabs((double)k - place) < fabs((double)best - place);
+        best = share > most * (1 + 1e-9) || nearer ? k : best;
+    }
+    return best;
+}
+
+static attn_status append(aligner *a, const char *text)
+{
+    attn_context *context = a->corpus->context;
+    size_t length = strlen(text);
+    if (a->file->size + length + 1 > a->room) {
+        size_t more = 2 * a->room + length + 4096;
+        char *larger = attn__realloc(context, a->file->data, more);
+        if (!larger)
+            return ATTN_ERROR_MEMORY;
+        a->file->data = larger;
+        a->room = more;
+    }
+    memcpy(a->file->data + a->file->size, text, length + 1);
+    a->file->size += length;
+    return ATTN_OK;
+}
+
+static attn_status align_pair(aligner *a, int64_t i)
+{
+    attn_status status = look_at(a, ATTN_SIDE_SOURCE, i);
+    if (status == ATTN_OK)
+        status = look_at(a, ATTN_SIDE_TARGET, i);
+    if (status != ATTN_OK)
+        return status;
+    attn_context *context = a->corpus->context;
+    size_t words = (size_t)a->side[ATTN_SIDE_SOURCE].words + 1;
+    a->shares = attn__alloc(context, attn__size_mul(words, sizeof *a->shares));
+    status = a->shares ? ATTN_OK : ATTN_ERROR_MEMORY;
+    const char *space = "";
+    for (int64_t j = 0; j < a->side[ATTN_SIDE_TARGET].words && status == ATTN_OK; j++) {
+        char text[64];
+        int64_t source = source_of(a, j);
+        if (source < 0)
+            continue;
+        snprintf(text, sizeof text, "%s%lld-%lld", space, (long long)source, (long long)j);
+        status = append(a, text);
+        space = " ";
+    }
+    attn__free(context, a->shares);
+    return status == ATTN_OK ? append(a, "\n") : status;
+}
+
+attn_status attn__model1_align(const attn__model1 *model, const attn_corpus *corpus, const attn_vocab *source,
+                               const attn_vocab *target, const attn_pairs *pairs, const attn_pairs *kept,
+                               attn_compat compat, attn_bytes *file)
+{
+    attn_context *context = corpus->context;
+    aligner a = {.model = model,
+                 .corpus = corpus,
+                 .pairs = pairs,
+                 .kept = kept,
+                 .compat = compat,
+                 .side = {{.vocab = source, .tokens = {.context = context}, .prepared = {.context = context}},
+                          {.vocab = target, .tokens = {.context = context}, .prepared = {.context = context}}},
+                 .file = file};
+    *file = (attn_bytes){0};
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < pairs->n && status == ATTN_OK; i++)
+        status = align_pair(&a, i);
+    for (int s = 0; s < 2; s++) {
+        attn__token_words_free(&a.side[s].tokens);
+        attn__prepared_words_free(&a.side[s].prepared);
+    }
+    return status;
+}
