@@ -29,7 +29,7 @@ static const char description[] =
     "the target's, by IBM Model 1 (Brown et al. 1993), and writes a lexicon for attn translate --shortlist: a line for each "
     "pair of tokens, 'target source probability', as Marian's lexical shortlists are.\n"
     "\n"
-    "--alignments writes the likeliest source word of each target word, '0-0 2-1', source-target, numbered from 0: a line "
+    "--alignments writes, by the same probabilities and a preference for the diagonal, the likeliest source word of each target word, '0-0 2-1', source-target, numbered from 0: a line "
     "for each pair of the data, whichever part was learned from. Words are what stands between spaces; a word that comes "
     "from none is left out.";
 

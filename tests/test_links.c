@@ -243,7 +243,6 @@ static void each_word_comes_from_its_likeliest(void **state)
         assert_int_equal(
             attn__model1_align(model, corpus, vocab[0], vocab[1], pairs, keep ? pairs : kept, ATTN_COMPAT_NONE, &file),
             ATTN_OK);
-        fprintf(stderr, "%s", file.data);
         const char *line = file.data;
         for (int i = 0; i < 6; i++, line = strchr(line, '\n') + 1) {
             if (i == 0 && !keep)

@@ -264,8 +264,7 @@ typedef struct attn_lexicon_options {
     int64_t iterations;     /* 0: 5 */
     int64_t best;           /* translations kept of each source token, the likeliest; 0: 100 */
     double min_probability; /* of what is kept; 0: 0.0001 */
-    attn_bytes
-        *alignments; /* attn_translator_learn_lexicon alone: if not NULL, gets word alignments by the same model */
+    attn_bytes *alignments; /* attn_translator_learn_lexicon: if not NULL, gets word alignments too */
 } attn_lexicon_options;
 /* Learned from pairs by IBM Model 1 (Brown et al. 1993), on one thread.  `options` may be NULL.
  * ATTN_ERROR_ARGUMENT: pairs without tokens; ATTN_ERROR_MEMORY. */

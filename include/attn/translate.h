@@ -163,9 +163,10 @@ ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const
 
 /* Learns a lexicon of its vocabularies from a part of a file of pairs; *pairs (may be NULL) gets how many those
  * were.  The caller destroys it, before the translator.
- * options->alignments gets a line for each pair of the file, whichever part was learned from: the likeliest source word of
- * each target word, "0-0 1-2", source-target, words being what stands between spaces, and nothing for a word that comes
- * from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+ * options->alignments gets a line for each pair of the file, whichever part was learned from: the likeliest source word
+ * of each target word, "0-0 1-2", source-target, words being what stands between spaces, and nothing for a word that
+ * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
+ * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
                                                    const char *data, const char *text, size_t text_size,
                                                    attn_split part, const attn_lexicon_options *options,

@@ -18,8 +18,8 @@ double attn__model1_probability(const attn__model1 *model, int32_t source, int32
 attn_status attn__model1_lexicon(attn_lexicon **lexicon, const attn__model1 *model,
                                  const attn_lexicon_options *options);
 /* A line for each pair, in Pharaoh's form: the likeliest source word of each target word, none where it is the empty
- * one.  Words are those between the spaces of `kept` (attn__pairs_link).  `corpus`: the pairs as tokens of the vocabularies.  The caller
- * frees *file with attn_bytes_free, on error too. */
+ * one.  Words are those between the spaces of `kept` (attn__pairs_link).  `corpus`: the pairs as tokens of the
+ * vocabularies.  The caller frees *file with attn_bytes_free, on error too. */
 attn_status attn__model1_align(const attn__model1 *model, const attn_corpus *corpus, const attn_vocab *source,
                                const attn_vocab *target, const attn_pairs *pairs, const attn_pairs *kept,
                                attn_compat compat, attn_bytes *file);

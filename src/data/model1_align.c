@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Word alignments by IBM Model 1: where each token comes from, in shares that are added up for the words. */
+ * Word alignments by the probabilities of IBM Model 1 and a preference for the diagonal: where each token comes from, in
+ * shares that are added up for the words. */
+#include "base/utf8.h"
 #include "data/corpus.h"
 #include "data/model1.h"
 #include "data/pairs.h"
@@ -8,6 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+static const double tension = 4, empty_share = 0.08;
 
 /* Of one side of a pair. */
 typedef struct side {
@@ -25,6 +29,7 @@ typedef struct aligner {
     attn_compat compat;
     side side[2];
     double *shares; /* of each source word, the empty one first */
+    double *prior;  /* of each source token */
     size_t room;    /* bytes of the file */
     attn_bytes *file;
 } aligner;
@@ -50,37 +55,82 @@ static attn_status look_at(aligner *a, attn_side which, int64_t i)
     return ATTN_OK;
 }
 
-/* Adds where target token `id` comes from to the shares. */
-static void add_shares(const aligner *a, int32_t id)
+/* How likely target token j looks at each source token, before either is read: `prior` [n].  Words keep to the diagonal,
+ * as in fast_align (Dyer et al. 2013, equation 1, with its first tension and share of the empty word). */
+static void expect_place(const aligner *a, int64_t j)
+{
+    const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
+    double sum = 0, place = ((double)j + 0.5) / (double)to->n;
+    for (int64_t k = 0; k < from->n; k++)
+        sum += a->prior[k] = exp(-tension * fabs(((double)k + 0.5) / (double)from->n - place));
+    for (int64_t k = 0; k < from->n; k++)
+        a->prior[k] *= (1 - empty_share) / sum;
+}
+
+/* Adds where target token j comes from to the shares. */
+static void add_shares(const aligner *a, int64_t j)
 {
     const side *from = &a->side[ATTN_SIDE_SOURCE];
-    double empty = attn__model1_probability(a->model, -1, id), sum = empty;
+    int32_t id = a->side[ATTN_SIDE_TARGET].ids[j];
+    double empty = empty_share * attn__model1_probability(a->model, -1, id), sum = empty;
+    expect_place(a, j);
     for (int64_t k = 0; k < from->n; k++)
-        sum += attn__model1_probability(a->model, from->ids[k], id);
+        sum += a->prior[k] *= attn__model1_probability(a->model, from->ids[k], id);
     if (!(sum > 0))
         return;
     a->shares[0] += empty / sum;
     for (int64_t k = 0; k < from->n; k++)
-        a->shares[from->tokens.words[k] + 1] += attn__model1_probability(a->model, from->ids[k], id) / sum;
+        a->shares[from->tokens.words[k] + 1] += a->prior[k] / sum;
 }
 
-/* The source word of target word `word`, -1: none.  Of equals, as a word that stands twice is, the one nearer to the
- * same place of the sentence: the model knows no places. */
+/* Of ASCII, of U+0080 to U+00BF, of the general and the Chinese and Japanese block; and the mark of a space. */
+static bool is_punctuation(uint32_t code)
+{
+    bool letter = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');
+    return (code < 0xc0 && !letter) || (code >= 0x2000 && code < 0x2070) || code == 0x2581 ||
+           (code >= 0x3000 && code < 0x3040);
+}
+
+static bool has_letters(const char *token)
+{
+    const char *end = token + strlen(token);
+    while (token < end) {
+        uint32_t code;
+        int n = attn__utf8_decode(token, end, &code);
+        if (n <= 0 || !is_punctuation(code))
+            return true;
+        token += n;
+    }
+    return false;
+}
+
+static bool counts(const side *s, int64_t j, int64_t word, bool letters)
+{
+    return s->tokens.words[j] == word && has_letters(attn_vocab_token(s->vocab, s->ids[j])) == letters;
+}
+
+/* Punctuation behind a word finds its own in the source, which would outweigh the word: it counts where it stands
+ * alone. */
+static void add_word(const aligner *a, int64_t word)
+{
+    const side *to = &a->side[ATTN_SIDE_TARGET];
+    bool letters = false;
+    for (int64_t j = 0; j < to->n && !letters; j++)
+        letters = counts(to, j, word, true);
+    for (int64_t j = 0; j < to->n; j++) {
+        if (counts(to, j, word, letters))
+            add_shares(a, j);
+    }
+}
+
+/* The source word of target word `word`, -1: none. */
 static int64_t source_of(const aligner *a, int64_t word)
 {
-    const side *from = &a->side[ATTN_SIDE_SOURCE], *to = &a->side[ATTN_SIDE_TARGET];
-    double place = ((double)word + 0.5) / (double)to->words * (double)from->words - 0.5;
-    int64_t best = -1;
-    memset(a->shares, 0, (size_t)(from->words + 1) * sizeof *a->shares);
-    for (int64_t j = 0; j < to->n; j++) {
-        if (to->tokens.words[j] == word)
-            add_shares(a, to->ids[j]);
-    }
-    for (int64_t k = 0; k < from->words; k++) {
-        double share = a->shares[k + 1], most = a->shares[best + 1];
-        bool nearer = best >= 0 && share > most * (1 - 1e-9) && fabs((double)k - place) < fabs((double)best - place);
-        best = share > most * (1 + 1e-9) || nearer ? k : best;
-    }
+    int64_t words = a->side[ATTN_SIDE_SOURCE].words, best = -1;
+    memset(a->shares, 0, (size_t)(words + 1) * sizeof *a->shares);
+    add_word(a, word);
+    for (int64_t k = 0; k < words; k++)
+        best = a->shares[k + 1] > a->shares[best + 1] ? k : best;
     return best;
 }
 
@@ -109,8 +159,9 @@ static attn_status align_pair(aligner *a, int64_t i)
     if (status != ATTN_OK)
         return status;
     attn_context *context = a->corpus->context;
-    size_t words = (size_t)a->side[ATTN_SIDE_SOURCE].words + 1;
-    a->shares = attn__alloc(context, attn__size_mul(words, sizeof *a->shares));
+    size_t words = (size_t)a->side[ATTN_SIDE_SOURCE].words + 1, tokens = (size_t)a->side[ATTN_SIDE_SOURCE].n;
+    a->shares = attn__alloc(context, attn__size_mul(attn__size_add(words, tokens), sizeof *a->shares));
+    a->prior = a->shares ? a->shares + words : NULL;
     status = a->shares ? ATTN_OK : ATTN_ERROR_MEMORY;
     const char *space = "";
     for (int64_t j = 0; j < a->side[ATTN_SIDE_TARGET].words && status == ATTN_OK; j++) {
