@@ -174,6 +174,50 @@ static void canonical_form_is_small(void **state)
     attn_context_destroy(c);
 }
 
+/* Float64 has no other fast solver: the reference takes a hundred times as long. */
+static void float64_runs_by_blocks(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    static const struct {
+        unsigned flags;
+        double dropout, softcap;
+    } cases[] = {{0, 0, 0},
+                 {ATTN_WITH_BIAS, 0, 0},
+                 {ATTN_WITH_MASK, 0, 0},
+                 {ATTN_WITH_LENS, 0.1, 0},
+                 {ATTN_WITH_SINKS, 0, 30},
+                 {ATTN_WITH_BIAS | ATTN_WITH_MASK, 0.1, 30}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        attn_problem p;
+        attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 3, .queries = 300, .keys = 400, .dim = 32});
+        int64_t strides[] = {3 * 120000, 120000, 0, 400, 1};
+        p.dtype = ATTN_F64;
+        p.flags |= cases[i / 2].flags;
+        p.dropout = cases[i / 2].dropout;
+        p.softcap = cases[i / 2].softcap;
+        for (int d = 0, pair = 0; d < p.ndims; d++) {
+            attn_dim *dim = &p.dims[d];
+            if (dim->n == 1 || dim->role > ATTN_ROLE_KEY)
+                continue;
+            pair += pair == 2;
+            dim->bias = dim->mask = strides[pair++];
+            dim->lens = 0;
+            dim->sinks = dim->role == ATTN_ROLE_BATCH && dim->n == 3;
+        }
+        if (i % 2) {
+            p.direction = ATTN_DIRECTION_BACKWARD;
+            p.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+            p.flags |= p.flags & ATTN_WITH_BIAS ? ATTN_WANT_DBIAS : 0u;
+        }
+        attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+        assert_string_equal(attn_plan_solver(plan), "blocked");
+        attn_plan_destroy(plan);
+    }
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -183,6 +227,7 @@ int main(void)
         cmocka_unit_test(what_measuring_learned_can_be_carried_over),
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
         cmocka_unit_test(canonical_form_is_small),
+        cmocka_unit_test(float64_runs_by_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ from ._library import Context, lib
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
-_SLOW = 2**26  # multiply-adds of the scores from which float64 keeps one waiting
+_SLOW = 2**26  # multiply-adds of the scores from which the reference solver keeps one waiting
 
 Array = npt.NDArray[Any]
 Window = Union[int, Sequence[Optional[int]]]
@@ -33,6 +33,7 @@ class _Plan:
         self.context, self.pointer = context, ctypes.c_void_p()
         context.hold(id(self))
         context.check(lib.plan_create(ctypes.byref(self.pointer), context.pointer, ctypes.byref(problem), None))
+        self.is_reference = lib.plan_solver(self.pointer) == b"reference"
 
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "context"):
@@ -122,7 +123,7 @@ class _Seen:
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
         """Keeps a call if no array had to be copied."""
-        if call.is_slow() or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
+        if call.is_slow(plan) or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
             return
         if not all(result.flags.c_contiguous for result in results.values()):
             return
@@ -470,18 +471,15 @@ class _Call:
         """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
         return x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
 
-    def is_slow(self) -> bool:
+    def is_slow(self, plan: _Plan) -> bool:
         pairs = self.batch * self.heads * self.queries * self.keys * self.q.shape[3]
-        return self.dtype == np.float64 and pairs > _SLOW
-
-    def warn(self) -> None:
-        if self.is_slow():
-            warnings.warn("float64 is for checking and runs many times slower than float32: x.astype(numpy.float32)",
-                          stacklevel=4)
+        return plan.is_reference and pairs > _SLOW
 
     def execute(self, threads: int) -> _Plan:
-        self.warn()
         plan = _planner(threads).plan(self.problem)
+        if self.is_slow(plan):
+            warnings.warn("no fast solver takes this problem: it runs many times slower than others of its size"
+                          + ("; x.astype(numpy.float32) may help" if self.dtype == np.float64 else ""), stacklevel=3)
         plan.execute(self.arrays)
         return plan
 
@@ -542,8 +540,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which
     of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped
     queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
-    are read where they lie.  float64 is for checking: it takes many times as long as float32, which a large call warns
-    of.
+    are read where they lie.  float64 takes several times as long as float32.  A large call that no fast solver takes warns
+    of it.
 
     causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
