@@ -60,7 +60,7 @@ def _of_bfloat16(x: Any, name: str) -> Array:
     """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack knows no such type."""
     bits = np.asarray(Bfloat16(x.__dlpack__()))
     try:
-        from ml_dtypes import bfloat16
+        from ml_dtypes import bfloat16  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
                           f"not installed (pip install ml_dtypes); or give {name} in float32") from None
