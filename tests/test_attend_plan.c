@@ -80,6 +80,50 @@ static void a_plan_tells_what_it_is(void **state)
     attn_context_destroy(c);
 }
 
+/* How many instruction sets a line names, each after a comma. */
+static int sets_named(const char *line)
+{
+    int n = 0;
+    for (const char *at = line; (at = strstr(at, ", ")) != NULL; at += 2) {
+        char name[16];
+        attn__isa isa;
+        n += sscanf(at + 2, "%15[a-z0-9]", name) == 1 && attn__isa_parse(name, &isa);
+    }
+    return n;
+}
+
+/* The instruction set in the line is that of the kernels that run, whatever else the machine has. */
+static void a_plan_names_one_instruction_set(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    for (int direction = ATTN_DIRECTION_FORWARD; direction <= ATTN_DIRECTION_BACKWARD; direction++) {
+        int asked = 0;
+        for (int i = 0; attn_solver_name(i); i++) {
+            for (int dim = 8; dim <= 512; dim *= 8) {
+                attn_problem p;
+                attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 2, .queries = 90, .keys = 90, .dim = dim});
+                p.direction = (attn_direction)direction;
+                if (direction == ATTN_DIRECTION_BACKWARD)
+                    p.flags = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+                attn_plan *plan;
+                char text[2000];
+                if (attn_plan_create(&plan, c, &p, &(attn_plan_options){.solver = attn_solver_name(i)}) != ATTN_OK)
+                    continue;
+                attn_plan_describe(plan, false, text, sizeof text);
+                bool reference = strcmp(attn_plan_solver(plan), "reference") == 0; /* no kernels: plain C */
+                if (sets_named(text) != !reference)
+                    fail_msg("%s", text);
+                asked++;
+                attn_plan_destroy(plan);
+            }
+        }
+        assert_true(asked > 6);
+    }
+    attn_context_destroy(c);
+}
+
 static void keep_line(void *user, const char *line)
 {
     snprintf(user, 2000, "%s", line);
@@ -223,6 +267,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_counted_where_structure_leaves_pairs),
         cmocka_unit_test(a_plan_tells_what_it_is),
+        cmocka_unit_test(a_plan_names_one_instruction_set),
         cmocka_unit_test(plans_are_logged),
         cmocka_unit_test(what_measuring_learned_can_be_carried_over),
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
