@@ -69,8 +69,13 @@ VF_FN void transpose_rows(const attn__elementwise_args *a, const float *x, float
     }
     for (; i < n; i++) {
         for (int64_t l = 0; l < VF_LANES; l++) {
-            float v = is_copy(a) ? x[i * sx + l] : (float)a->s[0] * x[i * sx + l];
-            y[l * sy + i] = a->add ? v + y[l * sy + i] : v;
+            const float *from = x + i * sx + l;
+            float *to = y + l * sy + i;
+            float v = (float)a->s[0] * *from;
+            if (is_copy(a)) /* not as a number: multiplied by 1, a NaN may change its bits */
+                memcpy(to, from, sizeof *to);
+            else
+                *to = a->add ? v + *to : v;
         }
     }
 }
