@@ -6,7 +6,7 @@
 #include "attn/generate.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FOLDER", "", "images: IDX files, CIFAR-10's records, or folders of PNG and JPEG files"),
+    CLI_TEXT("data", 0, "FOLDER", "", "images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files"),
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model"),
     CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off"),
 };
