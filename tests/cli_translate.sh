@@ -182,7 +182,7 @@ done
 
 # ---- a lexicon from the pairs of the training, and translations made of its tokens
 expect 0 'lex.s2t: .* entries from .* sentence pairs' "$attn" align model --lexicon lex.s2t
-expect 2 '--lexicon FILE says where' "$attn" align model
+expect 2 '--lexicon FILE or --alignments FILE says where' "$attn" align model
 expect 2 'nowhere.* No such file' "$attn" align nowhere --lexicon none.s2t
 [ -e none.s2t ] && fail "a failed attn align left a file"
 same "fields of each line" 3 "$(awk '{ print NF }' lex.s2t | sort -u)"
