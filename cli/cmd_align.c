@@ -31,10 +31,10 @@ static const char description[] =
     "--lexicon writes these probabilities for attn translate --shortlist, in the form of Marian's lexical shortlists: a "
     "line for each pair of tokens, 'target source probability'.\n"
     "\n"
-    "--alignments writes word alignments: a line for each pair of the data, of whichever part was learned from. '0-0 2-1' "
-    "says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The source word is "
-    "the likeliest one by the same probabilities and a preference for the diagonal. A word is what stands between "
-    "spaces; a target word that comes from no source word is left out.";
+    "--alignments writes word alignments, a line for each pair of the data; --part only chooses from which pairs attn "
+    "learns. '0-0 2-1' says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
+    "source word is the likeliest one by the same probabilities and a preference for the diagonal. A word is what stands "
+    "between spaces; a target word that comes from no source word is left out.";
 
 static const char *const examples[] = {
     "attn align en-fr --lexicon lex.s2t",
