@@ -64,6 +64,8 @@ test-parity: all
 	build/venv/bin/python tests/parity/family.py build/attn
 	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \
 	    build/venv/bin/python -m unittest discover -s python/tests -p 'test_torch*.py'
+	PYTHONPATH=python ATTN_LIBRARY=$(CURDIR)/build/libattn.so \
+	    build/venv/bin/python -m unittest discover -s python/tests -p 'test_refusals.py'
 
 bench: all
 	$(BUILD)/attn bench attend

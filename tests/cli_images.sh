@@ -59,6 +59,13 @@ same "the given rows" "0 0 255 0 0 0 0 0 255 0 0 0 0 0 255 0 0 0" "$(sed -n 1,3p
 same "the bar goes on, at a low temperature" "3" "$("$attn" complete whole half.pgm -o cold.pgm --zoom 1 --temperature 0.1 -q \
     > /dev/null && tail -c 18 cold.pgm | od -An -v -tu1 -w6 | grep -c '0   0 255   0   0   0')"
 
+# Small images are drawn larger, about 96 pixels, unless --zoom says otherwise.
+for words in "generate whole -n 1 --gap 0" "complete whole half.pgm"; do
+    # shellcheck disable=SC2086
+    "$attn" $words -o large.pgm --quiet > /dev/null 2>&1
+    same "size of a picture of attn $words" "96 96" "$(sed -n 2p large.pgm)"
+done
+
 # ---- a training that was killed ends in the same bits
 # shellcheck disable=SC2086
 "$attn" train images $settings --save-every 5 --out killed > /dev/null 2>&1 &
@@ -95,6 +102,7 @@ expect 2 'damaged/train/\.*/*007.pgm: .*cut off' "$attn" train images --data dam
 expect 2 'nothing/config.json' "$attn" generate nothing -o x.png
 expect 2 '"out"\|--out\|-o' "$attn" generate whole
 expect 2 'x.gif' "$attn" generate whole -o x.gif
+expect 2 'it draws images: attn generate and attn complete use it' "$attn" classify whole half.pgm
 expect 2 '--rows 7: images have only 6 rows' "$attn" complete whole half.pgm -o x.png --rows 7
 expect 2 'nothere.png' "$attn" complete whole nothere.png -o x.png
 sed 's|"architecture": "[^"]*"|"architecture": "vit"|' whole/config.json > config.tmp

@@ -117,6 +117,11 @@ awk -F'\t' 'NR == 1 { if ($3 != "identity_weight") bad = 1; next } $3 != 0.5 { b
 "$attn" contacts twice.a3m --model fitted -o out --depth 4 --select weighted 2>said >/dev/null
 grep -q "16 sequences of 30 columns, Neff [1-8]; 4 used" said || fail "contacts does not say Neff: $(cat said)"
 expect 2 "cannot be 1.5" "$attn" weights f1.a3m --identity 1.5
+# where counting would take long, it is said that nothing was counted
+awk 'BEGIN { srand(3); for (r = 0; r < 54000; r++) { printf ">%d\n", r; for (c = 0; c < 14; c++) printf "%s",
+    substr("ACDEFGHIKLMNPQRSTVWY", int(rand() * 20) + 1, 1); print "" } }' > many.fasta
+expect 0 "54,000 sequences of 14 columns, Neff not counted (attn weights counts it); 4 used" \
+    "$attn" contacts many.fasta --model fitted --depth 4 -o out
 
 # ---- usual mistakes: what is wrong, and what would be right
 expect 2 "f1.a3m is no model" "$attn" contacts f1.a3m --model f1.a3m
@@ -176,4 +181,7 @@ expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitt
 expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet
 expect 2 "score needs mutations" "$attn" score f1.a3m --model fitted --quiet
 [ "$("$attn" score f1.a3m --every --model fitted --quiet | wc -l)" -eq 571 ] || fail "--every is not 30 times 19 lines"
+# Long work says how much is left: here nobody reads its output, so that it takes eight seconds anywhere.
+"$attn" score most.fasta --every --model fitted 2> said | sleep 8
+grep -q '^attn: [0-9]* of 1023 residues, .* left$' said || fail "score --every does not say how much is left: $(cat said)"
 exit $failed

@@ -54,10 +54,15 @@ same "lines from an empty file" 0 "$("$attn" translate model < /dev/null | wc -l
 
 # Each line's translation comes before the next line does.
 mkfifo question answer
-"$attn" translate model < question > answer &
+env -u OMP_NUM_THREADS -u GOMP_SPINCOUNT BEGUN=once "$attn" translate model < question > answer &
 exec 3> question 4< answer
 echo 'Is the door open?' >&3
 IFS= read -r first <&4
+# It runs in the environment that it was given: it sets nothing and does not begin again.
+if [ -r /proc/$$/environ ] && [ -r "/proc/$!/environ" ]; then
+    tr '\0' '\n' < "/proc/$!/environ" | grep -q '^BEGUN=once$' || fail "the command's environment is not looked at"
+    same "settings of OpenMP in the command's environment" "" "$(tr '\0' '\n' < "/proc/$!/environ" | grep -E '^(GOMP|OMP)_')"
+fi
 echo >&3
 IFS= read -r second <&4
 exec 3>&- 4<&-

@@ -121,6 +121,33 @@ cross: Query row 2, col 3 attends to: row 2, col 2 ↔ 90 %, row 3, col 3 ↕ 80
 TEXT
 diff "$dir/expected" "$dir/seen" || fail "the page over a picture told something else"
 
+# A matrix of 140 x 140 has names along both of its sides, with a tick for each: every fourth, as there
+# is room for.
+{
+    printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '<f4', 'fortran_order': False, 'shape': (140, 140), }"
+    awk 'BEGIN { for (i = 0; i < 4 * 140 * 140; i++) printf "%c", i % 4 == 3 ? 60 : 1 }'
+} > "$dir/large.npy"
+"$build/attn" show "$dir/large.npy" -o "$dir/large.html" > /dev/null || fail "no page of a large matrix"
+cat > "$dir/user.js" <<'JS'
+(async () => {
+  await wait();
+  const pen = CanvasRenderingContext2D.prototype, write = pen.fillText, fill = pen.fillRect;
+  let names = 0, ticks = 0;
+  pen.fillText = function (text) {
+    if (text === "Keys") names = ticks = 0;  // drawn anew
+    else if (text !== "Queries") names++;
+    write.apply(this, arguments);
+  };
+  pen.fillRect = function () { ticks++; fill.apply(this, arguments); };
+  press("v"); await wait(); press("v"); await wait();
+  if (!document.querySelector("#stage canvas")) { press("v"); await wait(); }
+  seen.push(names + " names, " + ticks + " ticks");
+  leave();
+})();
+JS
+drive "$dir/large.html" "$dir/user.js"
+[ "$(cat "$dir/seen")" = "70 names, 70 ticks" ] || fail "a large matrix: $(cat "$dir/seen")"
+
 # 420 pixels wide, as a telephone: every view of both pages fits, and no control lies outside.  Headless Chromium has no such
 # window, so that the page is in a frame.
 narrow() {

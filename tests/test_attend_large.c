@@ -56,7 +56,7 @@ static void note_choice(level *l, const random_problem *r, attn_direction direct
     attn_plan_describe(plan, false, text, sizeof text);
     while (strcmp(attn_solver_name(i), attn_plan_solver(plan)) != 0)
         i++;
-    bool on_amx = strstr(text, "bf16 term") || strstr(text, "AMX");
+    bool on_amx = strstr(text, "bf16 term") || strstr(text, "amx");
     l->of[i].chosen[direction]++;
     l->on_amx[direction] += on_amx;
     l->with_dropout[direction] += on_amx && p->dropout > 0;

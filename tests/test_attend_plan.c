@@ -80,6 +80,50 @@ static void a_plan_tells_what_it_is(void **state)
     attn_context_destroy(c);
 }
 
+/* How many instruction sets a line names, each after a comma. */
+static int sets_named(const char *line)
+{
+    int n = 0;
+    for (const char *at = line; (at = strstr(at, ", ")) != NULL; at += 2) {
+        char name[16];
+        attn__isa isa;
+        n += sscanf(at + 2, "%15[a-z0-9]", name) == 1 && attn__isa_parse(name, &isa);
+    }
+    return n;
+}
+
+/* The instruction set in the line is that of the kernels that run, whatever else the machine has. */
+static void a_plan_names_one_instruction_set(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    for (int direction = ATTN_DIRECTION_FORWARD; direction <= ATTN_DIRECTION_BACKWARD; direction++) {
+        int asked = 0;
+        for (int i = 0; attn_solver_name(i); i++) {
+            for (int dim = 8; dim <= 512; dim *= 8) {
+                attn_problem p;
+                attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 2, .queries = 90, .keys = 90, .dim = dim});
+                p.direction = (attn_direction)direction;
+                if (direction == ATTN_DIRECTION_BACKWARD)
+                    p.flags = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+                attn_plan *plan;
+                char text[2000];
+                if (attn_plan_create(&plan, c, &p, &(attn_plan_options){.solver = attn_solver_name(i)}) != ATTN_OK)
+                    continue;
+                attn_plan_describe(plan, false, text, sizeof text);
+                bool reference = strcmp(attn_plan_solver(plan), "reference") == 0; /* no kernels: plain C */
+                if (sets_named(text) != !reference)
+                    fail_msg("%s", text);
+                asked++;
+                attn_plan_destroy(plan);
+            }
+        }
+        assert_true(asked > 6);
+    }
+    attn_context_destroy(c);
+}
+
 static void keep_line(void *user, const char *line)
 {
     snprintf(user, 2000, "%s", line);
@@ -174,15 +218,61 @@ static void canonical_form_is_small(void **state)
     attn_context_destroy(c);
 }
 
+/* Float64 has no other fast solver: the reference takes a hundred times as long. */
+static void float64_runs_by_blocks(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    static const struct {
+        unsigned flags;
+        double dropout, softcap;
+    } cases[] = {{0, 0, 0},
+                 {ATTN_WITH_BIAS, 0, 0},
+                 {ATTN_WITH_MASK, 0, 0},
+                 {ATTN_WITH_LENS, 0.1, 0},
+                 {ATTN_WITH_SINKS, 0, 30},
+                 {ATTN_WITH_BIAS | ATTN_WITH_MASK, 0.1, 30}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        attn_problem p;
+        attn_problem_heads(&p, &(attn_heads){.batch = 2, .heads = 3, .queries = 300, .keys = 400, .dim = 32});
+        int64_t strides[] = {3 * 120000, 120000, 0, 400, 1};
+        p.dtype = ATTN_F64;
+        p.flags |= cases[i / 2].flags;
+        p.dropout = cases[i / 2].dropout;
+        p.softcap = cases[i / 2].softcap;
+        for (int d = 0, pair = 0; d < p.ndims; d++) {
+            attn_dim *dim = &p.dims[d];
+            if (dim->n == 1 || dim->role > ATTN_ROLE_KEY)
+                continue;
+            pair += pair == 2;
+            dim->bias = dim->mask = strides[pair++];
+            dim->lens = 0;
+            dim->sinks = dim->role == ATTN_ROLE_BATCH && dim->n == 3;
+        }
+        if (i % 2) {
+            p.direction = ATTN_DIRECTION_BACKWARD;
+            p.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+            p.flags |= p.flags & ATTN_WITH_BIAS ? ATTN_WANT_DBIAS : 0u;
+        }
+        attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+        assert_string_equal(attn_plan_solver(plan), "blocked");
+        attn_plan_destroy(plan);
+    }
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_are_counted_where_structure_leaves_pairs),
         cmocka_unit_test(a_plan_tells_what_it_is),
+        cmocka_unit_test(a_plan_names_one_instruction_set),
         cmocka_unit_test(plans_are_logged),
         cmocka_unit_test(what_measuring_learned_can_be_carried_over),
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
         cmocka_unit_test(canonical_form_is_small),
+        cmocka_unit_test(float64_runs_by_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,6 +110,8 @@ static void bad_files_are_told(void **state)
         {DICT("<f4", "False", "(1,1,1,1,1,1,1,1,1)"), "more than 8 axes", ATTN_ERROR_UNSUPPORTED},
         {DICT("<f4", "False", "(99999999999999999999,)"), "overflows", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(4611686018427387904, 4)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
+        /* no element, but strides that overflow */
+        {DICT("<f4", "False", "(4294967296, 4294967296, 0)"), "need 18446744073709551615 bytes", ATTN_ERROR_FORMAT},
         {DICT("<f4", "False", "(-1,)"), "a length must stand here", ATTN_ERROR_FORMAT},
         {"{'descr': '<f4', 'shape': (1,)}", "not all there", ATTN_ERROR_FORMAT},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)} x", "something after the dict", ATTN_ERROR_FORMAT},

@@ -4,8 +4,10 @@
 
 #include "base/context.h"
 #include "command.h"
+#include "progress.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,11 +95,44 @@ static void waiting_for_input_is_no_work(void **state)
     assert_int_equal(length, 0);
 }
 
+/* A training whose epochs are long speaks within them, also where standard error is no terminal. */
+static void a_long_epoch_is_told_without_a_terminal(void **state)
+{
+    (void)state;
+    int kept;
+    cli_progress progress;
+    attn_progress at = {.epoch = 2,
+                        .epochs = 4,
+                        .step = 5,
+                        .steps = 10,
+                        .all_steps = 15,
+                        .loss = 3,
+                        .valid_loss = NAN,
+                        .tokens_per_second = 100,
+                        .seconds_left = 83,
+                        .metric = NAN};
+    FILE *said = listen(&kept);
+    cli_progress_begin(&progress, false, "tokens", NULL);
+    cli_progress_show(&progress, &at); /* the silence begins */
+    progress.last -= 14;
+    cli_progress_show(&progress, &at);
+    long early = fseek(said, 0, SEEK_END) == 0 ? ftell(said) : -1;
+    progress.last -= 2;
+    cli_progress_show(&progress, &at);
+    dup2(kept, STDERR_FILENO);
+    bool told = comes(said, "epoch 2/4, 38 % of all: loss 3.000, 100 tokens/s, 1:23 left\n");
+    fclose(said);
+    close(kept);
+    assert_int_equal(early, 0);
+    assert_true(told);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_work_says_how_far_it_is),
         cmocka_unit_test(waiting_for_input_is_no_work),
+        cmocka_unit_test(a_long_epoch_is_told_without_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

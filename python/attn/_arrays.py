@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 from typing import Any, Optional
 
 import numpy as np
@@ -60,14 +61,14 @@ def _of_bfloat16(x: Any, name: str) -> Array:
     """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack knows no such type."""
     bits = np.asarray(Bfloat16(x.__dlpack__()))
     try:
-        from ml_dtypes import bfloat16
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16  # where it is missing, mypy has nothing to say
     except ImportError:
         raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
                           f"not installed (pip install ml_dtypes); or give {name} in float32") from None
     return bits.view(bfloat16)
 
 
-def fits(x: np.ndarray) -> np.ndarray:
+def fits(x: Array) -> Array:
     """`x` in a type that the library has: other integers as the smallest type that holds them, bfloat16 as float32."""
     if x.dtype in _CODES:
         return x
@@ -78,12 +79,12 @@ def fits(x: np.ndarray) -> np.ndarray:
     return x.astype(x.dtype.newbyteorder("="))
 
 
-def dense(x: Any, name: str = "an array") -> np.ndarray:
+def dense(x: Any, name: str = "an array") -> Array:
     """`x` C-contiguous and in a type that the library has; itself if it is so already."""
     return np.require(fits(as_array(x, name)), requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
-def wrap(context: Context, array: np.ndarray) -> ctypes.c_void_p:
+def wrap(context: Context, array: Array) -> ctypes.c_void_p:
     """A tensor over a C-contiguous array, which must outlive it.  The caller destroys it."""
     tensor = ctypes.c_void_p()
     code = _CODES.get(array.dtype)
@@ -94,14 +95,14 @@ def wrap(context: Context, array: np.ndarray) -> ctypes.c_void_p:
     return tensor
 
 
-def share(context: Context, tensor: int) -> np.ndarray:
+def share(context: Context, tensor: int) -> Array:
     """An array over a tensor's memory, which lives as long as the array."""
     shared = ctypes.c_void_p()
     context.check(lib.tensor_share(ctypes.byref(shared), tensor))
     return np.asarray(_Memory(context, shared.value or 0))
 
 
-def view(context: Context, tensor: int, owner: Any) -> np.ndarray:
+def view(context: Context, tensor: int, owner: Any) -> Array:
     """An array over a tensor's memory that keeps `owner`, whose tensor it is, alive."""
     return np.asarray(_Memory(context, tensor, owner))
 

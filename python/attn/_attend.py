@@ -20,7 +20,7 @@ from ._library import Context, lib
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
-_SLOW = 2**26  # multiply-adds of the scores from which float64 keeps one waiting
+_SLOW = 2**26  # multiply-adds of the scores from which the reference solver keeps one waiting
 
 Array = npt.NDArray[Any]
 Window = Union[int, Sequence[Optional[int]]]
@@ -33,6 +33,7 @@ class _Plan:
         self.context, self.pointer = context, ctypes.c_void_p()
         context.hold(id(self))
         context.check(lib.plan_create(ctypes.byref(self.pointer), context.pointer, ctypes.byref(problem), None))
+        self.is_reference = lib.plan_solver(self.pointer) == b"reference"
 
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "context"):
@@ -122,7 +123,7 @@ class _Seen:
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
         """Keeps a call if no array had to be copied."""
-        if call.is_slow() or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
+        if call.is_slow(plan) or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
             return
         if not all(result.flags.c_contiguous for result in results.values()):
             return
@@ -152,7 +153,7 @@ def _planner(threads: int) -> _Planner:
 # ------------------------------------------------------------------------------------------------ operands
 
 
-def _four_axes(x: np.ndarray, name: str, layout: str) -> np.ndarray:
+def _four_axes(x: Array, name: str, layout: str) -> Array:
     """[B,T,H,D] whatever the layout, and axes of length 1 where there is no batch or head: a view."""
     if x.ndim == 4:
         return x if layout == "bthd" else x.transpose(0, 2, 1, 3)
@@ -164,7 +165,7 @@ def _four_axes(x: np.ndarray, name: str, layout: str) -> np.ndarray:
                      "wanted")
 
 
-def _operand(x: Any, name: str, dtype: Optional[np.dtype] = None) -> np.ndarray:
+def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
     """An array that the engine can read where it lies: whole steps between elements, the machine's byte order."""
     array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
@@ -177,7 +178,7 @@ def _operand(x: Any, name: str, dtype: Optional[np.dtype] = None) -> np.ndarray:
     return array if whole and array.flags.aligned else array.astype(array.dtype.newbyteorder("="), copy=True)
 
 
-def _steps(x: np.ndarray) -> tuple[int, ...]:
+def _steps(x: Array) -> tuple[int, ...]:
     """Strides in elements; 0 along axes of length 1, whose strides NumPy leaves to chance."""
     return tuple(0 if n == 1 else stride // x.itemsize for n, stride in zip(x.shape, x.strides))
 
@@ -212,7 +213,7 @@ class _Call:
         self.sums = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)  # of lse, weights and bias
         self.table: Any = None  # of a relative bias
         self.arrays = c.Arrays()
-        self.kept: list[np.ndarray] = []  # what `arrays` points into
+        self.kept: list[Array] = []  # what `arrays` points into
         self.problem = c.Problem(ndims=7, dtype=_DTYPES[self.dtype.name], direction=direction, own_grad_strides=True,
                                  lens_dim=4)
         for i, (role, n) in enumerate(((c.BATCH, self.batch), (c.BATCH, self.kv_heads), (c.BATCH, self.group),
@@ -241,11 +242,11 @@ class _Call:
         for i, step in enumerate(steps):
             setattr(self.problem.dims[i], name, step)
 
-    def _point(self, name: str, x: np.ndarray) -> None:
+    def _point(self, name: str, x: Array) -> None:
         setattr(self.arrays, name, x.ctypes.data)
         self.kept.append(x)
 
-    def place_query(self, name: str, x: np.ndarray, channels: int) -> None:
+    def place_query(self, name: str, x: Array, channels: int) -> None:
         """x [B,Tq,H,channels]: q, o and their gradients; `channels` is the dim of its last axis."""
         b, t, h, d = _steps(x)
         steps = [b, h * self.group, h, t, 0, 0, 0]
@@ -253,7 +254,7 @@ class _Call:
         self._place(name, steps)
         self._point(name, x)
 
-    def place_key(self, name: str, x: np.ndarray, channels: int) -> None:
+    def place_key(self, name: str, x: Array, channels: int) -> None:
         """x [B,Tk,Hkv,channels]: k, v and their gradients."""
         b, t, h, d = _steps(x)
         steps = [b, h, 0, 0, t, 0, 0]
@@ -261,13 +262,13 @@ class _Call:
         self._place(name, steps)
         self._point(name, x)
 
-    def place_pairs(self, name: str, x: np.ndarray) -> None:
+    def place_pairs(self, name: str, x: Array) -> None:
         """x [B,H,Tq,Tk]: mask, bias, its gradient, weights."""
         b, h, q, k = _steps(x)
         self._place(name, [b, h * self.group, h, q, k, 0, 0])
         self._point(name, x)
 
-    def place_rows(self, name: str, x: np.ndarray) -> None:
+    def place_rows(self, name: str, x: Array) -> None:
         """x [B,H,Tq]: lse."""
         b, h, q = _steps(x)
         self._place(name, [b, h * self.group, h, q, 0, 0, 0])
@@ -275,7 +276,7 @@ class _Call:
 
     # ---- what else a problem may have
 
-    def pairs(self, x: np.ndarray, name: str) -> np.ndarray:
+    def pairs(self, x: Array, name: str) -> Array:
         """Broadcast to [B,H,Tq,Tk], as a view."""
         wanted = (self.batch, self.heads, self.queries, self.keys)
         try:
@@ -348,7 +349,7 @@ class _Call:
             self.bias(bias)
         if key_lengths is not None:
             self.key_lengths(key_lengths)
-        most = float(np.finfo(np.float64 if self.dtype == np.float64 else np.float32).max)
+        most = float(np.finfo("f8" if self.dtype == np.float64 else "f4").max)
         for name, value in (("scale", 1.0 if scale is None else scale), ("mask_fill", mask_fill), ("dropout", dropout)):
             if not _is_real(value):
                 raise ArgumentError(f"{name} is {shown(value)}, which is no real number")
@@ -452,7 +453,7 @@ class _Call:
 
     # ---- results
 
-    def make(self, like: np.ndarray, channels: Optional[int] = None) -> np.ndarray:
+    def make(self, like: Array, channels: Optional[int] = None) -> Array:
         """A fresh array [B,T,H,channels] whose memory lies as the caller's layout has it."""
         b, t, h, d = like.shape
         d = d if channels is None else channels
@@ -460,28 +461,26 @@ class _Call:
             return np.empty((b, h, t, d), self.dtype).transpose(0, 2, 1, 3)
         return np.empty((b, t, h, d), self.dtype)
 
-    def outer(self, x: np.ndarray) -> np.ndarray:
+    def outer(self, x: Array) -> Array:
         """[B,T,H,D] with the axes of the caller's operands."""
         if self.given_q.ndim == 4:
             return x if self.layout == "bthd" else x.transpose(0, 2, 1, 3)
         return x[:, :, 0] if self.given_q.ndim == 3 else x[0, :, 0]
 
-    def outer_rows(self, x: np.ndarray) -> np.ndarray:
+    def outer_rows(self, x: Array) -> Array:
         """[B,H,Tq] or [B,H,Tq,Tk] without the axes that the caller's operands have not."""
-        return x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
+        rows: Array = x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
+        return rows
 
-    def is_slow(self) -> bool:
+    def is_slow(self, plan: _Plan) -> bool:
         pairs = self.batch * self.heads * self.queries * self.keys * self.q.shape[3]
-        return self.dtype == np.float64 and pairs > _SLOW
-
-    def warn(self) -> None:
-        if self.is_slow():
-            warnings.warn("float64 is for checking and runs many times slower than float32: x.astype(numpy.float32)",
-                          stacklevel=4)
+        return plan.is_reference and pairs > _SLOW
 
     def execute(self, threads: int) -> _Plan:
-        self.warn()
         plan = _planner(threads).plan(self.problem)
+        if self.is_slow(plan):
+            warnings.warn("no fast solver takes this problem: it runs many times slower than others of its size"
+                          + ("; x.astype(numpy.float32) may help" if self.dtype == np.float64 else ""), stacklevel=3)
         plan.execute(self.arrays)
         return plan
 
@@ -542,8 +541,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which
     of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped
     queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
-    are read where they lie.  float64 is for checking: it takes many times as long as float32, which a large call warns
-    of.
+    are read where they lie.  float64 takes several times as long as float32.  A large call that no fast solver takes warns
+    of it.
 
     causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
     mask:        bool, broadcast to [B,H,Tq,Tk]; True where a query attends a key.
@@ -605,7 +604,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
                     mask_fill: float = 0.0, dropout: float = 0.0, seed: int = 0, softcap: Optional[float] = None,
                     sinks: Any = None, relative_bias: Any = None, block_mask: Any = None, offsets: Any = None,
                     wrt: Sequence[str] = ("q", "k", "v", "bias", "sinks"), dlse: Any = None,
-                    threads: int = 0) -> dict[str, np.ndarray]:
+                    threads: int = 0) -> dict[str, Array]:
     """The gradients of `attend` for dout, the gradient of o.
 
     q, k, v and the options as `attend` had them; o and lse as it returned them (return_lse=True).  Returns the
@@ -637,7 +636,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
         call.problem.flags |= c.WITH_DLSE
     call.place_rows("lse", log_sums)
-    grads: dict[str, np.ndarray] = {}
+    grads: dict[str, Array] = {}
     for name in wrt:
         if name not in ("q", "k", "v", "bias", "sinks"):
             raise ArgumentError(f"wrt: there is no gradient of {name!r}; q, k, v, bias and sinks have one")
@@ -649,7 +648,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     return grads
 
 
-def _rows(call: _Call, given: Any, name: str) -> np.ndarray:
+def _rows(call: _Call, given: Any, name: str) -> Array:
     """lse and its gradient as [B,H,Tq]."""
     array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
     if array.size != int(np.prod(rows)):
@@ -657,7 +656,7 @@ def _rows(call: _Call, given: Any, name: str) -> np.ndarray:
     return array.reshape(rows)
 
 
-def _want(call: _Call, name: str) -> np.ndarray:
+def _want(call: _Call, name: str) -> Array:
     """Gives the problem an array for the gradient of an operand; returns it in the operand's shape."""
     if name == "sinks" or (name == "bias" and call.table is not None):
         given = call.given_sinks if name == "sinks" else call.table
@@ -680,7 +679,7 @@ def _want(call: _Call, name: str) -> np.ndarray:
     return call.outer(grad)
 
 
-def _broadcast(call: _Call, x: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _broadcast(call: _Call, x: Array) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Shape and strides of x broadcast to [B,H,Tq,Tk]; np.broadcast_to gives what must not be written to."""
     view = np.broadcast_to(x, (call.batch, call.heads, call.queries, call.keys))
     return view.shape, view.strides

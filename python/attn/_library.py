@@ -189,6 +189,7 @@ _FUNCTIONS = {
     "plan_create": (_I, [_PP, _P, c.POINTER(Problem), c.POINTER(PlanOptions)]),
     "plan_destroy": (None, [_P]),
     "plan_describe": (c.c_size_t, [_P, _B, _P, c.c_size_t]),
+    "plan_solver": (_S, [_P]),
     "plan_workspace": (c.c_size_t, [_P]),
     "plan_execute": (_I, [_P, c.POINTER(Arrays), _P]),
     "config_create": (_I, [_PP, _P]),

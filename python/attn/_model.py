@@ -13,7 +13,7 @@ import numpy as np
 from . import _architectures
 from . import _library as c
 from ._architectures import Architecture
-from ._arrays import NamedList, as_array, dense, share, view, wrap
+from ._arrays import Array, NamedList, as_array, dense, share, view, wrap
 from ._errors import ArgumentError, NotFoundError, ShapeError
 from ._library import Context, lib
 
@@ -98,7 +98,7 @@ class Model:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
-        self._inputs: dict[str, tuple[ctypes.c_void_p, np.ndarray]] = {}
+        self._inputs: dict[str, tuple[ctypes.c_void_p, Array]] = {}
         self._outputs: dict[str, int] = {}
         context.hold(id(self))
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
@@ -156,7 +156,7 @@ class Model:
         return {key.decode(): _python_value(lib.config_get(config, key).contents) for key in keys}
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         """float32 or float64: of parameters, activations and outputs."""
         return self._dtype
 
@@ -174,11 +174,11 @@ class Model:
         items = lib.model_parameters(self._model).contents
         return [(items.items[i].name.decode(), items.items[i].tensor) for i in range(items.n)]
 
-    def state_dict(self) -> dict[str, np.ndarray]:
+    def state_dict(self) -> dict[str, Array]:
         """Parameters and buffers by their originals' names, as views: writing to one changes the model."""
         return {name: view(self._context, tensor, self) for name, tensor in self._parameters()}
 
-    def parameters(self) -> dict[str, np.ndarray]:
+    def parameters(self) -> dict[str, Array]:
         """Those of `state_dict` that are trained."""
         return {name: view(self._context, tensor, self) for name, tensor in self._parameters()
                 if lib.tensor_requires_grad(tensor)}
@@ -210,7 +210,7 @@ class Model:
         lib.bytes_free(self._context.pointer, ctypes.byref(report))
         self._context.check(status, text.rstrip())
 
-    def grads(self) -> dict[str, np.ndarray]:
+    def grads(self) -> dict[str, Array]:
         """The gradients of the trained parameters, added up since `zero_grad`; without those that have none yet.
         The arrays stay as they are: a later backward pass adds to a copy."""
         with self._context.lock:
@@ -305,7 +305,7 @@ class Model:
             given[name] = x
         return {name: x for name, x in given.items() if x is not None}
 
-    def _run(self, given: Mapping[str, np.ndarray], wanted: Sequence[str]) -> None:
+    def _run(self, given: Mapping[str, Array], wanted: Sequence[str]) -> None:
         # Dropout draws from (seed, call): equal calls of equal models drop the same, and the factor, 2^64 over the
         # golden ratio, keeps the calls of models with neighbouring seeds apart.
         seed = (self._seed * 0x9E3779B97F4A7C15 + self._calls) % 2**64
@@ -327,7 +327,7 @@ class Model:
                     raise ArgumentError(f"{self.architecture.name} made no output {name!r} for these inputs")
                 self._outputs[name] = made
 
-    def _is_real(self, name: str, array: np.ndarray) -> bool:
+    def _is_real(self, name: str, array: Array) -> bool:
         """Whether an input has a gradient: ids and lengths have none, whatever type they come in."""
         return array.dtype.kind == "f" and not any(port.name == name and port.integer
                                                    for port in self.architecture.inputs)
@@ -342,7 +342,7 @@ class Model:
 
     # ------------------------------------------------------------------------------------------- backward
 
-    def backward(self, grad: Any = None) -> dict[str, np.ndarray]:
+    def backward(self, grad: Any = None) -> dict[str, Array]:
         """The gradients of the latest call's real inputs, by name; those of the parameters are added to `grads`.
 
         `grad` is the gradient of the first output that was returned, in its shape (None: 1, for an output of one
@@ -359,7 +359,7 @@ class Model:
             finally:
                 self._forget()
 
-    def _seed_array(self, name: str, grad: Any) -> np.ndarray:
+    def _seed_array(self, name: str, grad: Any) -> Array:
         tensor = self._outputs.get(name)
         if tensor is None:
             raise ArgumentError(f"backward: {name!r} is no output of the latest call; there are: "
@@ -379,7 +379,7 @@ class Model:
             raise ShapeError(f"backward: the gradient of {name!r} has the shape {array.shape}, the output {shape}")
         return array
 
-    def _backward(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _backward(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         seeds = [wrap(self._context, array) for array in arrays.values()]
         try:
             pointers = ctypes.c_void_p * len(seeds)
@@ -391,7 +391,7 @@ class Model:
             for seed in seeds:
                 lib.tensor_destroy(seed)
 
-    def _input_grad(self, tensor: ctypes.c_void_p, array: np.ndarray) -> np.ndarray:
+    def _input_grad(self, tensor: ctypes.c_void_p, array: Array) -> Array:
         grad = lib.tensor_grad(tensor)
         return share(self._context, grad) if grad else np.zeros_like(array)
 

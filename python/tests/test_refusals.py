@@ -206,13 +206,15 @@ class Paths(unittest.TestCase):
 
 
 class Words(unittest.TestCase):
-    def test_float64_is_said_to_be_slow(self):
+    def test_a_call_without_a_fast_solver_says_so(self):
         x = np.zeros((1, 2048, 1, 64))
-        with self.assertWarnsRegex(UserWarning, "float64 .* slower than float32"):
-            attn.attend(x, x[:, :1024], x[:, :1024])
+        offsets = np.array([0, 2048], np.int32)
+        for _ in range(2):
+            with self.assertWarnsRegex(UserWarning, "no fast solver .*astype"):
+                attn.attend(x, x[:, :1024], x[:, :1024], offsets=(offsets, offsets // 2))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            attn.attend(*[X.astype(np.float64)] * 3)
+            attn.attend(x, x[:, :1024], x[:, :1024])
 
 
 if __name__ == "__main__":

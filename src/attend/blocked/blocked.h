@@ -19,13 +19,16 @@ enum { ATTN__BLOCKED_QUERIES = 192, ATTN__BLOCKED_KEYS = 256 }; /* at most */
 
 /* A thread's memory, offsets in doubles; k and v are stored twice, since a product wants its right side by rows. */
 typedef struct attn__blocked_places {
-    int64_t k, k_t, v, v_t;        /* [keys,channels] and transposed, [keys,values] and transposed */
-    int64_t q, o, dout, s, dp, dq; /* of a block of queries */
-    int64_t dk, dv;                /* sums over all queries */
-    int64_t max, sum, from, to;    /* one for each query of a block */
-    int64_t gathered;              /* forward: whose keys k and v are, and whether they are finite */
-    int64_t offsets;               /* room for the largest group */
-    int64_t product;               /* src/gemm's workspace */
+    int64_t k, k_t, v, v_t;             /* [keys,channels] and transposed, [keys,values] and transposed */
+    int64_t q, o, dout, s, dp, dq;      /* of a block of queries */
+    int64_t dk, dv;                     /* sums over all queries */
+    int64_t max, sum, from, to;         /* one for each query of a block */
+    int64_t slope;                      /* backward: as s, of the softcap */
+    int64_t bias_at, dbias_at, mask_at; /* offsets of the tile's keys, ... */
+    int64_t drop_at;                    /* ... and their columns of dropout */
+    int64_t gathered;                   /* forward: whose keys k and v are, and whether they are finite */
+    int64_t offsets;                    /* room for the largest group */
+    int64_t product;                    /* src/gemm's workspace */
     int64_t all;
 } attn__blocked_places;
 
@@ -61,6 +64,13 @@ void attn__blocked_keys(attn__blocked *b, int64_t batch);
 void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t, bool backward);
 /* Whether some query of the block sees some key of it. */
 bool attn__blocked_meets(const attn__blocked *b, const attn__blocked_tile *t);
+/* What the next two, and the gradient of the bias, read along the keys of a tile. */
+void attn__blocked_find_pairs(attn__blocked *b, const attn__blocked_tile *t);
+/* Row i of S: capped, with its bias, -inf where it is masked. */
+void attn__blocked_adjust(attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s);
+/* Row i of weights, or of their gradients: 0 what dropout drops, the rest scaled. */
+void attn__blocked_drop(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *x);
+
 /* S of the tile, -inf (of kernels that are no softmax: 0) where a query does not see a key. */
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t);
 

@@ -20,7 +20,28 @@ typedef struct job {
     double *workspace;
 } job;
 
-/* P and dS of a row, whose places hold S and dP. */
+/* Row i of the bias's gradient, which is that of the scores: each pair has an element of its own. */
+static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, const double *ds)
+{
+    const int64_t *key = (const int64_t *)(const void *)attn__blocked_at(b, b->plan->at.dbias_at);
+    double *to = (double *)b->arrays->dbias +
+                 attn__offsets_one(&b->canonical->batch, ATTN__STRIDE(dim.dbias), b->batch) +
+                 attn__offsets_one(&b->canonical->query, ATTN__STRIDE(dim.dbias), t->query + i);
+    for (int64_t j = 0; j < t->keys; j++)
+        to[key[j]] = ds ? ds[j] : 0;
+}
+
+/* From the gradient of what the softmax sees to that of the dot products. */
+static void scale_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *ds)
+{
+    const attn_problem *p = &b->canonical->problem;
+    const double *slope = attn__blocked_at(b, b->plan->at.slope) + i * ATTN__BLOCKED_KEYS;
+    for (int64_t j = 0; j < t->keys && p->softcap != 0; j++)
+        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
+    b->plan->kernel->scale(ds, t->keys, p->scale);
+}
+
+/* P and the gradient of a row of scores, whose places hold S and dP. */
 static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
@@ -37,11 +58,20 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
         memset(dp, 0, (size_t)t->keys * sizeof *dp);
         return;
     }
+    if (lse != lse) { /* NaN, in every key that the row sees */
+        for (int64_t j = 0; j < t->keys; j++)
+            s[j] = dp[j] = s[j] == -(double)INFINITY ? 0 : lse;
+        return;
+    }
     for (int64_t c = 0; c < values; c++)
         delta += o[c] * dout[c];
-    b->plan->kernel->gradients(s, dp, t->keys, lse, delta, canonical->problem.scale);
+    if (canonical->extras & ATTN__DLSE)
+        delta -= ((const double *)b->arrays->dlse)[place];
+    attn__blocked_drop(b, t, i, dp);
+    b->plan->kernel->gradients(s, dp, t->keys, lse, delta);
     for (int64_t j = 0; j < t->keys && b->careful; j++)
         dp[j] = s[j] == 0 ? 0 : dp[j];
+    attn__blocked_drop(b, t, i, s);
 }
 
 static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
@@ -62,10 +92,22 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
     };
     attn__blocked_scores(b, t);
     attn__blocked_multiply(b, &products[0], NULL);
-    for (int64_t i = 0; i < t->queries; i++)
+    for (int64_t i = 0; i < t->queries; i++) {
         weigh_row(b, t, i);
+        if (b->canonical->problem.flags & ATTN_WANT_DBIAS)
+            store_bias(b, t, i, dp + i * LD);
+        scale_row(b, t, i, dp + i * LD);
+    }
     for (int i = 1; i < 4; i++)
         attn__blocked_multiply(b, &products[i], t);
+}
+
+/* Of a tile whose pairs are all masked. */
+static void clear_bias(attn__blocked *b, const attn__blocked_tile *t)
+{
+    attn__blocked_find_pairs(b, t);
+    for (int64_t i = 0; i < t->queries; i++)
+        store_bias(b, t, i, NULL);
 }
 
 /* Rows [first, first + n) of a gradient, where it is wanted. */
@@ -107,6 +149,8 @@ static void run_item(void *user, int64_t item, int thread)
             t.keys = attn__least(keys - t.key, ATTN__BLOCKED_KEYS);
             if (attn__blocked_meets(&b, &t))
                 run_tile(&b, &t);
+            else if (canonical->problem.flags & ATTN_WANT_DBIAS)
+                clear_bias(&b, &t);
         }
         store(&b, ATTN_WANT_DQ, ATTN__OP_DQ, j->arrays->dq, t.query, t.queries, attn__blocked_at(&b, at->dq));
     }

@@ -57,6 +57,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
             weigh_row(b, t, i);
         else
             weigh_plainly(b, t, i);
+        attn__blocked_drop(b, t, i, attn__blocked_at(b, at->s) + i * ATTN__BLOCKED_KEYS);
     }
     attn__blocked_multiply(b,
                            &(attn__blocked_product){.a = attn__blocked_at(b, at->s),
@@ -107,6 +108,24 @@ static void finish(const attn__blocked *b, const attn__blocked_tile *t)
     }
 }
 
+/* A sink is a key of value 0 before all others. */
+static void start_rows(const attn__blocked *b, const attn__blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    bool softmax = canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+    for (int64_t i = 0; i < t->queries; i++) {
+        double sink = -(double)INFINITY;
+        if (canonical->extras & ATTN__SINKS)
+            sink = ((const double *)
+                        b->arrays->sinks)[attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.sinks), b->batch) +
+                                          attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.sinks), t->query + i)];
+        attn__blocked_at(b, at->max)[i] = softmax ? sink : 0;
+        attn__blocked_at(b, at->sum)[i] = sink > -(double)INFINITY || sink != sink;
+    }
+    memset(attn__blocked_at(b, at->o), 0, (size_t)(t->queries * canonical->value.size) * sizeof(double));
+}
+
 static void run_item(void *user, int64_t item, int thread)
 {
     const job *j = user;
@@ -119,7 +138,6 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t *gathered = (int64_t *)(void *)attn__blocked_at(&b, at->gathered); /* batch index, careful */
     int64_t batch = item / j->blocks, first = item % j->blocks * j->plan->queries;
     attn__blocked_tile t = {.query = first, .queries = attn__least(canonical->query.size - first, j->plan->queries)};
-    bool softmax = canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
     b.batch = gathered[0];
     b.careful = gathered[1];
     if (b.batch != batch) {
@@ -128,11 +146,7 @@ static void run_item(void *user, int64_t item, int thread)
         gathered[1] = b.careful;
     }
     attn__blocked_queries(&b, &t, false);
-    memset(attn__blocked_at(&b, at->o), 0, (size_t)(t.queries * canonical->value.size) * sizeof(double));
-    for (int64_t i = 0; i < t.queries; i++) {
-        attn__blocked_at(&b, at->max)[i] = softmax ? -(double)INFINITY : 0;
-        attn__blocked_at(&b, at->sum)[i] = 0;
-    }
+    start_rows(&b, &t);
     for (; t.key < canonical->key.size; t.key += ATTN__BLOCKED_KEYS) {
         t.keys = attn__least(canonical->key.size - t.key, ATTN__BLOCKED_KEYS);
         if (attn__blocked_meets(&b, &t))

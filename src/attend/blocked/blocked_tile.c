@@ -271,6 +271,7 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
     int64_t n = canonical->contract.size, ld = ATTN__BLOCKED_KEYS;
     double *s = attn__blocked_at(b, at->s),
            masked = p->normalization == ATTN_NORMALIZATION_SOFTMAX ? -(double)INFINITY : 0;
+    attn__blocked_find_pairs(b, t);
     if (p->score == ATTN_SCORE_DOT)
         attn__blocked_multiply(
             b,
@@ -283,6 +284,7 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
             b->plan->kernel->distances(q + i * n, k, b->plan->ld, n, s, t->keys);
             score_distances(p, s, t->keys);
         }
+        attn__blocked_adjust(b, t, i, s);
         seen(b, t, i, &from, &to);
         for (int64_t j = 0; j < from; j++)
             s[j] = masked;

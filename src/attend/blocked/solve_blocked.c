@@ -27,13 +27,19 @@ static bool repeats(const attn__group *group, attn__operand op)
 /* Whether an element of a gradient is the sum of several. */
 static bool is_broadcast(const attn__canonical *canonical)
 {
-    static const attn__operand gradients[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
-    for (int i = 0; i < 3; i++) {
-        const attn__group *rows = i == 0 ? &canonical->query : &canonical->key;
-        const attn__group *channels = i == 2 ? &canonical->value : &canonical->contract;
-        if ((canonical->problem.flags & ((unsigned)ATTN_WANT_DQ << i)) &&
-            (repeats(&canonical->batch, gradients[i]) || repeats(rows, gradients[i]) ||
-             repeats(channels, gradients[i])))
+    const struct {
+        unsigned want;
+        attn__operand op;
+        const attn__group *groups[2];
+    } gradients[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, {&canonical->query, &canonical->contract}},
+                     {ATTN_WANT_DK, ATTN__OP_DK, {&canonical->key, &canonical->contract}},
+                     {ATTN_WANT_DV, ATTN__OP_DV, {&canonical->key, &canonical->value}},
+                     {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, {&canonical->query, &canonical->key}}};
+    for (int i = 0; i < 4; i++) {
+        attn__operand op = gradients[i].op;
+        if ((canonical->problem.flags & gradients[i].want) &&
+            (repeats(&canonical->batch, op) || repeats(gradients[i].groups[0], op) ||
+             repeats(gradients[i].groups[1], op)))
             return true;
     }
     return false;
@@ -46,8 +52,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "gradients of other than f64 dot products";
     if (p->accumulate || is_broadcast(canonical))
         return "gradients that are added to, or broadcast";
-    return p->flags & (ATTN_WANT_DBIAS | ATTN_WANT_DTABLES | ATTN_WANT_DW) ? "gradients besides those of q, k and v"
-                                                                           : NULL;
+    return p->flags & (ATTN_WANT_DTABLES | ATTN_WANT_DW) ? "gradients of tables and of w" : NULL;
 }
 
 static const char *refuse(const attn__canonical *canonical)
@@ -57,8 +62,13 @@ static const char *refuse(const attn__canonical *canonical)
             ? p->normalization != ATTN_NORMALIZATION_SOFTMAX && p->score == ATTN_SCORE_GAUSSIAN
             : p->score != ATTN_SCORE_DOT || p->dtype != ATTN_F64 || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "neither f64 dot products with softmax nor kernels of the distance";
-    if (canonical->has_bias || canonical->has_mask || canonical->has_dropout || p->nrelatives || p->nwindows)
-        return "bias, mask, dropout, tables or windows";
+    bool pairs = canonical->has_bias || canonical->has_mask || canonical->has_dropout || canonical->extras;
+    if (p->score != ATTN_SCORE_DOT && pairs)
+        return "bias, mask, dropout, softcap or sinks beside distances";
+    if (p->nrelatives || p->nwindows)
+        return "tables or windows";
+    if (canonical->has_mask && p->mask_fill != 0)
+        return "a mask that fills";
     double channels = (double)canonical->contract.size + (double)canonical->value.size;
     if (((double)canonical->key.size + ATTN__BLOCKED_QUERIES) * (channels + 1) > MOST_NUMBERS)
         return "keys and values of many gigabytes";
@@ -125,6 +135,11 @@ static attn__blocked_places places_of(const attn__canonical *canonical, int64_t 
     at.sum = take(&all, queries);
     at.from = take(&all, queries);
     at.to = take(&all, queries);
+    at.slope = take(&all, canonical->problem.softcap != 0 ? queries * KEYS : 0);
+    at.bias_at = take(&all, canonical->has_bias ? KEYS : 0);
+    at.dbias_at = take(&all, canonical->problem.flags & ATTN_WANT_DBIAS ? KEYS : 0);
+    at.mask_at = take(&all, canonical->has_mask ? KEYS : 0);
+    at.drop_at = take(&all, canonical->has_dropout ? KEYS : 0);
     at.gathered = take(&all, 2);
     at.offsets = take(&all, attn__most(channels, values) + attn__most(keys, queries));
     at.all = all;
@@ -166,5 +181,9 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
         attn__blocked_forward(canonical, recipe, arrays, workspace);
 }
 
-const attn__solver attn__solver_blocked = {
-    .name = "blocked", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply};
+const attn__solver attn__solver_blocked = {.name = "blocked",
+                                           .refuse = refuse,
+                                           .cost = cost,
+                                           .plan = plan,
+                                           .apply = apply,
+                                           .extras = ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE};

@@ -345,8 +345,9 @@ attn_status attn__flash_backward_plan_make(attn_context *context, const attn__ca
     p->thread_bytes = attn__flash_backward_scratch_place(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
     recipe->data = p;
-    snprintf(recipe->text, sizeof recipe->text, "%lld queries x %lld keys in blocks of %lld, %s %lld%s",
-             (long long)p->tile_q, (long long)p->strip, (long long)p->block_k, p->two_pass ? "chunks" : "waves",
-             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves), p->amx ? ", AMX" : "");
+    snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
+             attn__isa_text(p->amx ? p->amx->isa : p->tile->isa), (long long)p->tile_q, (long long)p->strip,
+             (long long)p->block_k, p->two_pass ? "chunks" : "waves",
+             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
     return ATTN_OK;
 }

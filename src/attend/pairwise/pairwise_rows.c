@@ -6,6 +6,7 @@
 #include "attend/canonical/pair.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* ----------------------------------------------------------------------------------------------- sides */
 
@@ -83,6 +84,7 @@ attn_status attn__pairwise_plan_make(attn_context *context, const attn__canonica
         if (is_wanted(canonical, side))
             memory = lay_side(&plan->side[side], canonical, side, memory);
     recipe->data = plan;
+    snprintf(recipe->text, sizeof recipe->text, "%s", attn__isa_text(plan->kernel->isa));
     return ATTN_OK;
 }
 

@@ -61,9 +61,9 @@ size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_
     put_group(&w, "contract", &canonical->contract);
     put_group(&w, "value", &canonical->value);
     put_features(&w, canonical);
-    put(&w, ": %s (%s)%s%s, %d thread%s, %s, %zu bytes of workspace", plan->solver->name, plan->how,
+    put(&w, ": %s (%s)%s%s, %d thread%s, %zu bytes of workspace", plan->solver->name, plan->how,
         plan->recipe.text[0] ? ", " : "", plan->recipe.text, canonical->threads, canonical->threads == 1 ? "" : "s",
-        attn__isa_text(canonical->isa), plan->workspace_size);
+        plan->workspace_size);
     for (int i = 0; verbose && i < attn__solver_count; i++) {
         if (attn__solvers[i] == plan->solver)
             continue;

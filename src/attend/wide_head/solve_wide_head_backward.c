@@ -124,8 +124,9 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     choose_sizes(w, canonical);
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__wide_head_backward_bytes(w, canonical));
-    snprintf(recipe->text, sizeof recipe->text, "%sblocks of %d queries x %d keys, %d channels a step, %d waves",
-             w->amx ? "AMX, " : "", (int)p->tile_q, (int)p->chunk_k, (int)w->chunk, (int)w->waves);
+    snprintf(recipe->text, sizeof recipe->text, "%s, blocks of %d queries x %d keys, %d channels a step, %d waves",
+             attn__isa_text(w->amx ? w->amx->isa : p->tile->isa), (int)p->tile_q, (int)p->chunk_k, (int)w->chunk,
+             (int)w->waves);
     return ATTN_OK;
 }
 

@@ -17,8 +17,8 @@ typedef struct attn__rows_f64_kernel {
     /* x = exp(x - max), and their sum; below e^-708 it is 0.  Off by at most 2^-51 of itself. */
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by); /* y *= by */
-    /* p = exp(x - lse), x in place, and dp = p (dp - delta) scale. */
-    void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta, double scale);
+    /* p = exp(x - lse), x in place, and dp = p (dp - delta). */
+    void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
     /* y[j] = sum over c < channels of (q[c] - k[c * ld + j])^2. */
     void (*distances)(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n);
 } attn__rows_f64_kernel;

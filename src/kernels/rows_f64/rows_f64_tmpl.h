@@ -103,11 +103,11 @@ static void rows_scale(double *y, int64_t n, double by)
         rows_store(y + i, rows_load(y + i, n - i) * vd_set1(by), n - i);
 }
 
-static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta, double scale)
+static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta)
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
         vd p = rows_exp(rows_load(x + i, n - i) - vd_set1(lse));
-        vd d = p * (rows_load(dp + i, n - i) - vd_set1(delta)) * vd_set1(scale);
+        vd d = p * (rows_load(dp + i, n - i) - vd_set1(delta));
         rows_store(x + i, p, n - i);
         rows_store(dp + i, d, n - i);
     }
