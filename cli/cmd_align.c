@@ -16,22 +16,25 @@ static const cli_option options[] = {
     CLI_TEXT("alignments", 'a', "FILE", "",
              "where word alignments are written, a line for each pair of the data, for attn train translate "
              "--guided-alignment"),
-    CLI_INT("iterations", 0, "5", 1, 1000, "of expectation maximisation"),
-    CLI_INT("best", 0, "100", 1, 1 << 30, "translations that are kept of each token, the likeliest"),
-    CLI_REAL("min-probability", "0.0001", 1e-12, 1, "least probability of what is kept"),
+    CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
+    CLI_INT("best", 0, "100", 1, 1 << 30, "keep this many translations of each token, the likeliest"),
+    CLI_REAL("min-probability", "0.0001", 1e-12, 1, "drop translations that are less probable"),
     CLI_NAMES_LONG,
 };
 
 static const char *const usage[] = {"DIR --lexicon FILE [--data PAIRS]", "DIR --alignments FILE [--data PAIRS]", NULL};
 
 static const char description[] =
-    "Learns from sentence pairs how likely each token of the source vocabulary of the translator DIR translates to each of "
-    "the target's, by IBM Model 1 (Brown et al. 1993), and writes a lexicon for attn translate --shortlist: a line for each "
-    "pair of tokens, 'target source probability', as Marian's lexical shortlists are.\n"
+    "Learns from sentence pairs how likely each source token translates to each target token, by IBM Model 1 (Brown et "
+    "al. 1993). The tokens are those of the vocabularies of the translator DIR.\n"
     "\n"
-    "--alignments writes, by the same probabilities and a preference for the diagonal, the likeliest source word of each target word, '0-0 2-1', source-target, numbered from 0: a line "
-    "for each pair of the data, whichever part was learned from. Words are what stands between spaces; a word that comes "
-    "from none is left out.";
+    "--lexicon writes these probabilities for attn translate --shortlist, in the form of Marian's lexical shortlists: a "
+    "line for each pair of tokens, 'target source probability'.\n"
+    "\n"
+    "--alignments writes word alignments, a line for each pair of the data; --part only chooses from which pairs attn "
+    "learns. '0-0 2-1' says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
+    "source word is the likeliest one by the same probabilities and a preference for the diagonal. A word is what stands "
+    "between spaces; a target word that comes from no source word is left out.";
 
 static const char *const examples[] = {
     "attn align en-fr --lexicon lex.s2t",

@@ -9,14 +9,15 @@
 static const char *const directions[] = {"forward", "backward", "both", NULL};
 
 static const cli_option options[] = {
-    CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; without it 1 and all"),
+    CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all"),
     CLI_CHOICE("direction", directions, "both", "the pass to run"),
-    CLI_TEXT("solver", 0, "NAME", "", "this solver or none; a problem that it refuses is passed over with its reason"),
+    CLI_TEXT("solver", 0, "NAME", "",
+             "use this solver only; a problem that it refuses is passed over, with its reason"),
     CLI_FLAG("verify", 0, "compare each result with the reference solver in float64 (slow on large problems)"),
     CLI_FLAG("explain", 0, "print each plan, and why the other solvers were not chosen"),
     CLI_FLAG("measure", 0, "let the planner time the solvers instead of choosing by rule"),
     CLI_FLAG("quick", 0, "a short list of small problems, measured briefly"),
-    CLI_REAL("seconds", "0.3", 0, 3600, "at least so long each"),
+    CLI_REAL("seconds", "0.3", 0, 3600, "measure each for at least this long"),
 };
 
 static const char *const usage[] = {"[PROBLEM...]", NULL};

@@ -7,8 +7,8 @@
 #include <string.h>
 
 static const cli_option options[] = {
-    CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; without it 1 and all"),
-    CLI_REAL("seconds", "3", 0, 3600, "at least so long each, and five steps"),
+    CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all"),
+    CLI_REAL("seconds", "3", 0, 3600, "measure each for at least this long, and for five steps"),
 };
 
 static const char *const usage[] = {"[d2l|large]...", NULL};

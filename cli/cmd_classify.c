@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 static const cli_option options[] = {
-    CLI_INT("top", 't', "5", 1, 1e6, "so many classes, the likeliest first"),
+    CLI_INT("top", 't', "5", 1, 1e6, "print this many classes, the likeliest first"),
     CLI_FLAG("invert", 0,
              "take the negative of each picture, for dark on bright where the training had bright on dark"),
     CLI_NAMES_LONG,

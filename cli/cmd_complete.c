@@ -6,7 +6,7 @@
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the whole image: .png, .ppm or .pgm"),
-    CLI_INT("rows", 'r', "-1", -1, 4096, "so many rows at the top stay, of the model's; -1: half of them"),
+    CLI_INT("rows", 'r', "-1", -1, 4096, "rows at the top that stay, counted in the model's rows; -1: half of them"),
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("zoom", 0, "0", 0, 64,

@@ -14,7 +14,7 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_TEXT("structure", 's', "FILE", "",
              "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif beside the alignment, if it is there"),
-    CLI_TEXT("chain", 0, "NAME", "", "of the structure; default: its first"),
+    CLI_TEXT("chain", 0, "NAME", "", "chain of the structure; default: its first"),
     CLI_FLAG("imputed_beta", 0,
              "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
     CLI_REAL("least", "0.01", 0, 1, "pairs with a lower probability are left out of the table"),

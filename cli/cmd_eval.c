@@ -17,10 +17,10 @@ static const cli_option options[] = {
     CLI_CHOICE("part", parts, "test",
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
-    CLI_INT("samples", 'n', "0", 0, 1e9, "print so many translations beside their references"),
+    CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations beside their references"),
     CLI_NAMES_LONG,
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
-    CLI_REAL("length_penalty", "0", 0, 10, "how much longer translations are favoured when searching"),
+    CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
     CLI_SHORTLIST,
 };
 
@@ -29,7 +29,7 @@ static const char *const usage[] = {"DIR... [--data FILE]", NULL};
 static const char description[] =
     "A translator: translates every sentence of one part of FILE and compares. The parts are those of the training (the same "
     "split and seed): the translator has never seen --part test. For a file that has nothing to do with the training use "
-    "--part all. Prints the loss (nats per word, with the reference's words given), the mean over the sentences of BLEU as Dive "
+    "--part all. Prints the loss (nats per token, with the reference's tokens before it given), the mean over the sentences of BLEU as Dive "
     "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU and chrF as sacreBLEU computes them (0 to 100), each with "
     "its signature.\n"
     "\n"
@@ -37,7 +37,7 @@ static const char description[] =
     "taken for it belong to it (precision), and what each was taken for.\n"
     "\n"
     "A model that draws images: prints how many bits a number of an image costs (bits per dimension), and how many it would "
-    "cost if pixels knew nothing of each other. The latter follows from each pixel's histogram over the training part, with one "
+    "cost if pixels were independent. The latter follows from each pixel's histogram over the training part, with one "
     "added to every count.\n"
     "\n"
     "With several DIRs each is measured. Started by mpirun, they are spread over its processes.";

@@ -8,7 +8,7 @@
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", NULL, "the sheet: .png, .ppm or .pgm"),
-    CLI_INT("number", 'n', "16", 1, 10000, "so many images"),
+    CLI_INT("number", 'n', "16", 1, 10000, "how many images to draw"),
     CLI_NAMES_LONG,
     CLI_DRAWING_OPTIONS,
     CLI_INT("columns", 0, "0", 0, 10000, "images side by side; 0: about as many as rows"),

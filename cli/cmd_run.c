@@ -12,8 +12,8 @@ static const cli_option options[] = {
     CLI_TEXT("weights", 'w', "FILE", "",
              "its parameters, safetensors, PyTorch's .pt or NumPy's .npz; default: fresh ones from --seed"),
     CLI_NAMES,
-    CLI_MANY("input", 'i', "NAME=FILE", "an input, as .npy; once for each"),
-    CLI_MANY("output", 'o', "NAME=FILE", "an output to write, as .npy; once for each"),
+    CLI_MANY("input", 'i', "NAME=FILE", "an input, a .npy file; give the option once for each"),
+    CLI_MANY("output", 'o', "NAME=FILE", "an output to write, a .npy file; give the option once for each"),
 };
 
 static const char *const usage[] = {

@@ -15,19 +15,19 @@ static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
     CLI_TEXT("out", 'o', "FILE", "-", "where the table goes; -: standard output"),
     CLI_FLAG("every", 0, "score every mutation of every residue"),
-    CLI_INT("offset", 0, "0", -1000000, 1000000, "the number of the query's first residue, less one"),
+    CLI_INT("offset", 0, "0", -1000000, 1000000, "the number that the query's first residue has in MUTATION, less one"),
 };
 
 static const char *const usage[] = {"FILE MUTATION... --model PATH", "FILE --every --model PATH", NULL};
 
 static const char description[] =
     "FILE is an alignment whose first sequence is the protein. MUTATION is like A42G: the residue that is there, its "
-    "number, the residue that shall be; several at once are joined by colons (A42G:L50P). Numbers count the query's "
-    "residues from 1, gaps not among them.\n"
+    "number, and the residue that replaces it. Several that happen together are joined by colons (A42G:L50P). Numbers "
+    "count the residues of the first sequence from 1, without its gaps.\n"
     "\n"
-    "The score is the masked marginal of Meier et al. 2021: each residue concerned is hidden in the query, and the "
-    "score is log p(new) - log p(old) there, summed over a mutation's parts. Below 0 the model finds the mutation less "
-    "likely than what is there.";
+    "The score is the masked marginal of Meier et al. 2021: each mutated residue is hidden in the first sequence (the "
+    "query), and the score is log p(new) - log p(old) there, summed over a mutation's parts. A score below 0: the model "
+    "finds the mutation less likely than what is there.";
 
 static const char *const examples[] = {
     "attn score family.a3m A42G L50P A42G:L50P --model esm_msa1b_t12_100M_UR50S.pt",

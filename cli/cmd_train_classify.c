@@ -25,7 +25,7 @@ static const char description[] =
     "\n"
     "DIR gets config.json and model.safetensors, which are the classifier, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
-    "same bits as a training that was not stopped, with the same number of threads.\n"
+    "same bits as a training that was not stopped, whatever the number of threads.\n"
     "\n"
     "Defaults below are those of vit; the other models have some of their own, and what was used stands in "
     "training.json.";

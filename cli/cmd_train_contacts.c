@@ -12,7 +12,8 @@ static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model with its regression"),
     CLI_FLAG("imputed_beta", 0, "place every C-beta by ideal geometry; default: C-beta, C-alpha of glycine"),
-    CLI_REAL("strength", "0.15", 1e-6, 1e6, "of the data against the penalty on the weights (C of the authors)"),
+    CLI_REAL("strength", "0.15", 1e-6, 1e6,
+             "weight of the data against the penalty: larger leaves more maps in (C of the authors)"),
 };
 
 static const char *const usage[] = {"ALIGNMENT=STRUCTURE[:CHAIN]... --model PATH -o DIR", NULL};

@@ -6,7 +6,7 @@
 #include "attn/generate.h"
 
 static const cli_option options[] = {
-    CLI_TEXT("data", 0, "FOLDER", "", "images: IDX files, CIFAR-10's records, or folders of PNG and JPEG files"),
+    CLI_TEXT("data", 0, "FOLDER", "", "images: IDX files, CIFAR-10's records, or PNG, JPEG, WebP, BMP and PNM files"),
     CLI_TEXT("out", 'o', "DIR", NULL, "the directory that gets the model"),
     CLI_FLAG("resume", 0, "go on where a training that was stopped or killed left off"),
 };
@@ -26,7 +26,7 @@ static const char description[] =
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
-    "same bits as a training that was not stopped, with the same number of threads.";
+    "same bits as a training that was not stopped, whatever the number of threads.";
 
 static const char *const examples[] = {
     "attn train images --data fashion_mnist --out drawn --size 14 --levels 8",

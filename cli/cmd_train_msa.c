@@ -20,7 +20,7 @@ static const char description[] =
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in "
-    "the same bits as a training that was not stopped, with the same number of threads.";
+    "the same bits as a training that was not stopped, whatever the number of threads.";
 
 static const char *const examples[] = {
     "attn train msa --data alignments --out small-msa",

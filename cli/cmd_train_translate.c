@@ -16,29 +16,29 @@ static const char *const usage[] = {"--data FILE --out DIR [SETTING...]", "--out
 
 static const char description[] =
     "FILE holds one pair a line: the sentence, a tab, its translation; whatever follows a second tab is ignored. "
-    "From 4,000 pairs on sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with "
+    "With 4,000 pairs or more, sentences are split into pieces of words, with case and punctuation kept (--vocabulary); with "
     "fewer they are put into lower case and split into words. Part of the pairs is kept for validation (the parameters "
     "that do best on it are the ones kept) and part for testing (attn eval); all translations of one sentence stay on "
     "one side.\n"
     "\n"
     "DIR gets config.json, model.safetensors, source.spm and target.spm (of words: source.vocab and target.vocab), which are the translator, and "
     "training.json, checkpoint.safetensors and history.tsv, which a training needs to go on. Ctrl-C finishes the step, "
-    "saves and stops; --resume then ends in the same bits as a training that was not stopped, with the same number of "
-    "threads. A resumed training keeps its data and settings: they need not be given again; --epochs, --patience and "
-    "--save-every may be changed, to train on for longer.\n"
+    "saves and stops; --resume then ends in the same bits as a training that was not stopped, whatever the number of "
+    "threads. A resumed training keeps its data and settings: they need not be given again. --epochs, --patience and "
+    "--save-every may be changed, to train for longer.\n"
     "\n"
     "With --from a training begins with another translator, a directory of attn's or a MarianMT or OPUS-MT model, whose "
-    "model and vocabularies it keeps; --mix adds pairs of older data, so that what was learned from them stays. Such a "
-    "model stays one in MarianMT's form: transformers reads it.\n"
+    "model and vocabularies it keeps. A MarianMT or OPUS-MT model stays in MarianMT's form, which transformers reads. "
+    "--mix adds pairs of older data, so that what was learned from them is not lost.\n"
     "\n"
     "--guided-alignment names a file of word alignments, a line for each pair of FILE: '0-0 2-1' says that word 0 of the "
-    "translation comes from word 0 of the sentence and word 1 from word 2, words being what stands between spaces; a line "
-    "may be empty. attn align --alignments writes such a file, and fast_align's output (source-target) is read as well. The "
-    "decoder's attention to the source (of its last layer, the mean of the heads) learns to follow them beside the "
-    "translations; the training loss then has both. Pairs of --mix have none.\n"
+    "translation comes from word 0 of the sentence and word 1 from word 2. A word is what stands between spaces; a line "
+    "may be empty. attn align --alignments writes such a file, and so does fast_align (source-target). The decoder's "
+    "attention to the source (of its last layer, the mean of the heads) learns to follow the alignments, and the training "
+    "loss has a part for it. Pairs of --mix have no alignments.\n"
     "\n"
-    "Defaults below are those of the Transformer; bahdanau (a recurrent model with attention) and --compat d2l have "
-    "some of their own, and what was used stands in training.json.";
+    "Defaults below are those of the Transformer. bahdanau (a recurrent model with attention) and --compat d2l have "
+    "some of their own. training.json has the values that were used.";
 
 static const char *const examples[] = {
     "attn train translate --data fra.txt.gz --out en-fr --epochs 15",

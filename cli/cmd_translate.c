@@ -11,11 +11,12 @@
 
 static const cli_option options[] = {
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
-    CLI_REAL("length_penalty", "0", 0, 10,
-             "how much longer translations are favoured when searching: scores are divided by "
-             "((5 + length) / 6) to this power"),
+    CLI_REAL(
+        "length_penalty", "0", 0, 10,
+        "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; with a "
+        "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
     CLI_INT("max_length", 0, "0", 0, 1 << 20,
-            "most tokens of a translation, its end included; 0: as many as the model can"),
+            "most tokens of a translation, its end mark included; 0: as many as the model can"),
     CLI_INT("nbest", 'n', "0", 0, 64,
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
             "score'; 0: the best alone, as it is"),
@@ -24,27 +25,28 @@ static const cli_option options[] = {
              "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
              "translation attends to word i of the sentence most, both counted from 0"),
     CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
-    CLI_FLAG("stream", 0, "translate each line when it has come, without reading ahead; so it is at a terminal"),
+    CLI_FLAG("stream", 0,
+             "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,
     CLI_NAMES_LONG,
-    CLI_FLAG("tokens", 0, "print the words as the model said them, with spaces between"),
+    CLI_FLAG("tokens", 0, "print the tokens as the model gives them, with spaces between"),
 };
 
 static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
-    "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one word of the command line: quote it. Without any, "
-    "lines are read from standard input and translated as they arrive; an empty line gives an empty line. A note on "
-    "standard error names words that the translator does not know (--quiet: none); where many sentences have such "
-    "words, the first ten are named and the others counted at the end. With --json each translation is one object on a line of its own. A score "
-    "is the logarithm of the translation's probability, after the length penalty; an index counts sentences from 0.";
+    "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: quote it. Without any, "
+    "lines are read from standard input; an empty line gives an empty line. A note on standard error names the words that "
+    "the translator does not know, for the first ten sentences that have any, and one more note at the end counts the "
+    "others (--quiet: no notes). With --json each translation is one object on a line of its own. A score is the "
+    "logarithm of the translation's probability, after the length penalty; an index counts sentences from 0.";
 
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
     "attn translate en-fr --beam 4 --length-penalty 0.6 < english.txt > french.txt",
     "attn translate en-fr --precision int8 --shortlist lex.s2t < english.txt > french.txt",
     "attn translate en-fr --beam 8 --nbest 8 < english.txt > choices.txt",
-    "attn translate en-fr --prefix --alignments \"$(printf 'I lost.\\tJ\\'ai')\"",
+    "attn translate en-fr --prefix --alignments \"$(printf \"I lost.\\tJ'ai\")\"",
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
     NULL,
 };

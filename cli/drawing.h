@@ -9,8 +9,9 @@
 
 /* Options of both. */
 #define CLI_DRAWING_OPTIONS                                                                                            \
-    CLI_REAL("temperature", "1", 1e-6, 1e6, "below 1 nearer to the likeliest image, above it wilder"),                 \
-        CLI_INT("seed", 0, "1", 0, 9e15, "of the draw: the same seed, the same image"),                                \
+    CLI_REAL("temperature", "1", 1e-6, 1e6,                                                                            \
+             "the logits are divided by this: below 1 images are more likely ones, above 1 more varied"),              \
+        CLI_INT("seed", 0, "1", 0, 9e15, "seed of the draw: the same seed gives the same image"),                      \
         CLI_FLAG("slow", 0, "run the whole model for each pixel: the same images, to compare times")
 
 /* Times a drawing and shows how far it is, on a terminal. */

@@ -12,16 +12,16 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 
 /* How an alignment's file is read. */
 #define CLI_FAMILY_FORMAT_OPTIONS                                                                                      \
-    CLI_CHOICE("format", cli_family_formats, "auto", "of the alignment"),                                              \
+    CLI_CHOICE("format", cli_family_formats, "auto", "format of the alignment"),                                       \
         CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
 
 /* What of an alignment is used. */
 /* clang-format off */
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
-    CLI_INT("depth", 'd', depth, 1, 1024, "most sequences of an alignment that are used"),                             \
+    CLI_INT("depth", 'd', depth, 1, 1024, "use at most this many sequences of an alignment"),                             \
         CLI_CHOICE("select", cli_family_selects, "diverse",                                                            \
-                   "which ones: diverse as in ESM's notebook, first, random, weighted (random by attn weights)"),      \
-        CLI_INT("seed", 0, "1", 0, 9e15, "of a random choice"),                                                        \
+                   "which sequences: diverse (as in ESM's notebook), first, random, weighted (random by attn weights)"),      \
+        CLI_INT("seed", 0, "1", 0, 9e15, "seed of a random choice"),                                                        \
         CLI_FAMILY_FORMAT_OPTIONS
 /* clang-format on */
 
@@ -34,8 +34,8 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
         CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
         CLI_FAMILY_NAMES_OPTION,                                                                                       \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
-        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for: 2G, 800M; changes time, and results by rounding only"),             \
-        CLI_FLAG("esm_compat", 0, "the original's results where padding changes them (batches only)")
+        CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for, as 2G or 800M; it changes the time, and results by rounding only"),             \
+        CLI_FLAG("esm_compat", 0, "give ESM's results where its padding changes them (batches only)")
 /* clang-format on */
 
 typedef struct cli_family {

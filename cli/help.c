@@ -20,9 +20,9 @@ const char *const cli_environment[] = {
     "ATTN_ISA",
     "the instruction set to use; attn version lists those of this machine",
     "ATTN_PRECISION",
-    "what --precision is where it is not given",
+    "the precision to use where --precision is not given",
     "ATTN_BATCH_INVARIANT",
-    "1: the same bits alone and padded in a batch, at some cost in speed; see docs/numerics.md",
+    "1: a sequence gives the same bits alone and padded in a batch, at some cost in speed; see docs/numerics.md",
     NULL,
 };
 
@@ -184,5 +184,5 @@ void cli_help_all(FILE *file)
     cli_help_overview(file);
     print_options(file, NULL);
     print_exit_codes(file);
-    print_pairs(file, "Environment:", cli_environment, 18);
+    print_pairs(file, "Environment:", cli_environment, 24);
 }

@@ -9,12 +9,12 @@
 static const char *const precisions[] = {"default", "f32", "fma", "bf16", "int8", NULL};
 
 static const cli_option common[] = {
-    CLI_INT("seed", 0, "1", 0, 9e15, "of everything random"),
-    CLI_INT("threads", 0, "0", 0, 4096, "threads to use; 0: ATTN_THREADS, OMP_NUM_THREADS or all usable cores"),
+    CLI_INT("seed", 0, "1", 0, 9e15, "seed of everything random"),
+    CLI_INT("threads", 0, "0", 0, 1024, "threads to use; 0: ATTN_THREADS, OMP_NUM_THREADS or all usable cores"),
     CLI_CHOICE(
         "precision", precisions, "default",
-        "of products of matrices: f32, fma (f32 by multiply-adds alone), bf16, int8 (not for training); default: "
-        "what a training or a file of weights says, ATTN_PRECISION, f32"),
+        "number format of matrix products: f32, fma (f32 by multiply-adds alone), bf16, int8 (not for training); "
+        "default: what a training or a file of weights says, else ATTN_PRECISION, else f32"),
     CLI_FLAG("json", 0, "print the result as JSON"),
     CLI_FLAG("quiet", 'q', "no notes and no progress on standard error"),
     CLI_FLAG("help", 'h', "print this and stop"),

@@ -8,10 +8,10 @@
 #define CLI_SHORTLIST                                                                                                  \
     CLI_TEXT("shortlist", 0, "FILE", "",                                                                               \
              "a lexicon as attn align writes it: translations are made of the tokens that it has for those of the "    \
-             "sentence, of the first tokens of the vocabulary and of those that --prefix names"),                      \
-        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: so many first tokens of the vocabulary"),  \
+             "sentence, and of the first tokens of the vocabulary"),                                                   \
+        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many first tokens of the vocabulary"), \
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
-                "with --shortlist: so many tokens for each one of the sentence, the likeliest")
+                "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 
 /* Fills in what `how` has of it; *lexicon is to be destroyed before the translator (NULL: none).  Errors have been said;
  * returns an exit code. */

@@ -25,6 +25,22 @@ done
 "$attn" train translate --help > out.txt
 grep -q -e '--num-hiddens N .*width of the model' out.txt || fail "settings are missing from the help"
 grep -q -e '--model transformer|bahdanau' out.txt || fail "choices are missing from the help"
+for command in "train images" "train msa"; do
+    # shellcheck disable=SC2086
+    "$attn" $command --help | tr -s ' \n' ' ' > out.txt
+    grep -q -e '--label-smoothing X share of each label spread over all [a-z]* (0 to 0.9; default 0)' out.txt ||
+        fail "$command --help: the default of --label-smoothing"
+done
+expect 2 'threads cannot be 1025' "$attn" version --threads 1025
+
+# Names stand apart from what they mean, and a shell can read the examples.
+"$attn" --help | sed -n '/^Environment/,$p' > out.txt
+same "names that touch their meaning" 0 "$(grep -cE '^  [A-Z_]+[^A-Z_ ]' out.txt)"
+"$attn" help --names | while read -r command; do
+    # shellcheck disable=SC2086
+    "$attn" $command --help | sed '1,/^Examples:/d; /^Exit status:/,$d' | sh -n 2> err.txt || echo "$command: $(cat err.txt)"
+done > unread.txt
+same "examples that a shell cannot read" "" "$(cat unread.txt)"
 
 # One page of the manual for attn and one a command; groff and mandoc find nothing to complain of.
 "$attn" help --names > names.txt

@@ -18,7 +18,7 @@ enum { STEPS = 3, ROWS = 3, WIDTH = 4 };
 /* The keys of two ages: the newer has one more. */
 static const char *const ways[] = {"straight", "round", NULL};
 static const attn_setting all_keys[] = {
-    ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0"),
+    ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0", "0.1"),
     ATTN__INT("seed", "1", 0, 0, "seed"),
     ATTN__TEXT("way", "straight", ways, "a setting that was added"),
 };

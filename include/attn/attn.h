@@ -12,7 +12,7 @@
  * for the usual cases.
  *
  * This header stands alone: nothing else of the library is needed to use the engine, and the engine needs
- * only libc and libm.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
+ * only libc, libm and threads.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
  * q and k, Dv channels of v and o.
  *
  * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
@@ -196,7 +196,7 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a
     X(GAUSSIAN, gaussian)     /* -|q-k|^2 / (2 width^2), the logarithm of the kernel; kernels of the distance: */      \
     X(BOXCAR, boxcar)         /* 1 if |q-k| < width, else 0 */                                                         \
     X(CONSTANT, constant)     /* 1 */                                                                                  \
-    X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); called Epanechnikov in seeds of the literature */          \
+    X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); Dive into Deep Learning's Epanechnikov */                  \
     /* a new row goes above this line */
 #define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
 #define ATTN_SCORE_ONE(NAME, name)   +1
@@ -458,10 +458,11 @@ ATTN_API attn_status attn_plan_create(attn_plan **plan, attn_context *context, c
 /* NULL is allowed.  From any thread, once no thread executes the plan. */
 ATTN_API void attn_plan_destroy(attn_plan *plan);
 
-/* Bytes of scratch memory that an execution uses; independent of the number of keys for all but the
- * reference solver's own needs, a bias_index (a number for each entry of it and each index of the table's BATCH dims,
- * twice backward) and, where `accumulate` is set, one copy of those gradients of q, k, v and bias that are broadcast:
- * they are summed apart, so that what is given is rounded once. */
+/* Bytes of scratch memory that an execution uses.  It does not grow with the number of keys, but for: the reference
+ * solver's own needs; the solver `blocked` (float64), whose threads each keep the keys and values of one batch index; a
+ * bias_index (a number for each entry of it and each index of the table's BATCH dims, twice backward); and, where
+ * `accumulate` is set, one copy of those gradients of q, k, v and bias that are broadcast: they are summed apart, so that
+ * what is given is rounded once. */
 ATTN_API size_t attn_plan_workspace(const attn_plan *plan);
 /* Multiplications and additions of one execution: the convention of the field, 2 for each score channel and
  * 2 for each value channel of every (query, key) pair that is not masked by structure, times 2.5 backward.  Packed

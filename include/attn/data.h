@@ -101,8 +101,9 @@ ATTN_API attn_status attn_pairs_slice(attn_pairs **part, const attn_pairs *all, 
 
 /* Which pairs to leave out; zero leaves none out. */
 typedef struct attn_pairs_filter_options {
-    double max_ratio; /* those one side of which has more than so many times the characters of the other; at least 1 */
-    bool unique;      /* those that an earlier pair equals on both sides */
+    double
+        max_ratio; /* those one side of which has more than this many times the characters of the other; at least 1 */
+    bool unique;   /* those that an earlier pair equals on both sides */
 } attn_pairs_filter_options;
 typedef struct attn_pairs_filtered {
     int64_t unlike, duplicates; /* left out; what is both counts as a duplicate */

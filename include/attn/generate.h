@@ -87,8 +87,8 @@ ATTN_API int64_t attn_generator_levels(const attn_generator *generator);
 
 /* Zero means the default in each field. */
 typedef struct attn_generator_options {
-    uint64_t seed;      /* the same seed, the same images with the same number of threads */
-    double temperature; /* below 1 nearer to the likeliest image, above it wilder; 0: 1 */
+    uint64_t seed;      /* the same seed gives the same images, with any number of threads */
+    double temperature; /* the logits are divided by it; 0: 1 */
     bool slow;          /* the definition: the whole model for each pixel; the same images, to compare times */
     /* Called with the rows drawn and all there are, of all channels; false stops with ATTN_ERROR_INTERRUPTED.  May
      * be NULL. */

@@ -94,7 +94,7 @@ typedef struct attn_image_batches_options {
     bool in_order; /* not shuffled */
     /* Augmentation, a function of (seed, epoch, index) alone. */
     bool flip;     /* mirrored left to right, every other image */
-    int64_t shift; /* moved by up to so many pixels each way, black coming in: a random crop after padding */
+    int64_t shift; /* moved by up to this many pixels each way, black coming in: a random crop after padding */
     /* x = (sample / 255 - mean) / std by channel; std 0: 1 */
     float mean[3], std[3];
 } attn_image_batches_options;

@@ -67,7 +67,7 @@ typedef struct attn_contact_map {
     const float *probabilities;  /* [n,n] */
     const float *distances;      /* [n,n] in angstrom, NaN where not known; NULL: no structure */
     double cutoff;               /* of a true contact; 0: 8 */
-    int64_t top, min_separation; /* so many pairs (0: n) that are at least so far apart in the sequence (0: 6) */
+    int64_t top, min_separation; /* pairs shown (0: n), and how far apart in the sequence they are at least (0: 6) */
 } attn_contact_map;
 /* ATTN_ERROR_ARGUMENT (no residues, more than 4,096, text that is not UTF-8), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,

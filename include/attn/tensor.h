@@ -13,7 +13,7 @@
  *     if (!loss || attn_backward(tape, loss) != ATTN_OK) puts(attn_context_error(context));
  *
  * Not thread safe: one thread at a time uses a tape, its context and its tensors.  Operations use the
- * context's threads and give the same bits for the same number of threads.
+ * context's threads and give the same bits for any number of threads.
  * f32 everywhere; f64 in every operation as well, for checking gradients.  Integers (ids, lengths) are I32.
  */
 #ifndef ATTN_TENSOR_H

@@ -11,8 +11,8 @@
  *     training.json        the settings of the training, every one
  *     checkpoint.safetensors  parameters, optimizer and counters, one file so that they always belong together
  *     history.tsv          one line an epoch
- * Files are replaced as a whole; a run killed at any moment can be resumed and ends in the same bits (with the
- * same number of threads).
+ * Files are replaced as a whole; a run killed at any moment can be resumed and ends in the same bits (with any
+ * number of threads).
  */
 #ifndef ATTN_TRANSLATE_H
 #define ATTN_TRANSLATE_H

@@ -28,7 +28,7 @@ static const attn_setting keys[] = {
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
     ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
     ATTN__BOOL("flip", "true", "mirror every other image left to right"),
-    ATTN__INT("shift", "2", 0, 64, "move images by up to so many pixels each way"),
+    ATTN__INT("shift", "2", 0, 64, "move images by up to this many pixels each way"),
     /* model */
     ATTN__INT("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial)"),
     ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial) or of the first stage (sasa)"),
@@ -38,7 +38,7 @@ static const attn_setting keys[] = {
     ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
     /* training */
-    ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05"),
+    ATTN__RUN_KEYS("images", "classes", "15", "128", "adamw", "0.001", "cosine", "200", "0.05", "0.1"),
 };
 
 /* For pictures of 28 x 28 on a small machine; docs/images.md has what they gave.  sasa costs some twelve times as much a

@@ -20,7 +20,7 @@ static const attn_setting keys[] = {
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the training images kept for validation"),
     ATTN__REAL("test", "0.1", 0, 0.9, "share of the images kept for testing, where the data has no test part"),
     ATTN__BOOL("flip", "false", "mirror every other image left to right"),
-    ATTN__INT("shift", "0", 0, 64, "move images by up to so many pixels each way"),
+    ATTN__INT("shift", "0", 0, 64, "move images by up to this many pixels each way"),
     /* model */
     ATTN__INT("dim", "64", 1, 65536, "channels inside"),
     ATTN__INT("heads", "4", 1, 1024, "attention heads; divides dim"),
@@ -28,17 +28,13 @@ static const attn_setting keys[] = {
     ATTN__INT("outer_blocks", "4", 0, 64, "blocks over the rows above, rows and columns in turn"),
     ATTN__INT("inner_blocks", "4", 0, 64, "blocks over the pixels to the left"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
-    /* training */
-    ATTN__RUN_KEYS("images", "levels", "20", "32", "adam", "0.001", "cosine", "200", "0"),
+    /* training; the loss is a number of bits: smoothed labels would make it that of another distribution */
+    ATTN__RUN_KEYS("images", "levels", "20", "32", "adam", "0.001", "cosine", "200", "0", "0"),
     ATTN__REAL("ema", "0.9995", 0, 0.9999999,
                "decay of the moving average of the weights, which is what is validated and kept; 0: none"),
 };
 
-/* The loss is a number of bits: smoothed labels would make it that of another distribution. */
-static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
-
-const attn__keys attn__generator_keys = {
-    .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
+const attn__keys attn__generator_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
 
 const attn_setting *attn_generator_keys(int *n)
 {

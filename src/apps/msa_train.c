@@ -40,14 +40,11 @@ static const attn_setting keys[] = {
     ATTN__INT("ffn_embed_dim", "512", 1, 1048576, "width of the feed-forward layers"),
     ATTN__INT("attention_heads", "8", 1, 1024, "attention heads; divides embed-dim"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
-    /* training */
-    ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01"),
+    /* training; a hidden residue has one right answer: labels are not smoothed */
+    ATTN__RUN_KEYS("alignments", "residues", "20", "2", "adamw", "0.001", "cosine", "100", "0.01", "0"),
 };
-/* A hidden residue has one right answer. */
-static const attn__preset presets[] = {{{NULL, NULL}, "label_smoothing", "0"}};
 
-static const attn__keys all_keys = {
-    .keys = keys, .n = sizeof keys / sizeof *keys, .presets = presets, .npresets = sizeof presets / sizeof *presets};
+static const attn__keys all_keys = {.keys = keys, .n = sizeof keys / sizeof *keys};
 
 const attn_setting *attn_msa_training_keys(int *n)
 {

@@ -126,7 +126,7 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
 
 /* The lines that every table of settings has: `things` are counted in a step, `labels` are what is predicted; the
  * others are the defaults. */
-#define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay)                        \
+#define ATTN__RUN_KEYS(things, labels, epochs, batch, optimizer, rate, schedule, warmup, decay, smoothing)             \
     ATTN__INT("epochs", epochs, 0, 1e6, "passes over the data"),                                                       \
         ATTN__INT("batch", batch, 1, 65536, things " in a step"),                                                      \
         ATTN__TEXT("precision", "default", attn__run_precisions,                                                       \
@@ -139,21 +139,25 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__REAL("weight_decay", decay, 0, 10, "pull of the weights towards 0"),                                     \
         ATTN__REAL("momentum", "0.9", 0, 0.9999, "of sgd"),                                                            \
         ATTN__REAL("clip", "1", 0, 1e9, "largest global norm of the gradient; 0: no limit"),                           \
-        ATTN__REAL("label_smoothing", "0.1", 0, 0.9, "share of each label spread over all " labels),                   \
-        ATTN__INT("patience", "0", 0, 1e6, "stop after so many epochs without a better validation loss; 0: never"),    \
+        ATTN__REAL("label_smoothing", smoothing, 0, 0.9, "share of each label spread over all " labels),               \
+        ATTN__INT("patience", "0", 0, 1e6, "stop after this many epochs without a better validation loss; 0: never"),  \
         ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
                    "which parameters are the model's: those best on the validation part, or the last"),                \
         ATTN__INT("accumulate", "", 1, 65536,                                                                          \
                   "batches whose mean gradient one step follows, in the memory of one; default 1"),                    \
         ATTN__TEXT("freeze", "", NULL,                                                                                 \
                    "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
-        ATTN__INT("lora", "", 1, 4096,                                                                                 \
-                  "rank of low-rank adapters, which are trained in place of the weights of `lora_on`; default: none"), \
+        ATTN__INT(                                                                                                     \
+            "lora", "", 1, 4096,                                                                                       \
+            "rank of low-rank adapters, which are trained in place of chosen linear layers' weights; default: none"),  \
         ATTN__TEXT("lora_on", "", NULL,                                                                                \
                    "linear layers that get an adapter: a pattern for their whole names, '.*\\.attention\\.W_[qv]'"),   \
-        ATTN__REAL("lora_alpha", "", 1e-6, 1e6, "adapters are multiplied by this over their rank; default: the rank"), \
-        ATTN__TEXT("lora_whole", "", NULL, "parameters that are trained whole besides; what began anew always is"),    \
-        ATTN__TEXT("rates", "", NULL, "rates of parameters: PATTERN=X with spaces between, X times the rate"),         \
+        ATTN__REAL("lora_alpha", "", 1e-6, 1e6,                                                                        \
+                   "an adapter's product is multiplied by this over the rank; default: the rank"),                     \
+        ATTN__TEXT("lora_whole", "", NULL,                                                                             \
+                   "further parameters to train whole: a pattern; those that begin anew always are"),                  \
+        ATTN__TEXT("rates", "", NULL,                                                                                  \
+                   "PATTERN=X PATTERN=X: parameters of these names learn at X times the rate; a later one wins"),      \
         ATTN__INT("save_every", "0", 0, 1e9, "steps between checkpoints inside an epoch; 0: at its end only")
 
 #endif

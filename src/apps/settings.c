@@ -27,7 +27,7 @@ static const attn_setting keys[] = {
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),
     /* data */
-    ATTN__INT("max_examples", "0", 0, 1e9, "read at most so many pairs; 0: all"),
+    ATTN__INT("max_examples", "0", 0, 1e9, "read at most this many pairs; 0: all"),
     ATTN__TEXT("vocabulary", "auto", vocabularies,
                "pieces of words, by a unigram model or by merged pairs, or whole words; auto: unigram from 4,000 pairs "
                "on, else word"),
@@ -39,19 +39,20 @@ static const attn_setting keys[] = {
     ATTN__REAL("valid", "0.05", 0, 0.9, "share of the source sentences kept for validation"),
     ATTN__REAL("test", "0.05", 0, 0.9, "share of the source sentences kept for testing"),
     ATTN__REAL("max_ratio", "0", 0, 1e6,
-               "pairs one side of which has more than so many times the characters of the other are not trained on; 0: "
-               "all are"),
-    ATTN__BOOL("unique", "false", "of equal pairs one is trained on"),
+               "do not train on pairs one side of which has more than this many times the characters of the other; 0: "
+               "train on all"),
+    ATTN__BOOL("unique", "false", "train on only one of equal pairs"),
     ATTN__TEXT(
         "mix", "", NULL,
-        "FILE=SHARE: pairs of another file (its training part) that make up so much of the training part, as 0.5"),
+        "FILE=SHARE: add pairs of another file (its training part), so many that they are this share of the training "
+        "part, as 0.5"),
     ATTN__TEXT(
         "guided_alignment", "", NULL,
-        "word alignments, \"0-0 1-2\", source-target, a line for each pair of the data, as fast_align and attn "
-        "align --alignments write them: the attention of the decoder's last layer (the mean of its heads) learns "
+        "a file of word alignments, a line for each pair of the data, as fast_align and attn align --alignments write "
+        "them: \"0-0 1-2\", source-target. The attention of the decoder's last layer (the mean of its heads) learns "
         "to follow them"),
     ATTN__REAL("guided_alignment_weight", "", 0, 1e6,
-               "of the loss of this attention beside that of the tokens; default 0.1"),
+               "weight of the loss of this attention beside that of the tokens; default 0.1"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
     /* model */
@@ -72,16 +73,15 @@ static const attn_setting keys[] = {
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training */
     ATTN__INT("average", "1", 1, 100,
-              "the model is the average of the parameters at the ends of the last so many epochs"),
+              "the model is the average of the parameters at the ends of this many last epochs"),
     ATTN__INT(
         "valid_sentences", "", 0, 1e9,
         "sentences of the validation part that are translated after each epoch, for BLEU and chrF; default 500 with "
         "a vocabulary of pieces, else 0"),
-    ATTN__TEXT("best_by", "loss", judges,
-               "what says which epoch is best, for --keep and --patience: loss, bleu or chrf"),
+    ATTN__TEXT("best_by", "loss", judges, "the measure that says which epoch is best, for --keep and --patience"),
     ATTN__INT("batch_tokens", "0", 0, 1e6,
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
-    ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0"),
+    ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0", "0.1"),
 };
 /* What a model or a compat mode changes of the defaults. */
 static const attn__preset presets[] = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A slope that ends at the width; called Epanechnikov in seeds of the literature. */
+ * A slope that ends at the width; called Epanechnikov in Dive into Deep Learning. */
 #include "attend/scores/score.h"
 
 #include <math.h>
