@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What tests/documents/run.py changes in the commands of the documents, and what it leaves out: all of it."""
+import os
+import subprocess
 from collections import namedtuple
 
 Rule = namedtuple("Rule", "pattern replacement why")
+
+
+def _has_header(name):
+    return subprocess.run(["cc", "-E", "-x", "c", "-include", name, os.devnull], capture_output=True).returncode == 0
+
 
 # The rest of a command: up to a comment, a pipe or the end of the line.
 REST = r"([^#|\n;]*?)(?= *(?:#|\||;|$))"
@@ -67,6 +74,11 @@ NOT_RUN = [
     (r"mpirun", "needs MPI; tests/mpi.sh runs it where MPI is"),
     (r"(sudo )?(dpkg|apt)", "installs on the system; tests/package.sh unpacks the packages and uses them"),
 ]
+
+if not _has_header("dnnl.h"):
+    RULES.insert(0, Rule(r"bench/table\.py --unfused \./unfused", "bench/table.py --threads 1 b1h2q64k64d64",
+                         "the table of one small problem, without the unfused path, which needs oneDNN"))
+    NOT_RUN.append((r"cc .* -ldnnl", "needs oneDNN, which the machine has not"))
 
 # Pages whose Python is not run.
 PYTHON_NOT_RUN = {"docs/pytorch.md": "needs PyTorch; python/tests/test_torch*.py call these functions where it is"}
