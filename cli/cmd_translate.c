@@ -232,7 +232,7 @@ static int run(cli_call *cli)
     if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon = NULL;
-    int code = attn_translator_keep_weights(j.translator) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    int code = attn_translator_pack_weights(j.translator) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     if (code == CLI_OK)
         code = cli_shortlist(cli, j.translator, &j.how, &lexicon);
     if (code == CLI_OK)

@@ -409,7 +409,7 @@ static void kept_weights_are_packed_once(void **state)
     for (int i = 0; i < 4; i++) {
         attn_translation said;
         if (i > 0) /* again has no effect */
-            assert_int_equal(attn_translator_keep_weights(t), ATTN_OK);
+            assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
         needed[i % 3] = count; /* alone, the first that keeps, one that finds */

@@ -113,7 +113,7 @@ class Attn:
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
         status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
-        assert lib.attn_translator_keep_weights(self.translator) == 0
+        assert lib.attn_translator_pack_weights(self.translator) == 0
 
     def translate(self, lines, beam, batch):
         class Translation(ctypes.Structure):

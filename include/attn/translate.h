@@ -86,10 +86,11 @@ typedef struct attn_translator attn_translator;
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                           const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
-/* Weights that a translation has packed stay packed for those that follow, until the translator is destroyed: short calls
- * are faster, and memory for a second copy of the decoder's weights stays in use.  From here on the model's parameters
- * must not change.  Without it each call packs for itself.  ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_translator_keep_weights(attn_translator *translator);
+/* Packs the weights once, in the order in which products read them, for all translations that follow; without it each
+ * call packs for itself.  The packed form takes the place of the parameters where it can (not on AMX in f32): the model
+ * then only translates and scores, and attn_tensor_data of such a parameter is NULL.  From here on the parameters must
+ * not change.  A second call does nothing.  ATTN_ERROR_MEMORY: the translator is only to be destroyed. */
+ATTN_API attn_status attn_translator_pack_weights(attn_translator *translator);
 /* Its model, which it owns. */
 ATTN_API attn_model *attn_translator_model(const attn_translator *translator);
 /* The vocabulary of one side, which the translator owns. */

@@ -36,7 +36,7 @@ attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const ch
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
 
-/* Frees what attn_translator_keep_weights keeps. */
+/* Frees what attn_translator_pack_weights keeps. */
 void attn__translator_release_weights(attn_translator *translator);
 
 attn_encode_options attn__encoding(const attn_translator *translator);

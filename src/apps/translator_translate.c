@@ -327,12 +327,40 @@ static void pack_end(attn_tape *weights)
     attn_tape_destroy(weights);
 }
 
-attn_status attn_translator_keep_weights(attn_translator *translator)
+/* Each weight is packed when a product reads it: two tokens translate an empty sentence, which reads all. */
+static attn_status pack_all(const attn_translator *t, attn_tape *sources, attn_tape *model)
+{
+    attn_tensor *source, *lens;
+    int32_t end = attn_vocab_special(t->source, ATTN_SPECIAL_EOS);
+    attn_beam_search_options options = decoding_options(t, &(attn_translator_options){.max_len = 2});
+    attn_hypothesis result = {0};
+    attn_status status = stack(t, sources, &(attn__sentence){.ids = &end, .n = 1}, 1, &source, &lens);
+    if (status == ATTN_OK)
+        status = attn__seq2seq_translate(t->model, model, source, lens, &options, NULL, &result);
+    attn_hypotheses_free(t->context, &result, 1);
+    return status;
+}
+
+attn_status attn_translator_pack_weights(attn_translator *translator)
 {
     attn__call_begin(translator->context);
     if (translator->weights)
         return ATTN_OK;
+    tapes on = {0};
     attn_status status = pack_begin(&translator->weights, translator->context);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&on.sources, translator->context);
+    if (status == ATTN_OK)
+        status = attn_tape_create(&on.model, translator->context);
+    if (status == ATTN_OK) {
+        attn__packed_weights_share(on.model, translator->weights);
+        attn__packed_weights_take(on.model, true);
+        status = pack_all(translator, on.sources, on.model);
+        attn__packed_weights_take(on.model, false);
+        attn__packed_weights_end(on.model);
+    }
+    attn_tape_destroy(on.model);
+    attn_tape_destroy(on.sources);
     if (status != ATTN_OK)
         attn__translator_release_weights(translator);
     return status;

@@ -34,6 +34,12 @@ void attn__system_release(void *memory)
     _aligned_free(memory);
 }
 
+void attn__system_drop_pages(const void *data, size_t size)
+{
+    (void)data;
+    (void)size;
+}
+
 static void take_cache(attn__caches *caches, const CACHE_DESCRIPTOR *cache)
 {
     if (cache->Type != CacheData && cache->Type != CacheUnified)
@@ -113,6 +119,19 @@ void *attn__system_alloc(size_t size, size_t align)
 void attn__system_release(void *memory)
 {
     free(memory);
+}
+
+void attn__system_drop_pages(const void *data, size_t size)
+{
+#ifdef MADV_DONTNEED
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data;
+    uintptr_t begin = (first + page - 1) / page * page, end = (first + size) / page * page;
+    if (begin < end) /* advice: its failure costs nothing */
+        (void)madvise((char *)(uintptr_t)data + (begin - first), end - begin, MADV_DONTNEED);
+#else
+    (void)data;
+    (void)size;
+#endif
 }
 
 #if defined(_SC_LEVEL1_DCACHE_SIZE)

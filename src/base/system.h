@@ -12,6 +12,9 @@
 /* `align` is a power of two.  NULL: there is no memory. */
 void *attn__system_alloc(size_t size, size_t align);
 void attn__system_release(void *memory);
+/* The whole pages among these bytes leave the process's memory.  Those of a file come back when somebody reads them; the
+ * contents of others are lost, and only freeing them is left. */
+void attn__system_drop_pages(const void *data, size_t size);
 
 typedef struct attn__caches {
     size_t l1, l2, l3; /* bytes of data cache; l1 and l2 of one core.  Usual values where the system is silent */

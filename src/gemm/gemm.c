@@ -292,7 +292,8 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
 /* B packed for all: K block after K block, each with all panels.  Items are groups of panels of one K block. */
 typedef struct packing {
     const plan *p;
-    int64_t k0, k_end; /* of the round */
+    int64_t k0, k_end;  /* of the round */
+    int64_t begin, end; /* columns of B */
     int64_t groups;
     void *to;
 } packing;
@@ -306,16 +307,16 @@ static void pack_group(void *user, int64_t item, int thread)
     const plan *p = w->p;
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
     int64_t k0 = w->k0 + item / w->groups * ATTN__GEMM_K, nk = attn__least(w->k_end - k0, ATTN__GEMM_K);
-    int64_t first = item % w->groups * GROUP * columns;
-    part t = {0, k0, nk, first, attn__least(p->g.n - first, GROUP * columns)};
+    int64_t first = w->begin + item % w->groups * GROUP * columns;
+    part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
     int64_t begin = (k0 - w->k0) * n_round + first * packed_k(p, nk);
     pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->packed_size));
 }
 
-static void pack_round(const plan *p, int threads, int64_t k0, int64_t k_end, void *to)
+static void pack_columns(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
 {
-    packing w = {p, k0, k_end, attn__pieces(p->g.n, GROUP * p->kernel->columns), to};
+    packing w = {p, k0, k_end, begin, end, attn__pieces(end - begin, GROUP * p->kernel->columns), to};
     attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_group, &w);
 }
 
@@ -344,7 +345,7 @@ static void pack_a_group(void *user, int64_t item, int thread)
 
 static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
 {
-    packing w = {p, k0, k_end, p->m_blocks * a_groups(p), to};
+    packing w = {.p = p, .k0 = k0, .k_end = k_end, .groups = p->m_blocks * a_groups(p), .to = to};
     attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_a_group, &w);
 }
 
@@ -355,10 +356,28 @@ size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
                     kernel->packed_size);
 }
 
-void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed)
+void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
+                            void *packed)
 {
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
-    pack_round(&p, threads, 0, problem->k, packed);
+    pack_columns(&p, threads, 0, problem->k, first, end, packed);
+}
+
+void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed)
+{
+    attn__gemm_pack_b_part(problem, isa, threads, 0, problem->n, packed);
+}
+
+void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
+                              void *to)
+{
+    plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    int64_t columns = p.kernel->columns, size = p.kernel->packed_size, n_round = attn__round_up(problem->n, columns);
+    for (int64_t k = 0; k < problem->k; k++) {
+        int64_t k0 = k / ATTN__GEMM_K * ATTN__GEMM_K, nk = attn__least(problem->k - k0, ATTN__GEMM_K);
+        int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
+        memcpy(at(to, k, size), at(packed, panel + (k - k0) * columns + column % columns, size), (size_t)size);
+    }
 }
 
 /* ----------------------------------------------------------------------------------------------- blocks */
@@ -570,7 +589,7 @@ void attn__gemm_run(const attn__gemm_plan *p, void *workspace)
         if (p->share_a)
             pack_a_round(p, r.k0, r.k_end, r.shared_a);
         if (p->share_b)
-            pack_round(p, p->threads, r.k0, r.k_end, r.shared_b);
+            pack_columns(p, p->threads, r.k0, r.k_end, 0, p->g.n, r.shared_b);
         attn__parallel_items(p->threads, items_of(p), run_block, &r);
         r.k0 = r.k_end;
     } while (r.k0 < p->g.k);

@@ -93,5 +93,12 @@ void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
  * its batch is 1. */
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed);
+/* The same for columns [first, end) alone, both multiples of ATTN__GEMM_PART, or end n. */
+enum { ATTN__GEMM_PART = 1024 };
+void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
+                            void *packed);
+/* A column of B, from its panels: k numbers of the product's type, F32 or F64. */
+void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
+                              void *to);
 
 #endif

@@ -213,6 +213,21 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
     return rank;
 }
 
+/* One run, a long one piece by piece: of what is copied no more than a piece stays in memory. */
+static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
+{
+    enum { PIECE = 1 << 20 };
+    attn_status status = ATTN_OK;
+    for (int64_t at = 0; at < n && status == ATTN_OK; at += PIECE) {
+        int64_t count = n - at < PIECE ? n - at : PIECE;
+        const uint8_t *piece = from + at * stride * (int64_t)c->element;
+        status = copy_row(c, piece, stride, count);
+        if (c->arrays->copied && count == PIECE && stride == 1)
+            c->arrays->copied(c->arrays->user, piece, (size_t)count * c->element);
+    }
+    return status;
+}
+
 /* Runs along the last merged axis, the others counted like an odometer. */
 static attn_status walk(copy *c)
 {
@@ -220,7 +235,7 @@ static attn_status walk(copy *c)
     int rank = merge_axes(c->array, shape, stride), last = rank - 1;
     int64_t offset = 0;
     for (;;) {
-        attn_status status = copy_row(c, c->array->data + offset * (int64_t)c->element, stride[last], shape[last]);
+        attn_status status = copy_run(c, c->array->data + offset * (int64_t)c->element, stride[last], shape[last]);
         if (status != ATTN_OK)
             return status;
         int axis = last - 1;

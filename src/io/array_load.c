@@ -2,6 +2,8 @@
  * Arrays of a file into the tensors of a model. */
 #include "io/names.h"
 
+#include "tensor/tensor.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -121,6 +123,8 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
         match(c, parameters, sorted, used, matched, options);
         status = c->missing + c->extra + c->misshapen ? fail_complaints(c) : ATTN_OK;
     }
+    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++)
+        status = attn__tensor_must_have_data(arrays->context, parameters->items[i].tensor, parameters->items[i].name);
     for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
         attn_tensor *tensor = parameters->items[i].tensor;
         if (matched[i])

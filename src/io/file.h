@@ -17,8 +17,6 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
  * input of size 0. */
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
-/* The whole pages among these bytes of the mapping leave the process's memory; who reads them again gets them from the file. */
-void attn__file_drop(const attn__input *input, const uint8_t *data, size_t size);
 
 /* A file that appears under its name only when it is complete; a device or a pipe is written to directly. */
 typedef struct attn__output {

@@ -69,15 +69,6 @@ attn_status attn__file_map(attn__input *input, attn_context *context, const char
     return status;
 }
 
-void attn__file_drop(const attn__input *input, const uint8_t *data, size_t size)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), first = (size_t)(data - input->data);
-    size_t begin = (first + page - 1) / page * page, end = (first + size) / page * page;
-    if (begin < end)
-        madvise((void *)(uintptr_t)(input->data + begin), end - begin,
-                MADV_DONTNEED); /* advice: its failure costs nothing */
-}
-
 void attn__file_unmap(attn__input *input)
 {
     if (input->data)

@@ -3,6 +3,7 @@
 #include "io/file.h"
 
 #include "base/bf16.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -58,6 +59,9 @@ attn_status attn_npy_write(const attn_tensor *tensor, attn_context *context, con
     char header[512];
     attn_dtype dtype = attn_tensor_dtype(tensor);
     attn__output output;
+    attn_status status = attn__tensor_must_have_data(context, tensor, path);
+    if (status != ATTN_OK)
+        return status;
     attn__output_begin(&output, context, path);
     attn__output_write(&output, header, make_header(tensor, header, sizeof header));
     if (dtype == ATTN_BF16)

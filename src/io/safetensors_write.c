@@ -3,6 +3,7 @@
 #include "io/file.h"
 #include "io/weights.h"
 #include "attn/internal/json.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -75,8 +76,8 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Sorted neighbours: quick for thousands of names. */
-static attn_status check_names(const attn_named_list *list)
+/* Each name once (sorted neighbours are quick for thousands of names), and data behind it. */
+static attn_status check_tensors(const attn_named_list *list)
 {
     const char **names = attn__alloc(list->context, attn__size_mul((size_t)list->n, sizeof *names));
     if (!names)
@@ -92,6 +93,8 @@ static attn_status check_names(const attn_named_list *list)
             status =
                 attn__fail(list->context, ATTN_ERROR_ARGUMENT, "two tensors cannot both be named \"%.200s\"", names[i]);
     }
+    for (int64_t i = 0; i < list->n && status == ATTN_OK; i++)
+        status = attn__tensor_must_have_data(list->context, list->items[i].tensor, list->items[i].name);
     attn__free(list->context, names);
     return status;
 }
@@ -118,7 +121,7 @@ static attn_status write_file(const attn_named_list *list, const char *path, con
 attn_status attn__safetensors_write(const attn_named_list *list, const bool *int8, const char *path,
                                     const attn_config *metadata)
 {
-    attn_status status = check_names(list);
+    attn_status status = check_tensors(list);
     if (status != ATTN_OK)
         return status;
     attn_json json;

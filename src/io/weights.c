@@ -306,6 +306,9 @@ static attn_status add_tensor(attn__arrays *arrays, const attn_named *named)
     for (int i = 0; i < array.rank; i++)
         array.shape[i] = attn_tensor_length(named->tensor, i);
     attn__array_set_rows(&array);
+    attn_status status = attn__tensor_must_have_data(arrays->context, named->tensor, named->name);
+    if (status != ATTN_OK)
+        return status;
     array.name = attn__strdup(arrays->context, named->name);
     return array.name ? attn__arrays_add(arrays, &array) : ATTN_ERROR_MEMORY;
 }

@@ -281,6 +281,6 @@ void attn__weights_files_drop(const void *user, const uint8_t *data, size_t size
     for (int64_t i = 0; i < files->n; i++) {
         const attn__input *input = &files->parts[i].input;
         if (input->data && data >= input->data && data < input->data + input->size)
-            attn__file_drop(input, data, size);
+            attn__system_drop_pages(data, size);
     }
 }

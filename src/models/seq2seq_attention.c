@@ -6,6 +6,7 @@
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
 #include "nn/guided.h"
+#include "tensor/tensor.h"
 
 #include <string.h>
 
@@ -45,6 +46,9 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
     attn_nn_push(builder, "decoder.dense");
     attn_nn_linear_init(&m->dense, builder, hidden, tgt, true);
+    if (m->dense.weight) {
+        m->dense.weight->table = true;
+    }
     attn_nn_pop(builder);
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/context.h"
 #include "tensor/op.h"
+#include "tensor/matrix_product.h"
 #include "tensor/packed_weights.h"
 
 #include <string.h>
@@ -117,8 +118,12 @@ static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
         return NULL;
     }
     for (int64_t i = 0; i < list->n; i++) {
-        memcpy((char *)attn_tensor_data(y) + (size_t)i * row,
-               (const char *)attn_tensor_data(x) + (size_t)list->tokens[i] * row, row);
+        char *to = (char *)attn_tensor_data(y) + (size_t)i * row;
+        if (x->packed) {
+            attn__gemm_packed_row(list->context, x->packed, list->tokens[i], to);
+        } else {
+            memcpy(to, (const char *)attn_tensor_data(x) + (size_t)list->tokens[i] * row, row);
+        }
     }
     return y;
 }

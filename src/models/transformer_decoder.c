@@ -4,6 +4,7 @@
 #include "models/transformer_parts.h"
 
 #include "nn/guided.h"
+#include "tensor/tensor.h"
 
 void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn_builder *builder,
                                      const attn_config *config, const attn__decoder_options *o)
@@ -27,6 +28,9 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
         }
     } else {
         attn_nn_linear_init(&decoder->dense, builder, options.hidden, o->vocabulary, o->output_bias);
+    }
+    if (decoder->dense.weight) {
+        decoder->dense.weight->table = true;
     }
     attn_nn_pop(builder);
 }

@@ -62,6 +62,8 @@ static attn_status translate(attn_model *model, attn_tape *tape, const attn_tens
         return status;
     }
     status = attn_decoding_create(&decoding, model, tape, src, src_lens, &o);
+    attn_tape_reset(tape, &(attn_tape_options){0});
+    attn__pool_trim(tape->pool); /* the encoder needs far more than a step */
     if (status == ATTN_OK) {
         status = attn__beam_create(&beam, model->context, attn_tensor_length(src, 0), vocabulary, options, numbers);
     }

@@ -3,6 +3,8 @@
  * A row of a table for each id. */
 #include "attn/nn.h"
 
+#include "tensor/tensor.h"
+
 void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, int64_t vocabulary, int64_t dim,
                             double scale)
 {
@@ -13,6 +15,9 @@ void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, 
         fill.scale = 1 / layer->scale;
     }
     layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){vocabulary, dim}, fill);
+    if (layer->weight) {
+        layer->weight->table = true;
+    }
 }
 
 attn_tensor *attn_nn_embedding_forward(const attn_nn_embedding *layer, attn_tape *tape, const attn_tensor *ids)

@@ -2,6 +2,8 @@
  * From an operation's product to src/gemm's. */
 #include "tensor/matrix_product.h"
 
+#include "base/integers.h"
+#include "base/system.h"
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/gemm_slices.h"
 #include "tensor/linear_int8.h"
@@ -99,6 +101,25 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
     return status == ATTN_ERROR_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
 }
 
+/* In panels of the micro-kernel; `over`: each part of the weights leaves memory when it is packed. */
+static attn_status pack_panels(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
+                               bool over, attn__packed *packed)
+{
+    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, ldb, 1)};
+    attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
+    *packed = (attn__packed){dtype, n, k, hold, .slices = false};
+    if (!hold.data)
+        return ATTN_ERROR_MEMORY;
+    int64_t part = over ? ATTN__GEMM_PART : attn__most(n, 1), row = ldb * (dtype == ATTN_F64 ? 8 : 4);
+    for (int64_t first = 0; first < n; first += part) {
+        int64_t end = attn__least(first + part, n);
+        attn__gemm_pack_b_part(&problem, tape->context->isa, tape->context->threads, first, end, hold.data);
+        if (over)
+            attn__system_drop_pages((const char *)b + first * row, (size_t)((end - first) * row));
+    }
+    return ATTN_OK;
+}
+
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed)
 {
@@ -107,15 +128,29 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
     dtype = type_on(tape, dtype);
     attn_status status =
         dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_ERROR_UNSUPPORTED;
-    if (status != ATTN_ERROR_UNSUPPORTED)
-        return status;
-    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, ldb, 1)};
-    attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
-    *packed = (attn__packed){dtype, n, k, hold, .slices = false};
-    if (!hold.data)
-        return ATTN_ERROR_MEMORY;
-    attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, hold.data);
-    return ATTN_OK;
+    return status == ATTN_ERROR_UNSUPPORTED ? pack_panels(tape, dtype, b, ldb, n, k, false, packed) : status;
+}
+
+attn_status attn__gemm_pack_over(attn_tape *tape, attn_dtype dtype, float *b, int64_t ldb, int64_t n, int64_t k,
+                                 attn__packed *packed)
+{
+    if (attn__linear_int8_for(tape, dtype, k))
+        return attn__linear_int8_pack(tape, b, ldb, n, k, packed);
+    dtype = type_on(tape, dtype);
+    if (dtype == ATTN_F32 && attn__slices_for(tape->context->isa))
+        return ATTN_ERROR_UNSUPPORTED;
+    return pack_panels(tape, dtype, b, ldb, n, k, true, packed);
+}
+
+bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed)
+{
+    return packed->dtype == (attn__linear_int8_for(tape, dtype, packed->k) ? ATTN_I32 : type_on(tape, dtype));
+}
+
+void attn__gemm_packed_row(const attn_context *context, const attn__packed *packed, int64_t row, void *to)
+{
+    attn__gemm_problem problem = {.dtype = packed->dtype, .n = packed->n, .k = packed->k};
+    attn__gemm_packed_column(&problem, context->isa, packed->hold.data, row, to);
 }
 
 void attn__gemm_unpack(attn__packed *packed)

@@ -49,7 +49,16 @@ bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem);
 /* A linear layer's weights, for the tape's precision.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed);
+/* The same for weights that nobody reads any more: their pages leave memory while they are packed.
+ * ATTN_ERROR_UNSUPPORTED: products on this machine may need them beside their packed form (slices); nothing has
+ * happened then. */
+attn_status attn__gemm_pack_over(attn_tape *tape, attn_dtype dtype, float *b, int64_t ldb, int64_t n, int64_t k,
+                                 attn__packed *packed);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
+/* Whether products with all weights of this type and k on the tape read them packed so. */
+bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed);
+/* A row of the weights, as they were: of panels of F32 or F64. */
+void attn__gemm_packed_row(const attn_context *context, const attn__packed *packed, int64_t row, void *to);
 
 /* attn__gemm in multiply-adds. */
 bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *args);

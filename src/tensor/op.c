@@ -21,7 +21,11 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
             break;
         if (!first)
             first = x;
-        if (!x->data)
+        if (x->packed)
+            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+                              "%s: operand %d is a weight that was packed for translating, and has no other form", op,
+                              i) == ATTN_OK;
+        else if (!x->data)
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d was freed by the end of a scope", op,
                               i) == ATTN_OK;
         else if (x->dtype != first->dtype || (x->dtype != ATTN_F32 && x->dtype != ATTN_F64))

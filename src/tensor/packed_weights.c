@@ -3,6 +3,7 @@
 #include "tensor/packed_weights.h"
 
 #include "base/context.h"
+#include "base/system.h"
 
 #include <pthread.h>
 
@@ -18,6 +19,7 @@ struct attn__packed_weights {
     attn_context *context; /* of all memory here */
     pthread_mutex_t lock;  /* held while something is looked for or packed: so it is packed once */
     int tapes;             /* that have begun */
+    bool takes;            /* what is packed gives its own memory back */
     entry *list;
     int64_t n, room;
 };
@@ -61,6 +63,11 @@ attn_status attn__packed_weights_begin(attn_tape *tape)
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner)
 {
     join(tape, owner->packed_weights);
+}
+
+void attn__packed_weights_take(attn_tape *tape, bool takes)
+{
+    tape->packed_weights->takes = takes;
 }
 
 static void destroy(attn__packed_weights *all)
@@ -111,33 +118,70 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
+/* Whether the tensor alone has its memory, and rows that others look up can be read from panels. */
+static bool may_take(const attn_tape *tape, const attn_tensor *w)
+{
+    bool alone = w->storage && !w->tape && !w->grad && !w->low_rank && atomic_load(&w->storage->refs) == 1;
+    return alone && (!w->table || (w->dtype == ATTN_F32 && !attn__rounds(tape)) || w->dtype == ATTN_F64);
+}
+
+static void take(attn_tensor *w, const attn__packed *packed)
+{
+    attn__system_drop_pages(w->data, attn__tensor_bytes(w)); /* the allocator may keep what is freed */
+    attn__storage_unref(w->storage);
+    w->storage = NULL;
+    w->data = NULL;
+    w->packed = packed;
+}
+
 /* NULL without memory.  A tape without a pool takes it from the context: what is packed may outlive the tape that asks,
  * and a pool serves one thread. */
-static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
+static const attn__packed *pack(attn__packed_weights *all, attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
     attn__packed *fresh = make_room(all) ? attn__alloc_zero(all->context, sizeof *fresh) : NULL;
     if (!fresh)
         return NULL;
-    if (attn__gemm_pack(&tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], fresh) != ATTN_OK) {
+    int64_t n = w->shape[0], k = w->shape[1];
+    attn_status status = all->takes && may_take(&tape, w)
+                             ? attn__gemm_pack_over(&tape, w->dtype, w->data, k, n, k, fresh)
+                             : ATTN_ERROR_UNSUPPORTED;
+    if (status == ATTN_OK)
+        take(w, fresh);
+    if (status == ATTN_ERROR_UNSUPPORTED)
+        status = attn__gemm_pack(&tape, w->dtype, w->data, k, n, k, fresh);
+    if (status != ATTN_OK) {
         attn__free(all->context, fresh);
         return NULL;
     }
-    all->list[all->n++] = (entry){.weights = w->data,
+    all->list[all->n++] = (entry){.weights = w->data, /* NULL: taken, and found by the tensor */
                                   .dtype = w->dtype,
                                   .precision = precision,
                                   .packed = fresh,
-                                  .n = w->shape[0],
-                                  .k = w->shape[1]};
+                                  .n = n,
+                                  .k = k};
     return fresh;
 }
 
 /* A product of more rows takes so much longer than packing that keeping is not worth the memory. */
 enum { MOST_ROWS = 1024 };
 
-bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed)
+static bool find_taken(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
+{
+    *packed = w->packed;
+    if (!tape->options.record && attn__gemm_packed_fits(tape, w->dtype, w->packed))
+        return true;
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+               "linear: the weights [%lld,%lld] are packed for translating in one precision, and have no other form",
+               (long long)w->shape[0], (long long)w->shape[1]);
+    return false;
+}
+
+bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed)
 {
     attn__packed_weights *all = tape->packed_weights;
+    if (w->packed)
+        return find_taken(tape, w, packed);
     *packed = NULL;
     /* What an operation made may lie where another one's result lay before. */
     bool is_made = !w->storage || w->storage->pool;

@@ -23,9 +23,14 @@ void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
 void attn__packed_weights_end(attn_tape *tape);
 /* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
+/* Until it is called with `false`: weights that are found are taken, that is, their packed form becomes their only one.
+ * After the last end their tensors are of no more use.  A table is taken in f32 and f64 alone, of which rows can be
+ * read.  One tape at a time may find them meanwhile. */
+void attn__packed_weights_take(attn_tape *tape, bool takes);
 /* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin
  * and end, while the tape records, for a product of more than some hundred rows, and for weights that an operation
- * made.  False (noted) without memory. */
-bool attn__packed_weights_find(attn_tape *tape, const attn_tensor *w, int64_t rows, const attn__packed **packed);
+ * made.  False (noted) without memory, and for weights that were taken where the tape records or has
+ * another precision. */
+bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed);
 
 #endif

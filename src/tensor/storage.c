@@ -4,6 +4,8 @@
  * longer serve the large tensors of the next step. */
 #include "tensor/storage.h"
 
+#include "base/system.h"
+
 /* The data start one cache line after the header, aligned like the chunk. */
 enum { HEADER = 64, SMALL = 256 * 1024, SMALL_CHUNK = 512 * 1024, LEAST_SMALL = 256, LEAST_LARGE = 64 * 1024 };
 _Static_assert(sizeof(attn__storage) <= HEADER, "the header of a block must fit before its data");
@@ -231,17 +233,24 @@ attn__pool *attn__pool_create(attn_context *context)
     return pool;
 }
 
+void attn__pool_trim(attn__pool *pool)
+{
+    for (int i = 0; i < 2 * BINS; i++) {
+        for (attn__storage *block = pool->idle[i / BINS][i % BINS], *next; block; block = next) {
+            next = block->next;
+            if (!is_whole_chunk(block))
+                continue;
+            attn__system_drop_pages(attn__storage_data(block), block->size); /* the allocator may keep what is freed */
+            give_back(block);
+        }
+    }
+}
+
 void attn__pool_destroy(attn__pool *pool)
 {
     if (!pool)
         return;
-    for (int i = 0; i < 2 * BINS; i++) {
-        for (attn__storage *block = pool->idle[i / BINS][i % BINS], *next; block; block = next) {
-            next = block->next;
-            if (is_whole_chunk(block))
-                give_back(block);
-        }
-    }
+    attn__pool_trim(pool);
     pool->closed = true;
     if (pool->live == 0)
         attn__free(pool->context, pool);

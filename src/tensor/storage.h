@@ -37,6 +37,8 @@ void *attn__storage_data(attn__storage *storage);
 
 /* NULL without memory (noted). */
 attn__pool *attn__pool_create(attn_context *context);
+/* Gives idle memory back to the context: for steps that will need much less. */
+void attn__pool_trim(attn__pool *pool);
 /* Gives idle memory back to the context; blocks that are still referred to stay valid, and theirs follows when the
  * last of their chunk is let go.  NULL is allowed. */
 void attn__pool_destroy(attn__pool *pool);

@@ -128,6 +128,15 @@ void attn__tensor_settle(attn_tensor *tensor)
     tensor->zero_pending = false;
 }
 
+attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor *tensor, const char *name)
+{
+    if (tensor->data)
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "tensor \"%.100s\" has no data: %s", name,
+                      tensor->packed ? "its translator packed the weights, and now only translates"
+                                     : "it was freed by the end of a scope");
+}
+
 void *attn_tensor_data(const attn_tensor *tensor)
 {
     attn__tensor_settle((attn_tensor *)tensor);

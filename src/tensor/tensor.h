@@ -36,7 +36,10 @@ struct attn_tensor {
     void *place;
     bool rounded;                   /* f32 whose numbers are all of bf16; false: not known */
     bool linear;                    /* a weight of a linear layer */
+    bool table;                     /* rows of it are looked up, by an embedding or a shortlist */
     const attn__low_rank *low_rank; /* of such a weight; NULL: none.  Other operations refuse it. */
+    /* Not NULL: the numbers are there alone, and data is NULL.  Linear layers and embeddings read them. */
+    const struct attn__packed *packed;
 };
 
 /* Data that the backward pass needs, alive although the tensor itself may be gone. */
@@ -108,6 +111,8 @@ static inline bool attn__rounds(const attn_tape *tape)
 attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, attn_dtype dtype, int rank,
                                   const int64_t *shape);
 size_t attn__tensor_bytes(const attn_tensor *tensor);
+/* ATTN_ERROR_ARGUMENT (noted): its numbers were packed, or freed by the end of a scope. */
+attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor *tensor, const char *name);
 /* Takes fresh storage for a described tensor. */
 bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
 /* Carries out a pending clearing. */

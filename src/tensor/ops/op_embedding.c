@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Rows of a table by id, scaled, with positions added; and rows by index alone. */
+#include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
 #include <string.h>
@@ -65,6 +66,25 @@ static bool positions_fit(attn_tape *tape, const attn_tensor *position, int64_t 
     return false;
 }
 
+/* The rows of a packed table one after the other, and ids that say so.  False (noted) without memory. */
+static bool unpack_rows(attn_tape *tape, const attn_tensor *table, const attn_tensor *ids, attn__elementwise_args *args,
+                        attn__hold *hold)
+{
+    size_t row = (size_t)args->n * attn_dtype_size(table->dtype), count = (size_t)ids->size;
+    *hold = attn__scratch(tape, attn__size_mul(count, row + sizeof(int32_t)));
+    if (!hold->data)
+        return false;
+    const int32_t *wanted = ids->data;
+    int32_t *id = (int32_t *)(void *)((char *)hold->data + count * row);
+    for (size_t i = 0; i < count; i++) {
+        attn__gemm_packed_row(tape->context, table->packed, wanted[i], (char *)hold->data + i * row);
+        id[i] = (int32_t)i;
+    }
+    args->x = hold->data;
+    args->ids = id;
+    return true;
+}
+
 /* y's leading axes are those of ids, its last ones those of a row; n elements a row. */
 static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, attn_tensor *position,
                             const embedding_detail *detail, int row_axes)
@@ -85,7 +105,11 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
                                    .period = detail->period,
                                    .first = detail->first,
                                    .ids = ids->data};
+    attn__hold rows = {0};
+    if (table->packed && !unpack_rows(tape, table, ids, &args, &rows))
+        return NULL;
     attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_EMBED, &args, ids->size, n);
+    attn__scratch_release(rows);
     if (node) {
         *(embedding_detail *)node->detail = *detail;
         attn__node_save(node, SAVED_IDS, ids);
@@ -93,11 +117,18 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     return y;
 }
 
+/* A packed table, of which rows can be read, is one that nobody learns. */
+static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
+{
+    if (table && table->packed && !tape->options.record)
+        return !position || attn__op_accepts(tape, "embedding", 1, position);
+    return attn__op_accepts(tape, "embedding", position ? 2 : 1, table, position);
+}
+
 attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const attn_tensor *ids, double scale,
                             attn_tensor *position, int64_t first)
 {
-    if (!attn__op_accepts(tape, "embedding", position ? 2 : 1, table, position) ||
-        !ids_fit(tape, "embedding", table, ids))
+    if (!accepts(tape, table, position) || !ids_fit(tape, "embedding", table, ids))
         return NULL;
     if (table->rank != 2)
         return attn__op_shape_error(tape, "embedding: a table has 2 axes, not %d", table->rank);

@@ -141,7 +141,9 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         return attn_linear_between(tape, x, -1, -1, w, b);
     if (adapted || !attn__activation_is_fused((int)activation))
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
-    if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, w, b) || !shapes_fit(tape, x, w, b))
+    /* Packed weights are checked where they are found. */
+    const attn_tensor *data = x && w && w->packed && w->dtype == x->dtype ? x : w;
+    if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
