@@ -5,6 +5,7 @@ import unittest
 
 import attn
 import numpy as np
+from attn import _attend
 from formulas import attention, differences, distance, within
 
 
@@ -305,6 +306,13 @@ class NoCopies(unittest.TestCase):
         straight = [np.ascontiguousarray(x) for x in (q, k, v)]
         for name, grad in attn.attend_backward(o, *straight, o, lse).items():
             self.assertLess(distance(grads[name], grad), 1e-5)
+
+    def test_addresses_are_those_that_numpy_says(self):
+        x = np.zeros((4, 6, 3))
+        fixed = x[1:]
+        fixed.flags.writeable = False
+        for array in (x, x[2], x[:, ::-2], x.T, x[:0], np.empty(0, np.float32), fixed, np.frombuffer(b"12345678", np.uint8)[3:]):
+            self.assertEqual(_attend._address(array), array.__array_interface__["data"][0])
 
     def test_operands_hold_the_callers_pointers(self):
         from attn import _attend
