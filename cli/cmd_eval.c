@@ -21,6 +21,8 @@ static const cli_option options[] = {
     CLI_NAMES_LONG,
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
+    CLI_FLAG("all_references", 0,
+             "a sentence that stands in several pairs is translated once and compared with all their translations"),
     CLI_SHORTLIST,
 };
 
@@ -31,7 +33,7 @@ static const char description[] =
     "split and seed): the translator has never seen --part test. For a file that has nothing to do with the training use "
     "--part all. Prints the loss (nats per token, with the reference's tokens before it given), the mean over the sentences of BLEU as Dive "
     "into Deep Learning defines it (k = 2, 0 to 1), and corpus BLEU and chrF as sacreBLEU computes them (0 to 100), each with "
-    "its signature.\n"
+    "its signature. With --all-references other translations of the same sentence in FILE count as right too.\n"
     "\n"
     "A classifier: prints accuracy and loss; for each class how many of its images were found (recall), how many of those "
     "taken for it belong to it (precision), and what each was taken for.\n"
@@ -86,12 +88,21 @@ static attn_split part_of(const char *name)
 #define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)
-static const char bleu_signature[] = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
-static const char chrf_signature[] = "nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
+static const char bleu_signature[] = "case:mixed|eff:no|tok:13a|smooth:exp|version:attn-" ATTN_VERSION_TEXT;
+static const char chrf_signature[] = "case:mixed|eff:yes|nc:6|nw:0|space:no|version:attn-" ATTN_VERSION_TEXT;
+
+/* A signature begins with the number of references, which may vary from sentence to sentence. */
+static const char *signed_with(const attn_translator_score *score, const char *signature, char text[128])
+{
+    snprintf(text, 128, "nrefs:%s|%s", score->references == score->sentences ? "1" : "var", signature);
+    return text;
+}
 
 static void json_score(attn_json *json, const attn_translator_score *score)
 {
+    char text[128];
     attn_json_int(json, "sentences", score->sentences);
+    attn_json_int(json, "references", score->references);
     attn_json_real(json, "loss", score->loss);
     attn_json_real(json, "bleu_d2l", score->bleu_d2l);
     attn_json_real(json, "bleu", score->corpus.score);
@@ -102,9 +113,9 @@ static void json_score(attn_json *json, const attn_translator_score *score)
     attn_json_real(json, "brevity_penalty", score->corpus.brevity_penalty);
     attn_json_int(json, "prediction_length", score->corpus.prediction_length);
     attn_json_int(json, "reference_length", score->corpus.reference_length);
-    attn_json_text(json, "bleu_signature", bleu_signature);
+    attn_json_text(json, "bleu_signature", signed_with(score, bleu_signature, text));
     attn_json_real(json, "chrf", score->chrf);
-    attn_json_text(json, "chrf_signature", chrf_signature);
+    attn_json_text(json, "chrf_signature", signed_with(score, chrf_signature, text));
     attn_json_real(json, "tokens_per_second", score->tokens_per_second);
     attn_json_real(json, "words_per_second", score->words_per_second);
 }
@@ -112,15 +123,18 @@ static void json_score(attn_json *json, const attn_translator_score *score)
 static void print_score(const char *part, const attn_translator_score *score)
 {
     const attn_bleu *b = &score->corpus;
-    char count[32], rate[32], words[32];
-    printf("part          %s, %s sentences\n", part, cli_count(score->sentences, count));
+    char count[32], rate[32], words[32], text[128];
+    printf("part          %s, %s sentences", part, cli_count(score->sentences, count));
+    if (score->references != score->sentences)
+        printf(" with %s references", cli_count(score->references, count));
+    printf("\n");
     printf("loss          %.4f nats per word\n", score->loss);
     printf("BLEU (d2l)    %.4f  mean over the sentences, k = 2\n", score->bleu_d2l);
     printf("BLEU          %.2f  corpus, as sacreBLEU; %.1f/%.1f/%.1f/%.1f, brevity penalty %.3f\n", b->score,
            b->precisions[0], b->precisions[1], b->precisions[2], b->precisions[3], b->brevity_penalty);
-    printf("              %s\n", bleu_signature);
+    printf("              %s\n", signed_with(score, bleu_signature, text));
     printf("chrF2         %.2f  corpus, as sacreBLEU\n", score->chrf);
-    printf("              %s\n", chrf_signature);
+    printf("              %s\n", signed_with(score, chrf_signature, text));
     printf("speed         %s source words a second; %s tokens decoded\n",
            cli_count((int64_t)score->words_per_second, words), cli_count((int64_t)score->tokens_per_second, rate));
 }
@@ -155,7 +169,9 @@ static int evaluate_translator(cli_call *cli, const char *data)
     attn_translator *translator;
     if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    attn_translator_options how = {.beam = cli_int(cli, "beam"), .length_penalty = cli_real(cli, "length_penalty")};
+    attn_translator_options how = {.beam = cli_int(cli, "beam"),
+                                   .length_penalty = cli_real(cli, "length_penalty"),
+                                   .all_references = cli_flag(cli, "all_references")};
     attn_lexicon *lexicon;
     int code = cli_shortlist(cli, translator, &how, &lexicon);
     if (code == CLI_OK)

@@ -46,7 +46,7 @@ static void score(attn_context *context, const char *text, size_t size)
     const char *middle = text + size / 2;
     const char *predictions[] = {text, middle}, *references[] = {middle, text};
     attn_bleu bleu;
-    if (attn_bleu_corpus(&bleu, context, predictions, references, 2) == ATTN_OK &&
+    if (attn_bleu_corpus(&bleu, context, predictions, references, NULL, 2) == ATTN_OK &&
         !(bleu.score >= 0 && bleu.score <= 100.0001))
         abort();
     double d2l = attn_bleu_d2l(text, middle, 2);

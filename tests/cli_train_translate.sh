@@ -37,6 +37,12 @@ warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' base/training.json)
 "$attn" diff base plain > differences && fail "an average of epochs is the last of them"
 expect 0 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no' "$attn" eval base
 grep -q 'BLEU .*corpus' out.txt || fail "eval prints no BLEU"
+# A sentence of several pairs is translated once, whatever stands between them.
+printf 'The car is red.\tA.\nThe dog is old.\tB.\nThe car is red.\tC.\nThe car is red.\tD.\n' > several.tsv
+expect 0 '"sentences": 4' "$attn" eval base --data several.tsv --part all --json
+expect 0 'all, 2 sentences with 4 references' "$attn" eval base --data several.tsv --part all --all-references --samples 1
+grep -q 'nrefs:var|case:mixed|eff:no' out.txt || fail "the signature does not say that references vary"
+grep -qi '^reference  a *\.$' out.txt || fail "samples are not those of the first pairs: $(cat out.txt)"
 
 # ---- fine-tuning: the same bits whether stopped or not, without the checkpoint that it began with
 tune="--from base --mix told.tsv=0.5 --rate 0.002 --warmup 4 --freeze encoder\..* --rates decoder\.dense\..*=0.5

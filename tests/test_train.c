@@ -34,16 +34,16 @@ static void bleu_of_a_corpus(void **state)
     attn_context *context;
     attn_bleu bleu;
     attn_context_create(&context, NULL);
-    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 6), ATTN_OK);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 6), ATTN_OK);
     CLOSE(bleu.score, 43.30208342733989, 1e-9);
     assert_int_equal(bleu.prediction_length, 34);
     assert_int_equal(bleu.reference_length, 32);
-    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 1), ATTN_OK);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 1), ATTN_OK);
     CLOSE(bleu.score, 35.1862973998119, 1e-9);
     const char *two[] = {"a b", "c d"};
-    attn_bleu_corpus(&bleu, context, two, two + 1, 1);
+    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1);
     CLOSE(bleu.score, 0, 0);
-    attn_bleu_corpus(&bleu, context, two, two, 1); /* no n-gram of three words: 0, as there */
+    attn_bleu_corpus(&bleu, context, two, two, NULL, 1); /* no n-gram of three words: 0, as there */
     CLOSE(bleu.score, 0, 0);
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
@@ -72,14 +72,71 @@ static void chrf_of_a_corpus(void **state)
     attn_context *context;
     double chrf;
     attn_context_create(&context, NULL);
-    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, 6), ATTN_OK);
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, NULL, 6), ATTN_OK);
     CLOSE(chrf, 67.57119757468558, 1e-9);
-    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, 1), ATTN_OK);
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, NULL, 1), ATTN_OK);
     CLOSE(chrf, 48.00844901517588, 1e-9);
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
-        assert_int_equal(attn_chrf_corpus(&chrf, context, &ones[i].prediction, &ones[i].reference, 1), ATTN_OK);
+        assert_int_equal(attn_chrf_corpus(&chrf, context, &ones[i].prediction, &ones[i].reference, NULL, 1), ATTN_OK);
         CLOSE(chrf, ones[i].score, 1e-9);
     }
+    attn_context_destroy(context);
+}
+
+/* Expected figures: sacrebleu 2.6.0 with several references a line, of all lines and of each alone. */
+static void several_references(void **state)
+{
+    (void)state;
+    const char *predictions[] = {
+        "Il est calme .", "J'ai perdu 1,000 euros, hier...", "the cat the cat on the mat", "", "va !", "ab"};
+    const char *references[] = {"Il est très calme .",
+                                "Il est calme .",
+                                "J'ai perdu 1,000 euros hier.",
+                                "Hier, j'ai perdu 1,000 euros...",
+                                "J'ai perdu mille euros, hier...",
+                                "the cat sat on the mat !",
+                                "the cat the cat",
+                                "rien",
+                                "vas-y !",
+                                "va",
+                                "va, va !",
+                                "abcd",
+                                "x"};
+    static const int64_t counts[] = {2, 3, 2, 1, 3, 2};
+    static const struct {
+        double bleu, chrf;
+        int64_t length; /* the nearest reference's */
+    } ones[] = {{100, 100, 4},
+                {86.94417438899828, 85.28616768857526, 9},
+                {57.21248424548511, 85.36427958521794, 7},
+                {0, 0, 1},
+                {0, 87.49999999999999, 2},
+                {0, 47.169811320754704, 1}};
+    attn_context *context;
+    attn_bleu bleu;
+    double chrf;
+    attn_context_create(&context, NULL);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, counts, 6), ATTN_OK);
+    CLOSE(bleu.score, 74.6518205882744, 1e-9);
+    assert_int_equal(bleu.reference_length, 24);
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, counts, 6), ATTN_OK);
+    CLOSE(chrf, 84.00797435084836, 1e-9);
+    const char *const *reference = references;
+    for (int i = 0; i < 6; reference += counts[i++]) {
+        assert_int_equal(attn_bleu_corpus(&bleu, context, predictions + i, reference, counts + i, 1), ATTN_OK);
+        CLOSE(bleu.score, ones[i].bleu, 1e-9);
+        assert_int_equal(bleu.reference_length, ones[i].length);
+        assert_int_equal(attn_chrf_corpus(&chrf, context, predictions + i, reference, counts + i, 1), ATTN_OK);
+        CLOSE(chrf, ones[i].chrf, 1e-9);
+    }
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, (int64_t[]){1, 0}, 2),
+                     ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "prediction 1 has 0 references"));
+    assert_int_equal(attn_chrf_corpus(&chrf, context, predictions, references, (int64_t[]){-1}, 1),
+                     ATTN_ERROR_ARGUMENT);
+    size_t held;
+    attn_context_memory(context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
     attn_context_destroy(context);
 }
 
@@ -97,7 +154,7 @@ static void bleu_of_long_lines(void **state)
     attn_context *context;
     attn_bleu bleu;
     attn_context_create(&context, NULL);
-    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, 1), ATTN_OK);
+    assert_int_equal(attn_bleu_corpus(&bleu, context, predictions, references, NULL, 1), ATTN_OK);
     assert_int_equal(bleu.prediction_length, WORDS);
     CLOSE(bleu.precisions[0], 100.0 * (WORDS - WORDS / 3) / WORDS, 1e-9);
     CLOSE(bleu.precisions[1], 100.0 * 66667 / (WORDS - 1), 1e-9); /* a word and the next, where neither is another */
@@ -123,9 +180,9 @@ static void schedules_rise_and_fall(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bleu_of_a_sentence),      cmocka_unit_test(bleu_of_a_corpus),
-        cmocka_unit_test(chrf_of_a_corpus),        cmocka_unit_test(bleu_of_long_lines),
-        cmocka_unit_test(schedules_rise_and_fall),
+        cmocka_unit_test(bleu_of_a_sentence), cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(chrf_of_a_corpus),   cmocka_unit_test(several_references),
+        cmocka_unit_test(bleu_of_long_lines), cmocka_unit_test(schedules_rise_and_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

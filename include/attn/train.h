@@ -173,14 +173,16 @@ typedef struct attn_bleu {
     double brevity_penalty;
     int64_t prediction_length, reference_length;
 } attn_bleu;
-/* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: one reference a line,
- * tokenizer 13a, case kept, exponential smoothing of zero counts (Post 2018, arXiv:1804.08771).  ATTN_ERROR_MEMORY. */
+/* Corpus BLEU (Papineni et al. 2002) as sacreBLEU computes it with its defaults: tokenizer 13a, case kept, exponential
+ * smoothing of zero counts (Post 2018, arXiv:1804.08771).  `references`: those of the first of n predictions, then
+ * those of the second, ...; counts[i] of prediction i, at least 1 (else ATTN_ERROR_ARGUMENT); counts NULL: one each.
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
-                                      const char *const *references, int64_t n);
+                                      const char *const *references, const int64_t *counts, int64_t n);
 /* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, predictions [n] and references [n] in lines, case kept.  ATTN_ERROR_MEMORY. */
+ * white space left out, case kept.  Arguments and errors as above; of several references the best one counts. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
-                                      const char *const *references, int64_t n);
+                                      const char *const *references, const int64_t *counts, int64_t n);
 
 #ifdef __cplusplus
 }

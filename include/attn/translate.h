@@ -111,6 +111,9 @@ typedef struct attn_translator_options {
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
     int64_t shortlist_best; /* so many for each token of the line, the likeliest; 0: 100 */
+    /* Of attn_translator_evaluate: a source that stands in several pairs is translated once and compared with all their
+     * targets; false: each pair is scored by itself. */
+    bool all_references;
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -141,19 +144,20 @@ ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_
                                              const char *path);
 
 typedef struct attn_translator_score {
-    int64_t sentences;
-    double loss;              /* nats per target token */
-    double bleu_d2l;          /* mean over the sentences of attn_bleu_d2l with k = 2 */
-    attn_bleu corpus;         /* sacreBLEU's, of detokenized text */
-    double chrf;              /* chrF2, sacreBLEU's, of the same */
-    double tokens_per_second; /* decoded */
-    double words_per_second;  /* of the source sentences, between spaces */
+    int64_t sentences, references; /* translated; and what they were compared with */
+    double loss;                   /* nats per target token */
+    double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
+    attn_bleu corpus;              /* sacreBLEU's, of detokenized text */
+    double chrf;                   /* chrF2, sacreBLEU's, of the same */
+    double tokens_per_second;      /* decoded */
+    double words_per_second;       /* of the source sentences, between spaces */
 } attn_translator_score;
 
 /* Which part of the data: the one that its training held back, or all of it. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
-/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence. `nbest`,
+/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence, with the first
+ * of its references. `nbest`,
  * `prefixes` and `alignments` of the options are not looked at.  ATTN_ERROR_ARGUMENT: a part that has no pairs;
  * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,

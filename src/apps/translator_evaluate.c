@@ -6,6 +6,8 @@
 #include "base/clock.h"
 #include "base/context.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The part of the data as the training divided it. */
@@ -57,93 +59,157 @@ static attn_status measure_loss(attn_translator *t, const attn_pairs *pairs, dou
     return status;
 }
 
-/* Everything that is kept of a part while it is scored. */
+/* Everything that is kept of a part while it is scored: n sentences, which have `pairs` references together. */
 typedef struct results {
-    int64_t n;
+    int64_t n, pairs;
+    int64_t *order;                                    /* of the pairs: those of a sentence together */
+    int64_t *counts;                                   /* of each sentence's references */
     const char **sources, **predictions, **references; /* references: detokenized, our own */
     attn_translation *translations;
 } results;
 
-static attn_status allocate(attn_context *context, results *r, int64_t n)
+static attn_status allocate(attn_context *context, results *r, int64_t pairs)
 {
-    *r = (results){.n = n};
-    size_t pointers = attn__size_mul((size_t)n, sizeof(char *));
+    *r = (results){.pairs = pairs};
+    size_t pointers = attn__size_mul((size_t)pairs, sizeof(char *));
+    r->order = attn__alloc_zero(context, pointers);
+    r->counts = attn__alloc_zero(context, pointers);
     r->sources = attn__alloc_zero(context, pointers);
     r->predictions = attn__alloc_zero(context, pointers);
     r->references = attn__alloc_zero(context, pointers);
-    r->translations = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *r->translations));
-    return r->sources && r->predictions && r->references && r->translations ? ATTN_OK : ATTN_ERROR_MEMORY;
+    r->translations = attn__alloc_zero(context, attn__size_mul((size_t)pairs, sizeof *r->translations));
+    bool all = r->order && r->counts && r->sources && r->predictions && r->references && r->translations;
+    return all ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static void release(attn_context *context, results *r)
 {
-    for (int64_t i = 0; r->references && i < r->n; i++)
+    for (int64_t i = 0; r->references && i < r->pairs; i++)
         attn__free(context, (void *)(uintptr_t)r->references[i]);
     if (r->translations)
         attn_translations_free(context, r->translations, r->n);
+    attn__free(context, r->order);
+    attn__free(context, r->counts);
     attn__free(context, r->sources);
     attn__free(context, r->predictions);
     attn__free(context, r->references);
     attn__free(context, r->translations);
 }
 
-/* The book counts words in lower case; pieces come from texts that were kept as they are. */
+/* A pair by its source, and the first pair of that source. */
+typedef struct place {
+    const char *source;
+    int64_t pair, first;
+} place;
+
+static int by_source(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    int sources = strcmp(x->source, y->source);
+    return sources ? sources : (x->pair > y->pair) - (x->pair < y->pair);
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const place *x = a, *y = b;
+    return x->first != y->first ? (x->first > y->first) - (x->first < y->first)
+                                : (x->pair > y->pair) - (x->pair < y->pair);
+}
+
+/* The pairs' sentences, each in the place of its first pair; with `join` those that are alike are one. */
+static attn_status list_sentences(attn_context *context, const attn_pairs *pairs, bool join, results *r)
+{
+    place *places = attn__alloc(context, attn__size_mul((size_t)r->pairs, sizeof *places));
+    if (!places)
+        return ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < r->pairs; i++)
+        places[i] = (place){attn_pairs_get(pairs, i).source, i, i};
+    if (join && r->pairs > 0) {
+        qsort(places, (size_t)r->pairs, sizeof *places, by_source);
+        for (int64_t i = 1; i < r->pairs; i++)
+            if (strcmp(places[i].source, places[i - 1].source) == 0)
+                places[i].first = places[i - 1].first;
+        qsort(places, (size_t)r->pairs, sizeof *places, by_first);
+    }
+    for (int64_t i = 0; i < r->pairs; i++) {
+        r->order[i] = places[i].pair;
+        if (i == 0 || places[i].first != places[i - 1].first)
+            r->sources[r->n++] = places[i].source;
+        r->counts[r->n - 1]++;
+    }
+    attn__free(context, places);
+    return ATTN_OK;
+}
+
+/* The book counts words in lower case; pieces come from texts that were kept as they are.  *bleu: that of the best
+ * reference so far. */
 static attn_status bleu_d2l(const attn_translator *t, const attn_translation *said, const char *target, double *bleu)
 {
     const char *texts[2] = {said->text, target};
     char *words[2] = {NULL, NULL};
     attn_status status = ATTN_OK;
-    *bleu = 0;
     if (!attn_vocab_has_subwords(t->target)) {
-        *bleu = attn_bleu_d2l(said->tokens, target, 2);
+        *bleu = fmax(*bleu, attn_bleu_d2l(said->tokens, target, 2));
         return ATTN_OK;
     }
     for (int i = 0; i < 2 && status == ATTN_OK; i++)
         status = attn__normalized_words(t->context, texts[i], ATTN_COMPAT_NONE, &words[i]);
     if (status == ATTN_OK)
-        *bleu = attn_bleu_d2l(words[0], words[1], 2);
+        *bleu = fmax(*bleu, attn_bleu_d2l(words[0], words[1], 2));
     attn__free(t->context, words[0]);
     attn__free(t->context, words[1]);
     return status;
 }
 
+/* Tokens and words that were decoded and read, and the book's BLEU. */
+static attn_status look(attn_translator *t, const attn_pairs *pairs, results *r, double *tokens, double *source_words,
+                        double *bleu)
+{
+    const int64_t *pair = r->order;
+    for (int64_t i = 0; i < r->n; i++) {
+        const char *said = r->translations[i].tokens, *asked = r->sources[i], *word;
+        size_t length;
+        double best = 0;
+        r->predictions[i] = r->translations[i].text;
+        for (int64_t j = 0; j < r->counts[i]; j++) {
+            attn_status status = bleu_d2l(t, &r->translations[i], attn_pairs_get(pairs, *pair++).target, &best);
+            if (status != ATTN_OK)
+                return status;
+        }
+        *bleu += best / (double)r->n;
+        for (++*tokens; attn_text_word(&said, &word, &length);)
+            ++*tokens;
+        while (attn_text_word(&asked, &word, &length))
+            ++*source_words;
+    }
+    return ATTN_OK;
+}
+
 static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
                                  results *r, attn_translator_score *score)
 {
-    for (int64_t i = 0; i < r->n; i++) {
-        r->sources[i] = attn_pairs_get(pairs, i).source;
+    attn_status status = list_sentences(t->context, pairs, options && options->all_references, r);
+    for (int64_t i = 0; i < r->pairs && status == ATTN_OK; i++) {
         char *reference = NULL;
-        attn_status status = attn__reference(t, attn_pairs_get(pairs, i).target, &reference);
+        status = attn__reference(t, attn_pairs_get(pairs, r->order[i]).target, &reference);
         r->references[i] = reference;
-        if (status != ATTN_OK)
-            return status;
     }
+    if (status != ATTN_OK)
+        return status;
     attn_translator_options best = options ? *options : (attn_translator_options){0};
     best.nbest = 1; /* there is room for one of each */
     best.prefixes = NULL;
     best.alignments = false;
     double from = attn__now();
-    attn_status status = attn_translator_translate(t, r->sources, r->n, &best, r->translations);
-    if (status != ATTN_OK)
-        return status;
+    status = attn_translator_translate(t, r->sources, r->n, &best, r->translations);
     double tokens = 0, source_words = 0, seconds = attn__seconds_since(from);
-    for (int64_t i = 0; i < r->n; i++) {
-        const char *said = r->translations[i].tokens, *asked = r->sources[i], *word;
-        size_t length;
-        r->predictions[i] = r->translations[i].text;
-        double bleu;
-        status = bleu_d2l(t, &r->translations[i], attn_pairs_get(pairs, i).target, &bleu);
-        if (status != ATTN_OK)
-            return status;
-        score->bleu_d2l += bleu / (double)r->n;
-        for (tokens++; attn_text_word(&said, &word, &length);)
-            tokens++;
-        while (attn_text_word(&asked, &word, &length))
-            source_words++;
-    }
+    if (status == ATTN_OK)
+        status = look(t, pairs, r, &tokens, &source_words, &score->bleu_d2l);
+    score->sentences = r->n;
+    score->references = r->pairs;
     score->tokens_per_second = seconds > 0 ? tokens / seconds : 0;
     score->words_per_second = seconds > 0 ? source_words / seconds : 0;
-    return ATTN_OK;
+    return status;
 }
 
 static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
@@ -151,9 +217,9 @@ static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn
 {
     attn_status status = translate_all(t, pairs, options, r, score);
     if (status == ATTN_OK)
-        status = attn_bleu_corpus(&score->corpus, t->context, r->predictions, r->references, r->n);
+        status = attn_bleu_corpus(&score->corpus, t->context, r->predictions, r->references, r->counts, r->n);
     if (status == ATTN_OK)
-        status = attn_chrf_corpus(&score->chrf, t->context, r->predictions, r->references, r->n);
+        status = attn_chrf_corpus(&score->chrf, t->context, r->predictions, r->references, r->counts, r->n);
     return status;
 }
 
@@ -163,14 +229,14 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
                               void *user, attn_translator_score *score)
 {
     results r;
-    score->sentences = attn_pairs_size(pairs);
-    attn_status status = allocate(t->context, &r, score->sentences);
+    attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
     if (status == ATTN_OK)
         status = measure_loss(t, pairs, &score->loss);
     if (status == ATTN_OK)
         status = judge(t, pairs, options, &r, score);
-    for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; i++)
-        sample(user, r.sources[i], r.references[i], r.predictions[i]);
+    const char *const *reference = r.references;
+    for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; reference += r.counts[i++])
+        sample(user, r.sources[i], *reference, r.predictions[i]);
     release(t->context, &r);
     return status;
 }
@@ -178,8 +244,8 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
 attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, attn_translator_score *score)
 {
     results r;
-    *score = (attn_translator_score){.sentences = attn_pairs_size(pairs)};
-    attn_status status = allocate(t->context, &r, score->sentences);
+    *score = (attn_translator_score){0};
+    attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
     if (status == ATTN_OK)
         status = judge(t, pairs, NULL, &r, score);
     release(t->context, &r);

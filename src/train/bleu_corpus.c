@@ -6,6 +6,7 @@
 #include "train/ngrams.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { ORDERS = 4 };
 
@@ -28,28 +29,52 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
     bleu->score = any ? bleu->brevity_penalty * exp(log_sum / ORDERS) : 0;
 }
 
+/* The reference whose length is nearest to the prediction's counts, the shorter one of two. */
+static int64_t nearest_length(int64_t length, const attn__words *references, int64_t n)
+{
+    int64_t nearest = references[0].n;
+    for (int64_t r = 1; r < n; r++) {
+        int64_t far = llabs(references[r].n - length), least = llabs(nearest - length);
+        if (far < least || (far == least && references[r].n < nearest))
+            nearest = references[r].n;
+    }
+    return nearest;
+}
+
+static attn_status add(attn_bleu *bleu, attn__ngrams *orders, attn_context *context, const char *predicted,
+                       const char *const *wanted, int64_t n)
+{
+    attn__words prediction = {0},
+                *references = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *references));
+    attn_status status = references ? attn__tokenize_13a(&prediction, context, predicted) : ATTN_ERROR_MEMORY;
+    for (int64_t r = 0; r < n && status == ATTN_OK; r++)
+        status = attn__tokenize_13a(&references[r], context, wanted[r]);
+    if (status == ATTN_OK)
+        status = attn__ngrams_add(context, &prediction, references, n, orders, ORDERS);
+    if (status == ATTN_OK) {
+        bleu->prediction_length += prediction.n;
+        bleu->reference_length += nearest_length(prediction.n, references, n);
+    }
+    for (int64_t r = 0; references && r < n; r++)
+        attn__words_free(&references[r], context);
+    attn__words_free(&prediction, context);
+    attn__free(context, references);
+    return status;
+}
+
 attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
-                             const char *const *references, int64_t n)
+                             const char *const *references, const int64_t *counts, int64_t n)
 {
     attn__call_begin(context);
     attn__ngrams orders[ORDERS] = {{0}};
     *bleu = (attn_bleu){0};
-    for (int64_t i = 0; i < n; i++) {
-        attn__words prediction, reference;
-        attn_status status = attn__tokenize_13a(&prediction, context, predictions[i]);
-        if (status != ATTN_OK)
-            return status;
-        status = attn__tokenize_13a(&reference, context, references[i]);
-        if (status == ATTN_OK) {
-            status = attn__ngrams_add(context, &prediction, &reference, orders, ORDERS);
-            bleu->prediction_length += prediction.n;
-            bleu->reference_length += reference.n;
-            attn__words_free(&reference, context);
-        }
-        attn__words_free(&prediction, context);
-        if (status != ATTN_OK)
-            return status;
+    attn_status status = attn__reference_counts_fit(context, counts, n);
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        int64_t each = attn__reference_count(counts, i);
+        status = add(bleu, orders, context, predictions[i], references, each);
+        references += each;
     }
-    score(bleu, orders);
-    return ATTN_OK;
+    if (status == ATTN_OK)
+        score(bleu, orders);
+    return status;
 }

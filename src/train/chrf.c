@@ -64,37 +64,61 @@ static double score(const attn__ngrams orders[ORDERS])
     return 100 * (1 + beta2) * precision * recall / (beta2 * precision + recall);
 }
 
-static attn_status add(attn_context *context, const char *prediction, const char *reference, attn__ngrams *orders)
+/* Of one prediction and one reference. */
+static attn_status compare(attn_context *context, const attn__words *predicted, const char *reference,
+                           attn__ngrams own[ORDERS])
 {
-    attn__words predicted, wanted;
-    attn__ngrams own[ORDERS] = {{0}};
+    attn__words wanted;
+    attn_status status = split(&wanted, context, reference);
+    if (status != ATTN_OK)
+        return status;
+    memset(own, 0, ORDERS * sizeof *own);
+    status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
+    attn__words_free(&wanted, context);
+    /* As there: a prediction's n-grams count where its reference has some of that order. */
+    for (int n = 0; n < ORDERS; n++)
+        own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
+    return status;
+}
+
+/* As there: the reference counts with which the sentence alone has the highest score, the first of them. */
+static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
+                       attn__ngrams *orders)
+{
+    attn__words predicted;
+    attn__ngrams own[ORDERS], best[ORDERS] = {{0}};
+    double highest = -1;
     attn_status status = split(&predicted, context, prediction);
     if (status != ATTN_OK)
         return status;
-    status = split(&wanted, context, reference);
-    if (status == ATTN_OK) {
-        status = attn__ngrams_add(context, &predicted, &wanted, own, ORDERS);
-        attn__words_free(&wanted, context);
+    for (int64_t r = 0; r < count && status == ATTN_OK; r++) {
+        status = compare(context, &predicted, references[r], own);
+        if (status == ATTN_OK && score(own) > highest) {
+            highest = score(own);
+            memcpy(best, own, sizeof best);
+        }
     }
     attn__words_free(&predicted, context);
     for (int n = 0; n < ORDERS; n++) {
-        /* As there: a prediction's n-grams count where its reference has some of that order. */
-        orders[n].predicted += own[n].wanted > 0 ? own[n].predicted : 0;
-        orders[n].wanted += own[n].wanted;
-        orders[n].matches += own[n].matches;
+        orders[n].predicted += best[n].predicted;
+        orders[n].wanted += best[n].wanted;
+        orders[n].matches += best[n].matches;
     }
     return status;
 }
 
 attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
-                             const char *const *references, int64_t n)
+                             const char *const *references, const int64_t *counts, int64_t n)
 {
     attn__call_begin(context);
     attn__ngrams orders[ORDERS] = {{0}};
-    attn_status status = ATTN_OK;
     *chrf = 0;
-    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
-        status = add(context, predictions[i], references[i], orders);
+    attn_status status = attn__reference_counts_fit(context, counts, n);
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        int64_t each = attn__reference_count(counts, i);
+        status = add(context, predictions[i], references, each, orders);
+        references += each;
+    }
     if (status == ATTN_OK)
         *chrf = score(orders);
     return status;

@@ -7,61 +7,84 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An n-gram: the number of its first n - 1 words, its last word, and where it starts. */
+/* An n-gram: the number of its first n - 1 words, its last word, where it starts, and in which text: 0 is the
+ * prediction. */
 typedef struct gram {
     int64_t head;
     const char *last;
-    int64_t start;
+    int64_t start, text;
 } gram;
 
-static int by_words(const void *a, const void *b)
+static int by_words(const gram *x, const gram *y)
 {
-    const gram *x = a, *y = b;
     return x->head != y->head ? (x->head > y->head) - (x->head < y->head) : strcmp(x->last, y->last);
 }
 
-/* The n-grams of a sentence whose words are numbered from `first` on in `heads`. */
-static int64_t list_grams(gram *grams, const attn__words *words, const int64_t *heads, int64_t first, int n)
+static int by_words_and_text(const void *a, const void *b)
+{
+    const gram *x = a, *y = b;
+    int words = by_words(x, y);
+    return words ? words : (x->text > y->text) - (x->text < y->text);
+}
+
+/* The n-grams of a text whose words are numbered from `first` on in `heads`. */
+static int64_t list_grams(gram *grams, const attn__words *words, int64_t text, const int64_t *heads, int64_t first,
+                          int n)
 {
     int64_t count = words->n - n + 1;
     for (int64_t i = 0; i < count; i++)
-        grams[i] = (gram){heads[first + i], words->word[i + n - 1], first + i};
+        grams[i] = (gram){heads[first + i], words->word[i + n - 1], first + i, text};
     return count > 0 ? count : 0;
 }
 
-/* Sorts the n-grams of both sentences, numbers equal ones alike for the next order, and returns how many of the
- * prediction, whose starts come before `border`, are found in the reference, each of that as often as it is there. */
-static int64_t match_grams(gram *grams, int64_t n, int64_t border, int64_t *heads)
+/* Sorts the n-grams of all texts, numbers equal ones alike for the next order, and returns how many of the prediction
+ * are found in a reference, each as often as it is in the one that has most of it. */
+static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
 {
     int64_t matches = 0, next;
-    qsort(grams, (size_t)n, sizeof *grams, by_words);
+    qsort(grams, (size_t)n, sizeof *grams, by_words_and_text);
     for (int64_t i = 0; i < n; i = next) {
-        int64_t predicted = 0;
+        int64_t predicted = 0, wanted = 0, run = 0;
         for (next = i; next < n && by_words(grams + i, grams + next) == 0; next++) {
-            predicted += grams[next].start < border;
+            run = next > i && grams[next].text == grams[next - 1].text ? run + 1 : 1;
+            if (grams[next].text == 0)
+                predicted = run;
+            else
+                wanted = run > wanted ? run : wanted;
             heads[grams[next].start] = i;
         }
-        int64_t wanted = next - i - predicted;
         matches += predicted < wanted ? predicted : wanted;
     }
     return matches;
 }
 
-attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *reference,
-                             attn__ngrams *orders, int n)
+attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *references,
+                             int64_t nreferences, attn__ngrams *orders, int n)
 {
-    size_t words = attn__size_add((size_t)prediction->n, (size_t)reference->n);
+    size_t words = (size_t)prediction->n;
+    for (int64_t r = 0; r < nreferences; r++)
+        words = attn__size_add(words, (size_t)references[r].n);
     gram *grams = attn__alloc(context, attn__size_mul(words, sizeof *grams));
     int64_t *heads = attn__alloc_zero(context, attn__size_mul(words, sizeof *heads));
     attn_status status = grams && heads ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int order = 1; status == ATTN_OK && order <= n; order++) {
-        int64_t predicted = list_grams(grams, prediction, heads, 0, order);
-        int64_t wanted = list_grams(grams + predicted, reference, heads, prediction->n, order);
-        orders[order - 1].matches += match_grams(grams, predicted + wanted, prediction->n, heads);
+        int64_t predicted = list_grams(grams, prediction, 0, heads, 0, order), all = predicted, first = prediction->n;
+        for (int64_t r = 0; r < nreferences; first += references[r++].n)
+            all += list_grams(grams + all, &references[r], r + 1, heads, first, order);
+        orders[order - 1].matches += match_grams(grams, all, heads);
         orders[order - 1].predicted += predicted;
-        orders[order - 1].wanted += wanted;
+        orders[order - 1].wanted += all - predicted;
     }
     attn__free(context, heads);
     attn__free(context, grams);
     return status;
+}
+
+attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n)
+{
+    for (int64_t i = 0; counts && i < n; i++)
+        if (counts[i] < 1)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "prediction %lld has %lld references; at least 1 is wanted",
+                              (long long)i, (long long)counts[i]);
+    return ATTN_OK;
 }

@@ -7,12 +7,19 @@
 
 /* Of one order, over all sentences so far. */
 typedef struct attn__ngrams {
-    int64_t predicted, wanted; /* n-grams of the predictions, and of the references */
-    int64_t matches;           /* of the predictions, each as often as its reference has it at most */
+    int64_t predicted, wanted; /* n-grams of the predictions, and of all references */
+    int64_t matches;           /* of the predictions, each as often as the reference that has most of it, at most */
 } attn__ngrams;
 
 /* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1].  ATTN_ERROR_MEMORY. */
-attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *reference,
-                             attn__ngrams *orders, int n);
+attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *references,
+                             int64_t nreferences, attn__ngrams *orders, int n);
+
+/* How many references prediction i has; ATTN_ERROR_ARGUMENT (noted) where one has none.  `counts` NULL: one each. */
+attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n);
+static inline int64_t attn__reference_count(const int64_t *counts, int64_t i)
+{
+    return counts ? counts[i] : 1;
+}
 
 #endif
