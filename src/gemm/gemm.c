@@ -155,8 +155,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
-    int64_t row_bytes = attn__round_up(g->n, p->kernel->columns) * p->kernel->packed_size;
-    int64_t column_bytes = attn__round_up(g->m, p->kernel->rows) * p->kernel->packed_size;
+    int64_t row_bytes = attn__round_up(g->n, p->kernel->columns) * p->kernel->b_size;
+    int64_t column_bytes = attn__round_up(g->m, p->kernel->rows) * p->kernel->a_size;
     bool in_place = g->packed || reads_b_in_place(p), packs_a = !reads_a_in_place(p);
     p->gather_a = g->a.gather != NULL;
     p->gather_b = g->b.gather && !g->packed;
@@ -204,7 +204,7 @@ static int64_t gathered_b_bytes(const plan *p)
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
-    return attn__round_up(rows * ATTN__GEMM_K * p->kernel->packed_size + ATTN__GEMM_SLACK, LINE);
+    return attn__round_up(rows * ATTN__GEMM_K * p->kernel->a_size + ATTN__GEMM_SLACK, LINE);
 }
 
 static int64_t a_bytes(const plan *p)
@@ -220,7 +220,7 @@ static int64_t a_groups(const plan *p)
 
 static int64_t b_bytes(const plan *p)
 {
-    return p->pack_b ? attn__round_up(p->n_block * ATTN__GEMM_K * p->kernel->packed_size, LINE) : 0;
+    return p->pack_b ? attn__round_up(p->n_block * ATTN__GEMM_K * p->kernel->b_size, LINE) : 0;
 }
 
 static int64_t c_bytes(const plan *p)
@@ -311,7 +311,7 @@ static void pack_group(void *user, int64_t item, int thread)
     part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
     int64_t begin = (k0 - w->k0) * n_round + first * packed_k(p, nk);
-    pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->packed_size));
+    pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->b_size));
 }
 
 static void pack_columns(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
@@ -353,7 +353,7 @@ size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
 {
     const attn__gemm_kernel *kernel = attn__gemm_kernel_for(problem->dtype, isa);
     return (size_t)(attn__round_up(problem->n, kernel->columns) * attn__round_up(problem->k, kernel->k_step) *
-                    kernel->packed_size);
+                    kernel->b_size);
 }
 
 void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
@@ -372,7 +372,7 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
                               void *to)
 {
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
-    int64_t columns = p.kernel->columns, size = p.kernel->packed_size, n_round = attn__round_up(problem->n, columns);
+    int64_t columns = p.kernel->columns, size = p.kernel->b_size, n_round = attn__round_up(problem->n, columns);
     for (int64_t k = 0; k < problem->k; k++) {
         int64_t k0 = k / ATTN__GEMM_K * ATTN__GEMM_K, nk = attn__least(problem->k - k0, ATTN__GEMM_K);
         int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
@@ -431,7 +431,7 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
 {
     const plan *p = r->p;
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
-    b_panels b = {.size = p->kernel->packed_size, .panel = columns * packed_k(p, nk), .ld = columns};
+    b_panels b = {.size = p->kernel->b_size, .panel = columns * packed_k(p, nk), .ld = columns};
     if (p->g.packed || p->share_b) {
         int64_t from = p->g.packed ? 0 : r->k0;
         b.data = at(p->g.packed ? p->g.packed : r->shared_b, (k0 - from) * n_round + t->n0 * packed_k(p, nk), b.size);
@@ -478,7 +478,7 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
 static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m0)
 {
     const plan *p = r->p;
-    a_rows a = {.size = p->kernel->packed_size, .m0 = m0, .m = piece->n, .nk = piece->nk};
+    a_rows a = {.size = p->kernel->a_size, .m0 = m0, .m = piece->n, .nk = piece->nk};
     if (p->share_a) {
         a.data = r->shared_a + place_of_a_group(p, piece->k0 - r->k0, piece->first);
         return a;

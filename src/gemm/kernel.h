@@ -53,7 +53,7 @@ typedef struct attn__gemm_kernel {
     int rows, columns, lanes;
     int unpacked_rows;   /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
     int k_step;          /* panels are padded along k to a multiple of it */
-    int packed_size;     /* bytes of a packed number */
+    int a_size, b_size;  /* bytes of a packed number of A and of B */
     void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */
     void (*end)(void);   /* ... and after them */
     void (*run)(const attn__gemm_tile *tile);

@@ -258,7 +258,8 @@ const attn__gemm_kernel VF_NAME(attn__gemm_kernel_bf16) = {.isa = VF_ISA,
                                                            .columns = GK_VECTORS * GV_LANES,
                                                            .lanes = GV_LANES,
                                                            .k_step = 1,
-                                                           .packed_size = sizeof(GK_REAL),
+                                                           .a_size = sizeof(GK_REAL),
+                                                           .b_size = sizeof(GK_REAL),
                                                            .run = GK(run),
                                                            .pack = GK(pack_rounded)};
 #endif
@@ -269,6 +270,7 @@ const attn__gemm_kernel GK_KERNEL = {.isa = VF_ISA,
                                      .lanes = GV_LANES,
                                      .unpacked_rows = GK_UNPACKED,
                                      .k_step = 1,
-                                     .packed_size = sizeof(GK_REAL),
+                                     .a_size = sizeof(GK_REAL),
+                                     .b_size = sizeof(GK_REAL),
                                      .run = GK(run),
                                      .pack = GK(pack)};
