@@ -478,11 +478,42 @@ static void gathered_matrices(void **state)
             try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
 }
 
+/* Columns of C that one block has. */
+static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64_t batch, attn__isa isa)
+{
+    float c;
+    attn__gemm_plan plan;
+    attn__gemm_problem g = {
+        .dtype = ATTN_F32, .batch = batch, .m = 16, .n = 512, .k = 300, .a = a, .b = b, .c = &c, .ldc = 512};
+    g.c_batch = g.m * g.n;
+    attn__gemm_plan_make(&plan, &g, isa, 1);
+    return plan.n_block;
+}
+
+/* Blocks of one panel are for what is packed along k: what is gathered, or packed of A for each block, would be for
+ * every panel. */
+static void blocks_of_few_rows(void **state)
+{
+    (void)state;
+    static const float x;
+    attn__gemm_operand gathered = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
+    for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
+        if (!attn__isa_runs_here(sets[i]))
+            continue;
+        attn__gemm_operand a = attn__matrix(&x, 300, 1), weights = attn__matrix(&x, 300, 1);
+        assert_true(columns_at_once(a, weights, 1, sets[i]) <= 64);
+        assert_true(columns_at_once(a, gathered, 1, sets[i]) >= 192);
+        assert_true(columns_at_once(attn__matrix(&x, 1, 16), weights, 4, sets[i]) >= 192);
+        assert_true(columns_at_once(a, attn__matrix(&x, 1, 512), 1, sets[i]) >= 192);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strided_matrices), cmocka_unit_test(large_matrices),    cmocka_unit_test(int8_matrices),
-        cmocka_unit_test(bf16_matrices),    cmocka_unit_test(gathered_matrices),
+        cmocka_unit_test(bf16_matrices),    cmocka_unit_test(gathered_matrices), cmocka_unit_test(blocks_of_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,14 +94,16 @@ static int64_t even(int64_t panels, int64_t pieces)
 
 /* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a
  * batch, and where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave
- * its cache; with few rows, for which packing is much of the work, a panel never leaves the first cache. */
+ * its cache; with few rows, for which packing is much of the work, a panel never leaves the first cache where B lies
+ * along k.  What each block gathers, or packs of A, is worth it only for many columns. */
 static void divide(plan *p)
 {
     enum { EACH = 4, NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
     bool all_rows = (p->g.batch > 1 || p->g.m <= NOT_MANY_ROWS) && !p->own_c;
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
     int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
-    bool one_panel = p->g.m <= FEW_ROWS && !p->g.packed && !p->kernel->begin;
+    bool alone = p->g.batch == 1 && !p->g.a.gather && !p->g.b.gather;
+    bool one_panel = p->g.m <= FEW_ROWS && p->g.b.inner == 1 && alone && !p->g.packed && !p->kernel->begin;
     int64_t n_block = one_panel ? columns : N_BLOCK;
     int64_t high = even(tall, all_rows ? 1 : attn__pieces(p->g.m, M_BLOCK)),
             broad = even(wide, attn__pieces(p->g.n, n_block));
