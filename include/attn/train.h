@@ -180,7 +180,8 @@ typedef struct attn_bleu {
 ATTN_API attn_status attn_bleu_corpus(attn_bleu *bleu, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 /* chrF2 of a corpus (Popovic 2015, W15-3049), 0 to 100, as sacreBLEU computes it with its defaults: characters 1 to 6,
- * white space left out, case kept.  Arguments and errors as above; of several references the best one counts. */
+ * white space left out, case kept; of several references the best one counts.  `predictions` [n], `references`
+ * [sum of counts], and errors as of attn_bleu_corpus. */
 ATTN_API attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *const *predictions,
                                       const char *const *references, const int64_t *counts, int64_t n);
 

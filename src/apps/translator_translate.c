@@ -64,7 +64,7 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     for (int64_t i = 0; i < n; i++)
         longest = batch[i].n > longest ? batch[i].n : longest;
     *source = attn__ids_on_tape(tape, n, longest, NULL);
-    *lens = attn_tape_tensor(tape, ATTN_I32, 1, &n, NULL);
+    *lens = attn_tape_tensor(tape, ATTN_I32, 1, (int64_t[]){n}, NULL);
     if (!*source || !*lens)
         return ATTN_ERROR_MEMORY;
     int32_t *ids = attn_tensor_data(*source), *lengths = attn_tensor_data(*lens);

@@ -14,10 +14,10 @@ static void pack_panel(const attn__gemm_pack *p, int64_t first, int64_t k, void 
         for (int64_t i = 0; i < p->width; i++, at += 2) {
             const int8_t *from = x + (first + i) * p->outer + k * p->inner;
             bool inside = first + i < p->n;
-            int8_t pair[2] = {inside ? from[0] : 0, inside && k + 1 < p->k ? from[p->inner] : 0};
+            int16_t pair[2] = {inside ? from[0] : 0, inside && k + 1 < p->k ? from[p->inner] : 0};
             for (int j = 0; j < 2; j++) {
                 if (p->is_b)
-                    bytes[at + j] = pair[j];
+                    bytes[at + j] = (int8_t)pair[j];
                 else
                     wide[at + j] = pair[j];
             }

@@ -45,6 +45,11 @@ bool attn__op_is_adapted(const attn_tensor *w)
     return w && w->low_rank;
 }
 
+bool attn__op_is_packed(const attn_tensor *w, const attn_tensor *x)
+{
+    return w && w->packed && (!x || x->dtype == w->dtype);
+}
+
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...)
 {
     char text[400];

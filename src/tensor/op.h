@@ -25,6 +25,9 @@
 bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
 /* Whether it is a weight with a low-rank adapter, which linear layers alone know; false for NULL. */
 bool attn__op_is_adapted(const attn_tensor *w);
+/* Whether it is a weight that has its packed form alone (packed_weights.h), of x's type unless x is NULL; false for
+ * NULL. */
+bool attn__op_is_packed(const attn_tensor *w, const attn_tensor *x);
 /* Notes ATTN_ERROR_SHAPE, "op: ...", and returns NULL. */
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...) __attribute__((format(printf, 2, 3)));
 bool attn__same_shape(const attn_tensor *a, const attn_tensor *b);

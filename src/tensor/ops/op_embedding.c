@@ -120,7 +120,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
 /* A packed table, of which rows can be read, is one that nobody learns. */
 static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
 {
-    if (table && table->packed && !tape->options.record)
+    if (attn__op_is_packed(table, position) && !tape->options.record)
         return !position || attn__op_accepts(tape, "embedding", 1, position);
     return attn__op_accepts(tape, "embedding", position ? 2 : 1, table, position);
 }

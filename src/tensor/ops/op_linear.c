@@ -142,7 +142,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
     if (adapted || !attn__activation_is_fused((int)activation))
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
     /* Packed weights are checked where they are found. */
-    const attn_tensor *data = x && w && w->packed && w->dtype == x->dtype ? x : w;
+    const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
     if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];
