@@ -27,7 +27,7 @@ run_on() {
     ls src/base/*.c src/gemm/*.c src/kernels/*.c src/kernels/*/*.c src/attend/*/*.c tests/support/simd_probe*.c \
         tests/support/attend_ref*.c tests/support/guard.c tests/support/random_*.c tests/support/solver_check.c |
         xargs -P 2 -I{} sh -c "$compiler -c {} -o $dir/$system/\$(echo {} | tr / _).o"
-    for name in simd gemm_tile gemm_problem batch_norm_kernel attend_random attend_scores attend_usual; do
+    for name in simd gemm_tile gemm_kernels gemm_problem batch_norm_kernel attend_random attend_scores attend_usual; do
         echo "== $system: test_$name"
         # a module for several processes is opened at run time, of which the linker warns in a static program
         $compiler "tests/test_$name.c" "$dir/$system"/*.o -lm -o "$dir/test_$name" 2>"$dir/said" || {

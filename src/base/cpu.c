@@ -6,10 +6,14 @@
 
 #include "attn/attn.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #if defined(__linux__)
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -137,6 +141,48 @@ attn__isa attn__isa_best(void)
     while (!attn__isa_runs_here((attn__isa)isa))
         isa--;
     return (attn__isa)isa;
+}
+
+/* A bit for each of attn__cpu_extra. */
+static unsigned read_extras(void)
+{
+#if defined(__x86_64__)
+    enum { AVX512_VNNI = 1 << 11, AVX_VNNI = 1 << 4 };
+    features f = read_features();
+    return (has_avx2(&f) && bits(f.leaf7_1_a, AVX_VNNI) ? 1u << ATTN__CPU_AVX_VNNI : 0) |
+           (has_avx512(&f) && bits(f.leaf7_c, AVX512_VNNI) ? 1u << ATTN__CPU_AVX512_VNNI : 0);
+#elif defined(__aarch64__) && defined(__linux__)
+    enum { CAP_DOT_PRODUCT = 1 << 20, CAP2_INT8_MATRIX = 1 << 13, CAP2_BF16 = 1 << 14 };
+    unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    return (first & CAP_DOT_PRODUCT ? 1u << ATTN__CPU_DOT_PRODUCT : 0) |
+           (second & CAP2_INT8_MATRIX ? 1u << ATTN__CPU_INT8_MATRIX : 0) |
+           (second & CAP2_BF16 ? 1u << ATTN__CPU_BF16_MATRIX : 0);
+#elif defined(__aarch64__) && defined(__APPLE__)
+    static const char *const names[ATTN__CPU_EXTRA_COUNT] = {[ATTN__CPU_DOT_PRODUCT] = "hw.optional.arm.FEAT_DotProd",
+                                                             [ATTN__CPU_INT8_MATRIX] = "hw.optional.arm.FEAT_I8MM",
+                                                             [ATTN__CPU_BF16_MATRIX] = "hw.optional.arm.FEAT_BF16"};
+    unsigned all = 0;
+    for (int i = 0; i < ATTN__CPU_EXTRA_COUNT; i++) {
+        int there = 0;
+        size_t size = sizeof there;
+        if (names[i] && sysctlbyname(names[i], &there, &size, NULL, 0) == 0 && there)
+            all |= 1u << i;
+    }
+    return all;
+#else
+    return 0;
+#endif
+}
+
+bool attn__cpu_has(attn__cpu_extra extra)
+{
+    static _Atomic unsigned known;
+    unsigned all = atomic_load_explicit(&known, memory_order_relaxed);
+    if (!all) {
+        all = read_extras() | 1u << ATTN__CPU_ANY; /* which every machine has: never 0 */
+        atomic_store_explicit(&known, all, memory_order_relaxed);
+    }
+    return all >> extra & 1;
 }
 
 const char *attn_isa_name(int i)

@@ -27,10 +27,30 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_AMX 0
 #endif
 
+/* So for AVX-VNNI: gcc from 11, clang from 12 on. */
+#if defined(__x86_64__) && defined(__clang__)
+#define ATTN__COMPILES_AVX_VNNI (__clang_major__ >= 12)
+#else
+#define ATTN__COMPILES_AVX_VNNI ATTN__COMPILES_AMX
+#endif
+
+/* What a processor may have besides an instruction set, and single kernels use. */
+typedef enum attn__cpu_extra {
+    ATTN__CPU_ANY = 0,     /* nothing */
+    ATTN__CPU_AVX_VNNI,    /* dot products of bytes, in AVX2's registers */
+    ATTN__CPU_AVX512_VNNI, /* ... and in those of AVX-512 */
+    ATTN__CPU_DOT_PRODUCT, /* the same in NEON (FEAT_DotProd) */
+    ATTN__CPU_INT8_MATRIX, /* 2 x 2 products of bytes in NEON (FEAT_I8MM) */
+    ATTN__CPU_BF16_MATRIX, /* 2 x 2 products of bf16 in NEON (FEAT_BF16) */
+    ATTN__CPU_EXTRA_COUNT
+} attn__cpu_extra;
+
 const char *attn__isa_text(attn__isa isa);
 /* False if no instruction set has this name. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
 attn__isa attn__isa_best(void);
+/* Asks the machine once. */
+bool attn__cpu_has(attn__cpu_extra extra);
 
 #endif

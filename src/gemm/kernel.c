@@ -8,37 +8,67 @@
 #include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
-extern const attn__gemm_kernel attn__gemm_kernel_bf16_amx;
+extern const attn__gemm_kernel attn__gemm_kernel_bf16_amx, attn__gemm_kernel_int8_amx;
+extern const attn__gemm_kernel attn__gemm_kernel_int8_avx512_vnni, attn__gemm_kernel_int8_avx512;
+extern const attn__gemm_kernel attn__gemm_kernel_int8_avx_vnni, attn__gemm_kernel_int8_avx2;
+extern const attn__gemm_kernel attn__gemm_kernel_bf16_neon_matrix, attn__gemm_kernel_int8_neon_matrix;
+extern const attn__gemm_kernel attn__gemm_kernel_int8_neon_dot, attn__gemm_kernel_int8_neon;
+extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar;
 
-typedef struct kernels_of_isa {
-    const attn__gemm_kernel *f32, *f64, *bf16;
-} kernels_of_isa;
-
-static const kernels_of_isa kernels[] = {
-#define ATTN__KERNEL(NAME, name)                                                                                       \
-    {&attn__gemm_kernel_f32_##name, &attn__gemm_kernel_f64_##name, &attn__gemm_kernel_bf16_##name},
+/* Lists are sorted, best first, and end with plain C, which any machine runs. */
+static const attn__gemm_kernel *const f32[] = {
+#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f32_##name,
 #include "simd/kernels.inc"
 #undef ATTN__KERNEL
-};
+    NULL};
 
-extern const attn__gemm_kernel attn__gemm_kernel_int8_scalar, attn__gemm_kernel_int8_avx2;
+static const attn__gemm_kernel *const f64[] = {
+#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_f64_##name,
+#include "simd/kernels.inc"
+#undef ATTN__KERNEL
+    NULL};
 
-/* The list is sorted, best first, and ends with plain C, which any machine runs. */
+static const attn__gemm_kernel *const bf16[] = {
+#if ATTN__COMPILES_AMX
+    &attn__gemm_kernel_bf16_amx,
+#endif
+#if defined(__aarch64__)
+    &attn__gemm_kernel_bf16_neon_matrix,
+#endif
+#define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_bf16_##name,
+#include "simd/kernels.inc"
+#undef ATTN__KERNEL
+    NULL};
+
+static const attn__gemm_kernel *const int8[] = {
+#if ATTN__COMPILES_AMX
+    &attn__gemm_kernel_int8_amx,
+#endif
+#if defined(__x86_64__)
+    &attn__gemm_kernel_int8_avx512_vnni,
+#if ATTN__COMPILES_AVX_VNNI
+    &attn__gemm_kernel_int8_avx_vnni,
+#endif
+    &attn__gemm_kernel_int8_avx512,      &attn__gemm_kernel_int8_avx2,
+#elif defined(__aarch64__)
+    &attn__gemm_kernel_int8_neon_matrix, &attn__gemm_kernel_int8_neon_dot, &attn__gemm_kernel_int8_neon,
+#endif
+    &attn__gemm_kernel_int8_scalar,      NULL};
+
+const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, int i)
+{
+    const attn__gemm_kernel *const *list = dtype == ATTN_I32    ? int8
+                                           : dtype == ATTN_F64  ? f64
+                                           : dtype == ATTN_BF16 ? bf16
+                                                                : f32;
+    for (; *list; list++) {
+        if ((*list)->isa <= isa && attn__cpu_has((*list)->needs) && i-- == 0)
+            return *list;
+    }
+    return NULL;
+}
+
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
-    int i = 0;
-#if ATTN__COMPILES_AMX
-    if (dtype == ATTN_BF16 && isa == ATTN_ISA_AMX)
-        return &attn__gemm_kernel_bf16_amx;
-#endif
-    if (dtype == ATTN_I32) {
-#if defined(__x86_64__)
-        if (isa >= ATTN_ISA_AVX2)
-            return &attn__gemm_kernel_int8_avx2;
-#endif
-        return &attn__gemm_kernel_int8_scalar;
-    }
-    while (kernels[i].f32->isa > isa) /* NOLINT */
-        i++;
-    return dtype == ATTN_F64 ? kernels[i].f64 : dtype == ATTN_BF16 ? kernels[i].bf16 : kernels[i].f32;
+    return attn__gemm_kernel_at(dtype, isa, 0);
 }

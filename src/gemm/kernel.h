@@ -50,6 +50,7 @@ typedef struct attn__gemm_pack {
 
 typedef struct attn__gemm_kernel {
     attn__isa isa;
+    attn__cpu_extra needs;
     int rows, columns, lanes;
     int unpacked_rows;   /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
     int k_step;          /* panels are padded along k to a multiple of it */
@@ -62,5 +63,8 @@ typedef struct attn__gemm_kernel {
 
 /* The kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or the best below it. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
+/* The i-th best kernel for F32, F64, BF16 or I32 of those that this processor runs and that are of this instruction set or
+ * below; NULL behind the last.  The one above is the first. */
+const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, int i);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_amx.c - the micro-kernel of bf16 in AMX: 2 x 2 tiles of 16 x 16 sums.
+ * kernel_amx.c - the micro-kernels of bf16 and int8 in AMX: 2 x 2 tiles of 16 x 16 sums.
  *
- * Panels are cut into steps of 32 along k.  A's step is two tiles, rows of 32 numbers; B's two tiles, rows of 16
- * pairs: the numbers of k and k + 1 of one column lie together.  A sum that is added to goes on from what C holds.
+ * Panels are cut into steps of 64 bytes along k.  A's step is two tiles, rows of 64 bytes; B's two tiles, rows of 16
+ * groups of 4 bytes: a group is numbers of one column that follow one another along k.  A sum that is added to goes on
+ * from what C holds.
  */
 #include "gemm/kernel.h"
 
@@ -13,19 +14,26 @@
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                                          \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),               \
+    __attribute__((target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma"))),      \
     apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("amx-tile,amx-bf16,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
+#pragma GCC target("amx-tile,amx-bf16,amx-int8,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
 
-enum { SIDE = 16, ROWS = 2 * SIDE, STEP = 32, TILE = SIDE * STEP, ROW_BYTES = 64 };
+enum { SIDE = 16, ROWS = 2 * SIDE, STEP_BYTES = 64, TILE_BYTES = SIDE * STEP_BYTES };
 
-/* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B. */
+/* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B.  Their numbers are part of the instruction. */
 #include "simd/amx.h"
+#define DOT(int8, sum, a, b)                                                                                           \
+    do {                                                                                                               \
+        if (int8)                                                                                                      \
+            _tile_dpbssd(sum, a, b);                                                                                   \
+        else                                                                                                           \
+            _tile_dpbf16ps(sum, a, b);                                                                                 \
+    } while (0)
 
-static void load_sums(const float *c, int64_t ld)
+static void load_sums(const int32_t *c, int64_t ld)
 {
     int64_t bytes = ld * (int64_t)sizeof *c;
     _tile_loadd(0, c, bytes);
@@ -34,7 +42,7 @@ static void load_sums(const float *c, int64_t ld)
     _tile_loadd(3, c + SIDE * ld + SIDE, bytes);
 }
 
-static void store_sums(float *c, int64_t ld)
+static void store_sums(int32_t *c, int64_t ld)
 {
     int64_t bytes = ld * (int64_t)sizeof *c;
     _tile_stored(0, c, bytes);
@@ -43,33 +51,35 @@ static void store_sums(float *c, int64_t ld)
     _tile_stored(3, c + SIDE * ld + SIDE, bytes);
 }
 
-static void multiply(const attn__gemm_tile *t)
+VF_FN void multiply(const attn__gemm_tile *t, bool int8)
 {
-    const uint16_t *a = t->a, *b = t->b;
-    for (int64_t k = 0; k < t->k; k += STEP, a += 2 * TILE, b += 2 * TILE) {
-        _tile_loadd(4, a, ROW_BYTES);
-        _tile_loadd(6, b, ROW_BYTES);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + TILE, ROW_BYTES);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_loadd(5, a + TILE, ROW_BYTES);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
+    const char *a = t->a, *b = t->b;
+    for (int64_t left = t->k * (int64_t)(int8 ? sizeof(int8_t) : sizeof(uint16_t)); left > 0; left -= STEP_BYTES) {
+        _tile_loadd(4, a, STEP_BYTES);
+        _tile_loadd(6, b, STEP_BYTES);
+        DOT(int8, 0, 4, 6);
+        _tile_loadd(7, b + TILE_BYTES, STEP_BYTES);
+        DOT(int8, 1, 4, 7);
+        _tile_loadd(5, a + TILE_BYTES, STEP_BYTES);
+        DOT(int8, 2, 5, 6);
+        DOT(int8, 3, 5, 7);
+        a += 2 * TILE_BYTES, b += 2 * TILE_BYTES;
     }
 }
 
-static void copy(float *to, int64_t ldt, const float *from, int64_t ldf, const attn__gemm_tile *t)
+/* 32-bit sums of either type. */
+static void copy(int32_t *to, int64_t ldt, const int32_t *from, int64_t ldf, const attn__gemm_tile *t)
 {
     for (int i = 0; i < t->rows; i++)
         memcpy(to + i * ldt, from + i * ldf, (size_t)t->columns * sizeof *to);
 }
 
 /* A tile at C's edge takes its way through memory of its own. */
-static void run(const attn__gemm_tile *t)
+VF_FN void run(const attn__gemm_tile *t, bool int8)
 {
-    _Alignas(64) float edge[ROWS * ROWS];
+    _Alignas(64) int32_t edge[ROWS * ROWS];
     bool whole = t->rows == ROWS && t->columns == ROWS;
-    float *c = whole ? t->c : edge;
+    int32_t *c = whole ? t->c : edge;
     int64_t ld = whole ? t->ldc : ROWS;
     if (t->add) {
         if (!whole) {
@@ -83,7 +93,7 @@ static void run(const attn__gemm_tile *t)
         _tile_zero(2);
         _tile_zero(3);
     }
-    multiply(t);
+    multiply(t, int8);
     store_sums(c, ld);
     if (!whole)
         copy(t->c, t->ldc, edge, ROWS, t);
@@ -91,11 +101,11 @@ static void run(const attn__gemm_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* Up to 32 numbers that follow one another along k, zeros behind them, rounded to bf16. */
-VF_FN __m512i along_k(const attn__gemm_pack *p, int64_t column, int64_t k)
+/* Up to 32 numbers from x[at] on along k, zeros behind them, rounded to bf16. */
+VF_FN __m512i bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
 {
-    int64_t at = column * p->outer + k * p->inner, n = p->k - k < STEP ? p->k - k : STEP;
-    __mmask32 some = n == STEP ? 0xffffffffu : (1u << n) - 1;
+    enum { STEP = STEP_BYTES / sizeof(uint16_t) };
+    __mmask32 some = n >= STEP ? 0xffffffffu : (1u << n) - 1;
     if (p->inner == 1 && p->bf16)
         return _mm512_maskz_loadu_epi16(some, (const uint16_t *)p->x + at);
     if (p->inner == 1) {
@@ -105,7 +115,7 @@ VF_FN __m512i along_k(const attn__gemm_pack *p, int64_t column, int64_t k)
         return (__m512i)_mm512_cvtne2ps_pbh(high, low);
     }
     _Alignas(64) uint16_t numbers[STEP] = {0};
-    for (int64_t i = 0; i < n; i++, at += p->inner) {
+    for (int64_t i = 0; i < n && i < STEP; i++, at += p->inner) {
         if (p->bf16)
             numbers[i] = ((const uint16_t *)p->x)[at];
         else
@@ -114,42 +124,90 @@ VF_FN __m512i along_k(const attn__gemm_pack *p, int64_t column, int64_t k)
     return _mm512_load_si512(numbers);
 }
 
-/* A tile: 16 rows of A as they are, or 16 columns of B with pairs transposed. */
-static void pack_tile(const attn__gemm_pack *p, int64_t first, int64_t k, uint16_t *to)
+/* The same of up to 64 bytes. */
+VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
+{
+    const int8_t *x = (const int8_t *)p->x + at;
+    if (p->inner == 1)
+        return _mm512_maskz_loadu_epi8(n >= STEP_BYTES ? ~(__mmask64)0 : ((__mmask64)1 << n) - 1, x);
+    _Alignas(64) int8_t numbers[STEP_BYTES] = {0};
+    for (int64_t i = 0; i < n && i < STEP_BYTES; i++)
+        numbers[i] = x[i * p->inner];
+    return _mm512_load_si512(numbers);
+}
+
+/* A tile: 16 rows of A as they are, or 16 columns of B with groups of 4 bytes transposed. */
+VF_FN void pack_tile(const attn__gemm_pack *p, int64_t first, int64_t k, bool int8, char *to)
 {
     vf r[SIDE];
     VF_UNROLL
-    for (int i = 0; i < SIDE; i++)
-        r[i] = first + i < p->n ? _mm512_castsi512_ps(along_k(p, first + i, k)) : _mm512_setzero_ps();
+    for (int i = 0; i < SIDE; i++) {
+        int64_t at = (first + i) * p->outer + k * p->inner, n = first + i < p->n ? p->k - k : 0;
+        r[i] = vf_from_bits(int8 ? int8_along_k(p, at, n) : bf16_along_k(p, at, n));
+    }
     if (p->is_b)
         vf_transpose(r);
     VF_UNROLL
     for (int i = 0; i < SIDE; i++)
-        _mm512_storeu_ps(to + i * STEP, r[i]);
+        vi_store(to + i * STEP_BYTES, vf_bits(r[i]));
 }
 
-static void pack(const attn__gemm_pack *p)
+VF_FN void pack(const attn__gemm_pack *p, bool int8)
 {
-    uint16_t *to = p->to;
+    char *to = p->to;
     for (int64_t first = 0; first < p->n; first += ROWS) {
-        for (int64_t k = 0; k < p->k; k += STEP, to += 2 * TILE) {
-            pack_tile(p, first, k, to);
-            pack_tile(p, first + SIDE, k, to + TILE);
+        for (int64_t k = 0; k < p->k; k += STEP_BYTES / (int8 ? 1 : 2), to += 2 * TILE_BYTES) {
+            pack_tile(p, first, k, int8, to);
+            pack_tile(p, first + SIDE, k, int8, to + TILE_BYTES);
         }
     }
+}
+
+/* ---------------------------------------------------------------------------------------------- kernels */
+
+static void run_bf16(const attn__gemm_tile *t)
+{
+    run(t, false);
+}
+
+static void pack_bf16(const attn__gemm_pack *p)
+{
+    pack(p, false);
+}
+
+static void run_int8(const attn__gemm_tile *t)
+{
+    run(t, true);
+}
+
+static void pack_int8(const attn__gemm_pack *p)
+{
+    pack(p, true);
 }
 
 const attn__gemm_kernel attn__gemm_kernel_bf16_amx = {.isa = ATTN_ISA_AMX,
                                                       .rows = ROWS,
                                                       .columns = ROWS,
                                                       .lanes = SIDE,
-                                                      .k_step = STEP,
+                                                      .k_step = STEP_BYTES / sizeof(uint16_t),
                                                       .a_size = sizeof(uint16_t),
                                                       .b_size = sizeof(uint16_t),
                                                       .begin = begin,
                                                       .end = end,
-                                                      .run = run,
-                                                      .pack = pack};
+                                                      .run = run_bf16,
+                                                      .pack = pack_bf16};
+
+const attn__gemm_kernel attn__gemm_kernel_int8_amx = {.isa = ATTN_ISA_AMX,
+                                                      .rows = ROWS,
+                                                      .columns = ROWS,
+                                                      .lanes = SIDE,
+                                                      .k_step = STEP_BYTES,
+                                                      .a_size = sizeof(int8_t),
+                                                      .b_size = sizeof(int8_t),
+                                                      .begin = begin,
+                                                      .end = end,
+                                                      .run = run_int8,
+                                                      .pack = pack_int8};
 
 #if defined(__clang__)
 #pragma clang attribute pop

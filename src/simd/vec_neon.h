@@ -53,17 +53,26 @@ VF_FN vm vm_first(int n)
     const int32_t index[4] = {0, 1, 2, 3};
     return vcltq_s32(vld1q_s32(index), vdupq_n_s32(n));
 }
+/* Without memcpy: across a call half of the registers would not be kept. */
 VF_FN vf vf_load_part(const float *p, int n)
 {
-    float whole[4] = {0};
-    memcpy(whole, p, (size_t)n * sizeof *p);
-    return vld1q_f32(whole);
+    if (n >= 4)
+        return vld1q_f32(p);
+    vf x = n == 3 ? vsetq_lane_f32(p[2], vf_zero(), 2) : vf_zero();
+    if (n >= 2)
+        return vcombine_f32(vld1_f32(p), vget_high_f32(x));
+    return n == 1 ? vsetq_lane_f32(p[0], x, 0) : x;
 }
 VF_FN void vf_store_part(float *p, vf x, int n)
 {
-    float whole[4];
-    vst1q_f32(whole, x);
-    memcpy(p, whole, (size_t)n * sizeof *p);
+    if (n >= 4)
+        vst1q_f32(p, x);
+    else if (n >= 2)
+        vst1_f32(p, vget_low_f32(x));
+    if (n == 3)
+        vst1q_lane_f32(p + 2, x, 2);
+    else if (n == 1)
+        vst1q_lane_f32(p, x, 0);
 }
 
 VF_FN vf vf_add(vf a, vf b)
