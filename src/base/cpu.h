@@ -34,6 +34,15 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_AVX_VNNI ATTN__COMPILES_AMX
 #endif
 
+/* NEON's dot products and matrix instructions for single functions: gcc from 10, clang from 16 on. */
+#if defined(__aarch64__) && defined(__clang__)
+#define ATTN__COMPILES_NEON_MATRIX (__clang_major__ >= 16)
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define ATTN__COMPILES_NEON_MATRIX (__GNUC__ >= 10)
+#else
+#define ATTN__COMPILES_NEON_MATRIX 0
+#endif
+
 /* What a processor may have besides an instruction set, and single kernels use. */
 typedef enum attn__cpu_extra {
     ATTN__CPU_ANY = 0,     /* nothing */

@@ -32,7 +32,7 @@ static const attn__gemm_kernel *const bf16[] = {
 #if ATTN__COMPILES_AMX
     &attn__gemm_kernel_bf16_amx,
 #endif
-#if defined(__aarch64__)
+#if ATTN__COMPILES_NEON_MATRIX
     &attn__gemm_kernel_bf16_neon_matrix,
 #endif
 #define ATTN__KERNEL(NAME, name) &attn__gemm_kernel_bf16_##name,
@@ -51,7 +51,10 @@ static const attn__gemm_kernel *const int8[] = {
 #endif
     &attn__gemm_kernel_int8_avx512,      &attn__gemm_kernel_int8_avx2,
 #elif defined(__aarch64__)
-    &attn__gemm_kernel_int8_neon_matrix, &attn__gemm_kernel_int8_neon_dot, &attn__gemm_kernel_int8_neon,
+#if ATTN__COMPILES_NEON_MATRIX
+    &attn__gemm_kernel_int8_neon_matrix, &attn__gemm_kernel_int8_neon_dot,
+#endif
+    &attn__gemm_kernel_int8_neon,
 #endif
     &attn__gemm_kernel_int8_scalar,      NULL};
 

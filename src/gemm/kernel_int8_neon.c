@@ -30,7 +30,9 @@ VF_FN vi dot(vi sum, const int8_t *a, vi y)
 #define q_move_b            vi_load
 #define q_store_b           vi_store
 #include "gemm/kernel_int8_tmpl.h"
+#endif
 
+#if ATTN__COMPILES_NEON_MATRIX
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("dotprod"))), apply_to = function)
 #else

@@ -6,7 +6,7 @@
  * In a panel the 8 bytes of one row or column lie together, those of the next one behind them.
  */
 #include "gemm/kernel.h"
-#if defined(__aarch64__)
+#if ATTN__COMPILES_NEON_MATRIX
 #include "simd/vec_neon.h"
 
 enum { ROWS = 8, COLUMNS = 12, STEP_BYTES = 8, PAIR = 2 * STEP_BYTES };
