@@ -64,7 +64,10 @@ static void lines_are_read_and_follow_their_pairs(void **state)
 {
     (void)state;
     attn_pairs *all = read_pairs(true, 0), *part, *mixed;
-    assert_int_equal(link_with(all, all, "0-0 2-1\t 2-2\r\n\n0-0\n"), ATTN_OK);
+    assert_int_equal(link_with(all, all,
+                               "\xef\xbb\xbf"
+                               "0-0 2-1\t 2-2\r\n\n0-0\n"),
+                     ATTN_OK);
     check_links(all, 0, 3, (attn__link[]){{0, 0}, {2, 1}, {2, 2}});
     check_links(all, 1, 0, NULL);
     check_links(all, 2, 1, (attn__link[]){{0, 0}});

@@ -92,6 +92,16 @@ static void both_formats_give_the_same_chain(void **state)
     check_chain(cif);
 }
 
+static void a_byte_order_mark_is_no_text(void **state)
+{
+    (void)state;
+    char text[1 << 13];
+    snprintf(text, sizeof text, "\xef\xbb\xbf%s", strchr(pdb, '\n') + 1);
+    check_chain(text);
+    snprintf(text, sizeof text, "\xef\xbb\xbf%s", cif);
+    check_chain(text);
+}
+
 static void distances_follow_the_rule_asked_for(void **state)
 {
     (void)state;
@@ -222,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_formats_give_the_same_chain),
+        cmocka_unit_test(a_byte_order_mark_is_no_text),
         cmocka_unit_test(a_chain_without_a_name_is_named_in_words),
         cmocka_unit_test(distances_follow_the_rule_asked_for),
         cmocka_unit_test(an_imputed_beta_has_ideal_geometry),

@@ -429,7 +429,7 @@ static void every_allocation_may_fail(void **state)
 
 static void lexicons_survive_a_file(void **state)
 {
-    static const char text[] = "va go 0.75\r\n\n \tvais  go\t.25\nNULL go 0.5\nva NULL 1\n. . 1e-3\n";
+    static const char text[] = "\xef\xbb\xbfva go 0.75\r\n\n \tvais  go\t.25\nNULL go 0.5\nva NULL 1\n. . 1e-3\n";
     (void)state;
     fixture f;
     attn_lexicon *lexicon, *again;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * From sequences as they stand in a file to rows of equal length: what is a column is the format's to say. */
 #include "data/alignment.h"
+#include "data/lines.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -209,8 +210,9 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_rows is negative: %" PRId64, o->max_rows);
     attn__records records = {.context = context, .source = name};
     int64_t most = o->max_rows ? o->max_rows : INT64_MAX;
-    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        text += 3, size -= 3;
+    size_t mark = attn__byte_order_mark(text, size);
+    text += mark;
+    size -= mark;
     attn_alignment_format format = o->format                        ? o->format
                                    : attn__is_stockholm(text, size) ? ATTN_ALIGNMENT_STOCKHOLM
                                    : attn__is_clustal(text, size)   ? ATTN_ALIGNMENT_CLUSTAL

@@ -9,9 +9,18 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The next line without its end (LF, CR LF, or CR alone); *at moves behind it.  False after the last one. */
+/* The bytes of a byte order mark in UTF-8 at the text's begin, as editors on Windows write it: 3 or 0. */
+static inline size_t attn__byte_order_mark(const char *text, size_t size)
+{
+    return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+}
+
+/* The next line without its end (LF, CR LF, or CR alone) and without a byte order mark; *at moves behind it.  False after
+ * the last one. */
 static inline bool attn__next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)
 {
+    if (*at == 0)
+        *at = attn__byte_order_mark(text, size);
     if (*at >= size)
         return false;
     size_t begin = *at, end = begin;

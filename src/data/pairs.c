@@ -179,8 +179,6 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "max_examples is negative: %" PRId64, o->max_examples);
     /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
-    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
-        text += 3, size -= 3;
     size_t bytes;
     int64_t lines = count_lines(text, size, most, &bytes);
     reader r = {.name = name,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Chains of residues from atoms. */
+#include "data/lines.h"
 #include "data/structure.h"
 
 #include <inttypes.h>
@@ -153,6 +154,9 @@ attn_status attn_structure_parse(attn_structure **structure, attn_context *conte
     s->context = context;
     if (chain)
         memcpy(s->chain, chain, strlen(chain));
+    size_t mark = attn__byte_order_mark(text, size);
+    text += mark;
+    size -= mark;
     attn__structure_reading reading = {.structure = s, .source = name, .wanted = chain};
     attn_status status = attn__is_cif(text, size) ? attn__structure_read_cif(&reading, text, size)
                                                   : attn__structure_read_pdb(&reading, text, size);
