@@ -42,6 +42,16 @@ static void instruction_sets_are_those_of_the_processor(void **state)
     assert_true(attn__isa_runs_here(ATTN_ISA_SCALAR));
 }
 
+static void errors_can_be_asked_for_without_a_context(void **state)
+{
+    (void)state;
+    attn_context *context;
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.isa = "avx3"}), ATTN_ERROR_NOT_FOUND);
+    assert_int_equal(attn_context_status(context), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(context), "attn_context_create"));
+    attn_context_clear_error(context);
+}
+
 static void first_error_of_the_last_failing_call_is_told(void **state)
 {
     (void)state;
@@ -228,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_named_instruction_set_asks_for_no_other),
         cmocka_unit_test(instruction_sets_are_those_of_the_processor),
+        cmocka_unit_test(errors_can_be_asked_for_without_a_context),
         cmocka_unit_test(first_error_of_the_last_failing_call_is_told),
         cmocka_unit_test(bad_options_make_no_context),
         cmocka_unit_test(memory_is_aligned_counted_and_checked),

@@ -17,6 +17,8 @@
  *
  * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
  * plan may be executed from several threads at once, each with a workspace of its own.
+ *
+ * Pointers: one may be NULL where its function says so, and nowhere else.
  */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
@@ -124,7 +126,8 @@ ATTN_API void attn_context_destroy(attn_context *context); /* NULL is allowed */
 /* The status of the last call that failed, and a one-line message that says what was wrong and where ("" if none has
  * failed since the last attn_context_clear_error).  The text lives as long as the context and changes with the next
  * call that fails.  For operations on a tape, the first failure is kept (see tensor.h).  These three functions
- * cannot fail. */
+ * cannot fail.  Without a context (NULL: attn_context_create failed) the status is ATTN_ERROR_ARGUMENT, and the message
+ * says that there is none. */
 ATTN_API attn_status attn_context_status(const attn_context *context);
 ATTN_API const char *attn_context_error(const attn_context *context);
 ATTN_API void attn_context_clear_error(attn_context *context);

@@ -149,16 +149,18 @@ attn_status attn__fail_memory(attn_context *context, size_t size)
 
 attn_status attn_context_status(const attn_context *context)
 {
-    return context->status;
+    return context ? context->status : ATTN_ERROR_ARGUMENT;
 }
 
 const char *attn_context_error(const attn_context *context)
 {
-    return context->error;
+    return context ? context->error : "no context: the status of attn_context_create says why";
 }
 
 void attn_context_clear_error(attn_context *context)
 {
+    if (!context)
+        return;
     context->status = ATTN_OK;
     context->error[0] = '\0';
     context->noted = false;
