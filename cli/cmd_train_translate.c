@@ -78,8 +78,8 @@ static void print_result(const cli_call *cli, const cli_translator_training *tra
     cli_training_print(&training->common);
     puts(".");
     if (!cli->quiet)
-        printf("Try:  attn translate %s \"...\"\n      attn eval %s\n      attn show %s \"...\" -o attention.png\n",
-               directory, directory, directory);
+        printf("Try:  attn translate %s \"...\"\n      attn eval %s%s\n      attn show %s \"...\" -o attention.png\n",
+               directory, directory, training->plan.test_pairs > 0 ? "" : " --part valid", directory);
 }
 
 static int train(cli_call *cli, const attn_config *settings)

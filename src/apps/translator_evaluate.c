@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/context.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,19 @@ static attn_status choose_part(const attn_translator *t, const attn_pairs *all, 
                             part == ATTN_SPLIT_TEST ? chosen : NULL, all, &options);
 }
 
+static attn_status refuse_empty(const attn_translator *t, const char *data, attn_split part, int64_t pairs)
+{
+    static const char *const names[] = {[ATTN_SPLIT_ALL] = "all",
+                                        [ATTN_SPLIT_TRAIN] = "train",
+                                        [ATTN_SPLIT_VALID] = "valid",
+                                        [ATTN_SPLIT_TEST] = "test"};
+    if (t->compat == ATTN_COMPAT_D2L && part == ATTN_SPLIT_TEST)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "%s: the book's split has no test part: ask for the part \"valid\"", data);
+    return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "%s: none of its %" PRId64 " pairs is in the part \"%s\"", data,
+                      pairs, names[part]);
+}
+
 attn_status attn__translator_part(const attn_translator *t, const char *data, const char *text, size_t size,
                                   attn_split part, attn_pairs **all, attn_pairs **chosen)
 {
@@ -32,8 +46,7 @@ attn_status attn__translator_part(const attn_translator *t, const char *data, co
     if (status == ATTN_OK)
         status = choose_part(t, *all, part, chosen);
     if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
-        status =
-            attn__fail(t->context, ATTN_ERROR_ARGUMENT, "%s: the part asked for is empty", data ? data : "phrasebook");
+        status = refuse_empty(t, data ? data : "phrasebook", part, attn_pairs_size(*all));
     return status;
 }
 
