@@ -65,6 +65,8 @@ static int run(cli_call *cli)
     if (cli->nwords < 2)
         return cli_fail(CLI_BAD, "show %s: of what?  A sentence, a picture or an alignment follows the model",
                         cli->words[0]);
+    if (!attn_file_exists(cli->words[0]))
+        return cli_fail(CLI_BAD, "there is no %s", cli->words[0]);
     if (cli_model_kind_of(cli, &kind, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     return kind == CLI_READS_ALIGNMENTS ? cli_show_family(cli)

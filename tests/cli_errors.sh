@@ -21,7 +21,7 @@ expect 2 'one word too many' "$attn" info a b
 expect 2 'needs --out' "$attn" train translate --data phrasebook
 expect 2 'needs --data' "$attn" train translate --out new
 expect 2 'did you mean --num-heads' "$attn" train translate --out new --num-head=2
-expect 2 '--kinds: "middle"' "$attn" show dir hello --kinds encoder,middle
+expect 2 'there is no dir' "$attn" show dir hello --kinds rows
 expect 2 'has not the form NAME=FILE' "$attn" run --arch transformer --config '{"vocab_size": 9}' --input src
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" list tranformer
 expect 2 'no architecture "tranformer"; did you mean "transformer"' "$attn" run --arch tranformer --config '{}' -o new
@@ -124,6 +124,7 @@ expect 2 'zero byte' sh -c "printf 'a\\0b\\n' | '$attn' translate good"
 expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good hello "$(printf 'x\377')"
 expect 2 'empty' "$attn" show good ''
 expect 2 'must end in .png' "$attn" show good hello -o picture.gif
+expect 2 '--kinds: "middle"' "$attn" show good hello --kinds encoder,middle
 
 # ---- nowhere to write
 expect 2 'standard output: No space left' sh -c "'$attn' list transformer > /dev/full"

@@ -37,8 +37,10 @@ head -2 whole/history.tsv | cmp -s - parts/history.tsv || fail "the first epochs
 expect 2 "is there already" "$attn" train msa --data families --out whole $small --quiet
 expect 2 "train msa needs --data" "$attn" train msa --out nothing --quiet
 mkdir empty
+: > bad.a3m
 expect 2 "no files in it" "$attn" train msa --data empty --out nothing --quiet
 expect 2 "No such file" "$attn" train msa --data missing --out nothing --quiet
+expect 2 "bad.a3m: not a directory" "$attn" train msa --data bad.a3m --out nothing --quiet
 cp -r families broken
 printf '>a\nAC1\n' > broken/g.a3m
 expect 2 "broken/g.a3m:2: '1' at column 3 is no residue" "$attn" train msa --data broken --out nothing --quiet

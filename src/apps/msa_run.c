@@ -141,7 +141,7 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
         return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
                           "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "
                           "-contact-regression.pt; put it beside the checkpoint, or name it), of other models one "
-                          "fitted to structures");
+                          "fitted to structures (attn train contacts)");
     if (n.o->nlayers > m->layers + 1)
         return attn__fail(msa->context, ATTN_ERROR_ARGUMENT, "%lld representations of %lld layers",
                           (long long)n.o->nlayers, (long long)m->layers);

@@ -61,7 +61,8 @@ static attn_status add(attn_entries *entries, attn_context *context, const char 
 static attn_status fail_open(attn_context *context, const char *path)
 {
     attn_status status = errno == ENOENT || errno == ENOTDIR ? ATTN_ERROR_NOT_FOUND : ATTN_ERROR_IO;
-    return attn__fail(context, status, "%s: %s", path, strerror(errno));
+    return attn__fail(context, status, "%s: %s", path,
+                      errno == ENOTDIR ? "not a directory, where one is wanted" : strerror(errno));
 }
 
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
