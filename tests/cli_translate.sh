@@ -102,7 +102,9 @@ else
     expect 0 '"unknown":0' "$attn" translate pieces --json 'The ZYZZYVA is here \342\230\203.'
     expect 0 'BLEU' "$attn" eval pieces
     expect 0 'attention.svg' "$attn" show pieces 'Is the door open?' -o attention.svg --kinds cross
-    expect 0 . "$attn" train translate --out pieces --resume --epochs 2
+    expect 0 . "$attn" train translate --out pieces --resume --epochs 16
+    expect 0 'pieces.html' "$attn" show pieces 'Go.' -o pieces.html
+    grep -q '"title":"[^"]*▁' pieces.html && fail "the title of a page holds pieces: $(grep -o '"title":"[^"]*' pieces.html)"
     # a pair for each word of the translation, whose source word is one of the line's
     "$attn" translate pieces --quiet --alignments 'Is the door open?' 'Go.' '' > aligned.txt
     awk -F '\t' 'BEGIN { words[1] = 4; words[2] = 1; words[3] = 0 }

@@ -255,12 +255,12 @@ static void release(picture *p)
     attn__free(context, p);
 }
 
-static attn_status render(const picture *p, const char *text, const char *tokens, attn_plot_format format,
+static attn_status render(const picture *p, const char *text, const char *said, attn_plot_format format,
                           attn_bytes *out)
 {
     char title[512];
-    snprintf(title, sizeof title, "%.200s → %.200s", text, tokens);
-    attn_heatmaps maps = {.title = strlen(text) < 200 && strlen(tokens) < 200 ? title : NULL,
+    snprintf(title, sizeof title, "%.200s → %.200s", text, said);
+    attn_heatmaps maps = {.title = strlen(text) < 200 && strlen(said) < 200 ? title : NULL,
                           .n = p->n,
                           .rows = p->panel_rows,
                           .low = 0,
@@ -287,7 +287,7 @@ attn_status attn_translator_render_attention(attn_translator *t, const char *sen
     if (status == ATTN_OK)
         status = build(p, text, said.tokens, kinds);
     if (status == ATTN_OK)
-        status = render(p, text, said.tokens, format, out);
+        status = render(p, text, said.text, format, out);
     if (status == ATTN_OK && translation) {
         *translation = (attn_bytes){said.text, strlen(said.text)};
         said.text = NULL;
