@@ -58,8 +58,7 @@ static void begin(void *user, const attn_classifier_run_info *plan)
              (long long)plan->shape.height, plan->shape.channels == 1 ? "grey" : "in colour");
     if (plan->taken)
         cli_training_taken(cli, plan->taken);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
-                          plan->warmup_fitted);
+    cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));
 }
 
 /* NaN, where there was no validation, becomes null. */

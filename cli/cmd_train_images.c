@@ -51,8 +51,7 @@ static void begin(void *user, const attn_generator_run_info *plan)
              cli_count(plan->valid_images, valid), cli_count(plan->test_images, test));
     cli_note(cli, "%lld x %lld pixels, %s, %lld levels", (long long)plan->shape.width, (long long)plan->shape.height,
              plan->shape.channels == 1 ? "grey" : "in colour", (long long)plan->levels);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
-                          plan->warmup_fitted);
+    cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));
 }
 
 static int print_json(const cli_call *cli, const generator_training *training, const char *directory)

@@ -43,8 +43,7 @@ static void begin(void *user, const attn_msa_training_run_info *plan)
     cli_note(training->common.cli, "%s alignment%s to train on, %s for validation; %s sequences",
              cli_count(plan->train_alignments, train), plan->train_alignments == 1 ? "" : "s",
              cli_count(plan->valid_alignments, valid), cli_count(plan->sequences, sequences));
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
-                          plan->warmup_fitted);
+    cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));
 }
 
 static int print_json(const cli_call *cli, const msa_training *training, const char *directory)

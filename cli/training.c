@@ -57,22 +57,24 @@ void cli_training_begin(cli_training *training, const cli_call *cli, const char 
     attn_ranks_set_stop(cli->context, is_stop_asked, NULL);
 }
 
-void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
-                           int64_t epochs, bool warmup_fitted)
+void cli_training_announce(cli_training *training, const cli_training_plan *plan)
 {
     char count[32];
-    training->parameters = parameters;
-    training->epochs = epochs;
-    training->warmup = attn_config_int(settings, "warmup", 0);
-    training->keeps_last = strcmp(attn_config_text(settings, "keep", "best"), "last") == 0;
-    if (warmup_fitted)
+    training->parameters = plan->parameters;
+    training->epochs = plan->epochs;
+    training->warmup = attn_config_int(plan->settings, "warmup", 0);
+    training->keeps_last = strcmp(attn_config_text(plan->settings, "keep", "best"), "last") == 0;
+    if (plan->warmup_fitted)
         cli_note(training->cli, "the rate rises for %s step%s, a tenth of the run (--warmup N for others)",
                  cli_count(training->warmup, count), training->warmup == 1 ? "" : "s");
-    cli_note(training->cli, "the model has %s parameters", cli_count(parameters, count));
-    if (first_epoch > epochs)
-        cli_note(training->cli, "all %lld epochs are done already", (long long)epochs);
-    else if (first_epoch > 1)
-        cli_note(training->cli, "going on in epoch %lld of %lld", (long long)first_epoch, (long long)epochs);
+    cli_note(training->cli, "the model has %s parameters", cli_count(plan->parameters, count));
+    if (plan->first_epoch > plan->epochs)
+        cli_note(training->cli, "all %lld epochs are done already", (long long)plan->epochs);
+    else if (plan->first_epoch > 1)
+        cli_note(training->cli, "going on in epoch %lld of %lld", (long long)plan->first_epoch,
+                 (long long)plan->epochs);
+    if (plan->first_epoch <= plan->epochs) /* until the first step is done */
+        cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 
 void cli_training_taken(const cli_call *cli, const char *table)
@@ -107,7 +109,10 @@ static void warn_warmup(const cli_training *training, int64_t steps)
 bool cli_training_progress(void *user, const attn_progress *at)
 {
     cli_training *training = user;
-    if (training->last.steps == 0 && training->warmup > 0)
+    bool first = training->last.steps == 0;
+    if (first)
+        cli_watch_work(NULL, 0, 0);
+    if (first && training->warmup > 0)
         warn_warmup(training, training->epochs * at->steps);
     training->last = *at;
     if (at->epoch_ends && at->improved)
@@ -119,6 +124,7 @@ bool cli_training_progress(void *user, const attn_progress *at)
 int cli_training_end(cli_training *training, attn_status status, const char *directory)
 {
     forget_signals();
+    cli_watch_work(NULL, 0, 0);
     /* What was asked after the last step stops nothing any more: one rank would leave where the others agree. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);

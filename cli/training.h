@@ -23,9 +23,22 @@ typedef struct cli_training {
  * loss (NULL: nothing). */
 void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
                         const char *measure);
+/* What every kind of training tells of its plan. */
+typedef struct cli_training_plan {
+    const attn_config *settings;
+    int64_t parameters, steps_per_epoch, epochs, first_epoch;
+    bool warmup_fitted;
+} cli_training_plan;
+/* From what the library's `begin` gives, whose fields have these names for every kind. */
+#define CLI_TRAINING_PLAN(plan)                                                                                        \
+    &(cli_training_plan)                                                                                               \
+    {                                                                                                                  \
+        (plan)->settings, (plan)->parameters, (plan)->steps_per_epoch, (plan)->epochs, (plan)->first_epoch,            \
+            (plan)->warmup_fitted                                                                                      \
+    }
+
 /* To be called from the library's `begin`, after what is particular to the training has been said. */
-void cli_training_announce(cli_training *training, const attn_config *settings, int64_t parameters, int64_t first_epoch,
-                           int64_t epochs, bool warmup_fitted);
+void cli_training_announce(cli_training *training, const cli_training_plan *plan);
 /* The library's `progress`; `user` is a cli_training. */
 bool cli_training_progress(void *user, const attn_progress *at);
 /* Errors have been said; returns an exit code. */

@@ -30,8 +30,7 @@ static void begin(void *user, const attn_translator_run_info *plan)
     tell_data(cli, plan);
     if (plan->taken)
         cli_training_taken(cli, plan->taken);
-    cli_training_announce(&training->common, plan->settings, plan->parameters, plan->first_epoch, plan->epochs,
-                          plan->warmup_fitted);
+    cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));
 }
 
 int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_translator_training *training)

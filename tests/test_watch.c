@@ -5,6 +5,7 @@
 #include "base/context.h"
 #include "command.h"
 #include "progress.h"
+#include "training.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -76,6 +77,37 @@ static void long_work_says_how_far_it_is(void **state)
     assert_true(still && first && files && layers && parts && !other);
 }
 
+/* Before the first step of a training there is nothing to tell the time left from, but how many there are. */
+static void the_first_step_is_told(void **state)
+{
+    (void)state;
+    attn_context *c = NULL;
+    attn_config *settings = NULL;
+    cli_training training;
+    int kept;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_config_create(&settings, c), ATTN_OK);
+    cli_call call = {.context = c, .quiet = true};
+    FILE *said = listen(&kept);
+    cli_watch_begin(c, TICK);
+    cli_training_begin(&training, &call, "train nothing", "tokens", NULL);
+    cli_training_announce(
+        &training, &(cli_training_plan){
+                       .settings = settings, .parameters = 7, .steps_per_epoch = 10, .epochs = 4, .first_epoch = 2});
+    bool first = comes(said, "attn: the first of 30 steps, ");
+    cli_training_progress(&training,
+                          &(attn_progress){.epoch = 2, .epochs = 4, .step = 1, .steps = 10, .all_steps = 11});
+    bool later = comes(said, "attn: still at work, ");
+    cli_watch_end();
+    assert_int_equal(cli_training_end(&training, ATTN_OK, "nowhere"), CLI_OK);
+    dup2(kept, STDERR_FILENO);
+    fclose(said);
+    close(kept);
+    attn_config_destroy(settings);
+    attn_context_destroy(c);
+    assert_true(first && later);
+}
+
 static void waiting_for_input_is_no_work(void **state)
 {
     (void)state;
@@ -131,6 +163,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_work_says_how_far_it_is),
+        cmocka_unit_test(the_first_step_is_told),
         cmocka_unit_test(waiting_for_input_is_no_work),
         cmocka_unit_test(a_long_epoch_is_told_without_a_terminal),
     };
