@@ -57,7 +57,7 @@ static attn_status fail_character(const attn__records *records, char c, int64_t 
 static attn_status reserve(attn__records *records, attn__record *record, size_t more)
 {
     size_t need = attn__size_add(record->length, more);
-    if (need <= record->capacity)
+    if (record->text && need <= record->capacity)
         return ATTN_OK;
     size_t capacity = attn__size_add(need, need / 2);
     char *text = attn__realloc(records->context, record->text, capacity);
