@@ -112,12 +112,27 @@ typedef struct attn__flash_backward_amx {
     float *ones;  /* [ld_keys] */
 } attn__flash_backward_amx;
 
+/* A block of keys. */
+typedef struct attn__flash_backward_keys {
+    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx`, one strip */
+    float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
+    float *dk, *dv;           /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
+    float *dk_rows, *dv_rows; /* as k, v */
+} attn__flash_backward_keys;
+
+/* Where the rows of the tile's queries begin in the caller's arrays: [tile_q]. */
+typedef struct attn__flash_backward_query_at {
+    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias, *mask, *lens, *block;
+} attn__flash_backward_query_at;
+
+/* The same of the block's keys: [block_k]. */
+typedef struct attn__flash_backward_key_at {
+    int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block;
+} attn__flash_backward_key_at;
+
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
-    float *kt, *vt;            /* K^T and V^T: [strips][d][strip]; with `amx`, one strip */
-    float *k, *v;              /* rows: [block_k][ldk], [block_k][ldv] */
-    float *dk, *dv;            /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
-    float *dk_rows, *dv_rows;  /* as k, v */
+    attn__flash_backward_keys keys;
     float *q, *dout;           /* rows: [tile_q][ldk], [tile_q][ldv] */
     float *row;                /* [dvp]: one row of o */
     float *dq;                 /* [chunk_q or tile_q][ldk] */
@@ -131,9 +146,9 @@ typedef struct attn__flash_backward_scratch {
     int32_t *from, *to;        /* [tile_q] */
     uint64_t *drop_key;        /* [tile_q] */
     int32_t *drop_column;      /* [block_k] */
-    int64_t *q_at, *dq_at, *o_at, *dout_at, *lse_at, *bias_at, *dbias_at, *mask_at, *lens_at, *block_at; /* [tile_q] */
-    int64_t *q_index;                                                                   /* [ATTN_MAX_BANDS][tile_q] */
-    int64_t *k_at, *dk_at, *v_at, *dv_at, *kbias_at, *kdbias_at, *kmask_at, *kblock_at; /* [block_k] */
+    attn__flash_backward_query_at query_at;
+    attn__flash_backward_key_at key_at;
+    int64_t *q_index; /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx parts;
@@ -177,15 +192,25 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan,
 void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
                                int64_t *at);
 void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
-bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const void *src, const int64_t *at,
-                                 int64_t rows, const int64_t *channel, int64_t n, float *dst, int64_t ld);
+/* Rows in the caller's arrays, of n channels each: row i begins at data + at[i], and its channels lie at the offsets
+ * `channel`, or, with NULL, next to each other. */
+typedef struct attn__flash_backward_rows {
+    const void *data;
+    const int64_t *at;
+    int64_t rows;
+    const int64_t *channel;
+    int64_t n;
+} attn__flash_backward_rows;
+/* To rows of floats, padded with zeros to `ld`.  False if any number is infinite or NaN. */
+bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to,
+                                 int64_t ld);
+/* x = or += scale * from.  Rows go one by one, so that several may lie in one place. */
+void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                  const float *from, int64_t ld, float scale, bool add);
 /* Prefetches row r, if it exists; callers are ATTN__FLASH_BACKWARD_PREFETCH_ROWS rows behind it. */
 enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
-void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
-                                       int64_t r, int64_t rows, int64_t channels);
-void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, void *dst, const int64_t *at, int64_t rows,
-                                  const int64_t *channel, int64_t n, const float *src, int64_t ld, float scale,
-                                  bool add);
+void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                       int64_t r);
 void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
                                     attn__flash_backward_item *found);
 bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis);

@@ -103,8 +103,8 @@ void attn__flash_backward_amx_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    attn__bf16x3_pack k = rows_of(run, run->arrays->k, m->k_at, run->block_n, plan->d);
-    attn__bf16x3_pack v = rows_of(run, run->arrays->v, m->v_at, run->block_n, plan->dv);
+    attn__bf16x3_pack k = rows_of(run, run->arrays->k, m->key_at.k, run->block_n, plan->d);
+    attn__bf16x3_pack v = rows_of(run, run->arrays->v, m->key_at.v, run->block_n, plan->dv);
     run->keys_copied = false;
     run->keys_finite = true;
     k.keyed = true;
@@ -114,25 +114,25 @@ void attn__flash_backward_amx_keys(attn__flash_backward_run *run)
     if (plan->channels.k || plan->channels.v)
         attn__flash_backward_copy_keys(run);
     if (plan->channels.k)
-        take_copies(run, &k, m->k, plan->dp);
+        take_copies(run, &k, m->keys.k, plan->dp);
     run->keys_split = pack(&k);
     if (plan->channels.v)
-        take_copies(run, &v, m->v, plan->dvp);
+        take_copies(run, &v, m->keys.v, plan->dvp);
     run->keys_split = pack(&v) && run->keys_split;
     if (!run->keys_split)
         attn__flash_backward_copy_keys(run);
     transpose(plan, &k.along, k.rows);
     transpose(plan, &v.along, v.rows);
-    memset(m->dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
-    memset(m->dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
+    memset(m->keys.dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
+    memset(m->keys.dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
 }
 
 void attn__flash_backward_amx_queries(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    attn__bf16x3_pack q = rows_of(run, run->arrays->q, m->q_at, run->tile_n, plan->d);
-    attn__bf16x3_pack dout = rows_of(run, run->arrays->dout, m->dout_at, run->tile_n, plan->dv);
+    attn__bf16x3_pack q = rows_of(run, run->arrays->q, m->query_at.q, run->tile_n, plan->d);
+    attn__bf16x3_pack dout = rows_of(run, run->arrays->dout, m->query_at.dout, run->tile_n, plan->dv);
     run->queries_copied = false;
     run->queries_finite = true;
     q.along = m->parts.q;
@@ -171,25 +171,24 @@ void attn__flash_backward_amx_rows(const attn__flash_backward_run *run, int64_t 
         return;
     for (int64_t i = 0; i < plan->ld_keys; i++)
         m->parts.ones[i] = 1.0f;
-    transpose_back(run, m->dk, plan->d, m->dk_rows, plan->dp, n);
-    transpose_back(run, m->dv, plan->dv, m->dv_rows, plan->dvp, n);
+    transpose_back(run, m->keys.dk, plan->d, m->keys.dk_rows, plan->dp, n);
+    transpose_back(run, m->keys.dv, plan->dv, m->keys.dv_rows, plan->dvp, n);
 }
 
 /* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the
  * one before is turned. */
-static void put_transposed(const attn__flash_backward_run *run, const float *sums, void *data, size_t stride,
-                           int64_t base, int64_t channels, int64_t *at, float scale)
+static void put_transposed(const attn__flash_backward_run *run, const float *sums, const attn__flash_backward_rows *to,
+                           float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    int64_t n = run->block_n;
-    attn__flash_backward_walk(&run->canonical->key, stride, run->block, n, base, at);
+    void *data = (void *)(uintptr_t)to->data;
     for (int64_t i = 0; i < ATTN__BF16X3_SIDE; i++)
         run->m.parts.ones[i] = scale;
-    for (int64_t i = 0; i < n; i += ATTN__BF16X3_SIDE) {
-        int64_t rows = attn__least(n - i, ATTN__BF16X3_SIDE);
+    for (int64_t i = 0; i < to->rows; i += ATTN__BF16X3_SIDE) {
+        int64_t rows = attn__least(to->rows - i, ATTN__BF16X3_SIDE);
         for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
-            attn__flash_backward_prefetch_row(plan, data, at, r, n, channels);
-        attn__lane_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, at + i, NULL, channels, rows};
+            attn__flash_backward_prefetch_row(plan, to, r);
+        attn__lane_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, to->at + i, NULL, to->n, rows};
         plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.parts.ones);
     }
 }
@@ -201,11 +200,18 @@ bool attn__flash_backward_amx_store(const attn__flash_backward_run *run)
     const attn_dim *at = &run->item.at;
     if (!plan->store_kv || !run->first || plan->channels.dk || plan->channels.dv)
         return false;
-    if (run->want & ATTN__FLASH_BACKWARD_K)
-        put_transposed(run, run->m.dk, x->dk, ATTN__STRIDE(dim.dk), at->dk, plan->d, run->m.dk_at,
-                       (float)run->canonical->problem.scale);
-    if (run->want & ATTN__FLASH_BACKWARD_V)
-        put_transposed(run, run->m.dv, x->dv, ATTN__STRIDE(dim.dv), at->dv, plan->dv, run->m.dv_at, 1.0f);
+    const attn__flash_backward_scratch *m = &run->m;
+    const attn__group *key = &run->canonical->key;
+    attn__flash_backward_rows dk = {x->dk, m->key_at.dk, run->block_n, NULL, plan->d};
+    attn__flash_backward_rows dv = {x->dv, m->key_at.dv, run->block_n, NULL, plan->dv};
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dk), run->block, run->block_n, at->dk, m->key_at.dk);
+        put_transposed(run, m->keys.dk, &dk, (float)run->canonical->problem.scale);
+    }
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dv), run->block, run->block_n, at->dv, m->key_at.dv);
+        put_transposed(run, m->keys.dv, &dv, 1.0f);
+    }
     return true;
 }
 
@@ -337,7 +343,7 @@ static bool gradients_of_weights(const strip *x)
     if (wanted)
         attn__bf16x3_begin_ds(&w, &x->weights);
     if (run->want & ATTN__FLASH_BACKWARD_V)
-        across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.dv, wanted ? &w.interleaved : NULL);
+        across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.keys.dv, wanted ? &w.interleaved : NULL);
     return !wanted || attn__bf16x3_finish(&w);
 }
 
@@ -346,7 +352,7 @@ static void gradients_of_scores(const strip *x)
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.parts;
     if (run->want & ATTN__FLASH_BACKWARD_K)
-        across(x, &m->q_across, run->plan->dp, &m->across, run->m.dk, NULL);
+        across(x, &m->q_across, run->plan->dp, &m->across, run->m.keys.dk, NULL);
     if (run->want & ATTN__FLASH_BACKWARD_Q)
         along(x, NULL);
 }

@@ -25,12 +25,12 @@ void attn__flash_backward_guarded(const attn__flash_backward_run *run, const att
             bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
             int64_t key = first + j, query = row + r;
             if ((run->want & ATTN__FLASH_BACKWARD_V) && counts)
-                add(m->dv + key * (transposed ? 1 : plan->ldv), step, t->s[r * t->ld + j], m->dout + query * plan->ldv,
-                    plan->dv);
+                add(m->keys.dv + key * (transposed ? 1 : plan->ldv), step, t->s[r * t->ld + j],
+                    m->dout + query * plan->ldv, plan->dv);
             if ((run->want & ATTN__FLASH_BACKWARD_K) && alive)
-                add(m->dk + key * (transposed ? 1 : plan->ldk), step, t->dp[r * t->ld + j], m->q + query * plan->ldk,
-                    plan->d);
+                add(m->keys.dk + key * (transposed ? 1 : plan->ldk), step, t->dp[r * t->ld + j],
+                    m->q + query * plan->ldk, plan->d);
             if ((run->want & ATTN__FLASH_BACKWARD_Q) && alive)
-                add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->k + key * plan->ldk, plan->d);
+                add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->keys.k + key * plan->ldk, plan->d);
         }
 }

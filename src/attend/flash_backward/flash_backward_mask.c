@@ -60,7 +60,7 @@ void attn__flash_backward_limits(attn__flash_backward_run *run)
         run->m.to[r] = (int32_t)plan->nk;
     }
     if (canonical->has_blocks)
-        attn__block_rows(canonical, run->item.at.blocks, run->tile, run->tile_n, run->m.block_at);
+        attn__block_rows(canonical, run->item.at.blocks, run->tile, run->tile_n, run->m.query_at.block);
     for (int b = 0; b < canonical->problem.nbands; b++) {
         int64_t *index = run->m.q_index + b * plan->tile_q;
         attn__flash_backward_index(&canonical->query, canonical->problem.bands[b].query_dim, run->tile, run->tile_n,
@@ -71,9 +71,9 @@ void attn__flash_backward_limits(attn__flash_backward_run *run)
     if (!canonical->has_lens)
         return;
     attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens,
-                              run->m.lens_at);
+                              run->m.query_at.lens);
     for (int64_t r = 0; r < run->tile_n && attn__flash_backward_one_key_axis(canonical); r++) {
-        int32_t to = (int32_t)clamp(run->arrays->lens[run->m.lens_at[r]], 0, plan->nk);
+        int32_t to = (int32_t)clamp(run->arrays->lens[run->m.query_at.lens[r]], 0, plan->nk);
         if (to < run->m.to[r])
             run->m.to[r] = to;
     }
@@ -90,7 +90,7 @@ static void mask_structure(const attn__flash_backward_run *run, int64_t first, i
     }
     if (run->canonical->has_lens) {
         const int64_t *j = run->m.k_index + ATTN_MAX_BANDS * plan->block_k + first;
-        int64_t length = run->arrays->lens[run->m.lens_at[r]];
+        int64_t length = run->arrays->lens[run->m.query_at.lens[r]];
         for (int64_t c = 0; c < n; c++)
             mask[c] &= (uint8_t)(j[c] < length);
     }
@@ -105,15 +105,15 @@ void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t firs
         uint8_t *mask = run->m.mask + r * run->plan->strip;
         memset(mask, 1, (size_t)run->plan->strip);
         if (canonical->has_mask) {
-            const int64_t *at = run->m.kmask_at + first;
-            const uint8_t *row = run->arrays->mask + run->m.mask_at[r], *from = row + at[0];
+            const int64_t *at = run->m.key_at.mask + first;
+            const uint8_t *row = run->arrays->mask + run->m.query_at.mask[r], *from = row + at[0];
             for (int64_t c = 0; close && c < n; c++)
                 mask[c] = from[c] != 0;
             for (int64_t c = 0; !close && c < n; c++)
                 mask[c] = row[at[c]] != 0;
         }
         for (int64_t c = 0; canonical->has_blocks && c < n; c++)
-            mask[c] &= run->arrays->blocks[run->m.block_at[r] + run->m.kblock_at[first + c]] != 0;
+            mask[c] &= run->arrays->blocks[run->m.query_at.block[r] + run->m.key_at.block[first + c]] != 0;
         if (!attn__flash_backward_one_key_axis(canonical))
             mask_structure(run, first, n, r, mask);
     }
@@ -125,12 +125,13 @@ static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
     const attn_problem *problem = &canonical->problem;
     bool seen = j >= run->m.from[r] && j < run->m.to[r];
     if (canonical->has_mask)
-        seen = seen &&
-               run->arrays->mask[run->m.mask_at[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
+        seen =
+            seen &&
+            run->arrays->mask[run->m.query_at.mask[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
     if (canonical->has_blocks) {
         int64_t column;
         attn__block_columns(canonical, j, 1, &column);
-        seen = seen && run->arrays->blocks[run->m.block_at[r] + column];
+        seen = seen && run->arrays->blocks[run->m.query_at.block[r] + column];
     }
     if (attn__flash_backward_one_key_axis(canonical))
         return seen;
@@ -140,8 +141,8 @@ static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
         seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
     }
     if (canonical->has_lens)
-        seen =
-            seen && attn__offsets_index(&canonical->key, problem->lens_dim, j) < run->arrays->lens[run->m.lens_at[r]];
+        seen = seen &&
+               attn__offsets_index(&canonical->key, problem->lens_dim, j) < run->arrays->lens[run->m.query_at.lens[r]];
     return seen;
 }
 
@@ -159,7 +160,7 @@ attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run
 {
     if (!run->canonical->has_blocks)
         return ATTN__BLOCKS_ALL;
-    return attn__blocks_seen(run->arrays->blocks, run->m.block_at + row, rows, run->m.kblock_at + first, n);
+    return attn__blocks_seen(run->arrays->blocks, run->m.query_at.block + row, rows, run->m.key_at.block + first, n);
 }
 
 void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)
@@ -168,12 +169,12 @@ void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t firs
     bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.bias == 1;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *row = run->m.bias + r * run->plan->strip;
-        const float *from = bias + run->m.bias_at[r];
+        const float *from = bias + run->m.query_at.bias[r];
         if (close)
-            memcpy(row, from + run->m.kbias_at[first], (size_t)n * sizeof *row);
+            memcpy(row, from + run->m.key_at.bias[first], (size_t)n * sizeof *row);
         else
             for (int64_t c = 0; c < n; c++)
-                row[c] = from[run->m.kbias_at[first + c]];
+                row[c] = from[run->m.key_at.bias[first + c]];
         memset(row + n, 0, (size_t)(run->plan->strip - n) * sizeof *row);
     }
 }
@@ -186,8 +187,8 @@ void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t
     bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.dbias == 1;
     for (int64_t r = row; r < row + rows; r++) {
         const float *ds = run->m.dbias + r * run->plan->strip;
-        float *to = dbias + run->m.dbias_at[r];
-        const int64_t *at = run->m.kdbias_at + first;
+        float *to = dbias + run->m.query_at.dbias[r];
+        const int64_t *at = run->m.key_at.dbias + first;
         if (close)
             run->plan->backward->store(to + at[0], ds, n, 1.0f, true);
         else

@@ -4,6 +4,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 #include "attend/canonical/packed_sequences.h"
+#include "base/integers.h"
 
 #include <string.h>
 
@@ -22,44 +23,41 @@ void attn__flash_backward_index(const attn__group *group, int axis, int64_t begi
         index[i] = attn__offsets_index(group, axis, begin + i);
 }
 
-/* Rows of `n` channels, padded with zeros to `ld`.  False if any is infinite or NaN. */
-bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const void *src, const int64_t *at,
-                                 int64_t rows, const int64_t *channel, int64_t n, float *dst, int64_t ld)
+bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to,
+                                 int64_t ld)
 {
-    for (int64_t r = 0; r < rows && n < ld; r++)
-        memset(dst + r * ld + n, 0, (size_t)(ld - n) * sizeof *dst);
-    return plan->lanes->copy(src, plan->bf16 ? ATTN_BF16 : ATTN_F32, at, channel, rows, n, dst, ld);
+    for (int64_t r = 0; r < x->rows && x->n < ld; r++)
+        memset(to + r * ld + x->n, 0, (size_t)(ld - x->n) * sizeof *to);
+    return plan->lanes->copy(x->data, plan->bf16 ? ATTN_BF16 : ATTN_F32, x->at, x->channel, x->rows, x->n, to, ld);
 }
 
-void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
-                                       int64_t r, int64_t rows, int64_t channels)
+void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                       int64_t r)
 {
     enum { LINE = 64 };
     int64_t size = plan->bf16 ? 2 : 4;
-    for (int64_t byte = 0; r < rows && byte < channels * size; byte += LINE)
-        __builtin_prefetch((const char *)data + at[r] * size + byte, 1, 3);
+    for (int64_t byte = 0; r < x->rows && byte < x->n * size; byte += LINE)
+        __builtin_prefetch((const char *)x->data + x->at[r] * size + byte, 1, 3);
 }
 
-/* dst = or += scale * src.  Rows go one by one, so that several may end in one place. */
-void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, void *dst, const int64_t *at, int64_t rows,
-                                  const int64_t *channel, int64_t n, const float *src, int64_t ld, float scale,
-                                  bool add)
+void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                  const float *from, int64_t ld, float scale, bool add)
 {
-    float *f32 = dst;
-    uint16_t *bf16 = dst;
-    for (int64_t r = 0; r < rows; r++, src += ld) {
-        if (!channel)
-            attn__flash_backward_prefetch_row(plan, dst, at, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS, rows, n);
-        if (!channel && plan->bf16)
-            plan->backward->store_bf16(bf16 + at[r], src, n, scale, add);
-        else if (!channel)
-            plan->backward->store(f32 + at[r], src, n, scale, add);
+    float *f32 = (float *)(uintptr_t)x->data;
+    uint16_t *bf16 = (uint16_t *)(uintptr_t)x->data;
+    for (int64_t r = 0; r < x->rows; r++, from += ld) {
+        if (!x->channel)
+            attn__flash_backward_prefetch_row(plan, x, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
+        if (!x->channel && plan->bf16)
+            plan->backward->store_bf16(bf16 + x->at[r], from, x->n, scale, add);
+        else if (!x->channel)
+            plan->backward->store(f32 + x->at[r], from, x->n, scale, add);
         else if (plan->bf16)
-            for (int64_t c = 0; c < n; c++)
-                plan->backward->store_bf16(bf16 + at[r] + channel[c], src + c, 1, scale, add);
+            for (int64_t c = 0; c < x->n; c++)
+                plan->backward->store_bf16(bf16 + x->at[r] + x->channel[c], from + c, 1, scale, add);
         else
-            for (int64_t c = 0; c < n; c++)
-                f32[at[r] + channel[c]] = (add ? f32[at[r] + channel[c]] : 0.0f) + scale * src[c];
+            for (int64_t c = 0; c < x->n; c++)
+                f32[x->at[r] + x->channel[c]] = (add ? f32[x->at[r] + x->channel[c]] : 0.0f) + scale * from[c];
     }
 }
 
@@ -115,6 +113,7 @@ void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t it
     }
 }
 
+/* Rows of a gradient of one batch item. */
 typedef struct target {
     void *array;
     int64_t base;
@@ -122,15 +121,16 @@ typedef struct target {
     size_t stride;
     const int64_t *channel;
     int64_t n;
-    const float *zeros;
 } target;
 
 static void zero_rows(const attn__flash_backward_plan *plan, const target *t, attn__flash_backward_scratch *m)
 {
+    const float *zeros = t->n == plan->d ? m->q : m->dout;
     for (int64_t i = 0; i < t->rows->size; i += plan->tile_q) {
-        int64_t n = t->rows->size - i < plan->tile_q ? t->rows->size - i : plan->tile_q;
-        attn__flash_backward_walk(t->rows, t->stride, i, n, t->base, m->q_at);
-        attn__flash_backward_scatter(plan, t->array, m->q_at, n, t->channel, t->n, t->zeros, 0, 0.0f, false);
+        int64_t n = attn__least(t->rows->size - i, plan->tile_q);
+        attn__flash_backward_rows rows = {t->array, m->query_at.q, n, t->channel, t->n};
+        attn__flash_backward_walk(t->rows, t->stride, i, n, t->base, m->query_at.q);
+        attn__flash_backward_scatter(plan, &rows, zeros, 0, 0.0f, false);
     }
 }
 
@@ -138,12 +138,12 @@ static void zero_bias(const attn__canonical *canonical, const attn__flash_backwa
                       int64_t base, attn__flash_backward_scratch *m)
 {
     for (int64_t i = 0; i < plan->nq; i++) {
-        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->q_at);
+        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->query_at.q);
         for (int64_t j = 0; j < plan->nk; j += plan->block_k) {
             int64_t n = plan->nk - j < plan->block_k ? plan->nk - j : plan->block_k;
-            attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dbias), j, n, m->q_at[0], m->k_at);
+            attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dbias), j, n, m->query_at.q[0], m->key_at.k);
             for (int64_t c = 0; c < n; c++)
-                dbias[m->k_at[c]] = 0.0f;
+                dbias[m->key_at.k[c]] = 0.0f;
         }
     }
 }
@@ -154,20 +154,17 @@ static void zero_one(const attn__canonical *canonical, const attn__flash_backwar
 {
     const attn_dim *at = &found->at;
     unsigned missing = plan->want & ~found->reached;
+    const attn__group *query = &canonical->query, *key = &canonical->key;
+    const attn__flash_backward_channels *channels = &plan->channels;
+    target dq = {arrays->dq, at->dq, query, ATTN__STRIDE(dim.dq), channels->dq, plan->d};
+    target dk = {arrays->dk, at->dk, key, ATTN__STRIDE(dim.dk), channels->dk, plan->d};
+    target dv = {arrays->dv, at->dv, key, ATTN__STRIDE(dim.dv), channels->dv, plan->dv};
     if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
-        zero_rows(
-            plan,
-            &(target){arrays->dq, at->dq, &canonical->query, ATTN__STRIDE(dim.dq), plan->channels.dq, plan->d, m->q},
-            m);
+        zero_rows(plan, &dq, m);
     if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
-        zero_rows(
-            plan,
-            &(target){arrays->dk, at->dk, &canonical->key, ATTN__STRIDE(dim.dk), plan->channels.dk, plan->d, m->q}, m);
+        zero_rows(plan, &dk, m);
     if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
-        zero_rows(
-            plan,
-            &(target){arrays->dv, at->dv, &canonical->key, ATTN__STRIDE(dim.dv), plan->channels.dv, plan->dv, m->dout},
-            m);
+        zero_rows(plan, &dv, m);
 }
 
 /* Clears the gradients that one independent item adds into. */

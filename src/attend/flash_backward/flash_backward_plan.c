@@ -182,33 +182,65 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
 /* ------------------------------------------------------------------------------------- scratch memory */
 
 /* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
+static float *floats(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(float));
+}
+
+static int64_t *offsets(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(int64_t));
+}
+
+static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
+{
+    int64_t packed = p->amx ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
+    m->kt = floats(arena, packed * p->ldk);
+    m->vt = floats(arena, packed * p->ldv);
+    m->k = floats(arena, p->block_k * p->ldk);
+    m->dk = floats(arena, summed * p->ldk);
+    m->dv = floats(arena, summed * p->ldv);
+    m->v = p->amx ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
+    m->dk_rows = p->amx ? m->k : m->dk;                         /* keys and values are, until their block is done */
+    m->dv_rows = m->v;
+}
+
+static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
+{
+    attn__flash_backward_query_at *q = &m->query_at;
+    attn__flash_backward_key_at *k = &m->key_at;
+    int64_t **const rows[] = {&q->q,    &q->dq,    &q->o,    &q->dout, &q->lse,
+                              &q->bias, &q->dbias, &q->mask, &q->lens, &q->block};
+    int64_t **const keys[] = {&k->k, &k->dk, &k->v, &k->dv, &k->bias, &k->dbias, &k->mask, &k->block};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = offsets(arena, p->tile_q);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        *keys[i] = offsets(arena, p->block_k);
+    m->q_index = offsets(arena, ATTN_MAX_BANDS * p->tile_q);
+    m->k_index = offsets(arena, (ATTN_MAX_BANDS + 1) * p->block_k);
+    for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
+        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = offsets(arena, p->tile_q);
+        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = offsets(arena, p->block_k);
+    }
+}
+
 size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, void *memory,
                                           attn__flash_backward_scratch *m)
 {
     attn__arena arena = {memory, 0};
-#define FLOATS(n)  attn__arena_take(&arena, (n), sizeof(float))
-#define OFFSETS(n) attn__arena_take(&arena, (n), sizeof(int64_t))
-    m->s = FLOATS(p->tile_q * p->strip);
-    m->ds = FLOATS(p->tile_q * p->strip);
-    m->q = FLOATS(p->tile_q * p->ldk);
-    m->dout = FLOATS(p->tile_q * p->ldv);
-    int64_t packed = p->amx ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
-    m->kt = FLOATS(packed * p->ldk);
-    m->vt = FLOATS(packed * p->ldv);
-    m->k = FLOATS(p->block_k * p->ldk);
-    m->dk = FLOATS(summed * p->ldk);
-    m->dv = FLOATS(summed * p->ldv);
-    m->v = p->amx ? FLOATS(p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
-    m->dk_rows = p->amx ? m->k : m->dk;                  /* keys and values are, until their block is done */
-    m->dv_rows = m->v;
-    m->dq = FLOATS(attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
-    m->row = FLOATS(p->dvp);
-    m->bias = FLOATS(p->has_bias ? p->tile_q * p->strip : 0);
-    m->dbias = p->softcap != 0.0f && p->has_bias ? FLOATS(p->tile_q * p->strip) : m->ds;
-    m->lse = FLOATS(p->tile_q);
-    m->delta = FLOATS(p->tile_q);
-    m->fill = FLOATS(p->tile_q);
-    m->kept = FLOATS(p->resident_q ? p->chunk_q : 0);
+    m->s = floats(&arena, p->tile_q * p->strip);
+    m->ds = floats(&arena, p->tile_q * p->strip);
+    m->q = floats(&arena, p->tile_q * p->ldk);
+    m->dout = floats(&arena, p->tile_q * p->ldv);
+    place_keys(p, &arena, &m->keys);
+    m->dq = floats(&arena, attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
+    m->row = floats(&arena, p->dvp);
+    m->bias = floats(&arena, p->has_bias ? p->tile_q * p->strip : 0);
+    m->dbias = p->softcap != 0.0f && p->has_bias ? floats(&arena, p->tile_q * p->strip) : m->ds;
+    m->lse = floats(&arena, p->tile_q);
+    m->delta = floats(&arena, p->tile_q);
+    m->fill = floats(&arena, p->tile_q);
+    m->kept = floats(&arena, p->resident_q ? p->chunk_q : 0);
     m->known = attn__arena_take(&arena, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
@@ -216,22 +248,7 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->to = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
     m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
-    int64_t **const rows[] = {&m->q_at,    &m->dq_at,    &m->o_at,    &m->dout_at, &m->lse_at,
-                              &m->bias_at, &m->dbias_at, &m->mask_at, &m->lens_at, &m->block_at};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = OFFSETS(p->tile_q);
-    int64_t **const keys[] = {&m->k_at,     &m->dk_at,     &m->v_at,     &m->dv_at,
-                              &m->kbias_at, &m->kdbias_at, &m->kmask_at, &m->kblock_at};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        *keys[i] = OFFSETS(p->block_k);
-    m->q_index = OFFSETS(ATTN_MAX_BANDS * p->tile_q);
-    m->k_index = OFFSETS((ATTN_MAX_BANDS + 1) * p->block_k);
-    for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
-        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = OFFSETS(p->tile_q);
-        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = OFFSETS(p->block_k);
-    }
-#undef FLOATS
-#undef OFFSETS
+    place_offsets(p, &arena, m);
     if (p->amx)
         arena.used += attn__flash_backward_amx_place(p, memory ? (char *)memory + arena.used : NULL, &m->parts);
     return arena.used;

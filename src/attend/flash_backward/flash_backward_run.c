@@ -19,14 +19,14 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
     const attn__group *key = &canonical->key;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->k_at);
-    attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->v_at);
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->key_at.k);
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->key_at.v);
     if (canonical->has_mask)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->kmask_at);
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->key_at.mask);
     if (canonical->has_bias)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->kbias_at);
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->key_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->kdbias_at);
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->key_at.dbias);
     if (!attn__flash_backward_one_key_axis(canonical)) {
         for (int b = 0; b < canonical->problem.nbands; b++)
             attn__flash_backward_index(key, canonical->problem.bands[b].key_dim, begin, n,
@@ -36,9 +36,9 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
                                        m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
     }
     if (canonical->has_dropout) {
-        attn__flash_backward_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->dk_at);
+        attn__flash_backward_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->key_at.dk);
         for (int64_t j = 0; j < n; j++)
-            m->drop_column[j] = (int32_t)(uint32_t)m->dk_at[j];
+            m->drop_column[j] = (int32_t)(uint32_t)m->key_at.dk[j];
     }
 }
 
@@ -46,12 +46,12 @@ void attn__flash_backward_copy_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    int64_t n = run->block_n;
+    attn__flash_backward_rows k = {run->arrays->k, m->key_at.k, run->block_n, plan->channels.k, plan->d};
+    attn__flash_backward_rows v = {run->arrays->v, m->key_at.v, run->block_n, plan->channels.v, plan->dv};
     if (run->keys_copied)
         return;
-    bool k = attn__flash_backward_gather(plan, run->arrays->k, m->k_at, n, plan->channels.k, plan->d, m->k, plan->ldk);
-    bool v = attn__flash_backward_gather(plan, run->arrays->v, m->v_at, n, plan->channels.v, plan->dv, m->v, plan->ldv);
-    run->keys_finite = k && v;
+    run->keys_finite = attn__flash_backward_gather(plan, &k, m->keys.k, plan->ldk);
+    run->keys_finite = attn__flash_backward_gather(plan, &v, m->keys.v, plan->ldv) && run->keys_finite;
     run->keys_copied = true;
 }
 
@@ -72,13 +72,13 @@ static void pack_keys(attn__flash_backward_run *run)
     for (int64_t s = 0; s < n; s += plan->strip) {
         int64_t keys = attn__least(plan->strip, n - s);
         attn_dtype dtype = run->canonical->problem.dtype;
-        attn__lane_view k = {(void *)(uintptr_t)arrays->k, dtype, m->k_at + s, plan->channels.k, plan->d, keys};
-        attn__lane_view v = {(void *)(uintptr_t)arrays->v, dtype, m->v_at + s, plan->channels.v, plan->dv, keys};
-        plan->lanes->gather(&k, m->kt + s * plan->d, plan->strip, plan->score_scale);
-        plan->lanes->gather(&v, m->vt + s * plan->dv, plan->strip, 1.0f);
+        attn__lane_view k = {(void *)(uintptr_t)arrays->k, dtype, m->key_at.k + s, plan->channels.k, plan->d, keys};
+        attn__lane_view v = {(void *)(uintptr_t)arrays->v, dtype, m->key_at.v + s, plan->channels.v, plan->dv, keys};
+        plan->lanes->gather(&k, m->keys.kt + s * plan->d, plan->strip, plan->score_scale);
+        plan->lanes->gather(&v, m->keys.vt + s * plan->dv, plan->strip, 1.0f);
     }
-    memset(m->dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
-    memset(m->dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
+    memset(m->keys.dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
+    memset(m->keys.dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
@@ -95,12 +95,15 @@ void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, floa
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */
-static const float *row_of(const attn__flash_backward_plan *plan, const void *data, const int64_t *at,
-                           const int64_t *channel, float *copy)
+static const float *row_of(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, int64_t r,
+                           float *copy)
 {
-    if (!channel && !plan->bf16)
-        return (const float *)data + *at;
-    attn__flash_backward_gather(plan, data, at, 1, channel, plan->dv, copy, plan->dvp);
+    attn__flash_backward_rows row = *x;
+    if (!x->channel && !plan->bf16)
+        return (const float *)x->data + x->at[r];
+    row.at += r;
+    row.rows = 1;
+    attn__flash_backward_gather(plan, &row, copy, plan->dvp);
     return copy;
 }
 
@@ -110,16 +113,16 @@ static void find_deltas(attn__flash_backward_run *run)
     const attn__flash_backward_plan *plan = run->plan;
     const attn_arrays *x = run->arrays;
     attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_rows o = {x->o, m->query_at.o, run->tile_n, plan->channels.o, plan->dv};
+    const attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->ldv;
-        if (!plan->channels.o)
-            attn__flash_backward_prefetch_row(plan, x->o, m->o_at, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS, run->tile_n,
-                                              plan->dv);
-        const float *dout =
-            run->queries_copied ? copy : row_of(plan, x->dout, m->dout_at + r, plan->channels.dout, copy);
-        m->delta[r] = plan->backward->dot(dout, row_of(plan, x->o, m->o_at + r, plan->channels.o, m->row), plan->dv);
+        if (!o.channel)
+            attn__flash_backward_prefetch_row(plan, &o, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
+        const float *gradient = run->queries_copied ? copy : row_of(plan, &dout, r, copy);
+        m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
         if ((run->canonical->extras & ATTN__DLSE) && m->lse[r] != INFINITY) /* a row without keys has no use for it */
-            m->delta[r] -= ((const float *)x->dlse)[m->lse_at[r]];
+            m->delta[r] -= ((const float *)x->dlse)[m->query_at.lse[r]];
     }
 }
 
@@ -131,7 +134,7 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
     for (int64_t r = 0; r < run->tile_n; r++)
-        attn__flash_backward_set_lse(run, r, lse[m->lse_at[r]]);
+        attn__flash_backward_set_lse(run, r, lse[m->query_at.lse[r]]);
     if (run->keeps && *known) {
         memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
         return;
@@ -151,22 +154,22 @@ void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
     const attn_dim *at = &run->item.at;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->q_at);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->o_at);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->dout_at);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->lse_at);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->query_at.q);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->query_at.o);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->query_at.dout);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->query_at.lse);
     if (canonical->has_mask)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->mask_at);
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->query_at.mask);
     if (canonical->has_bias)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->bias_at);
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->query_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->dbias_at);
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->query_at.dbias);
     if (canonical->has_dropout) {
         uint64_t seed = canonical->problem.seed + run->arrays->seed_offset;
-        attn__flash_backward_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->dq_at);
+        attn__flash_backward_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->query_at.dq);
         for (int64_t r = 0; r < n; r++)
             m->drop_key[r] = attn__dropout_key(seed, canonical->problem.stream,
-                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->dq_at[r]));
+                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->query_at.dq[r]));
     }
 }
 
@@ -174,13 +177,13 @@ void attn__flash_backward_copy_queries(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    int64_t n = run->tile_n;
+    const attn_arrays *x = run->arrays;
+    attn__flash_backward_rows q = {x->q, m->query_at.q, run->tile_n, plan->channels.q, plan->d};
+    attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
     if (run->queries_copied)
         return;
-    bool q = attn__flash_backward_gather(plan, run->arrays->q, m->q_at, n, plan->channels.q, plan->d, m->q, plan->ldk);
-    bool d = attn__flash_backward_gather(plan, run->arrays->dout, m->dout_at, n, plan->channels.dout, plan->dv, m->dout,
-                                         plan->ldv);
-    run->queries_finite = q && d;
+    run->queries_finite = attn__flash_backward_gather(plan, &q, m->q, plan->ldk);
+    run->queries_finite = attn__flash_backward_gather(plan, &dout, m->dout, plan->ldv) && run->queries_finite;
     run->queries_copied = true;
 }
 
@@ -214,9 +217,10 @@ static void store_queries(const attn__flash_backward_run *run, int64_t begin, in
     for (int64_t i = 0; i < n; i += plan->tile_q) {
         int64_t rows = attn__least(plan->tile_q, n - i);
         attn__flash_backward_walk(&run->canonical->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq,
-                                  run->m.dq_at);
-        attn__flash_backward_scatter(plan, run->arrays->dq, run->m.dq_at, rows, plan->channels.dq, plan->d,
-                                     dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
+                                  run->m.query_at.dq);
+        attn__flash_backward_rows to = {run->arrays->dq, run->m.query_at.dq, rows, plan->channels.dq, plan->d};
+        attn__flash_backward_scatter(plan, &to, dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale,
+                                     add);
     }
 }
 
@@ -226,14 +230,16 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
     const attn__flash_backward_scratch *m = &run->m;
     bool add = !plan->store_kv || !run->first;
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk, m->dk_at);
-        attn__flash_backward_scatter(plan, run->arrays->dk, m->dk_at, n, plan->channels.dk, plan->d, m->dk_rows,
-                                     plan->ldk, (float)run->canonical->problem.scale, add);
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk,
+                                  m->key_at.dk);
+        attn__flash_backward_rows to = {run->arrays->dk, m->key_at.dk, n, plan->channels.dk, plan->d};
+        attn__flash_backward_scatter(plan, &to, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
     }
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv, m->dv_at);
-        attn__flash_backward_scatter(plan, run->arrays->dv, m->dv_at, n, plan->channels.dv, plan->dv, m->dv_rows,
-                                     plan->ldv, 1.0f, add);
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv,
+                                  m->key_at.dv);
+        attn__flash_backward_rows to = {run->arrays->dv, m->key_at.dv, n, plan->channels.dv, plan->dv};
+        attn__flash_backward_scatter(plan, &to, m->keys.dv_rows, plan->ldv, 1.0f, add);
     }
 }
 
@@ -261,7 +267,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
     const attn__flash_backward_plan *plan = run->plan;
     bool packed = false;
     if (run->canonical->has_blocks)
-        attn__block_columns(run->canonical, run->block, run->block_n, run->m.kblock_at);
+        attn__block_columns(run->canonical, run->block, run->block_n, run->m.key_at.block);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
         attn__flash_backward_limits(run);
@@ -283,8 +289,8 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
         return;
     if (plan->amx)
         attn__flash_backward_amx_rows(run, done);
-    memset(run->m.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
-    memset(run->m.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
+    memset(run->m.keys.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
+    memset(run->m.keys.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
     store_keys(run, size);
 }
 

@@ -112,7 +112,7 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                               .a = run->m.q + row * plan->ldk,
                               .am = plan->ldk,
                               .ak = 1,
-                              .b = run->m.kt + packed * plan->d,
+                              .b = run->m.keys.kt + packed * plan->d,
                               .ldb = plan->strip,
                               .c = t->s,
                               .ldc = plan->strip,
@@ -126,7 +126,7 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                                .a = run->m.dout + row * plan->ldv,
                                .am = plan->ldv,
                                .ak = 1,
-                               .b = run->m.vt + packed * plan->dv,
+                               .b = run->m.keys.vt + packed * plan->dv,
                                .ldb = plan->strip,
                                .c = t->dp,
                                .ldc = plan->strip,
@@ -145,7 +145,7 @@ static void query_gradients(attn__flash_backward_run *run, const attn__softmax_b
                               .a = t->dp,
                               .am = plan->strip,
                               .ak = 1,
-                              .b = run->m.k + first * plan->ldk,
+                              .b = run->m.keys.k + first * plan->ldk,
                               .ldb = plan->ldk,
                               .c = run->dq + row * plan->ldk,
                               .ldc = plan->ldk,
@@ -171,7 +171,7 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
         g.m = plan->dvp;
         g.ak = plan->ldv;
         g.b = t->s;
-        g.c = run->m.dv + first;
+        g.c = run->m.keys.dv + first;
         plan->tile->run(&g);
     }
     if (run->want & ATTN__FLASH_BACKWARD_K) {
@@ -179,7 +179,7 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
         g.m = plan->dp;
         g.ak = plan->ldk;
         g.b = t->dp;
-        g.c = run->m.dk + first;
+        g.c = run->m.keys.dk + first;
         plan->tile->run(&g);
     }
     query_gradients(run, t, first, row);
@@ -200,7 +200,7 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
         g.n = plan->dvp;
         g.ldb = g.ldc = plan->ldv;
         g.b = run->m.dout + row * plan->ldv;
-        g.c = run->m.dv + first * plan->ldv;
+        g.c = run->m.keys.dv + first * plan->ldv;
         plan->tile->run(&g);
     }
     g.a = t->dp;
@@ -208,7 +208,7 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
     g.ldb = g.ldc = plan->ldk;
     if (run->want & ATTN__FLASH_BACKWARD_K) {
         g.b = run->m.q + row * plan->ldk;
-        g.c = run->m.dk + first * plan->ldk;
+        g.c = run->m.keys.dk + first * plan->ldk;
         plan->tile->run(&g);
     }
     query_gradients(run, t, first, row);
@@ -220,10 +220,10 @@ static void pack_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
     const attn__flash_backward_plan *plan = run->plan;
     attn_dtype dtype = run->canonical->problem.dtype;
     void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
-    attn__lane_view keys = {k, dtype, run->m.k_at + first, plan->channels.k, plan->d, n};
-    attn__lane_view values = {v, dtype, run->m.v_at + first, plan->channels.v, plan->dv, n};
-    plan->lanes->gather(&keys, run->m.kt, plan->strip, plan->score_scale);
-    plan->lanes->gather(&values, run->m.vt, plan->strip, 1.0f);
+    attn__lane_view keys = {k, dtype, run->m.key_at.k + first, plan->channels.k, plan->d, n};
+    attn__lane_view values = {v, dtype, run->m.key_at.v + first, plan->channels.v, plan->dv, n};
+    plan->lanes->gather(&keys, run->m.keys.kt, plan->strip, plan->score_scale);
+    plan->lanes->gather(&values, run->m.keys.vt, plan->strip, 1.0f);
 }
 
 static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t n,

@@ -34,39 +34,51 @@ attn__wide_head_operand attn__wide_head_operand_of(const attn__group *channels, 
 /* Where a channel lies in the row that begins at base. */
 const void *attn__wide_head_at(const attn__wide_head_operand *x, const void *base, int64_t channel);
 
-/* Channels [first, first + n) of `rows` rows to out[row * ld + channel - first], zeros up to whole lanes; `table`
- * has room for n offsets.  False if any is infinite or NaN. */
-bool attn__wide_head_copy(const attn__wide_head_operand *x, const attn__online_softmax_kernel *lanes, const void *base,
-                          const int64_t *at, int64_t rows, int64_t first, int64_t n, float *out, int64_t ld,
-                          int64_t *table);
+/* Rows of an operand: row i begins at base + at[i]. */
+typedef struct attn__wide_head_rows {
+    const attn__wide_head_operand *operand;
+    const void *base;
+    const int64_t *at;
+    int64_t rows;
+} attn__wide_head_rows;
 
-/* The same channels as A's tiles, of one part; `panel` has room for rows * ld numbers in between. */
-void attn__wide_head_split(const attn__wide_head_operand *x, const attn__flash *flash, const void *base,
-                           const int64_t *at, int64_t rows, int64_t first, int64_t n, const attn__bf16x3_side *to,
-                           float *panel, int64_t ld, int64_t *table);
+/* Channels [first, first + n) of them. */
+typedef struct attn__wide_head_chunk {
+    attn__wide_head_rows of;
+    int64_t first, n;
+} attn__wide_head_chunk;
+
+/* Where a chunk is packed: rows `ld` numbers apart; `table` has room for n offsets. */
+typedef struct attn__wide_head_panel {
+    float *data;
+    int64_t ld, *table;
+} attn__wide_head_panel;
+
+/* The chunk row by row, zeros up to whole lanes.  False if any number is infinite or NaN. */
+bool attn__wide_head_copy(const attn__wide_head_chunk *x, const attn__online_softmax_kernel *lanes,
+                          const attn__wide_head_panel *to);
+/* The chunk transposed, times factor: the rows of `to` are channels. */
+void attn__wide_head_gather(const attn__wide_head_chunk *x, const attn__online_softmax_kernel *lanes,
+                            const attn__wide_head_panel *to, float factor);
+
+/* The chunk as A's tiles, of one part; `between` is scratch memory. */
+void attn__wide_head_split(const attn__wide_head_chunk *x, const attn__flash *flash,
+                           const attn__wide_head_panel *between, const attn__bf16x3_side *to);
 /* The same as B's tiles, rows along k.  False if any number is infinite or NaN. */
-bool attn__wide_head_split_pairs(const attn__wide_head_operand *x, const attn__flash *flash, const void *base,
-                                 const int64_t *at, int64_t rows, int64_t first, int64_t n, const attn__bf16x3_side *to,
-                                 float *panel, int64_t ld, int64_t *table);
+bool attn__wide_head_split_pairs(const attn__wide_head_chunk *x, const attn__flash *flash,
+                                 const attn__wide_head_panel *between, const attn__bf16x3_side *to);
 
-/* The same channels as rows of `width` lanes, times factor. */
-void attn__wide_head_gather(const attn__wide_head_operand *x, const attn__online_softmax_kernel *lanes,
-                            const void *base, const int64_t *at, int64_t count, int64_t first, int64_t n, float *tile,
-                            int64_t width, float factor, int64_t *table);
-
-/* out = (was ? was[row] * out : 0) + factor[row] * tile, for the rows' channels [first, first + n); in bf16, was is
- * NULL or all ones. */
+/* chunk = (was ? was[row] * chunk : 0) + factor[row] * tile; in bf16, was is NULL or all ones. */
 typedef struct attn__wide_head_sum {
     const attn__softmax_backward_kernel *store;
     const attn__pairwise_kernel *channels;
     const float *was, *factor;
 } attn__wide_head_sum;
-void attn__wide_head_store(const attn__wide_head_operand *x, const attn__wide_head_sum *sum, void *base,
-                           const int64_t *at, int64_t rows, int64_t first, int64_t n, const float *tile, int64_t ld);
+void attn__wide_head_store(const attn__wide_head_chunk *x, const attn__wide_head_sum *sum, const float *tile,
+                           int64_t ld);
 
-/* Adds a chunk of rows to the prefetch list; the runs of one row may lie pages apart. */
-void attn__wide_head_prefetch(attn__prefetch *prefetch, const attn__wide_head_operand *x, const void *base,
-                              const int64_t *at, int64_t rows, int64_t first, int64_t n);
+/* Adds a chunk to the prefetch list; the runs of one row may lie pages apart. */
+void attn__wide_head_prefetch(attn__prefetch *prefetch, const attn__wide_head_chunk *x);
 
 /* tile->run(whole) in portions that fit the first cache, with a prefetch portion after each register tile; number of
  * those portions. */

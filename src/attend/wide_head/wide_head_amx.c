@@ -11,8 +11,10 @@ void attn__wide_head_amx_scores(attn__wide_head_item *x, const attn__flash_keys 
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
     attn__bf16x3_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
-    attn__wide_head_split(&x->k, f, t->arrays->k, t->s.k_at, b->keys, first, n, k, t->s.k, f->ldk, x->table);
-    attn__wide_head_split(&x->q, f, t->arrays->q, t->s.q_at, t->count, first, n, q, t->s.q, f->channels, x->table);
+    attn__wide_head_split(&(attn__wide_head_chunk){attn__wide_head_keys(x, b), first, n}, f,
+                          &(attn__wide_head_panel){t->s.k, f->ldk, x->table}, k);
+    attn__wide_head_split(&(attn__wide_head_chunk){attn__wide_head_queries(x), first, n}, f,
+                          &(attn__wide_head_panel){t->s.q, f->channels, x->table}, q);
     f->parts->transpose(q->data, t->padded / ATTN__BF16X3_SIDE * q->block / ATTN__BF16X3_TILE);
     attn__wide_head_plan_prefetch(x, b, first + n);
     attn__bf16x3_args args = {.m = attn__pieces(b->keys, ATTN__BF16X3_SIDE),
@@ -55,15 +57,15 @@ void attn__wide_head_load_values(attn__wide_head_item *x, attn__flash_keys *b, i
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
     bool finite = false, hides = attn__flash_may_hide(t->canonical, f);
+    attn__wide_head_chunk v = {attn__wide_head_values(x, b), first, n};
+    attn__wide_head_panel panel = {t->s.v, f->ldv, x->table};
     b->parts = false;
     if (f->parts) {
-        finite = attn__wide_head_split_pairs(&x->v, f, t->arrays->v, t->s.v_at, b->keys, first, n, &t->s.v_tiles,
-                                             t->s.v, f->ldv, x->table);
+        finite = attn__wide_head_split_pairs(&v, f, &panel, &t->s.v_tiles);
         b->parts = finite || !hides; /* one part holds any number */
     }
     if (!b->parts)
-        finite =
-            attn__wide_head_copy(&x->v, f->lanes, t->arrays->v, t->s.v_at, b->keys, first, n, t->s.v, f->ldv, x->table);
+        finite = attn__wide_head_copy(&v, f->lanes, &panel);
     b->careful = !finite && hides;
 }
 

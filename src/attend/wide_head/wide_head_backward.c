@@ -79,14 +79,17 @@ static void clear(attn__wide_head_block *x, const attn__wide_head_operand *opera
                   size_t stride, int64_t offset, int64_t channels)
 {
     const attn__wide_head_backward_plan *w = x->wide_head;
-    int64_t *at = x->run.m.q_at;
+    int64_t *at = x->run.m.query_at.q;
+    attn__wide_head_chunk c = {.of = {.operand = operand, .base = base, .at = at}};
     attn__wide_head_sum sum = {w->back.backward, w->sums, NULL, x->ones};
     memset(x->run.m.q, 0, (size_t)w->chunk * sizeof(float));
     for (int64_t i = 0; i < rows->size; i += w->back.tile_q) {
-        int64_t n = attn__least(rows->size - i, w->back.tile_q);
-        attn__flash_backward_walk(rows, stride, i, n, offset, at);
-        for (int64_t c = 0; c < channels; c += w->chunk)
-            attn__wide_head_store(operand, &sum, base, at, n, c, attn__least(channels - c, w->chunk), x->run.m.q, 0);
+        c.of.rows = attn__least(rows->size - i, w->back.tile_q);
+        attn__flash_backward_walk(rows, stride, i, c.of.rows, offset, at);
+        for (c.first = 0; c.first < channels; c.first += w->chunk) {
+            c.n = attn__least(channels - c.first, w->chunk);
+            attn__wide_head_store(&c, &sum, x->run.m.q, 0);
+        }
     }
 }
 

@@ -8,12 +8,9 @@
 
 #include <string.h>
 
-/* One operand's rows and where they are copied to. */
+/* Rows and where they are copied to. */
 typedef struct side {
-    const attn__wide_head_operand *operand;
-    const void *base;
-    const int64_t *at;
-    int64_t rows;
+    attn__wide_head_rows of;
     float *panel;
 } side;
 
@@ -41,15 +38,14 @@ size_t attn__wide_head_block_place(const attn__wide_head_backward_plan *w, void 
 
 static bool copy(attn__wide_head_block *x, const side *s, int64_t first, int64_t n)
 {
-    return attn__wide_head_copy(s->operand, x->wide_head->back.lanes, s->base, s->at, s->rows, first, n, s->panel,
-                                x->wide_head->chunk, x->table);
+    return attn__wide_head_copy(&(attn__wide_head_chunk){s->of, first, n}, x->wide_head->back.lanes,
+                                &(attn__wide_head_panel){s->panel, x->wide_head->chunk, x->table});
 }
 
 static void want(attn__wide_head_block *x, const side *s, int64_t first, int64_t channels)
 {
-    if (first < channels)
-        attn__wide_head_prefetch(&x->prefetch, s->operand, s->base, s->at, s->rows, first,
-                                 attn__least(channels - first, x->wide_head->chunk));
+    int64_t n = attn__least(channels - first, x->wide_head->chunk);
+    attn__wide_head_prefetch(&x->prefetch, &(attn__wide_head_chunk){s->of, first, n});
 }
 
 /* ---------------------------------------------------------------------------------------------- scores */
@@ -60,15 +56,15 @@ static void add_scores(attn__wide_head_block *x, const side *queries, const side
 {
     const attn__flash_backward_plan *p = &x->wide_head->back;
     int64_t n = attn__least(channels - first, x->wide_head->chunk);
-    int64_t columns = (keys->rows + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
+    int64_t columns = (keys->of.rows + p->tile->lanes - 1) / p->tile->lanes * p->tile->lanes;
     copy(x, queries, first, n);
-    attn__wide_head_gather(keys->operand, p->lanes, keys->base, keys->at, keys->rows, first, n, keys->panel, p->strip,
-                           factor, x->table);
+    attn__wide_head_gather(&(attn__wide_head_chunk){keys->of, first, n}, p->lanes,
+                           &(attn__wide_head_panel){keys->panel, p->strip, x->table}, factor);
     attn__prefetch_clear(&x->prefetch);
     want(x, queries, first + n, channels);
     want(x, keys, first + n, channels);
-    attn__prefetch_divide(&x->prefetch, attn__wide_head_portions(p->tile, queries->rows, columns, n));
-    attn__gemm_tile_args args = {.m = queries->rows,
+    attn__prefetch_divide(&x->prefetch, attn__wide_head_portions(p->tile, queries->of.rows, columns, n));
+    attn__gemm_tile_args args = {.m = queries->of.rows,
                                  .n = columns,
                                  .k = n,
                                  .a = queries->panel,
@@ -97,17 +93,12 @@ static void score_chunk(void *user, int64_t first, int64_t n)
     add_scores(s->x, &s->queries, &s->keys, first, s->channels, s->factor, s->out);
 }
 
-static attn__wide_head_rows rows_of(const side *s)
-{
-    return (attn__wide_head_rows){s->operand, s->base, s->at, s->rows};
-}
-
 /* `with` NULL: no sums for delta. */
 static void score_in_stream(scoring *s, const side *with)
 {
     attn__wide_head_block *x = s->x;
-    attn__wide_head_scores scores = {.a = rows_of(&s->queries),
-                                     .b = rows_of(&s->keys),
+    attn__wide_head_scores scores = {.a = s->queries.of,
+                                     .b = s->keys.of,
                                      .factor = s->factor,
                                      .channels = s->channels,
                                      .dots = x->dots,
@@ -115,9 +106,9 @@ static void score_in_stream(scoring *s, const side *with)
                                      .plain = score_chunk,
                                      .user = s};
     scores.strip[0] =
-        (attn__wide_head_strip){0, attn__pieces(s->keys.rows, ATTN__BF16X3_SIDE), s->out, x->wide_head->back.strip};
+        (attn__wide_head_strip){0, attn__pieces(s->keys.of.rows, ATTN__BF16X3_SIDE), s->out, x->wide_head->back.strip};
     if (with)
-        scores.with = rows_of(with);
+        scores.with = with->of;
     attn__wide_head_stream_scores(&x->stream, &scores);
 }
 
@@ -148,8 +139,8 @@ static void score(attn__wide_head_block *x)
     attn__flash_backward_run *run = &x->run;
     const attn__flash_backward_plan *p = run->plan;
     scoring s = {x,
-                 {&x->q, run->arrays->q, run->m.q_at, run->tile_n, run->m.q},
-                 {&x->k, run->arrays->k, run->m.k_at, run->block_n, run->m.kt},
+                 {{&x->q, run->arrays->q, run->m.query_at.q, run->tile_n}, run->m.q},
+                 {{&x->k, run->arrays->k, run->m.key_at.k, run->block_n}, run->m.keys.kt},
                  p->d,
                  p->score_scale,
                  run->m.s};
@@ -160,12 +151,12 @@ static void score(attn__wide_head_block *x)
     if (!(run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS)))
         return;
     scoring ds = {x,
-                  {&x->dout, run->arrays->dout, run->m.dout_at, run->tile_n, run->m.dout},
-                  {&x->v, run->arrays->v, run->m.v_at, run->block_n, run->m.vt},
+                  {{&x->dout, run->arrays->dout, run->m.query_at.dout, run->tile_n}, run->m.dout},
+                  {{&x->v, run->arrays->v, run->m.key_at.v, run->block_n}, run->m.keys.vt},
                   p->dv,
                   1.0f,
                   run->m.ds};
-    side o = {&x->o, run->arrays->o, run->m.o_at, run->tile_n, x->o_rows};
+    side o = {{&x->o, run->arrays->o, run->m.query_at.o, run->tile_n}, x->o_rows};
     memset(run->m.delta, 0, (size_t)run->tile_n * sizeof(float));
     if (x->wide_head->amx)
         add_deltas_in_stream(x, &ds, &o);
@@ -196,7 +187,7 @@ static void weigh(attn__wide_head_block *x)
     run->keys_finite = !x->wide_head->may_hide; /* pairs that count are noted wherever some may not */
     run->queries_finite = true;
     for (int64_t r = 0; r < run->tile_n; r++)
-        attn__flash_backward_set_lse(run, r, ((const float *)run->arrays->lse)[run->m.lse_at[r]]);
+        attn__flash_backward_set_lse(run, r, ((const float *)run->arrays->lse)[run->m.query_at.lse[r]]);
     if (attn__flash_backward_describe(run, 0, run->block_n, &t, &row))
         run->plan->backward->weights(&t);
     clear_outside(x, &t, row);
@@ -220,9 +211,9 @@ typedef struct gradient {
 static void multiply_carefully(const attn__wide_head_block *x, const gradient *g, int64_t n)
 {
     int64_t ld = x->wide_head->back.strip, chunk = x->wide_head->chunk;
-    memset(g->out.panel, 0, (size_t)(g->out.rows * chunk) * sizeof(float));
-    for (int64_t i = 0; i < g->out.rows; i++) {
-        for (int64_t j = 0; j < g->in.rows; j++) {
+    memset(g->out.panel, 0, (size_t)(g->out.of.rows * chunk) * sizeof(float));
+    for (int64_t i = 0; i < g->out.of.rows; i++) {
+        for (int64_t j = 0; j < g->in.of.rows; j++) {
             int64_t at = g->across ? j * ld + i : i * ld + j;
             for (int64_t c = 0; c < n && (x->run.m.alive[at] & g->counts); c++)
                 g->out.panel[i * chunk + c] += g->weight[at] * g->in.panel[j * chunk + c];
@@ -246,12 +237,13 @@ static void add_chunk(void *user, int64_t first, int64_t n)
     attn__wide_head_sum sum = {p->backward, w->sums, w->once ? NULL : x->ones, g->factor};
     bool finite = copy(x, &g->in, first, n);
     attn__prefetch_clear(&x->prefetch);
-    attn__wide_head_prefetch(&x->prefetch, g->out.operand, g->out.base, g->out.at, g->out.rows, first, n);
+    attn__wide_head_chunk out = {g->out.of, first, n};
+    attn__wide_head_prefetch(&x->prefetch, &out);
     want(x, &g->in, first + n, g->channels);
-    attn__prefetch_divide(&x->prefetch, attn__wide_head_portions(p->tile, g->out.rows, columns, g->in.rows));
-    attn__gemm_tile_args args = {.m = g->out.rows,
+    attn__prefetch_divide(&x->prefetch, attn__wide_head_portions(p->tile, g->out.of.rows, columns, g->in.of.rows));
+    attn__gemm_tile_args args = {.m = g->out.of.rows,
                                  .n = columns,
-                                 .k = g->in.rows,
+                                 .k = g->in.of.rows,
                                  .a = g->weight,
                                  .am = g->across ? 1 : p->strip,
                                  .ak = g->across ? p->strip : 1,
@@ -263,8 +255,7 @@ static void add_chunk(void *user, int64_t first, int64_t n)
         attn__wide_head_multiply(p->tile, &args, &x->prefetch);
     else
         multiply_carefully(x, g, n);
-    attn__wide_head_store(g->out.operand, &sum, (void *)(uintptr_t)g->out.base, g->out.at, g->out.rows, first, n,
-                          g->out.panel, w->chunk);
+    attn__wide_head_store(&out, &sum, g->out.panel, w->chunk);
 }
 
 /* False if nothing has been done, because some weight is not finite. */
@@ -273,15 +264,16 @@ static bool add_in_stream(adding *a)
     const gradient *g = a->g;
     attn__wide_head_stream *stream = &a->x->stream;
     int64_t ld = a->x->wide_head->back.strip;
-    attn__wide_head_products products = {.in = rows_of(&g->in),
-                                         .out = rows_of(&g->out),
+    attn__wide_head_products products = {.in = g->in.of,
+                                         .out = g->out.of,
                                          .channels = g->channels,
                                          .factor = g->factor,
                                          .was = a->x->wide_head->once ? NULL : a->x->ones,
                                          .plain = add_chunk,
                                          .user = a};
-    bool finite = g->across ? attn__wide_head_stream_weights(stream, g->weight, ld, g->in.rows, 0, g->out.rows)
-                            : attn__wide_head_stream_weights_along(stream, g->weight, ld, g->in.rows, g->out.rows);
+    bool finite = g->across
+                      ? attn__wide_head_stream_weights(stream, g->weight, ld, g->in.of.rows, 0, g->out.of.rows)
+                      : attn__wide_head_stream_weights_along(stream, g->weight, ld, g->in.of.rows, g->out.of.rows);
     if (finite)
         attn__wide_head_stream_products(stream, &products);
     return finite;
@@ -305,9 +297,9 @@ static void add_gradients(attn__wide_head_block *x)
     attn__flash_backward_scratch *m = &run->m;
     int64_t nq = run->tile_n, nk = run->block_n;
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dv), run->block, nk, run->item.at.dv, m->dv_at);
-        add_gradient(x, &(gradient){{&x->dout, a->dout, m->dout_at, nq, m->dout},
-                                    {&x->dv, a->dv, m->dv_at, nk, m->dv},
+        attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dv), run->block, nk, run->item.at.dv, m->key_at.dv);
+        add_gradient(x, &(gradient){{{&x->dout, a->dout, m->query_at.dout, nq}, m->dout},
+                                    {{&x->dv, a->dv, m->key_at.dv, nk}, m->keys.dv},
                                     p->dv,
                                     m->s,
                                     true,
@@ -315,9 +307,9 @@ static void add_gradients(attn__wide_head_block *x)
                                     x->ones});
     }
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dk), run->block, nk, run->item.at.dk, m->dk_at);
-        add_gradient(x, &(gradient){{&x->q, a->q, m->q_at, nq, m->q},
-                                    {&x->dk, a->dk, m->dk_at, nk, m->dk},
+        attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dk), run->block, nk, run->item.at.dk, m->key_at.dk);
+        add_gradient(x, &(gradient){{{&x->q, a->q, m->query_at.q, nq}, m->q},
+                                    {{&x->dk, a->dk, m->key_at.dk, nk}, m->keys.dk},
                                     p->d,
                                     m->ds,
                                     true,
@@ -325,9 +317,10 @@ static void add_gradients(attn__wide_head_block *x)
                                     x->scale});
     }
     if (run->want & ATTN__FLASH_BACKWARD_Q) {
-        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dq), run->tile, nq, run->item.at.dq, m->dq_at);
-        add_gradient(x, &(gradient){{&x->k, a->k, m->k_at, nk, m->k},
-                                    {&x->dq, a->dq, m->dq_at, nq, m->dq},
+        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dq), run->tile, nq, run->item.at.dq,
+                                  m->query_at.dq);
+        add_gradient(x, &(gradient){{{&x->k, a->k, m->key_at.k, nk}, m->keys.k},
+                                    {{&x->dq, a->dq, m->query_at.dq, nq}, m->dq},
                                     p->d,
                                     m->ds,
                                     false,

@@ -47,13 +47,14 @@ static void pack_scores(attn__wide_head_item *x, const attn__flash_keys *b, int6
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
-    attn__wide_head_copy(&x->k, f->lanes, t->arrays->k, t->s.k_at, b->keys, first, n, t->s.k, f->ldk, x->table);
+    attn__wide_head_chunk k = {attn__wide_head_keys(x, b), first, n};
+    attn__wide_head_copy(&k, f->lanes, &(attn__wide_head_panel){t->s.k, f->ldk, x->table});
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__wide_head_chunk q = {{&x->q, t->arrays->q, t->s.q_at + sub.lane, sub.lanes}, first, n};
         if (attn__wide_head_sees(x, b, i))
-            attn__wide_head_gather(&x->q, f->lanes, t->arrays->q, t->s.q_at + sub.lane, sub.lanes, first, n,
-                                   t->s.q + sub.lane * n, sub.width, (float)(t->canonical->problem.scale * ATTN__LOG2E),
-                                   x->table);
+            attn__wide_head_gather(&q, f->lanes, &(attn__wide_head_panel){t->s.q + sub.lane * n, sub.width, x->table},
+                                   (float)(t->canonical->problem.scale * ATTN__LOG2E));
     }
 }
 
@@ -66,11 +67,11 @@ void attn__wide_head_plan_prefetch(attn__wide_head_item *x, const attn__flash_ke
     attn__prefetch_clear(&x->prefetch);
     if (left > 0) {
         int64_t n = attn__least(left, w->flash->channels);
-        attn__wide_head_prefetch(&x->prefetch, &x->k, t->arrays->k, t->s.k_at, b->keys, next, n);
-        attn__wide_head_prefetch(&x->prefetch, &x->q, t->arrays->q, t->s.q_at, t->count, next, n);
+        attn__wide_head_prefetch(&x->prefetch, &(attn__wide_head_chunk){attn__wide_head_keys(x, b), next, n});
+        attn__wide_head_prefetch(&x->prefetch, &(attn__wide_head_chunk){attn__wide_head_queries(x), next, n});
     } else {
-        attn__wide_head_prefetch(&x->prefetch, &x->v, t->arrays->v, t->s.v_at, b->keys, 0,
-                                 attn__least(w->values, w->flash->values));
+        int64_t n = attn__least(w->values, w->flash->values);
+        attn__wide_head_prefetch(&x->prefetch, &(attn__wide_head_chunk){attn__wide_head_values(x, b), 0, n});
     }
     attn__prefetch_divide(&x->prefetch, t->subtiles * (w->flash->parts ? 1 : (b->keys + rows - 1) / rows));
 }
@@ -236,12 +237,11 @@ static void store(attn__wide_head_item *x, attn__flash_subtile sub, int64_t firs
     int64_t ld = attn__wide_head_whole_lanes(w->flash, n);
     bool started = t->s.span[sub.index].started;
     attn__wide_head_sum sum = {w->store, w->sums, started ? x->was + sub.lane : NULL, x->factor + sub.lane};
-    if (w->private_sums) {
-        attn__wide_head_operand plain = {.dtype = ATTN_F32, .run = w->values};
-        attn__wide_head_store(&plain, &sum, x->sums + first, x->sums_at + sub.lane, sub.lanes, 0, n, t->s.o, ld);
-    } else {
-        attn__wide_head_store(&x->o, &sum, t->arrays->o, t->s.o_at + sub.lane, sub.lanes, first, n, t->s.o, ld);
-    }
+    attn__wide_head_operand plain = {.dtype = ATTN_F32, .run = w->values};
+    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.o_at + sub.lane, sub.lanes}, first, n};
+    if (w->private_sums)
+        o.of = (attn__wide_head_rows){&plain, x->sums, x->sums_at + sub.lane, sub.lanes};
+    attn__wide_head_store(&o, &sum, t->s.o, ld);
 }
 
 static void prefetch_values(attn__wide_head_item *x, const attn__flash_keys *b, int64_t first, int64_t n)
@@ -250,11 +250,11 @@ static void prefetch_values(attn__wide_head_item *x, const attn__flash_keys *b, 
     const attn__flash_item *t = &x->t;
     int64_t next = first + n;
     attn__prefetch_clear(&x->prefetch);
+    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.o_at, t->count}, first, n};
+    attn__wide_head_chunk v = {attn__wide_head_values(x, b), next, attn__least(w->values - next, n)};
     if (!w->private_sums)
-        attn__wide_head_prefetch(&x->prefetch, &x->o, t->arrays->o, t->s.o_at, t->count, first, n);
-    if (next < w->values)
-        attn__wide_head_prefetch(&x->prefetch, &x->v, t->arrays->v, t->s.v_at, b->keys, next,
-                                 attn__least(w->values - next, n));
+        attn__wide_head_prefetch(&x->prefetch, &o);
+    attn__wide_head_prefetch(&x->prefetch, &v);
     attn__prefetch_divide(&x->prefetch,
                           b->parts ? t->subtiles : attn__wide_head_portions(w->flash->tile, t->count, n, b->keys));
 }
@@ -329,10 +329,11 @@ static void finish(attn__wide_head_item *x)
         int64_t chunk = w->flash->values, ld = started ? w->values : 0;
         if (!started)
             memset(t->s.o, 0, (size_t)chunk * sizeof(float));
-        for (int64_t first = 0; first < w->values; first += chunk)
-            attn__wide_head_store(&x->o, &sum, t->arrays->o, t->s.o_at + sub.lane, sub.lanes, first,
-                                  attn__least(chunk, w->values - first),
-                                  started ? x->sums + sub.lane * w->values + first : t->s.o, ld);
+        attn__wide_head_chunk o = {.of = {&x->o, t->arrays->o, t->s.o_at + sub.lane, sub.lanes}};
+        for (; o.first < w->values; o.first += chunk) {
+            o.n = attn__least(chunk, w->values - o.first);
+            attn__wide_head_store(&o, &sum, started ? x->sums + sub.lane * w->values + o.first : t->s.o, ld);
+        }
     }
     if (t->canonical->problem.flags & ATTN_WANT_LSE)
         attn__flash_write_lse(t);

@@ -11,8 +11,8 @@ void attn__wide_head_score_in_stream(attn__wide_head_item *x, attn__flash_keys *
 {
     const attn__flash_item *t = &x->t;
     attn__wide_head_viewer l = {x, b};
-    attn__wide_head_scores scores = {.a = {&x->k, t->arrays->k, t->s.k_at, b->keys},
-                                     .b = {&x->q, t->arrays->q, t->s.q_at, t->count},
+    attn__wide_head_scores scores = {.a = attn__wide_head_keys(x, b),
+                                     .b = attn__wide_head_queries(x),
                                      .factor = (float)(t->canonical->problem.scale * ATTN__LOG2E),
                                      .channels = x->wide_head->channels,
                                      .plain = plain,
@@ -50,7 +50,7 @@ bool attn__wide_head_add_values_in_stream(attn__wide_head_item *x, attn__flash_k
 {
     const attn__flash_item *t = &x->t;
     attn__wide_head_viewer l = {x, b};
-    attn__wide_head_products products = {.in = {&x->v, t->arrays->v, t->s.v_at, b->keys},
+    attn__wide_head_products products = {.in = attn__wide_head_values(x, b),
                                          .out = {.operand = &x->o, .base = t->arrays->o},
                                          .channels = x->wide_head->values,
                                          .factor = x->factor,

@@ -40,135 +40,148 @@ const void *attn__wide_head_at(const attn__wide_head_operand *x, const void *bas
     return (const char *)base + offset * (int64_t)attn_dtype_size(x->dtype);
 }
 
-bool attn__wide_head_copy(const attn__wide_head_operand *x, const attn__online_softmax_kernel *lanes, const void *base,
-                          const int64_t *at, int64_t rows, int64_t first, int64_t n, float *out, int64_t ld,
-                          int64_t *table)
+static const void *chunk_at(const attn__wide_head_chunk *x, int64_t channel)
 {
+    return attn__wide_head_at(x->of.operand, x->of.base, x->first + channel);
+}
+
+/* Adjacent channels of the chunk from its channel `c` on. */
+static int64_t chunk_run(const attn__wide_head_chunk *x, int64_t c)
+{
+    return run_from(x->of.operand, x->first + c, x->n - c);
+}
+
+/* Channels that are not adjacent are reached by a table of offsets. */
+static bool needs_table(const attn__wide_head_chunk *x)
+{
+    return x->of.operand->run == 1 && x->n > 1;
+}
+
+static const int64_t *fill_table(const attn__wide_head_chunk *x, int64_t *table)
+{
+    attn__offsets_fill(x->of.operand->channels, x->of.operand->stride, x->first, x->n, table);
+    return table;
+}
+
+bool attn__wide_head_copy(const attn__wide_head_chunk *x, const attn__online_softmax_kernel *lanes,
+                          const attn__wide_head_panel *to)
+{
+    const attn__wide_head_rows *of = &x->of;
+    attn_dtype dtype = of->operand->dtype;
+    int64_t padded = attn__least(to->ld, attn__round_up(x->n, lanes->lanes));
+    for (int64_t r = 0; r < of->rows && padded > x->n; r++)
+        memset(to->data + r * to->ld + x->n, 0, (size_t)(padded - x->n) * sizeof(float));
+    if (needs_table(x))
+        return lanes->copy(of->base, dtype, of->at, fill_table(x, to->table), of->rows, x->n, to->data, to->ld);
     bool finite = true;
-    int64_t padded = attn__least(ld, (n + lanes->lanes - 1) / lanes->lanes * lanes->lanes);
-    for (int64_t r = 0; r < rows && padded > n; r++)
-        memset(out + r * ld + n, 0, (size_t)(padded - n) * sizeof *out);
-    if (x->run == 1 && n > 1) {
-        attn__offsets_fill(x->channels, x->stride, first, n, table);
-        return lanes->copy(base, x->dtype, at, table, rows, n, out, ld);
-    }
-    for (int64_t c = 0, run; c < n; c += run) {
-        run = run_from(x, first + c, n - c);
-        finite =
-            lanes->copy(attn__wide_head_at(x, base, first + c), x->dtype, at, NULL, rows, run, out + c, ld) && finite;
+    for (int64_t c = 0, run; c < x->n; c += run) {
+        run = chunk_run(x, c);
+        finite = lanes->copy(chunk_at(x, c), dtype, of->at, NULL, of->rows, run, to->data + c, to->ld) && finite;
     }
     return finite;
+}
+
+void attn__wide_head_gather(const attn__wide_head_chunk *x, const attn__online_softmax_kernel *lanes,
+                            const attn__wide_head_panel *to, float factor)
+{
+    const attn__wide_head_rows *of = &x->of;
+    attn__lane_view view = {(void *)(uintptr_t)of->base, of->operand->dtype, of->at, NULL, x->n, of->rows};
+    if (needs_table(x)) {
+        view.row_offset = fill_table(x, to->table);
+        lanes->gather(&view, to->data, to->ld, factor);
+        return;
+    }
+    for (int64_t c = 0; c < x->n; c += view.rows) {
+        view.rows = chunk_run(x, c);
+        view.base = (void *)(uintptr_t)chunk_at(x, c);
+        lanes->gather(&view, to->data + c * to->ld, to->ld, factor);
+    }
 }
 
 /* Runs that begin where tiles do are split from where they lie, others by way of the panel. */
-static bool splits_in_place(const attn__wide_head_operand *x, int64_t first, int64_t n, int64_t unit)
+static bool splits_in_place(const attn__wide_head_chunk *x, int64_t unit)
 {
-    return run_from(x, first, n) == n || (x->run % unit == 0 && first % unit == 0);
+    return chunk_run(x, 0) == x->n || (x->of.operand->run % unit == 0 && x->first % unit == 0);
 }
 
-typedef struct split_args {
-    const attn__wide_head_operand *x;
-    const attn__flash *flash;
-    const void *base;
-    const int64_t *at;
-    int64_t rows, first, n;
-    float *panel;
-    int64_t ld, *table;
-} split_args;
+/* How a chunk becomes tiles, `unit` channels wide and `next` numbers apart. */
+typedef struct tiling {
+    bool (*split)(const attn__bf16x3_rows *rows, const attn__bf16x3_side *to);
+    int64_t unit, next;
+} tiling;
 
-typedef bool split_fn(const attn__bf16x3_rows *rows, const attn__bf16x3_side *to);
-
-/* Tiles are `unit` channels wide, and `next` numbers apart. */
-static bool split(const split_args *s, split_fn *fn, attn__bf16x3_side to, int64_t unit, int64_t next)
+static bool split(const attn__wide_head_chunk *x, const attn__flash *flash, const attn__wide_head_panel *between,
+                  attn__bf16x3_side to, tiling how)
 {
     attn__bf16x3_rows rows = {
-        .dtype = s->x->dtype, .row_at = s->at, .rows = s->rows, .factor = 1.0f, .parts = s->flash->nparts};
-    if (!splits_in_place(s->x, s->first, s->n, unit)) {
-        attn__wide_head_copy(s->x, s->flash->lanes, s->base, s->at, s->rows, s->first, s->n, s->panel, s->ld, s->table);
-        rows.data = s->panel;
+        .dtype = x->of.operand->dtype, .row_at = x->of.at, .rows = x->of.rows, .factor = 1.0f, .parts = flash->nparts};
+    if (!splits_in_place(x, how.unit)) {
+        attn__wide_head_copy(x, flash->lanes, between);
+        rows.data = between->data;
         rows.dtype = ATTN_F32;
         rows.row_at = NULL;
-        rows.ld = s->ld;
-        rows.columns = s->n;
-        return fn(&rows, &to);
+        rows.ld = between->ld;
+        rows.columns = x->n;
+        return how.split(&rows, &to);
     }
     bool finite = true;
     uint16_t *start = to.data;
-    for (int64_t c = 0; c < s->n; c += rows.columns) {
-        rows.columns = run_from(s->x, s->first + c, s->n - c);
-        rows.data = attn__wide_head_at(s->x, s->base, s->first + c);
-        to.data = start + c / unit * next;
-        finite = fn(&rows, &to) && finite;
+    for (int64_t c = 0; c < x->n; c += rows.columns) {
+        rows.columns = chunk_run(x, c);
+        rows.data = chunk_at(x, c);
+        to.data = start + c / how.unit * how.next;
+        finite = how.split(&rows, &to) && finite;
     }
     return finite;
 }
 
-void attn__wide_head_split(const attn__wide_head_operand *x, const attn__flash *flash, const void *base,
-                           const int64_t *at, int64_t rows, int64_t first, int64_t n, const attn__bf16x3_side *to,
-                           float *panel, int64_t ld, int64_t *table)
+void attn__wide_head_split(const attn__wide_head_chunk *x, const attn__flash *flash,
+                           const attn__wide_head_panel *between, const attn__bf16x3_side *to)
 {
-    split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
-    split(&args, flash->parts->split_rows, *to, ATTN__BF16X3_DEPTH, to->step);
+    split(x, flash, between, *to, (tiling){flash->parts->split_rows, ATTN__BF16X3_DEPTH, to->step});
 }
 
-bool attn__wide_head_split_pairs(const attn__wide_head_operand *x, const attn__flash *flash, const void *base,
-                                 const int64_t *at, int64_t rows, int64_t first, int64_t n, const attn__bf16x3_side *to,
-                                 float *panel, int64_t ld, int64_t *table)
+bool attn__wide_head_split_pairs(const attn__wide_head_chunk *x, const attn__flash *flash,
+                                 const attn__wide_head_panel *between, const attn__bf16x3_side *to)
 {
-    split_args args = {x, flash, base, at, rows, first, n, panel, ld, table};
-    return split(&args, flash->parts->split_pairs, *to, ATTN__BF16X3_SIDE, to->block);
+    return split(x, flash, between, *to, (tiling){flash->parts->split_pairs, ATTN__BF16X3_SIDE, to->block});
 }
 
-void attn__wide_head_gather(const attn__wide_head_operand *x, const attn__online_softmax_kernel *lanes,
-                            const void *base, const int64_t *at, int64_t count, int64_t first, int64_t n, float *tile,
-                            int64_t width, float factor, int64_t *table)
+/* Channels [c, c + n) of the chunk, which are adjacent. */
+static void store_run(const attn__wide_head_chunk *x, const attn__wide_head_sum *sum, int64_t c, int64_t n,
+                      const float *tile, int64_t ld)
 {
-    attn__lane_view view = {(void *)(uintptr_t)base, x->dtype, at, NULL, n, count};
-    if (x->run == 1 && n > 1) {
-        attn__offsets_fill(x->channels, x->stride, first, n, table);
-        view.row_offset = table;
-        lanes->gather(&view, tile, width, factor);
-        return;
-    }
-    for (int64_t c = 0; c < n; c += view.rows) {
-        view.rows = run_from(x, first + c, n - c);
-        view.base = (void *)(uintptr_t)attn__wide_head_at(x, base, first + c);
-        lanes->gather(&view, tile + c * width, width, factor);
-    }
-}
-
-static void store_run(const attn__wide_head_operand *x, const attn__wide_head_sum *sum, void *base, const int64_t *at,
-                      int64_t rows, int64_t n, const float *tile, int64_t ld)
-{
-    for (int64_t r = 0; r < rows; r++, tile += ld) {
-        if (x->dtype == ATTN_BF16) {
-            sum->store->store_bf16((uint16_t *)base + at[r], tile, n, sum->factor[r], sum->was != NULL);
+    void *base = (void *)(uintptr_t)chunk_at(x, c);
+    for (int64_t r = 0; r < x->of.rows; r++, tile += ld) {
+        if (x->of.operand->dtype == ATTN_BF16) {
+            sum->store->store_bf16((uint16_t *)base + x->of.at[r], tile, n, sum->factor[r], sum->was != NULL);
             continue;
         }
-        float *out = (float *)base + at[r];
+        float *out = (float *)base + x->of.at[r];
         if (sum->was && sum->was[r] != 1.0f)
             sum->channels->scale(sum->was[r], out, n);
         sum->store->store(out, tile, n, sum->factor[r], sum->was != NULL);
     }
 }
 
-void attn__wide_head_store(const attn__wide_head_operand *x, const attn__wide_head_sum *sum, void *base,
-                           const int64_t *at, int64_t rows, int64_t first, int64_t n, const float *tile, int64_t ld)
+void attn__wide_head_store(const attn__wide_head_chunk *x, const attn__wide_head_sum *sum, const float *tile,
+                           int64_t ld)
 {
-    for (int64_t c = 0, run; c < n; c += run) {
-        run = run_from(x, first + c, n - c);
-        store_run(x, sum, (void *)(uintptr_t)attn__wide_head_at(x, base, first + c), at, rows, run, tile + c, ld);
+    for (int64_t c = 0, run; c < x->n; c += run) {
+        run = chunk_run(x, c);
+        store_run(x, sum, c, run, tile + c, ld);
     }
 }
 
 /* Chunks of runs of unlike lengths, or of single channels, are left to the machine. */
-void attn__wide_head_prefetch(attn__prefetch *prefetch, const attn__wide_head_operand *x, const void *base,
-                              const int64_t *at, int64_t rows, int64_t first, int64_t n)
+void attn__wide_head_prefetch(attn__prefetch *prefetch, const attn__wide_head_chunk *x)
 {
-    int64_t run = run_from(x, first, n), size = (int64_t)attn_dtype_size(x->dtype);
-    const char *start = n > 0 ? attn__wide_head_at(x, base, first) : base;
-    if (n > 0 && run * size >= LINE && prefetch->streams < ATTN__PREFETCH_STREAMS)
-        attn__prefetch_add_runs(prefetch, start, size, at, rows, n / run,
-                                n > run ? (const char *)attn__wide_head_at(x, base, first + run) - start : 0,
-                                run * size);
+    int64_t size = (int64_t)attn_dtype_size(x->of.operand->dtype);
+    if (x->n <= 0 || prefetch->streams >= ATTN__PREFETCH_STREAMS)
+        return;
+    int64_t run = chunk_run(x, 0);
+    const char *start = chunk_at(x, 0);
+    if (run * size >= LINE)
+        attn__prefetch_add_runs(prefetch, start, size, x->of.at, x->of.rows, x->n / run,
+                                x->n > run ? (const char *)chunk_at(x, run) - start : 0, run * size);
 }

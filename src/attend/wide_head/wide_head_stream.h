@@ -29,14 +29,6 @@ bool attn__wide_head_stream_pays(const attn__canonical *canonical);
 /* Whether the channels are in runs that AMX's steps divide. */
 bool attn__wide_head_streams(const attn__wide_head_operand *operand, int64_t channels);
 
-/* Rows of one operand. */
-typedef struct attn__wide_head_rows {
-    const attn__wide_head_operand *operand;
-    const void *base;
-    const int64_t *at;
-    int64_t rows;
-} attn__wide_head_rows;
-
 /* Computes a chunk with a number that is infinite or NaN. */
 typedef void attn__wide_head_plain(void *user, int64_t first, int64_t n);
 
