@@ -57,6 +57,26 @@ typedef struct attn__flash_span {
     bool started; /* o holds sums */
 } attn__flash_span;
 
+/* Operands in pairs: q and k of channels, v and weights of keys. */
+typedef struct attn__flash_pairs {
+    uint32_t *q, *k, *v, *p;
+} attn__flash_pairs;
+
+/* Operands as bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
+typedef struct attn__flash_tiles {
+    attn__bf16x3_side q, k, v, p[2];
+} attn__flash_tiles;
+
+/* Where the rows of the block's queries begin in the caller's arrays. */
+typedef struct attn__flash_query_at {
+    int64_t *q, *o, *lse, *bias, *mask, *block;
+} attn__flash_query_at;
+
+/* The same of the block's keys; and their columns for dropout. */
+typedef struct attn__flash_key_at {
+    int64_t *k, *v, *bias, *mask, *block, *column;
+} attn__flash_key_at;
+
 /* One thread's memory. */
 typedef struct attn__flash_scratch {
     float *q; /* [subtile][channels][width], times scale * log2(e) unless in pairs */
@@ -68,18 +88,17 @@ typedef struct attn__flash_scratch {
     float *extra;   /* the same for bias or mask */
     float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
                    * [key_block][ldv] */
-    /* In pairs: q of channels, k of channels, v and weights of keys. */
-    uint32_t *q_pairs, *k_pairs, *v_pairs, *p_pairs;
-    /* bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
-    attn__bf16x3_side q_tiles, k_tiles, v_tiles, p_tiles[2];
+    attn__flash_pairs pairs;
+    attn__flash_tiles tiles;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
     /* Per query of the block. */
-    int64_t *q_at, *o_at, *lse_at, *bias_at, *mask_at, *block_at, *row;
+    attn__flash_query_at query_at;
+    int64_t *row;
     int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
     /* Per key of the block. */
-    int64_t *k_at, *v_at, *key_bias_at, *key_mask_at, *key_block_at, *column_at;
+    attn__flash_key_at key_at;
     int32_t *index[ATTN__FLASH_LIMITS];
     uint32_t *column;
 } attn__flash_scratch;

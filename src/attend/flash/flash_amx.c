@@ -37,31 +37,31 @@ static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, co
 void attn__flash_amx_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.q_at, t->count, f->channels);
+    attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.query_at.q, t->count, f->channels);
     if (f->nparts > 1) {
         q.factor = (float)scale_of(t);
-        t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.q_tiles);
+        t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
         return;
     }
-    f->parts->split_rows(&q, &t->s.q_tiles);
-    f->parts->transpose(t->s.q_tiles.data, t->padded / ATTN__BF16X3_SIDE * t->s.q_tiles.block / ATTN__BF16X3_TILE);
+    f->parts->split_rows(&q, &t->s.tiles.q);
+    f->parts->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
 /* One part holds whatever the caller has. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.v_at, b->keys, f->values);
-    attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.k_at, b->keys, f->channels);
+    attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.key_at.v, b->keys, f->values);
+    attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.key_at.k, b->keys, f->channels);
     if (f->nparts > 1) {
-        b->parts = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.k_tiles) &&
-                   attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.v_tiles);
+        b->parts = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
+                   attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);
         return b->parts;
     }
     b->parts = true;
-    f->parts->split_rows(&k, &t->s.k_tiles);
-    bool finite = f->parts->split_pairs(&v, &t->s.v_tiles);
-    f->parts->transpose(t->s.v_tiles.data, f->held / ATTN__BF16X3_SIDE * t->s.v_tiles.block / ATTN__BF16X3_TILE);
+    f->parts->split_rows(&k, &t->s.tiles.k);
+    bool finite = f->parts->split_pairs(&v, &t->s.tiles.v);
+    f->parts->transpose(t->s.tiles.v.data, f->held / ATTN__BF16X3_SIDE * t->s.tiles.v.block / ATTN__BF16X3_TILE);
     return finite;
 }
 
@@ -72,8 +72,8 @@ static attn__bf16x3_args scores_of(const attn__flash_item *t, const attn__flash_
                                .n = sub.width / ATTN__BF16X3_SIDE,
                                .k = attn__pieces(f->channels, ATTN__BF16X3_DEPTH),
                                .parts = f->nparts,
-                               .a = t->s.k_tiles,
-                               .b = moved(t->s.q_tiles, sub.lane / ATTN__BF16X3_SIDE),
+                               .a = t->s.tiles.k,
+                               .b = moved(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
                                .c = t->s.s,
                                .ldc = sub.width};
 }
@@ -121,8 +121,8 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
                               .n = sub.width / ATTN__BF16X3_SIDE,
                               .k = attn__pieces(t->weighed.keys, ATTN__BF16X3_DEPTH),
                               .parts = f->nparts,
-                              .a = t->s.v_tiles,
-                              .b = t->s.p_tiles[t->weighed.tiles],
+                              .a = t->s.tiles.v,
+                              .b = t->s.tiles.p[t->weighed.tiles],
                               .c = t->s.o + sub.lane * f->held,
                               .ldc = sub.width,
                               .accumulate = span->started};
@@ -163,7 +163,7 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
                            .parts = t->flash->nparts};
     t->weighed = (attn__flash_pending){.any = true, .keys = b->keys, .tiles = 0, .sub = sub};
     t->weighed.changed = attn__flash_softmax(t, b, sub, NULL);
-    t->flash->parts->split_pairs(&p, &t->s.p_tiles[0]);
+    t->flash->parts->split_pairs(&p, &t->s.tiles.p[0]);
     attn__flash_amx_end(t);
 }
 
@@ -194,7 +194,7 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
                                                .m = t->s.m + sub.lane,
                                                .l = t->s.l + sub.lane,
                                                .shrink = t->s.shrink + sub.lane,
-                                               .to = t->s.p_tiles[tiles]};
+                                               .to = t->s.tiles.p[tiles]};
     t->scored.changed = t->flash->parts->refer(&t->scored.softmax);
     t->s.s = t->s.other_s;
     t->s.other_s = s;

@@ -32,7 +32,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
         const char *base = t->arrays->v;
         if (!f->v_channel)
             base += c * (int64_t)attn_dtype_size(dtype);
-        finite = f->lanes->copy(base, dtype, t->s.v_at, f->v_channel ? f->v_channel + c : NULL, b->keys,
+        finite = f->lanes->copy(base, dtype, t->s.key_at.v, f->v_channel ? f->v_channel + c : NULL, b->keys,
                                 attn__least(f->values - c, group), t->s.v + c * b->keys, group) &&
                  finite;
     }
@@ -43,8 +43,8 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     const attn__canonical *canonical = t->canonical;
-    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
-    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
     bool finite;
     if (f->parts && (finite = attn__flash_amx_panels(t, b), b->parts)) {
         b->careful = !finite && attn__flash_may_hide(t->canonical, f);
@@ -54,11 +54,11 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     }
     attn__flash_gather_queries(t);
     if (f->pairs) {
-        f->pairs->copy_rows(t->arrays->k, t->s.k_at, b->keys, f->channels, t->s.k_pairs, f->ld_pairs);
-        finite = f->pairs->pair_rows(t->arrays->v, t->s.v_at, b->keys, f->values, t->s.v_pairs, f->ldv);
+        f->pairs->copy_rows(t->arrays->k, t->s.key_at.k, b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.key_at.v, b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
-        f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.k_at, f->k_channel, b->keys, f->channels, t->s.k,
-                       f->ldk);
+        f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels,
+                       t->s.k, f->ldk);
         finite = pack_values(t, b);
     }
     b->careful = !finite && attn__flash_may_hide(t->canonical, f);
@@ -70,17 +70,17 @@ void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     if (t->canonical->has_bias)
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_bias_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_at.bias);
     if (t->canonical->has_mask)
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_mask_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_at.mask);
     for (int l = 0; l < f->nlimits; l++) {
         for (int64_t i = 0; i < b->keys; i++)
             t->s.index[l][i] = (int32_t)attn__offsets_index(&t->canonical->key, f->limit_axis[l], b->at + i);
     }
     if (t->canonical->has_dropout) {
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.column_at);
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.key_at.column);
         for (int64_t i = 0; i < b->keys; i++)
-            t->s.column[i] = (uint32_t)t->s.column_at[i];
+            t->s.column[i] = (uint32_t)t->s.key_at.column[i];
     }
 }
 
@@ -105,15 +105,15 @@ attn__block_view attn__flash_blocks_seen(const attn__flash_item *t, const attn__
 {
     if (!t->canonical->has_blocks)
         return ATTN__BLOCKS_ALL;
-    return attn__blocks_seen(t->arrays->blocks, t->s.block_at + sub.lane, sub.lanes, t->s.key_block_at, b->keys);
+    return attn__blocks_seen(t->arrays->blocks, t->s.query_at.block + sub.lane, sub.lanes, t->s.key_at.block, b->keys);
 }
 
 /* Lanes of padding score what they like. */
 static void hide_blocks(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float fill)
 {
-    const int64_t *rows = t->s.block_at + sub.lane;
+    const int64_t *rows = t->s.query_at.block + sub.lane;
     for (int64_t key = 0; key < b->keys; key++) {
-        const uint8_t *column = t->arrays->blocks + t->s.key_block_at[key];
+        const uint8_t *column = t->arrays->blocks + t->s.key_at.block[key];
         float *s = t->s.s + key * sub.width;
         for (int64_t i = 0; i < sub.lanes; i++)
             s[i] = column[rows[i]] ? s[i] : fill;
@@ -132,12 +132,13 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
     if (canonical->has_bias) {
         attn__lane_view view =
-            key_view(b, sub, t->arrays->bias, ATTN_F32, s->bias_at, s->key_bias_at, f->bias_adjacent);
+            key_view(b, sub, t->arrays->bias, ATTN_F32, s->query_at.bias, s->key_at.bias, f->bias_adjacent);
         f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
         f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
     }
     if (canonical->has_mask) {
-        attn__lane_view view = key_view(b, sub, t->arrays->mask, ATTN_U8, s->mask_at, s->key_mask_at, f->mask_adjacent);
+        attn__lane_view view =
+            key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, f->mask_adjacent);
         f->lanes->gather(&view, s->extra, sub.width, 1.0f);
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }
@@ -228,14 +229,14 @@ static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b,
 static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.p_pairs);
+    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.pairs.p);
     attn__gemm_tile_bf16_args args = {.m = f->values,
                                       .n = sub.width,
                                       .k = (b->keys + 1) / 2,
-                                      .a = t->s.v_pairs,
+                                      .a = t->s.pairs.v,
                                       .am = 1,
                                       .ak = f->ldv,
-                                      .b = t->s.p_pairs,
+                                      .b = t->s.pairs.p,
                                       .ldb = sub.width,
                                       .c = t->s.o + sub.lane * f->held,
                                       .ldc = sub.width,
@@ -294,13 +295,13 @@ static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__fl
                                       .k = f->channel_pairs,
                                       .am = f->ld_pairs,
                                       .ak = 1,
-                                      .b = t->s.q_pairs + sub.lane * f->channel_pairs,
+                                      .b = t->s.pairs.q + sub.lane * f->channel_pairs,
                                       .ldb = sub.width,
                                       .ldc = sub.width,
                                       .factor = (float)t->canonical->problem.scale * (float)ATTN__LOG2E};
     for (int64_t key = 0; key < b->keys; key += STEP) {
         args.m = b->keys - key < STEP ? b->keys - key : STEP;
-        args.a = t->s.k_pairs + key * f->ld_pairs;
+        args.a = t->s.pairs.k + key * f->ld_pairs;
         args.c = t->s.s + key * sub.width;
         f->pairs->run(&args);
         attn__prefetch_portion(&t->prefetch);
@@ -351,8 +352,8 @@ static bool skips_blocks(const attn__flash_item *t)
 /* Whether any query of the item sees any of these keys; fills their places in the mask of blocks. */
 static bool sees_blocks(attn__flash_item *t, const attn__flash_keys *b)
 {
-    attn__block_columns(t->canonical, b->at, b->keys, t->s.key_block_at);
-    return !skips_blocks(t) || attn__blocks_seen(t->arrays->blocks, t->s.block_at, t->count, t->s.key_block_at,
+    attn__block_columns(t->canonical, b->at, b->keys, t->s.key_at.block);
+    return !skips_blocks(t) || attn__blocks_seen(t->arrays->blocks, t->s.query_at.block, t->count, t->s.key_at.block,
                                                  b->keys) != ATTN__BLOCKS_NONE;
 }
 

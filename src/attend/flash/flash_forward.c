@@ -64,14 +64,14 @@ void attn__flash_gather_queries(attn__flash_item *t)
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
                                 t->canonical->problem.dtype,
-                                t->s.q_at + sub.lane,
+                                t->s.query_at.q + sub.lane,
                                 f->q_channel,
                                 f->channels,
                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
         f->lanes->gather(&view, q, sub.width, factor);
         if (f->pairs) /* exact: unscaled, they are bf16 still */
-            f->pairs->round_rows(q, f->channels, sub.width, t->s.q_pairs + sub.lane * f->channel_pairs);
+            f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
     }
 }
 
@@ -99,17 +99,17 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
     attn__flash_scratch *s = &t->s;
     int64_t lanes = t->flash->tile->lanes;
     t->padded = (t->count + lanes - 1) / lanes * lanes;
-    query_offsets(t, ATTN__STRIDE(dim.q), batch, s->q_at);
-    query_offsets(t, ATTN__STRIDE(dim.o), batch, s->o_at);
+    query_offsets(t, ATTN__STRIDE(dim.q), batch, s->query_at.q);
+    query_offsets(t, ATTN__STRIDE(dim.o), batch, s->query_at.o);
     if (canonical->problem.flags & ATTN_WANT_LSE)
-        query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->lse_at);
+        query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->query_at.lse);
     if (canonical->has_bias)
-        query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->bias_at);
+        query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->query_at.bias);
     if (canonical->has_mask)
-        query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->mask_at);
+        query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->query_at.mask);
     if (canonical->has_blocks)
         attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), t->first,
-                         t->count, s->block_at);
+                         t->count, s->query_at.block);
     if (canonical->has_dropout)
         dropout_keys(t, batch);
     t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
@@ -124,7 +124,7 @@ void attn__flash_write_lse(const attn__flash_item *t)
     float *lse = t->arrays->lse;
     for (int64_t i = 0; i < t->count; i++) {
         double l = t->s.l[i], m = t->s.m[i];
-        lse[t->s.lse_at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
+        lse[t->s.query_at.lse[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
     }
 }
 
@@ -141,7 +141,7 @@ static void finish(attn__flash_item *t)
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
         attn__lane_view view = {
-            t->arrays->o, t->canonical->problem.dtype, t->s.o_at + sub.lane, f->o_channel, f->values, sub.lanes};
+            t->arrays->o, t->canonical->problem.dtype, t->s.query_at.o + sub.lane, f->o_channel, f->values, sub.lanes};
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
     if (t->canonical->problem.flags & ATTN_WANT_LSE)

@@ -19,7 +19,7 @@ typedef struct attn__flash_subtile {
 typedef struct attn__flash_pending {
     bool any, changed; /* changed: first multiply earlier sums by t->s.shrink */
     int64_t keys;
-    int tiles; /* which of t->s.p_tiles */
+    int tiles; /* which of t->s.tiles.p */
     attn__flash_subtile sub;
     attn__bf16x3_softmax softmax;
 } attn__flash_pending;

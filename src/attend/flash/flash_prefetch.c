@@ -53,7 +53,7 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
     int64_t from = t->count * part / parts, to = t->count * (part + 1) / parts;
     if (!t->flash->o_channel && t->count * row > STORES)
-        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.o_at + from, to - from, row);
+        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.query_at.o + from, to - from, row);
 }
 
 static void stream_next_keys(attn__flash_item *t)

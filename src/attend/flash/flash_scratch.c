@@ -12,16 +12,16 @@ static void take_queries(attn__arena *p, const attn__flash *f, const attn__canon
     int64_t n = f->query_block;
     s->q = attn__arena_take(p, n * f->channels, sizeof(float));
     s->o = attn__arena_take(p, n * f->held, sizeof(float));
-    s->q_pairs = attn__arena_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
+    s->pairs.q = attn__arena_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
     s->m = attn__arena_take(p, n, sizeof(float));
     s->l = attn__arena_take(p, n, sizeof(float));
     s->shrink = attn__arena_take(p, n, sizeof(float));
-    s->q_at = attn__arena_take(p, n, sizeof(int64_t));
-    s->o_at = attn__arena_take(p, n, sizeof(int64_t));
-    s->lse_at = attn__arena_take(p, n, sizeof(int64_t));
-    s->bias_at = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
-    s->mask_at = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
-    s->block_at = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
+    s->query_at.q = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.o = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.lse = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->query_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->query_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
     s->row = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
@@ -42,16 +42,16 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->extra = attn__arena_take(p, canonical->has_bias || canonical->has_mask ? square : 0, sizeof(float));
     s->hidden = attn__arena_take(p, square, 1);
     s->k = attn__arena_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
-    s->k_pairs = attn__arena_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
-    s->v_pairs = attn__arena_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
-    s->p_pairs = attn__arena_take(p, f->pairs ? square : 0, sizeof(uint32_t));
+    s->pairs.k = attn__arena_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
+    s->pairs.v = attn__arena_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
+    s->pairs.p = attn__arena_take(p, f->pairs ? square : 0, sizeof(uint32_t));
     s->v = attn__arena_take(p, n * (groups > f->ldv ? groups : f->ldv), sizeof(float));
-    s->k_at = attn__arena_take(p, n, sizeof(int64_t));
-    s->v_at = attn__arena_take(p, n, sizeof(int64_t));
-    s->key_bias_at = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
-    s->key_mask_at = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
-    s->key_block_at = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
-    s->column_at = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
+    s->key_at.k = attn__arena_take(p, n, sizeof(int64_t));
+    s->key_at.v = attn__arena_take(p, n, sizeof(int64_t));
+    s->key_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->key_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->key_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
+    s->key_at.column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
     s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     for (int i = 0; i < f->nlimits; i++)
         s->index[i] = attn__arena_take(p, n, sizeof(int32_t));
@@ -68,11 +68,11 @@ static attn__bf16x3_side take_tiles(attn__arena *p, const attn__flash *f, int64_
 static void take_parts(attn__arena *p, const attn__flash *f, attn__flash_scratch *s)
 {
     enum { SIDE = ATTN__BF16X3_SIDE };
-    s->q_tiles = take_tiles(p, f, f->query_block / SIDE, f->channels);
-    s->k_tiles = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
-    s->v_tiles = take_tiles(p, f, f->held / SIDE, f->key_block);
+    s->tiles.q = take_tiles(p, f, f->query_block / SIDE, f->channels);
+    s->tiles.k = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
+    s->tiles.v = take_tiles(p, f, f->held / SIDE, f->key_block);
     for (int i = 0; i < 2; i++)
-        s->p_tiles[i] = take_tiles(p, f, f->vectors, f->key_block);
+        s->tiles.p[i] = take_tiles(p, f, f->vectors, f->key_block);
 }
 
 size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,

@@ -10,7 +10,7 @@ void attn__wide_head_amx_scores(attn__wide_head_item *x, const attn__flash_keys 
 {
     attn__flash_item *t = &x->t;
     const attn__flash *f = t->flash;
-    attn__bf16x3_side *q = &t->s.q_tiles, *k = &t->s.k_tiles;
+    attn__bf16x3_side *q = &t->s.tiles.q, *k = &t->s.tiles.k;
     attn__wide_head_split(&(attn__wide_head_chunk){attn__wide_head_keys(x, b), first, n}, f,
                           &(attn__wide_head_panel){t->s.k, f->ldk, x->table}, k);
     attn__wide_head_split(&(attn__wide_head_chunk){attn__wide_head_queries(x), first, n}, f,
@@ -61,7 +61,7 @@ void attn__wide_head_load_values(attn__wide_head_item *x, attn__flash_keys *b, i
     attn__wide_head_panel panel = {t->s.v, f->ldv, x->table};
     b->parts = false;
     if (f->parts) {
-        finite = attn__wide_head_split_pairs(&v, f, &panel, &t->s.v_tiles);
+        finite = attn__wide_head_split_pairs(&v, f, &panel, &t->s.tiles.v);
         b->parts = finite || !hides; /* one part holds any number */
     }
     if (!b->parts)
@@ -77,7 +77,7 @@ void attn__wide_head_amx_values(attn__wide_head_item *x, const attn__flash_keys 
                               .k = attn__pieces(b->keys, ATTN__BF16X3_DEPTH),
                               .parts = f->nparts,
                               .a = x->p,
-                              .b = x->t.s.v_tiles,
+                              .b = x->t.s.tiles.v,
                               .c = x->t.s.o,
                               .ldc = attn__wide_head_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__BF16X3_SIDE * args.a.block;

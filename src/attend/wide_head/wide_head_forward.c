@@ -51,7 +51,7 @@ static void pack_scores(attn__wide_head_item *x, const attn__flash_keys *b, int6
     attn__wide_head_copy(&k, f->lanes, &(attn__wide_head_panel){t->s.k, f->ldk, x->table});
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        attn__wide_head_chunk q = {{&x->q, t->arrays->q, t->s.q_at + sub.lane, sub.lanes}, first, n};
+        attn__wide_head_chunk q = {{&x->q, t->arrays->q, t->s.query_at.q + sub.lane, sub.lanes}, first, n};
         if (attn__wide_head_sees(x, b, i))
             attn__wide_head_gather(&q, f->lanes, &(attn__wide_head_panel){t->s.q + sub.lane * n, sub.width, x->table},
                                    (float)(t->canonical->problem.scale * ATTN__LOG2E));
@@ -238,7 +238,7 @@ static void store(attn__wide_head_item *x, attn__flash_subtile sub, int64_t firs
     bool started = t->s.span[sub.index].started;
     attn__wide_head_sum sum = {w->store, w->sums, started ? x->was + sub.lane : NULL, x->factor + sub.lane};
     attn__wide_head_operand plain = {.dtype = ATTN_F32, .run = w->values};
-    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.o_at + sub.lane, sub.lanes}, first, n};
+    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.query_at.o + sub.lane, sub.lanes}, first, n};
     if (w->private_sums)
         o.of = (attn__wide_head_rows){&plain, x->sums, x->sums_at + sub.lane, sub.lanes};
     attn__wide_head_store(&o, &sum, t->s.o, ld);
@@ -250,7 +250,7 @@ static void prefetch_values(attn__wide_head_item *x, const attn__flash_keys *b, 
     const attn__flash_item *t = &x->t;
     int64_t next = first + n;
     attn__prefetch_clear(&x->prefetch);
-    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.o_at, t->count}, first, n};
+    attn__wide_head_chunk o = {{&x->o, t->arrays->o, t->s.query_at.o, t->count}, first, n};
     attn__wide_head_chunk v = {attn__wide_head_values(x, b), next, attn__least(w->values - next, n)};
     if (!w->private_sums)
         attn__wide_head_prefetch(&x->prefetch, &o);
@@ -305,8 +305,8 @@ static void key_block(attn__wide_head_item *x, int64_t at, int64_t keys)
     attn__flash_item *t = &x->t;
     attn__flash_keys b = {.at = at, .keys = keys};
     b.packed = attn__round_up(keys, t->flash->parts || x->wide_head->amx ? ATTN__BF16X3_SIDE : 1);
-    attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.k_at);
-    attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.v_at);
+    attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
+    attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
     attn__flash_key_tables(t, &b);
     score(x, &b);
     weigh(x, &b);
@@ -329,7 +329,7 @@ static void finish(attn__wide_head_item *x)
         int64_t chunk = w->flash->values, ld = started ? w->values : 0;
         if (!started)
             memset(t->s.o, 0, (size_t)chunk * sizeof(float));
-        attn__wide_head_chunk o = {.of = {&x->o, t->arrays->o, t->s.o_at + sub.lane, sub.lanes}};
+        attn__wide_head_chunk o = {.of = {&x->o, t->arrays->o, t->s.query_at.o + sub.lane, sub.lanes}};
         for (; o.first < w->values; o.first += chunk) {
             o.n = attn__least(chunk, w->values - o.first);
             attn__wide_head_store(&o, &sum, started ? x->sums + sub.lane * w->values + o.first : t->s.o, ld);

@@ -42,7 +42,7 @@ static bool neighbours_see(const attn__wide_head_item *x, const attn__flash_keys
         end = sub.lane + sub.width;
     }
     products->out.rows = attn__least(end, t->count) - products->first;
-    products->out.at = t->s.o_at + products->first;
+    products->out.at = t->s.query_at.o + products->first;
     return end >= 0;
 }
 

@@ -31,17 +31,17 @@ static inline int64_t attn__wide_head_whole_lanes(const attn__flash *f, int64_t 
 /* The rows of a block of keys, of its values, and of the item's queries. */
 static inline attn__wide_head_rows attn__wide_head_keys(const attn__wide_head_item *x, const attn__flash_keys *b)
 {
-    return (attn__wide_head_rows){&x->k, x->t.arrays->k, x->t.s.k_at, b->keys};
+    return (attn__wide_head_rows){&x->k, x->t.arrays->k, x->t.s.key_at.k, b->keys};
 }
 
 static inline attn__wide_head_rows attn__wide_head_values(const attn__wide_head_item *x, const attn__flash_keys *b)
 {
-    return (attn__wide_head_rows){&x->v, x->t.arrays->v, x->t.s.v_at, b->keys};
+    return (attn__wide_head_rows){&x->v, x->t.arrays->v, x->t.s.key_at.v, b->keys};
 }
 
 static inline attn__wide_head_rows attn__wide_head_queries(const attn__wide_head_item *x)
 {
-    return (attn__wide_head_rows){&x->q, x->t.arrays->q, x->t.s.q_at, x->t.count};
+    return (attn__wide_head_rows){&x->q, x->t.arrays->q, x->t.s.query_at.q, x->t.count};
 }
 
 /* Points the scratch scores at the subtile; b->packed is their number of rows, a multiple of 16 on AMX. */

@@ -21,13 +21,13 @@ static walk walk_of(const attn__window_work *work, attn__operand op)
 static bool find(const attn__window_work *work, const walk *x, int64_t k, int64_t w, int64_t *offset)
 {
     int64_t tap = work->now.first + k * work->stride;
-    int64_t at = work->s.row_at[k] + work->cell + w;
+    int64_t at = work->s.entries.range[k] + work->cell + w;
     int64_t query = work->cell0 + work->cell + w;
     if (work->pass->by_key)
         query -= attn__window_cell(x->axis, tap);
-    if (tap < work->s.from[at] || tap >= work->s.to[at])
+    if (tap < work->s.ranges.from[at] || tap >= work->s.ranges.to[at])
         return false;
-    *offset = query * x->lane + (tap - work->s.moved[at]) * x->tap;
+    *offset = query * x->lane + (tap - work->s.ranges.moved[at]) * x->tap;
     return true;
 }
 

@@ -73,7 +73,7 @@ static uint32_t tap_weight(const attn__window_work *work)
 
 void attn__window_drop_of_entries(attn__window_work *work)
 {
-    uint32_t weight = tap_weight(work), *column = work->s.column;
+    uint32_t weight = tap_weight(work), *column = work->s.entries.column;
     for (int64_t p = 0; p < work->pairs; p++)
         for (int64_t k = 0; k < work->now.n; k++)
             *column++ = work->s.pair[p].column + (uint32_t)(work->now.first + k * work->stride) * weight;
@@ -84,12 +84,12 @@ void attn__window_drop(attn__window_work *work, float *s)
     bool by_key = work->pass->by_key;
     const uint32_t *keys = work->s.drop_key + (by_key ? work->cell : 0);
     attn__tap_drop d = {.taps = work->pairs * work->now.n,
-                        .column = work->s.column,
+                        .column = work->s.entries.column,
                         .weight = tap_weight(work),
                         .threshold = attn__dropout_threshold(work->canonical->problem.dropout),
-                        .moved = work->s.moved + work->cell,
-                        .shift = work->s.row_at,
-                        .key_at = work->s.rows_at,
+                        .moved = work->s.ranges.moved + work->cell,
+                        .shift = work->s.entries.range,
+                        .key_at = work->s.entries.state,
                         .key_low = keys,
                         .key_high = keys + (by_key ? work->pass->ld : work->plan->taps->width)};
     work->plan->taps->drop(s, &d);

@@ -92,13 +92,13 @@ static void mask_lanes(attn__window_work *work, const attn__window_pair *pair, i
 {
     const attn__window_axis *axis = &work->plan->axis[work->plan->naxes - 1];
     const attn_dim *d = &work->canonical->query.axis[axis->query].dim;
-    int64_t tap = work->now.first + k * work->stride, first = work->s.row_at[k] + work->cell;
+    int64_t tap = work->now.first + k * work->stride, first = work->s.entries.range[k] + work->cell;
     int64_t distance = axis->window.offset + tap * axis->window.dilation;
     for (int64_t w = 0; w < work->lanes; w++) {
         int64_t query = work->cell0 + work->cell + w;
         if (work->pass->by_key)
             query -= attn__window_cell(axis, tap);
-        if (tap < work->s.from[first + w] || tap >= work->s.to[first + w])
+        if (tap < work->s.ranges.from[first + w] || tap >= work->s.ranges.to[first + w])
             continue;
         line l = line_of(work, pair->mask + query * d->mask, pair->lens + query * d->lens, pair->position);
         if (!takes_part(&l, query * axis->window.step + distance))
@@ -114,7 +114,7 @@ static void flag_lanes(attn__window_work *work)
         line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
     for (int64_t w = 0; w < work->plan->taps->width; w++) {
         int64_t cell = (work->cell0 + work->cell + w) / work->plan->woven;
-        work->s.lane_flags[w] = takes_part(&l, cell * axis->window.step + work->phase);
+        work->s.lanes.flags[w] = takes_part(&l, cell * axis->window.step + work->phase);
     }
 }
 
@@ -127,7 +127,7 @@ void attn__window_mask(attn__window_work *work, float *s)
     for (int64_t p = 0; p < work->pairs; p++)
         for (int64_t k = 0; k < work->now.n; k++, e++) {
             const float *flags =
-                work->pass->by_key ? work->s.lane_flags : work->s.flags + work->s.flag_at[e] + work->cell;
+                work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
             if (!work->plan->by_pairs)
                 lanes->hide(s + e * width, flags, width, -INFINITY);
             else if (!work->s.pair[p].outside)

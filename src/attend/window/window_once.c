@@ -87,7 +87,7 @@ static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked
         taps->mix(b);
         return;
     }
-    b->tile = w->s.out_a;
+    b->tile = w->s.lanes.out_a;
     memset(b->tile, 0, (size_t)(b->channels * width) * sizeof(float));
     taps->mix(b);
     if (!taps->finite(b->tile, b->channels * width)) {
@@ -115,8 +115,11 @@ static void find_scores(attn__window_work *w, const meeting *m, attn__tap_block 
         plan->lanes->hide(w->s.s + e * width, w->s.flags + m->pair->slot * ld + b->offset[e] + x, width, -INFINITY);
     if (!block->ragged)
         return;
-    attn__tap_limit limit = {
-        .taps = b->taps, .number = o->number + tap, .shift = o->zeros, .from = w->s.from + x, .to = w->s.to + x};
+    attn__tap_limit limit = {.taps = b->taps,
+                             .number = o->number + tap,
+                             .shift = o->zeros,
+                             .from = w->s.ranges.from + x,
+                             .to = w->s.ranges.to + x};
     plan->taps->limit(w->s.s, &limit);
 }
 
@@ -261,19 +264,19 @@ static void write_line(attn__window_work *w, attn__operand op, void *base, int64
     int64_t step = attn__stride(&side->dim, op), first = at + (w->cell0 + left) / w->plan->woven * step;
     attn__window_lane_offsets(w, first, step, attn__window_head_stride(w, op), lanes);
     for (int64_t i = 0; i < width; i++)
-        w->s.factor[i] = factor;
+        w->s.softmax.factor[i] = factor;
     blocks += left * rows;
     for (int64_t x = 0; x < lanes; x += width, blocks += width * rows) {
         attn__lane_view view = {base, w->canonical->problem.dtype,          w->s.offset + x, w->plan->channel[op],
                                 rows, lanes - x < width ? lanes - x : width};
         if (!w->canonical->problem.accumulate) {
-            kernel->scatter(&view, blocks, width, w->s.factor);
+            kernel->scatter(&view, blocks, width, w->s.softmax.factor);
             continue;
         }
-        kernel->scale(blocks, rows, width, w->s.factor);
-        kernel->gather(&view, w->s.old, width, 1);
-        kernel->add(blocks, w->s.old, rows * width, 1);
-        kernel->scatter(&view, blocks, width, w->s.ones);
+        kernel->scale(blocks, rows, width, w->s.softmax.factor);
+        kernel->gather(&view, w->s.lanes.old, width, 1);
+        kernel->add(blocks, w->s.lanes.old, rows * width, 1);
+        kernel->scatter(&view, blocks, width, w->s.softmax.ones);
     }
 }
 

@@ -41,13 +41,13 @@ static void list_entries(attn__window_work *w)
         int64_t slot = w->s.pair[p].slot;
         for (int64_t k = 0; k < w->now.n; k++, e++) {
             int64_t row = slot * phases + w->s.phase[k], shift = w->s.shift[k];
-            w->s.number[e] = (int32_t)(w->now.first + k * w->stride);
-            w->s.a_at[e] = row * w->plan->channels * w->plan->heads * ld + shift;
-            w->s.b_at[e] = row * w->plan->values * w->plan->heads * ld + shift;
-            w->s.row_at[e] = w->pass->by_key ? shift : 0;
-            w->s.rows_at[e] = w->pass->by_key ? slot * 2 * ld + shift : 0;
+            w->s.entries.number[e] = (int32_t)(w->now.first + k * w->stride);
+            w->s.entries.a[e] = row * w->plan->channels * w->plan->heads * ld + shift;
+            w->s.entries.b[e] = row * w->plan->values * w->plan->heads * ld + shift;
+            w->s.entries.range[e] = w->pass->by_key ? shift : 0;
+            w->s.entries.state[e] = w->pass->by_key ? slot * 2 * ld + shift : 0;
             if (w->plan->masked)
-                w->s.flag_at[e] = row * ld + shift;
+                w->s.entries.flag[e] = row * ld + shift;
         }
     }
     if (w->canonical->has_dropout)
@@ -89,7 +89,7 @@ static attn__tap_block block_of(const attn__window_work *w, bool values)
                              .tile_ld = width,
                              .s_ld = width,
                              .strip = (values ? w->s.b : w->s.a) + w->cell,
-                             .offset = values ? w->s.b_at : w->s.a_at,
+                             .offset = values ? w->s.entries.b : w->s.entries.a,
                              .ld = w->pass->ld};
 }
 
@@ -121,8 +121,8 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
 static void find_scores(attn__window_work *w)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
-    add_scores(w, false, w->s.lane_a, factor, w->s.s);
-    attn__window_lane_terms(w, attn__window_lane_kind(w->pass), w->s.lane_a, w->s.s, factor);
+    add_scores(w, false, w->s.lanes.a, factor, w->s.s);
+    attn__window_lane_terms(w, attn__window_lane_kind(w->pass), w->s.lanes.a, w->s.s, factor);
     attn__window_strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
     if (w->canonical->has_bias)
         attn__window_bias_add(w, w->s.s);
@@ -131,10 +131,10 @@ static void find_scores(attn__window_work *w)
     if (!w->now.ragged)
         return;
     attn__tap_limit limit = {.taps = entries_of(w),
-                             .number = w->s.number,
-                             .shift = w->s.row_at,
-                             .from = w->s.from + w->cell,
-                             .to = w->s.to + w->cell};
+                             .number = w->s.entries.number,
+                             .shift = w->s.entries.range,
+                             .from = w->s.ranges.from + w->cell,
+                             .to = w->s.ranges.to + w->cell};
     w->plan->taps->limit(w->s.s, &limit);
 }
 
@@ -144,9 +144,9 @@ static void store_lse(attn__window_work *w)
 {
     float *lse = w->arrays->lse;
     for (int64_t i = 0; i < w->lanes; i++) {
-        float l = w->s.l[i];
+        float l = w->s.softmax.l[i];
         lse[attn__window_lane_offset(w, ATTN__OP_LSE, i)] =
-            l == 0 ? -INFINITY : (float)((double)w->s.m[i] * ln_2 + log((double)l));
+            l == 0 ? -INFINITY : (float)((double)w->s.softmax.m[i] * ln_2 + log((double)l));
     }
 }
 
@@ -165,17 +165,17 @@ static void start_lanes(attn__window_work *w)
 
 static void forward_block(attn__window_work *w)
 {
-    attn__window_read(w, ATTN__OP_Q, w->arrays->q, w->s.lane_a);
+    attn__window_read(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
     start_lanes(w);
     find_scores(w);
-    w->plan->taps->softmax(w->s.s, entries_of(w), w->s.m, w->s.l);
+    w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, w->s.softmax.l);
     drop(w, w->s.s);
-    mix(w, true, w->s.s, w->s.out_b);
+    mix(w, true, w->s.s, w->s.lanes.out_b);
     attn__window_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-    attn__window_table_mix(w, ATTN_RELATIVE_VALUE, w->s.out_b);
+    attn__window_table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
-        w->s.factor[i] = w->s.l[i] == 0 ? 0 : w->plan->kept / w->s.l[i];
-    attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.out_b, w->s.factor);
+        w->s.softmax.factor[i] = w->s.softmax.l[i] == 0 ? 0 : w->plan->kept / w->s.softmax.l[i];
+    attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, w->s.softmax.factor);
     if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
@@ -193,15 +193,15 @@ static void read_lse(attn__window_work *w)
         float lse = -INFINITY;
         if (i < w->lanes)
             lse = ((const float *)w->arrays->lse)[attn__window_lane_offset(w, ATTN__OP_LSE, i)];
-        w->s.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
+        w->s.softmax.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
     }
 }
 
 static void write_gradient(attn__window_work *w, attn__operand op, void *to, float *tile, double factor)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++)
-        w->s.factor[i] = (float)factor;
-    attn__window_write(w, op, to, tile, w->s.factor);
+        w->s.softmax.factor[i] = (float)factor;
+    attn__window_write(w, op, to, tile, w->s.softmax.factor);
 }
 
 /* Weights and gradients of scores, in place. */
@@ -210,7 +210,7 @@ static void find_gradients(attn__window_work *w, const float *lse, const float *
     attn__tap_gradient g = {.taps = entries_of(w),
                             .s = w->s.s,
                             .dp = w->s.dp,
-                            .shift = w->s.rows_at,
+                            .shift = w->s.entries.state,
                             .lse = lse,
                             .delta = delta,
                             .p = w->s.s,
@@ -224,28 +224,28 @@ static void query_block(attn__window_work *w)
 {
     const attn_arrays *a = w->arrays;
     const attn__window_kernel *taps = w->plan->taps;
-    attn__window_read(w, ATTN__OP_Q, a->q, w->s.lane_a);
-    attn__window_read(w, ATTN__OP_DOUT, a->dout, w->s.lane_b);
-    attn__window_read(w, ATTN__OP_O, a->o, w->s.lane_o);
-    taps->dot(w->s.lane_o, w->s.lane_b, w->plan->values, taps->width, taps->width, w->s.delta);
+    attn__window_read(w, ATTN__OP_Q, a->q, w->s.lanes.a);
+    attn__window_read(w, ATTN__OP_DOUT, a->dout, w->s.lanes.b);
+    attn__window_read(w, ATTN__OP_O, a->o, w->s.lanes.o);
+    taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
     read_lse(w);
     start_lanes(w);
     find_scores(w);
-    add_scores(w, true, w->s.lane_b, w->plan->kept, w->s.dp);
-    attn__window_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lane_b, w->s.dp, w->plan->kept);
+    add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
+    attn__window_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
     drop(w, w->s.dp);
-    find_gradients(w, w->s.lse, w->s.delta);
+    find_gradients(w, w->s.softmax.lse, w->s.softmax.delta);
     attn__window_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
-        mix(w, false, w->s.dp, w->s.out_a);
-        attn__window_table_mix(w, ATTN_RELATIVE_QUERY, w->s.out_a);
-        write_gradient(w, ATTN__OP_DQ, a->dq, w->s.out_a, w->canonical->problem.scale);
+        mix(w, false, w->s.dp, w->s.lanes.out_a);
+        attn__window_table_mix(w, ATTN_RELATIVE_QUERY, w->s.lanes.out_a);
+        write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
-        attn__window_table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lane_a);
+        attn__window_table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
         drop(w, w->s.s);
         attn__window_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-        attn__window_table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lane_b);
+        attn__window_table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
     }
     if (wants(w, ATTN_WANT_DBIAS))
         attn__window_bias_gradient(w, w->s.dp);
@@ -254,26 +254,26 @@ static void query_block(attn__window_work *w)
 static void key_block(attn__window_work *w)
 {
     const attn_arrays *a = w->arrays;
-    attn__window_read(w, ATTN__OP_K, a->k, w->s.lane_a);
-    attn__window_read(w, ATTN__OP_V, a->v, w->s.lane_b);
+    attn__window_read(w, ATTN__OP_K, a->k, w->s.lanes.a);
+    attn__window_read(w, ATTN__OP_V, a->v, w->s.lanes.b);
     find_scores(w);
-    add_scores(w, true, w->s.lane_b, w->plan->kept, w->s.dp);
+    add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
     attn__window_strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->plan->kept);
     drop(w, w->s.dp);
     find_gradients(w, w->s.rows + w->cell, w->s.rows + w->pass->ld + w->cell);
     attn__window_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
     if (wants(w, ATTN_WANT_DK)) {
-        mix(w, false, w->s.dp, w->s.out_a);
-        attn__window_table_mix(w, ATTN_RELATIVE_KEY, w->s.out_a);
-        write_gradient(w, ATTN__OP_DK, a->dk, w->s.out_a, w->canonical->problem.scale);
+        mix(w, false, w->s.dp, w->s.lanes.out_a);
+        attn__window_table_mix(w, ATTN_RELATIVE_KEY, w->s.lanes.out_a);
+        write_gradient(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DV)) {
         drop(w, w->s.s);
-        mix(w, true, w->s.s, w->s.out_b);
-        write_gradient(w, ATTN__OP_DV, a->dv, w->s.out_b, (double)w->plan->kept);
+        mix(w, true, w->s.s, w->s.lanes.out_b);
+        write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, (double)w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
-        attn__window_table_gradient(w, ATTN_RELATIVE_KEY, w->s.lane_a);
+        attn__window_table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
 }
 
 /* ----------------------------------------------------------------------------------------------- items */
@@ -357,7 +357,7 @@ static void run_share(const job *j, int which, int64_t slot, int thread)
             attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->plan->slot_share);
     } while (++h < j->plan->heads);
     for (int i = 0; i < j->plan->taps->width; i++)
-        scratch[0].ones[i] = 1;
+        scratch[0].softmax.ones[i] = 1;
     int64_t items = items_of(j, which);
     for (int64_t item = slot * items / j->slots; item < (slot + 1) * items / j->slots; item++)
         run_item(heads, block, item);

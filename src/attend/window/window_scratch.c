@@ -15,17 +15,17 @@ static void take_lists(attn__arena *p, const attn__window *plan, const attn__win
     const attn__window_axis *lanes = &plan->axis[plan->naxes - 1];
     int64_t taps = lanes->last - lanes->first;
     s->block = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *s->block);
-    s->from = attn__arena_take(p, pass->ld, sizeof(int32_t));
-    s->to = attn__arena_take(p, pass->ld, sizeof(int32_t));
-    s->moved = attn__arena_take(p, pass->ld, sizeof(int32_t));
-    s->number = attn__arena_take(p, pass->entries, sizeof(int32_t));
-    s->a_at = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->b_at = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->row_at = attn__arena_take(p, pass->entries, sizeof(int64_t));
-    s->rows_at = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->ranges.from = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->ranges.to = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->ranges.moved = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->entries.number = attn__arena_take(p, pass->entries, sizeof(int32_t));
+    s->entries.a = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.b = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.range = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.state = attn__arena_take(p, pass->entries, sizeof(int64_t));
     s->shift = attn__arena_take(p, taps, sizeof(int64_t));
     s->phase = attn__arena_take(p, taps, sizeof(int64_t));
-    s->flag_at = attn__arena_take(p, plan->masked ? pass->entries : 0, sizeof(int64_t));
+    s->entries.flag = attn__arena_take(p, plan->masked ? pass->entries : 0, sizeof(int64_t));
     s->offset = attn__arena_take(p, pass->ld, sizeof(int64_t));
 }
 
@@ -43,15 +43,16 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
     const attn__window_axis *lanes = &plan->axis[plan->naxes - 1];
     int64_t width = plan->taps->width, taps = lanes->last - lanes->first;
     int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
-    float **const tiles[] = {&s->lane_a, &s->lane_b, &s->lane_o, &s->out_a, &s->out_b, &s->old};
-    float **const rows[] = {&s->m, &s->l, &s->factor, &s->ones, &s->lse, &s->delta};
+    float **const tiles[] = {&s->lanes.a, &s->lanes.b, &s->lanes.o, &s->lanes.out_a, &s->lanes.out_b, &s->lanes.old};
+    float **const rows[] = {&s->softmax.m,    &s->softmax.l,   &s->softmax.factor,
+                            &s->softmax.ones, &s->softmax.lse, &s->softmax.delta};
     for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
         *tiles[i] = take_floats(p, most * width * plan->heads);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = take_floats(p, width);
     s->s = take_floats(p, pass->entries * width);
     s->dp = take_floats(p, pass->entries * width);
-    s->lane_terms = take_floats(p, (taps + pass->pairs) * width);
+    s->lanes.terms = take_floats(p, (taps + pass->pairs) * width);
     s->margin = take_floats(p, taps * width);
     s->pair_margin = take_floats(p, pass->pairs * width);
 }
@@ -77,7 +78,7 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
         s->pair_rows[i] = take_floats(p, outer ? pass->pairs * row : 0);
     }
     s->flags = take_floats(p, plan->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
-    s->lane_flags = take_floats(p, plan->taps->width);
+    s->lanes.flags = take_floats(p, plan->taps->width);
     for (int kind = 0; kind < ATTN__WINDOW_KINDS; kind++)
         s->pair_table[kind] = take_floats(p, plan->table_floats ? pass->pairs * most : 0);
 }
@@ -95,7 +96,8 @@ static void move_on(const attn__window *plan, const attn__window_pass *pass, int
     int64_t width = plan->taps->width, channels = head * plan->channels, values = head * plan->values;
     s->a += channels * pass->ld;
     s->b += values * pass->ld;
-    float **const by_channel[] = {&s->lane_a, &s->out_a}, **const by_value[] = {&s->lane_b, &s->lane_o, &s->out_b};
+    float **const by_channel[] = {&s->lanes.a, &s->lanes.out_a},
+                  **const by_value[] = {&s->lanes.b, &s->lanes.o, &s->lanes.out_b};
     for (size_t i = 0; i < sizeof by_channel / sizeof *by_channel; i++)
         *by_channel[i] += channels * width;
     for (size_t i = 0; i < sizeof by_value / sizeof *by_value; i++)
@@ -146,7 +148,7 @@ size_t attn__window_divide(const attn__window *plan, const attn__canonical *cano
     take_strips(&p, plan, pass, scratch);
     take_block(&p, plan, pass, scratch);
     if (canonical->has_dropout)
-        scratch->column = attn__arena_take(&p, pass->entries, sizeof(uint32_t));
+        scratch->entries.column = attn__arena_take(&p, pass->entries, sizeof(uint32_t));
     for (int h = 0; h < plan->heads; h++) {
         attn__window_scratch *s = &scratch[h];
         if (h > 0)

@@ -157,27 +157,52 @@ typedef struct attn__window_once {
     int64_t far;  /* lanes from a query to the last key that it meets */
 } attn__window_once;
 
+/* Entries of a block: a tap of the lanes' axis and a line of the strips. */
+typedef struct attn__window_entries {
+    int32_t *number;  /* the virtual tap's */
+    int64_t *a, *b;   /* where its numbers lie in the strips, ... */
+    int64_t *range;   /* ... its first lane in `ranges`, ... */
+    int64_t *state;   /* ... its lse and delta in `rows`, by key, ... */
+    int64_t *flag;    /* ... and its mask in `flags` */
+    uint32_t *column; /* dropout's */
+} attn__window_entries;
+
+/* attn__window_range of each cell of the lanes or strips. */
+typedef struct attn__window_ranges {
+    int32_t *from, *to, *moved;
+} attn__window_ranges;
+
+/* A block of lanes: [channels][width]. */
+typedef struct attn__window_lanes {
+    float *a, *b, *o, *out_a, *out_b, *old;
+    float *flags; /* [width]: 0 at masked keys, by key */
+    float *terms; /* of tables: [tap and pair][width] */
+} attn__window_lanes;
+
+/* Of each lane of a block. */
+typedef struct attn__window_softmax {
+    float *m, *l, *factor, *ones, *lse, *delta;
+} attn__window_softmax;
+
 /* One thread's memory, cut for one pass. */
 typedef struct attn__window_scratch {
     attn__window_list list[ATTN__WINDOW_AXES];
     attn__window_pair *pair;
     attn__window_block *block;
-    int32_t *from, *to, *moved, *number; /* of queries, by cell of the lanes or strips; of entries */
-    int64_t *a_at, *b_at, *row_at;       /* of entries: in the strips, and among from and to */
-    int64_t *rows_at;                    /* of entries: in `rows` */
-    int64_t *flag_at;                    /* of entries: in `flags` */
-    float *flags, *lane_flags;           /* 0 at masked keys: by query of each slot, by key of the lanes */
-    uint32_t *column, *drop_key;         /* dropout: of entries; low and high halves, like lse and delta */
-    int64_t *shift, *phase;              /* of the block's taps: lanes further in the strip, and which strip */
+    attn__window_ranges ranges; /* of queries */
+    attn__window_entries entries;
+    attn__window_lanes lanes;
+    attn__window_softmax softmax;
+    float *flags;           /* 0 at masked keys: by query of each slot */
+    uint32_t *drop_key;     /* dropout: low and high halves, like lse and delta */
+    int64_t *shift, *phase; /* of the block's taps: lanes further in the strip, and which strip */
     int64_t *tag, *offset;
     float *a, *b;                          /* strips: k and v, or q and dout */
     float *rows;                           /* by key: lse and delta of each slot */
     float *terms[2], *pair_rows[2];        /* table terms of strips a and b: per lane tap, and per pair */
     float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
     float *s, *dp;
-    float *lane_a, *lane_b, *lane_o, *out_a, *out_b, *old; /* [channels][width] */
-    float *lane_terms, *margin, *pair_margin;
-    float *m, *l, *factor, *ones, *lse, *delta;
+    float *margin, *pair_margin;
     float *line;        /* strips under way */
     float *table;       /* of the batch index: see table_at */
     double *table_sums; /* their gradients */

@@ -35,9 +35,9 @@ static void read_ranges(attn__window_work *work)
         if (query >= 0 && query < axis->n)
             r = attn__window_range_at(axis, query);
         bool none = r.from >= r.to;
-        work->s.from[j] = none ? INT32_MAX : (int32_t)r.from;
-        work->s.to[j] = none ? INT32_MIN : (int32_t)r.to;
-        work->s.moved[j] = none ? 0 : (int32_t)r.moved;
+        work->s.ranges.from[j] = none ? INT32_MAX : (int32_t)r.from;
+        work->s.ranges.to[j] = none ? INT32_MIN : (int32_t)r.to;
+        work->s.ranges.moved[j] = none ? 0 : (int32_t)r.moved;
     }
 }
 
@@ -52,7 +52,7 @@ static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t 
 {
     int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
     for (int64_t w = 0; w < work->plan->taps->width; w += woven)
-        count += work->s.from[at + w] <= tap && tap < work->s.to[at + w];
+        count += work->s.ranges.from[at + w] <= tap && tap < work->s.ranges.to[at + w];
     return count * woven;
 }
 
@@ -525,8 +525,8 @@ void attn__window_write(attn__window_work *work, attn__operand op, void *base, f
     tile -= last * own * width;
     attn__lane_view view = view_of(work - last, op, base);
     if (work->canonical->backward && work->canonical->problem.accumulate) {
-        lanes->gather(&view, work->s.old, width, 1);
-        lanes->add(tile, work->s.old, view.rows * width, 1);
+        lanes->gather(&view, work->s.lanes.old, width, 1);
+        lanes->add(tile, work->s.lanes.old, view.rows * width, 1);
     }
     int64_t step = work->lanes > 1 ? work->s.offset[1] - work->s.offset[0] : 1;
     if (view.row_offset && step == 1 && view.dtype == ATTN_F32) {
@@ -535,5 +535,5 @@ void attn__window_write(attn__window_work *work, attn__operand op, void *base, f
                    (size_t)work->lanes * sizeof(float));
         return;
     }
-    lanes->scatter(&view, tile, width, work->s.ones);
+    lanes->scatter(&view, tile, width, work->s.softmax.ones);
 }

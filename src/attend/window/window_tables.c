@@ -150,7 +150,7 @@ void attn__window_lane_terms(attn__window_work *work, attn_relative_kind kind, c
     const attn__window *plan = work->plan;
     int64_t n = channels_of(plan, kind), width = plan->taps->width, taps = work->now.n;
     const attn__window_axis *axis = &plan->axis[lane_axis(plan)];
-    float *out = work->s.lane_terms;
+    float *out = work->s.lanes.terms;
     attn__gemm_tile_args t = {.n = width, .k = n, .ak = 1, .b = tile, .ldb = width, .c = out, .ldc = width};
     if (plan->has_table[kind][lane_axis(plan)]) {
         t.a = rows_of(work, kind, lane_axis(plan)) + (work->now.first - axis->first) * n;
