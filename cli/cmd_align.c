@@ -95,7 +95,7 @@ static int tell(const cli_call *cli, const attn_lexicon *lexicon, const attn_byt
 
 static int learn(const cli_call *cli, attn_translator *translator, const char *data)
 {
-    cli_source source = cli_source_of(data);
+    attn_pairs_source source = cli_source_of(data);
     const char *path = cli_text(cli, "lexicon"), *aligned = cli_text(cli, "alignments");
     attn_split part = strcmp(cli_text(cli, "part"), "all") == 0 ? ATTN_SPLIT_ALL : ATTN_SPLIT_TRAIN;
     attn_bytes alignments = {0};
@@ -105,8 +105,7 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
                                 .alignments = aligned[0] ? &alignments : NULL};
     attn_lexicon *lexicon;
     int64_t pairs;
-    if (attn_translator_learn_lexicon(&lexicon, translator, source.path, source.text, source.size, part, &how,
-                                      &pairs) != ATTN_OK)
+    if (attn_translator_learn_lexicon(&lexicon, translator, &source, part, &how, &pairs) != ATTN_OK)
         return cli_failed(cli, NULL);
     bool written =
         (!path[0] || write_lexicon(cli, path, lexicon)) && (!aligned[0] || write_file(cli, aligned, &alignments));

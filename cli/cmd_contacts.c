@@ -100,9 +100,10 @@ static attn_status measure(contacts *c, const attn_structure *structure, int64_t
              100 * identity);
     for (int r = 0; r < 3 && status == ATTN_OK; r++) {
         for (int d = 0; d < 3 && status == ATTN_OK; d++) {
-            int64_t count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
-            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, ranges[r].min, ranges[r].max, count,
-                                            8, &c->precision[r][d], &c->counted[r][d]);
+            attn_contact_range range = {.min_separation = ranges[r].min, .max_separation = ranges[r].max};
+            range.count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
+            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, &range, &c->precision[r][d],
+                                            &c->counted[r][d]);
         }
     }
     return status;

@@ -98,7 +98,7 @@ static int train(cli_call *cli, const char *directory, cli_translator_training *
     attn_translator_job job = {.directory = directory};
     attn_status status = demo_settings(cli, &settings);
     job.settings = settings;
-    job.text = attn_phrasebook(&job.text_size);
+    job.data.text = attn_phrasebook(&job.data.size);
     int code = status == ATTN_OK ? cli_train_translator(cli, &job, training) : cli_failed(cli, NULL);
     attn_config_destroy(settings);
     return code;
@@ -268,8 +268,8 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
     attn_translator *translator;
     attn_translator_score score = {0};
     held_out all = {.items = calloc(MOST_HELD_OUT, sizeof *all.items)};
-    size_t size;
-    const char *text = attn_phrasebook(&size);
+    attn_pairs_source data = {0};
+    data.text = attn_phrasebook(&data.size);
     if (!all.items)
         return cli_fail(CLI_FAILED, "out of memory");
     int code = CLI_OK;
@@ -277,8 +277,8 @@ static int show_results(const cli_call *cli, const char *directory, const cli_tr
         release(&all);
         return cli_failed(cli, NULL);
     }
-    if (attn_translator_evaluate(translator, NULL, text, size, ATTN_SPLIT_TEST, NULL, keep_sample, &all, &score) !=
-        ATTN_OK)
+    attn_translator_options how = {.sample = keep_sample, .user = &all};
+    if (attn_translator_evaluate(translator, &data, ATTN_SPLIT_TEST, &how, &score) != ATTN_OK)
         code = cli_failed(cli, NULL);
     else if (all.no_memory)
         code = cli_fail(CLI_FAILED, "out of memory");

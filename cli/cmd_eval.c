@@ -139,8 +139,9 @@ static void print_score(const char *part, const attn_translator_score *score)
            cli_count((int64_t)score->words_per_second, words), cli_count((int64_t)score->tokens_per_second, rate));
 }
 
-static int evaluate(cli_call *cli, attn_translator *translator, cli_source source, const attn_translator_options *how)
+static int evaluate(cli_call *cli, attn_translator *translator, const char *data, attn_translator_options how)
 {
+    attn_pairs_source source = cli_source_of(data);
     const char *part = cli_text(cli, "part");
     attn_translator_score score;
     attn_json json;
@@ -149,8 +150,9 @@ static int evaluate(cli_call *cli, attn_translator *translator, cli_source sourc
     attn_json_object(&json, NULL);
     attn_json_text(&json, "part", part);
     attn_json_array(&json, "samples");
-    if (attn_translator_evaluate(translator, source.path, source.text, source.size, part_of(part), how,
-                                 s.wanted > 0 ? print_sample : NULL, &s, &score) != ATTN_OK) {
+    how.sample = s.wanted > 0 ? print_sample : NULL;
+    how.user = &s;
+    if (attn_translator_evaluate(translator, &source, part_of(part), &how, &score) != ATTN_OK) {
         attn_json_free(&json);
         return cli_failed(cli, NULL);
     }
@@ -175,7 +177,7 @@ static int evaluate_translator(cli_call *cli, const char *data)
     attn_lexicon *lexicon;
     int code = cli_shortlist(cli, translator, &how, &lexicon);
     if (code == CLI_OK)
-        code = evaluate(cli, translator, cli_source_of(data), &how);
+        code = evaluate(cli, translator, data, how);
     attn_lexicon_destroy(lexicon);
     attn_translator_destroy(translator);
     return code;

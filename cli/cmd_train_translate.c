@@ -85,15 +85,12 @@ static void print_result(const cli_call *cli, const cli_translator_training *tra
 static int train(cli_call *cli, const attn_config *settings)
 {
     const char *directory = cli_text(cli, "out");
-    cli_source source = cli_source_of(cli_text(cli, "data"));
-    attn_translator_job job = {.data = source.path,
-                               .text = source.text,
-                               .text_size = source.size,
+    attn_translator_job job = {.data = cli_source_of(cli_text(cli, "data")),
                                .directory = directory,
                                .settings = settings,
                                .resume = cli_flag(cli, "resume")};
     cli_translator_training training;
-    if (!source.path && !source.text && !job.resume)
+    if (!job.data.path && !job.data.text && !job.resume)
         return cli_fail(CLI_BAD,
                         "train translate needs --data FILE (--data phrasebook for the sentences attn carries)");
     if (job.resume) {

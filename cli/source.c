@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-cli_source cli_source_of(const char *data)
+attn_pairs_source cli_source_of(const char *data)
 {
-    cli_source source = {0};
+    attn_pairs_source source = {0};
     if (strcmp(data, "phrasebook") == 0)
         source.text = attn_phrasebook(&source.size);
     else if (data[0])

@@ -59,7 +59,8 @@ static trained train(const char *kind, const char *tie)
         assert_int_equal(attn_config_set_int(given, "num_blks", 2), ATTN_OK);
     }
     assert_int_equal(attn_translator_settings(&settings, t.c, given), ATTN_OK);
-    attn_translator_job job = {.text = text, .text_size = strlen(text), .directory = t.directory, .settings = settings};
+    attn_translator_job job = {
+        .data = {.text = text, .size = strlen(text)}, .directory = t.directory, .settings = settings};
     if (attn_translator_train(t.c, &job) != ATTN_OK)
         fail_msg("%s", attn_context_error(t.c));
     attn_config_destroy(settings);
@@ -133,11 +134,11 @@ static void assert_same_searches(attn_context *c, attn_translator *t, attn_conte
                                           {.beam = 4, .nbest = NBEST, .alignments = true},
                                           {.batch = 1, .shortlist_first = 6},
                                           {.beam = 3, .shortlist_first = 6}};
+    const attn_pairs_source data = {.text = pairs, .size = strlen(pairs)};
     attn_lexicon *lexicons[2];
     attn_translator *translators[2] = {t, packed};
     for (int i = 0; i < 2; i++)
-        assert_int_equal(attn_translator_learn_lexicon(&lexicons[i], translators[i], NULL, pairs, strlen(pairs),
-                                                       ATTN_SPLIT_ALL, &how, NULL),
+        assert_int_equal(attn_translator_learn_lexicon(&lexicons[i], translators[i], &data, ATTN_SPLIT_ALL, &how, NULL),
                          ATTN_OK);
     for (int i = 0; i < 4; i++) {
         said one, other;
@@ -150,10 +151,8 @@ static void assert_same_searches(attn_context *c, attn_translator *t, attn_conte
     attn_lexicon_destroy(lexicons[0]);
     attn_lexicon_destroy(lexicons[1]);
     attn_translator_score a, b;
-    assert_int_equal(attn_translator_evaluate(t, NULL, pairs, strlen(pairs), ATTN_SPLIT_TEST, NULL, NULL, NULL, &a),
-                     ATTN_OK);
-    assert_int_equal(
-        attn_translator_evaluate(packed, NULL, pairs, strlen(pairs), ATTN_SPLIT_TEST, NULL, NULL, NULL, &b), ATTN_OK);
+    assert_int_equal(attn_translator_evaluate(t, &data, ATTN_SPLIT_TEST, NULL, &a), ATTN_OK);
+    assert_int_equal(attn_translator_evaluate(packed, &data, ATTN_SPLIT_TEST, NULL, &b), ATTN_OK);
     assert_true(a.loss == b.loss);
 }
 

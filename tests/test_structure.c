@@ -167,15 +167,19 @@ static void precision_counts_the_best_pairs(void **state)
     attn_context *c = new_context();
     double p;
     int64_t n;
-    assert_int_equal(attn_contact_precision(c, scores, distances, 4, 1, 0, 2, 0, &p, &n), ATTN_OK);
+    assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){1, 0, 2, 0}, &p, &n),
+                     ATTN_OK);
     assert_float_equal(p, 0.5, 0); /* (0,1) touches, (0,2) does not; (1,2) is not resolved */
     assert_int_equal(n, 2);
-    assert_int_equal(attn_contact_precision(c, scores, distances, 4, 2, 3, 9, 0, &p, &n), ATTN_OK);
+    assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){2, 3, 9, 0}, &p, &n),
+                     ATTN_OK);
     assert_int_equal(n, 2); /* (0,2), (1,3) */
     assert_float_equal(p, 0.5, 0);
-    assert_int_equal(attn_contact_precision(c, scores, distances, 4, 3, 0, 9, 4.9, &p, &n), ATTN_OK);
+    assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){3, 0, 9, 4.9}, &p, &n),
+                     ATTN_OK);
     assert_float_equal(p, 0, 0);
-    assert_int_equal(attn_contact_precision(c, scores, distances, 4, 4, 0, 9, 0, &p, &n), ATTN_OK);
+    assert_int_equal(attn_contact_precision(c, scores, distances, 4, &(attn_contact_range){4, 0, 9, 0}, &p, &n),
+                     ATTN_OK);
     assert_true(isnan(p));
     attn_context_destroy(c);
 }

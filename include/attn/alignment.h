@@ -172,13 +172,20 @@ typedef enum attn_cbeta {
 ATTN_API void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns,
                                        attn_cbeta beta, float *distances);
 
-/* The fraction of true contacts (distance below `cutoff`; 0: 8) among the `count` highest-scoring resolved pairs (i,
- * j) with min_separation <= j - i < max_separation (0: no limit). Ties are ordered by i, then j.  If fewer pairs
- * exist, among those. *counted (may be NULL) gets how many.  scores and distances [L,L]; only i < j is read.  NAN if
- * no pair is resolved. ATTN_ERROR_MEMORY. */
+/* Which pairs of residues (i, j) are judged: with min_separation <= j - i < max_separation, `count` of them. */
+typedef struct attn_contact_range {
+    int64_t min_separation;
+    int64_t max_separation; /* 0: no limit */
+    int64_t count;
+    double cutoff; /* angstrom: a contact is nearer; 0: 8 */
+} attn_contact_range;
+
+/* The fraction of true contacts among the range's highest-scoring resolved pairs.  Ties are ordered by i, then j.  If
+ * there are fewer pairs than `count`, among those; *counted (may be NULL) gets how many.  scores and distances [L,L];
+ * only i < j is read.  NAN if no pair is resolved.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances,
-                                            int64_t columns, int64_t min_separation, int64_t max_separation,
-                                            int64_t count, double cutoff, double *precision, int64_t *counted);
+                                            int64_t columns, const attn_contact_range *range, double *precision,
+                                            int64_t *counted);
 
 #ifdef __cplusplus
 }

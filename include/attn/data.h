@@ -65,6 +65,13 @@ typedef struct attn_pair {
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
+/* Where pairs are: a file, plain or gzip, or `text`. */
+typedef struct attn_pairs_source {
+    const char *path; /* NULL: text */
+    const char *text;
+    size_t size; /* of text */
+} attn_pairs_source;
+
 /* Zero means the default in each field. */
 typedef struct attn_pairs_options {
     attn_compat compat;

@@ -54,9 +54,7 @@ typedef struct attn_translator_run_info {
 } attn_translator_run_info;
 
 typedef struct attn_translator_job {
-    const char *data; /* path of the sentence pairs; NULL: `text` */
-    const char *text; /* or the pairs themselves */
-    size_t text_size;
+    attn_pairs_source data;
     const char *directory;       /* made if it is not there */
     const attn_config *settings; /* as attn_translator_settings takes them; when resuming only "epochs", "patience"
                                   * and "save_every" count, the others stay what they were */
@@ -114,6 +112,9 @@ typedef struct attn_translator_options {
     /* Of attn_translator_evaluate: a source that stands in several pairs is translated once and compared with all their
      * targets; false: each pair is scored by itself. */
     bool all_references;
+    /* Of attn_translator_evaluate: called for each sentence, with the first of its references.  May be NULL. */
+    void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
+    void *user;
 } attn_translator_options;
 
 typedef struct attn_translation {
@@ -156,26 +157,22 @@ typedef struct attn_translator_score {
 /* Which part of the data: the one that its training held back, or all of it. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
-/* Translates a part of a file of pairs and scores it.  `sample` (may be NULL) is called for each sentence, with the first
- * of its references. `nbest`,
- * `prefixes` and `alignments` of the options are not looked at.  ATTN_ERROR_ARGUMENT: a part that has no pairs;
- * ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
-ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const char *data, const char *text,
-                                              size_t text_size, attn_split part, const attn_translator_options *options,
-                                              void (*sample)(void *user, const char *source, const char *reference,
-                                                             const char *prediction),
-                                              void *user, attn_translator_score *score);
+/* Translates a part of the pairs and scores it.  `options` may be NULL; their `nbest`, `prefixes` and `alignments` are not
+ * looked at.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY. */
+ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data,
+                                              attn_split part, const attn_translator_options *options,
+                                              attn_translator_score *score);
 
-/* Learns a lexicon of its vocabularies from a part of a file of pairs; *pairs (may be NULL) gets how many those
+/* Learns a lexicon of its vocabularies from a part of the pairs; *pairs (may be NULL) gets how many those
  * were.  The caller destroys it, before the translator.
- * options->alignments gets a line for each pair of the file, whichever part was learned from: the likeliest source word
+ * options->alignments gets a line for each pair of the data, whichever part was learned from: the likeliest source word
  * of each target word, "0-0 1-2", source-target, words being what stands between spaces, and nothing for a word that
  * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
  * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
-                                                   const char *data, const char *text, size_t text_size,
-                                                   attn_split part, const attn_lexicon_options *options,
-                                                   int64_t *pairs);
+                                                   const attn_pairs_source *data, attn_split part,
+                                                   const attn_lexicon_options *options, int64_t *pairs);
 
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,

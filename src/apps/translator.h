@@ -53,17 +53,17 @@ attn_status attn__reference(const attn_translator *translator, const char *targe
 
 /* Tells one file's contents from another's; not a defence against anyone. */
 uint64_t attn__fingerprint(const char *text, size_t size);
-/* All pairs of a file (or of `text` where `path` is NULL). */
-attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,
+/* `fingerprint` may be NULL. */
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint);
 
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
-/* A part of a file of pairs as the translator's training divided it.  Both are destroyed by the caller, the part
+/* A part of the pairs as the translator's training divided them.  Both are destroyed by the caller, the part
  * first, on error too; they begin as NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; else as reading fails. */
-attn_status attn__translator_part(const attn_translator *translator, const char *data, const char *text, size_t size,
-                                  attn_split part, attn_pairs **all, attn_pairs **chosen);
+attn_status attn__translator_part(const attn_translator *translator, const attn_pairs_source *data, attn_split part,
+                                  attn_pairs **all, attn_pairs **chosen);
 /* Translates all pairs and fills in what translations are scored by: all but the loss. */
 attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
 /* The three tensors of a batch on the tape; false if there is no memory. */

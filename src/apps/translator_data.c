@@ -115,7 +115,8 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     t->mixed_all = NULL;
     attn_status status = parse_mix(t, &path, &share);
     if (status == ATTN_OK)
-        status = attn__pairs_read(&t->mixed_all, t->run.context, path, NULL, 0, options, &fingerprint);
+        status =
+            attn__pairs_read(&t->mixed_all, t->run.context, &(attn_pairs_source){.path = path}, options, &fingerprint);
     if (status == ATTN_OK)
         t->run.fingerprint = attn__mix64(t->run.fingerprint ^ attn__mix64(fingerprint));
     char *whole = status == ATTN_OK && path && !t->run.resume ? realpath(path, NULL) : NULL;
@@ -162,8 +163,7 @@ static attn_status read_pairs(training *t)
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                   .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
     attn_pairs_destroy(t->all);
-    attn_status status =
-        attn__pairs_read(&t->all, t->run.context, t->run.data, t->text, t->text_size, &options, &t->run.fingerprint);
+    attn_status status = attn__pairs_read(&t->all, t->run.context, &t->data, &options, &t->run.fingerprint);
     return status == ATTN_OK ? read_mixed(t, &options) : status;
 }
 

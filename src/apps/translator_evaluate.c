@@ -34,19 +34,19 @@ static attn_status refuse_empty(const attn_translator *t, const char *data, attn
                       pairs, names[part]);
 }
 
-attn_status attn__translator_part(const attn_translator *t, const char *data, const char *text, size_t size,
-                                  attn_split part, attn_pairs **all, attn_pairs **chosen)
+attn_status attn__translator_part(const attn_translator *t, const attn_pairs_source *data, attn_split part,
+                                  attn_pairs **all, attn_pairs **chosen)
 {
     attn_pairs_options reading = {.compat = t->compat,
                                   .max_examples = attn_config_int(t->config, "max_examples", 0),
                                   .keep_text = attn_vocab_has_subwords(t->source)};
     attn_status status = attn__check_choice(t->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);
     if (status == ATTN_OK)
-        status = attn__pairs_read(all, t->context, data, text, size, &reading, NULL);
+        status = attn__pairs_read(all, t->context, data, &reading, NULL);
     if (status == ATTN_OK)
         status = choose_part(t, *all, part, chosen);
     if (status == ATTN_OK && attn_pairs_size(*chosen) == 0)
-        status = refuse_empty(t, data ? data : "phrasebook", part, attn_pairs_size(*all));
+        status = refuse_empty(t, data->path ? data->path : "phrasebook", part, attn_pairs_size(*all));
     return status;
 }
 
@@ -237,9 +237,7 @@ static attn_status judge(attn_translator *t, const attn_pairs *pairs, const attn
 }
 
 static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const attn_translator_options *options,
-                              void (*sample)(void *user, const char *source, const char *reference,
-                                             const char *prediction),
-                              void *user, attn_translator_score *score)
+                              attn_translator_score *score)
 {
     results r;
     attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
@@ -248,8 +246,9 @@ static attn_status score_part(attn_translator *t, const attn_pairs *pairs, const
     if (status == ATTN_OK)
         status = judge(t, pairs, options, &r, score);
     const char *const *reference = r.references;
-    for (int64_t i = 0; sample && status == ATTN_OK && i < r.n; reference += r.counts[i++])
-        sample(user, r.sources[i], *reference, r.predictions[i]);
+    bool wanted = options && options->sample;
+    for (int64_t i = 0; wanted && status == ATTN_OK && i < r.n; reference += r.counts[i++])
+        options->sample(options->user, r.sources[i], *reference, r.predictions[i]);
     release(t->context, &r);
     return status;
 }
@@ -265,18 +264,15 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
     return status;
 }
 
-attn_status attn_translator_evaluate(attn_translator *t, const char *data, const char *text, size_t text_size,
-                                     attn_split part, const attn_translator_options *options,
-                                     void (*sample)(void *user, const char *source, const char *reference,
-                                                    const char *prediction),
-                                     void *user, attn_translator_score *score)
+attn_status attn_translator_evaluate(attn_translator *t, const attn_pairs_source *data, attn_split part,
+                                     const attn_translator_options *options, attn_translator_score *score)
 {
     attn__call_begin(t->context);
     *score = (attn_translator_score){0};
     attn_pairs *all = NULL, *chosen = NULL;
-    attn_status status = attn__translator_part(t, data, text, text_size, part, &all, &chosen);
+    attn_status status = attn__translator_part(t, data, part, &all, &chosen);
     if (status == ATTN_OK)
-        status = score_part(t, chosen, options, sample, user, score);
+        status = score_part(t, chosen, options, score);
     attn_pairs_destroy(chosen);
     attn_pairs_destroy(all);
     return status;

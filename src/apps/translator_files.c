@@ -325,10 +325,12 @@ uint64_t attn__fingerprint(const char *text, size_t size)
     return hash;
 }
 
-attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const char *path, const char *text, size_t size,
+attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const attn_pairs_source *data,
                              const attn_pairs_options *options, uint64_t *fingerprint)
 {
     attn_bytes bytes = {0};
+    const char *path = data->path, *text = data->text;
+    size_t size = data->size;
     *pairs = NULL;
     if (path) {
         attn_status status = attn_file_read(&bytes, context, path, 0);

@@ -25,7 +25,7 @@ static attn_status link_pairs(training *t, const attn_bytes *file, const char *p
         attn_pairs_options options = {.compat = t->compat,
                                       .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                       .keep_text = true};
-        status = attn__pairs_read(&kept, t->run.context, t->run.data, t->text, t->text_size, &options, NULL);
+        status = attn__pairs_read(&kept, t->run.context, &t->data, &options, NULL);
     }
     if (status == ATTN_OK)
         status = attn__pairs_link(t->all, kept ? kept : t->all, t->compat, file->data, file->size, path);

@@ -70,8 +70,8 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
 }
 
 /* Where the words of all pairs come from. */
-static attn_status align(const attn_translator *t, const attn__model1 *model, const char *data, const char *text,
-                         size_t size, const attn_pairs *all, attn_bytes *file)
+static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
+                         const attn_pairs *all, attn_bytes *file)
 {
     attn_pairs_options reading = {
         .compat = t->compat, .max_examples = attn_config_int(t->config, "max_examples", 0), .keep_text = true};
@@ -80,7 +80,7 @@ static attn_status align(const attn_translator *t, const attn__model1 *model, co
     attn_corpus *corpus = NULL;
     attn_status status = attn_corpus_create(&corpus, all, t->source, t->target, &encoding);
     if (status == ATTN_OK && !attn_vocab_has_subwords(t->source))
-        status = attn__pairs_read(&kept, t->context, data, text, size, &reading, NULL);
+        status = attn__pairs_read(&kept, t->context, data, &reading, NULL);
     if (status == ATTN_OK)
         status = attn__model1_align(model, corpus, t->source, t->target, all, kept ? kept : all, t->compat, file);
     attn_corpus_destroy(corpus);
@@ -88,9 +88,8 @@ static attn_status align(const attn_translator *t, const attn__model1 *model, co
     return status;
 }
 
-attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *t, const char *data,
-                                          const char *text, size_t text_size, attn_split part,
-                                          const attn_lexicon_options *options, int64_t *pairs)
+attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *t, const attn_pairs_source *data,
+                                          attn_split part, const attn_lexicon_options *options, int64_t *pairs)
 {
     attn__call_begin(t->context);
     attn_pairs *all = NULL, *chosen = NULL;
@@ -100,7 +99,7 @@ attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translato
     *lexicon = NULL;
     if (options && options->alignments)
         *options->alignments = (attn_bytes){0};
-    attn_status status = attn__translator_part(t, data, text, text_size, part, &all, &chosen);
+    attn_status status = attn__translator_part(t, data, part, &all, &chosen);
     if (status == ATTN_OK)
         status = attn_corpus_create(&corpus, chosen, t->source, t->target, &encoding);
     if (status == ATTN_OK)
@@ -108,7 +107,7 @@ attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translato
     if (status == ATTN_OK)
         status = attn__model1_lexicon(lexicon, model, options);
     if (status == ATTN_OK && options && options->alignments)
-        status = align(t, model, data, text, text_size, all, options->alignments);
+        status = align(t, model, data, all, options->alignments);
     if (status == ATTN_OK && pairs)
         *pairs = attn_pairs_size(chosen);
     if (status != ATTN_OK) {

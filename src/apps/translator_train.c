@@ -138,8 +138,9 @@ static double job_judge(const void *self)
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
-    if (run->resume && !run->data && !t->text)
-        t->text = attn_phrasebook(&t->text_size);
+    if (run->resume && !run->data && !t->data.text)
+        t->data.text = attn_phrasebook(&t->data.size);
+    t->data.path = run->data;
     attn_status status = attn__training_from(t);
     t->compat = attn__setting_compat(run->settings);
     t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
@@ -222,12 +223,12 @@ static const attn__run_kind kind = {
 attn_status attn_translator_train(attn_context *context, const attn_translator_job *job)
 {
     attn__call_begin(context);
-    training t = {.job = job, .text = job->text, .text_size = job->text_size};
+    training t = {.job = job, .data = job->data};
     t.run = (attn__run){.context = context,
                         .kind = &kind,
                         .self = &t,
                         .directory = job->directory,
-                        .data = job->data,
+                        .data = job->data.path,
                         .given = job->settings,
                         .resume = job->resume,
                         .progress = job->progress,

@@ -10,8 +10,7 @@
 typedef struct attn__translator_training {
     attn__run run;
     const attn_translator_job *job;
-    const char *text; /* of the pairs, where there is no path */
-    size_t text_size;
+    attn_pairs_source data; /* its path is run.data */
     attn_compat compat;
     int64_t max_tokens;
     attn_pairs *all, *mixed_all; /* what `data` and `mix` name; the others borrow their texts */

@@ -23,12 +23,12 @@ static int compare(const void *left, const void *right)
 
 /* The resolved pairs whose separation counts, into `pairs`; returns how many. */
 static int64_t collect(pair *pairs, const float *scores, const float *distances, int64_t columns,
-                       int64_t min_separation, int64_t max_separation, double cutoff)
+                       const attn_contact_range *range)
 {
-    int64_t n = 0;
+    int64_t n = 0, least = range->min_separation, most = range->max_separation;
+    double cutoff = range->cutoff > 0 ? range->cutoff : 8;
     for (int64_t i = 0; i < columns; i++) {
-        for (int64_t j = i + (min_separation > 1 ? min_separation : 1);
-             j < columns && (max_separation == 0 || j - i < max_separation); j++) {
+        for (int64_t j = i + (least > 1 ? least : 1); j < columns && (most == 0 || j - i < most); j++) {
             int64_t at = i * columns + j;
             if (!isnan(distances[at]))
                 pairs[n++] = (pair){scores[at], distances[at] < cutoff, at};
@@ -38,18 +38,16 @@ static int64_t collect(pair *pairs, const float *scores, const float *distances,
 }
 
 attn_status attn_contact_precision(attn_context *context, const float *scores, const float *distances, int64_t columns,
-                                   int64_t min_separation, int64_t max_separation, int64_t count, double cutoff,
-                                   double *precision, int64_t *counted)
+                                   const attn_contact_range *range, double *precision, int64_t *counted)
 {
     attn__call_begin(context);
     size_t cells = attn__size_mul((size_t)columns, (size_t)columns);
     pair *pairs = attn__alloc(context, attn__size_mul(cells, sizeof *pairs));
     if (!pairs)
         return ATTN_ERROR_MEMORY;
-    int64_t n = collect(pairs, scores, distances, columns, min_separation, max_separation, cutoff > 0 ? cutoff : 8),
-            touching = 0;
+    int64_t n = collect(pairs, scores, distances, columns, range), touching = 0;
     qsort(pairs, (size_t)n, sizeof *pairs, compare);
-    n = n < count ? n : count;
+    n = n < range->count ? n : range->count;
     for (int64_t i = 0; i < n; i++)
         touching += pairs[i].touches;
     *precision = n > 0 ? (double)touching / (double)n : NAN;
