@@ -9,6 +9,7 @@
 #undef ATTN__KERNEL
 
 extern const attn__gemm_kernel attn__gemm_kernel_bf16_amx, attn__gemm_kernel_int8_amx;
+extern const attn__gemm_kernel attn__gemm_kernel_bf16_avx512_bf16;
 extern const attn__gemm_kernel attn__gemm_kernel_int8_avx512_vnni, attn__gemm_kernel_int8_avx512;
 extern const attn__gemm_kernel attn__gemm_kernel_int8_avx_vnni, attn__gemm_kernel_int8_avx2;
 extern const attn__gemm_kernel attn__gemm_kernel_bf16_neon_matrix, attn__gemm_kernel_int8_neon_matrix;
@@ -31,6 +32,9 @@ static const attn__gemm_kernel *const f64[] = {
 static const attn__gemm_kernel *const bf16[] = {
 #if ATTN__COMPILES_AMX
     &attn__gemm_kernel_bf16_amx,
+#endif
+#if defined(__x86_64__)
+    &attn__gemm_kernel_bf16_avx512_bf16,
 #endif
 #if ATTN__COMPILES_NEON_MATRIX
     &attn__gemm_kernel_bf16_neon_matrix,

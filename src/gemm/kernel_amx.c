@@ -25,6 +25,7 @@ enum { SIDE = 16, ROWS = 2 * SIDE, STEP_BYTES = 64, TILE_BYTES = SIDE * STEP_BYT
 
 /* Tiles 0 to 3 hold sums, 4 and 5 A, 6 and 7 B.  Their numbers are part of the instruction. */
 #include "simd/amx.h"
+#include "gemm/bf16_square.h"
 #define DOT(int8, sum, a, b)                                                                                           \
     do {                                                                                                               \
         if (int8)                                                                                                      \
@@ -101,30 +102,7 @@ VF_FN void run(const attn__gemm_tile *t, bool int8)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* Up to 32 numbers from x[at] on along k, zeros behind them, rounded to bf16. */
-VF_FN __m512i bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
-{
-    enum { STEP = STEP_BYTES / sizeof(uint16_t) };
-    __mmask32 some = n >= STEP ? 0xffffffffu : (1u << n) - 1;
-    if (p->inner == 1 && p->bf16)
-        return _mm512_maskz_loadu_epi16(some, (const uint16_t *)p->x + at);
-    if (p->inner == 1) {
-        const float *x = (const float *)p->x + at;
-        __m512 low = _mm512_maskz_loadu_ps((__mmask16)some, x);
-        __m512 high = some >> SIDE ? _mm512_maskz_loadu_ps((__mmask16)(some >> SIDE), x + SIDE) : _mm512_setzero_ps();
-        return (__m512i)_mm512_cvtne2ps_pbh(high, low);
-    }
-    _Alignas(64) uint16_t numbers[STEP] = {0};
-    for (int64_t i = 0; i < n && i < STEP; i++, at += p->inner) {
-        if (p->bf16)
-            numbers[i] = ((const uint16_t *)p->x)[at];
-        else
-            vf_store_bf16_part(&numbers[i], vf_set1(((const float *)p->x)[at]), 1);
-    }
-    return _mm512_load_si512(numbers);
-}
-
-/* The same of up to 64 bytes. */
+/* Up to 64 bytes from x[at] on along k, zeros behind them. */
 VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
 {
     const int8_t *x = (const int8_t *)p->x + at;
@@ -140,13 +118,17 @@ VF_FN __m512i int8_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
 VF_FN void pack_tile(const attn__gemm_pack *p, int64_t first, int64_t k, bool int8, char *to)
 {
     vf r[SIDE];
-    VF_UNROLL
-    for (int i = 0; i < SIDE; i++) {
-        int64_t at = (first + i) * p->outer + k * p->inner, n = first + i < p->n ? p->k - k : 0;
-        r[i] = vf_from_bits(int8 ? int8_along_k(p, at, n) : bf16_along_k(p, at, n));
+    if (!int8) {
+        bf16_square(p, first, p->n - first, k, p->is_b, r);
+    } else {
+        VF_UNROLL
+        for (int i = 0; i < SIDE; i++) {
+            int64_t at = (first + i) * p->outer + k * p->inner, n = first + i < p->n ? p->k - k : 0;
+            r[i] = vf_from_bits(int8_along_k(p, at, n));
+        }
+        if (p->is_b)
+            vf_transpose(r);
     }
-    if (p->is_b)
-        vf_transpose(r);
     VF_UNROLL
     for (int i = 0; i < SIDE; i++)
         vi_store(to + i * STEP_BYTES, vf_bits(r[i]));

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16, whose instruction multiplies and sums pairs along k
+ * and counts subnormal numbers as zero.
+ *
+ * A panel has a row for each pair of k: the pairs of all its rows, or columns.
+ */
+#include "gemm/kernel.h"
+#if defined(__x86_64__)
+#include "simd/vec_avx512.h"
+#include "simd/isa_end.h"
+
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma"))),        \
+                             apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#endif
+#define VF_REGION
+#include "gemm/bf16_square.h"
+
+VF_FN vi dot(vi sum, const int8_t *a, vi y)
+{
+    int32_t pair;
+    memcpy(&pair, a, sizeof pair);
+    return vf_bits(_mm512_dpbf16_ps(vf_from_bits(sum), (__m512bh)vi_set1(pair), (__m512bh)y));
+}
+
+VF_FN vi add(vi x, vi y)
+{
+    return vf_bits(vf_add(vf_from_bits(x), vf_from_bits(y)));
+}
+
+#define Q(name)             name##_bf16
+#define Q_ROWS              12
+#define Q_VECTORS           2
+#define Q_STEP              2
+#define Q_B_BYTES           4
+#define q_load_b            vi_load
+#define q_dot(sum, a, i, y) dot(sum, a + 4 * (i), y)
+#define q_add               add
+#include "gemm/kernel_dot_tmpl.h"
+
+/* What a square has of rows behind the panel's end belongs to the next pair, which is written afterwards. */
+static void pack(const attn__gemm_pack *p)
+{
+    const int64_t pairs = (p->k + 1) / 2, row = p->width * 4;
+    char *to = p->to;
+    for (int64_t first = 0; first < p->n; first += p->width, to += pairs * row) {
+        int64_t n = p->n - first < p->width ? p->n - first : p->width;
+        for (int64_t k = 0; k < pairs; k += BF16_SIDE) {
+            for (int64_t j = 0; j < p->width; j += BF16_SIDE) {
+                vf r[BF16_SIDE];
+                bf16_square(p, first + j, n - j, 2 * k, true, r);
+                VF_UNROLL
+                for (int64_t i = 0; i < BF16_SIDE; i++) {
+                    if (k + i < pairs)
+                        vf_store((float *)(void *)(to + (k + i) * row) + j, r[i]);
+                }
+            }
+        }
+    }
+}
+
+const attn__gemm_kernel attn__gemm_kernel_bf16_avx512_bf16 = {.isa = ATTN_ISA_AVX512BF16,
+                                                              .rows = Q_ROWS,
+                                                              .columns = Q_VECTORS * VF_LANES,
+                                                              .lanes = VF_LANES,
+                                                              .k_step = Q_STEP,
+                                                              .a_size = sizeof(uint16_t),
+                                                              .b_size = sizeof(uint16_t),
+                                                              .run = run_bf16,
+                                                              .pack = pack};
+#include "simd/isa_end.h"
+#endif

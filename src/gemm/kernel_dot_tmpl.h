@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kernel_dot_tmpl.h - the register tile of types whose numbers lie in groups of 4 bytes along k, for one instruction that
+ * multiplies and sums groups: int8 (kernel_int8_tmpl.h) and bf16 (kernel_bf16_avx512.c).  Include after a vec_*.h, once
+ * for each instruction.  Parameters:
+ *
+ *     Q(name)                names of its own
+ *     Q_ROWS, Q_VECTORS      the register tile
+ *     Q_STEP                 numbers along k that are multiplied at once; in A's panels they take 4 bytes
+ *     Q_B_BYTES              the bytes that they take in B's panels
+ *     q_load_b(b)            a step of VF_LANES columns of B
+ *     q_dot(sum, a, i, y)    the sums and the products of A's row i at `a` with y
+ *     q_add(x, y)            two vectors of sums
+ *     q_excess(sum, y)       optional: what q_dot adds to each row's sum because of how A is held
+ */
+
+/* The sums of one vector of C's columns from `column` on. */
+VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
+{
+    float *c = (float *)t->c + row * t->ldc + column;
+    int n = t->columns - column;
+    if (n >= VF_LANES)
+        vi_store(c, t->add ? q_add(vi_load(c), sum) : sum);
+    else if (n > 0)
+        vf_store_part(c, vf_from_bits(t->add ? q_add(vf_bits(vf_load_part(c, n)), sum) : sum), n);
+}
+
+/* What a sum begins with.  In a loop of its own: in that of the sums gcc would store them in each step. */
+VF_FN vi Q(begin)(const attn__gemm_tile *t, int vector)
+{
+    vi excess = vi_set1(0);
+#ifdef q_excess
+    const int8_t *b = (const int8_t *)t->b + vector * Q_B_BYTES * VF_LANES;
+    for (int64_t k = 0; k < t->k; k += Q_STEP, b += Q_B_BYTES * Q_VECTORS * VF_LANES)
+        excess = q_excess(excess, q_load_b(b));
+#else
+    (void)t, (void)vector;
+#endif
+    return vi_sub(vi_set1(0), excess);
+}
+
+/* One register tile; rows is a constant after inlining. */
+VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
+{
+    const int8_t *a = t->a, *b = t->b;
+    vi sum[Q_ROWS][Q_VECTORS], begin[Q_VECTORS];
+    VF_UNROLL
+    for (int j = 0; j < Q_VECTORS; j++)
+        begin[j] = Q(begin)(t, j);
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        __builtin_prefetch((int32_t *)t->c + i * t->ldc, 1);
+        VF_UNROLL
+        for (int j = 0; j < Q_VECTORS; j++)
+            sum[i][j] = begin[j];
+    }
+    for (int64_t k = 0; k < t->k; k += Q_STEP, a += 4 * Q_ROWS, b += Q_B_BYTES * Q_VECTORS * VF_LANES) {
+        vi y[Q_VECTORS];
+        VF_UNROLL
+        for (int j = 0; j < Q_VECTORS; j++)
+            y[j] = q_load_b(b + j * Q_B_BYTES * VF_LANES);
+        VF_UNROLL
+        for (int i = 0; i < rows; i++) {
+            VF_UNROLL
+            for (int j = 0; j < Q_VECTORS; j++)
+                sum[i][j] = q_dot(sum[i][j], a, i, y[j]);
+        }
+    }
+    VF_UNROLL
+    for (int i = 0; i < rows; i++) {
+        VF_UNROLL
+        for (int j = 0; j < Q_VECTORS; j++)
+            Q(store)(t, i, j * VF_LANES, sum[i][j]);
+    }
+}
+
+static void Q(run)(const attn__gemm_tile *t)
+{
+    switch (t->rows) {
+#if Q_ROWS >= 12
+    case 12:
+        Q(tile)(t, 12);
+        break;
+    case 11:
+        Q(tile)(t, 11);
+        break;
+    case 10:
+        Q(tile)(t, 10);
+        break;
+    case 9:
+        Q(tile)(t, 9);
+        break;
+#endif
+#if Q_ROWS >= 8
+    case 8:
+        Q(tile)(t, 8);
+        break;
+    case 7:
+        Q(tile)(t, 7);
+        break;
+#endif
+#if Q_ROWS >= 6
+    case 6:
+        Q(tile)(t, 6);
+        break;
+#endif
+#if Q_ROWS >= 5
+    case 5:
+        Q(tile)(t, 5);
+        break;
+#endif
+    case 4:
+        Q(tile)(t, 4);
+        break;
+    case 3:
+        Q(tile)(t, 3);
+        break;
+    case 2:
+        Q(tile)(t, 2);
+        break;
+    default:
+        Q(tile)(t, 1);
+    }
+}
