@@ -22,6 +22,9 @@
  *             dbias), then chunks of queries against all keys (dQ).
  * BATCH dims over which a requested gradient is broadcast run in sequence inside a cell.
  *
+ * With AVX-512 BF16 the operands of a bf16 problem are pairs of bf16 numbers, P and dS rounded to them.  Tiles with
+ * infinity or NaN use the products above.
+ *
  * On AMX (kernels/bf16x3) the operands are tiles of bf16 terms, and the products for the keys are transposed,
  *
  *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
@@ -34,6 +37,7 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
+#include "attend/canonical/arena.h"
 #include "attend/canonical/blocks.h"
 #include "attend/canonical/prefetch.h"
 #include "attend/canonical/offsets.h"
@@ -43,6 +47,7 @@
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/gemm_tile/gemm_tile_bf16.h"
 
 /* gradients, as bits */
 enum {
@@ -71,6 +76,8 @@ typedef struct attn__flash_backward_plan {
     const attn__online_softmax_kernel *lanes;
     const attn__bf16x3_kernel *amx; /* products on AMX; NULL: by `tile` */
     int parts;                      /* bf16 terms per number there */
+    const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 */
+    int64_t row_step; /* a strip's products begin at a multiple of so many rows of the tile */
     float score_scale;              /* scale * log2 e, in K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
@@ -112,9 +119,19 @@ typedef struct attn__flash_backward_amx {
     float *ones;  /* [ld_keys] */
 } attn__flash_backward_amx;
 
+/* Operands in pairs: of the block's keys, of the tile's queries, and P and dS of a strip. */
+typedef struct attn__flash_backward_pairs {
+    uint32_t *kt, *vt;            /* of channels, transposed: [strips][channels / 2][strip] */
+    uint32_t *k;                  /* of keys: [block_k / 2][ldk] */
+    uint32_t *q, *dout;           /* of channels: [tile_q][channels / 2, in whole vectors] */
+    uint32_t *q_rows, *dout_rows; /* of queries: [tile_q / 2][ldk or ldv] */
+    uint32_t *p, *ds;             /* of queries: [tile_q / 2][strip] */
+    uint16_t *along;              /* dS of keys: [tile_q][strip] */
+} attn__flash_backward_pairs;
+
 /* A block of keys. */
 typedef struct attn__flash_backward_keys {
-    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx`, one strip */
+    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs`, one strip */
     float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
     float *dk, *dv;           /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
     float *dk_rows, *dv_rows; /* as k, v */
@@ -152,6 +169,7 @@ typedef struct attn__flash_backward_scratch {
     int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx parts;
+    attn__flash_backward_pairs pairs;
 } attn__flash_backward_scratch;
 
 /* One run over a range of queries and keys of one batch item: the state of its steps. */
@@ -248,6 +266,15 @@ bool attn__flash_backward_amx_store(const attn__flash_backward_run *run);
 /* Returns the gradients that it left out because a number is too large or not finite. */
 unsigned attn__flash_backward_amx_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
                                         int64_t row);
+
+/* flash_backward_pairs.c: the products on pairs of bf16 numbers, of finite operands. */
+void attn__flash_backward_pairs_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+void attn__flash_backward_pairs_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                      attn__flash_backward_pairs *pairs);
+void attn__flash_backward_pairs_keys(attn__flash_backward_run *run);
+void attn__flash_backward_pairs_queries(attn__flash_backward_run *run);
+void attn__flash_backward_pairs_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
+                                      int64_t row);
 
 /* flash_backward_guard.c: the products of a tile whose masked pairs would read NaN or infinity. */
 void attn__flash_backward_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *weights,

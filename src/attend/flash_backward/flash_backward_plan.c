@@ -3,7 +3,6 @@
  * flash_backward_plan.c - tile sizes, loop order and scratch memory of the fused backward solver.
  */
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/rng.h"
 #include "base/constants.h"
@@ -194,15 +193,16 @@ static int64_t *offsets(attn__arena *arena, int64_t n)
 
 static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
 {
-    int64_t packed = p->amx ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
+    bool apart = p->amx || p->pairs; /* f32 copies are for tiles with infinity or NaN alone */
+    int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
     m->kt = floats(arena, packed * p->ldk);
     m->vt = floats(arena, packed * p->ldv);
     m->k = floats(arena, p->block_k * p->ldk);
     m->dk = floats(arena, summed * p->ldk);
     m->dv = floats(arena, summed * p->ldv);
-    m->v = p->amx ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
+    m->v = apart ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
     m->dk_rows = p->amx ? m->k : m->dk;                         /* keys and values are, until their block is done */
-    m->dv_rows = m->v;
+    m->dv_rows = p->amx ? m->v : m->dv;
 }
 
 static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
@@ -249,6 +249,8 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
     m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
     place_offsets(p, &arena, m);
+    if (p->pairs)
+        attn__flash_backward_pairs_place(p, &arena, &m->pairs);
     if (p->amx)
         arena.used += attn__flash_backward_amx_place(p, memory ? (char *)memory + arena.used : NULL, &m->parts);
     return arena.used;
@@ -298,6 +300,7 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->dv = canonical->value.size;
     p->want = wanted(canonical->problem.flags);
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
+    p->row_step = 1;
     p->has_bias = canonical->has_bias;
     p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
     p->drop_scale = (float)(1.0 / (1.0 - canonical->problem.dropout));
@@ -332,6 +335,8 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     p->items /= sequences;
     choose_tiles(canonical, p);
     attn__flash_backward_amx_choose(p, canonical);
+    attn__flash_backward_pairs_choose(p, canonical);
+    p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
     p->ldk = row_length(p, p->dp);
     p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);

@@ -68,8 +68,11 @@ static void pack_keys(attn__flash_backward_run *run)
         return;
     }
     run->keys_copied = false;
-    attn__flash_backward_copy_keys(run);
-    for (int64_t s = 0; s < n; s += plan->strip) {
+    if (plan->pairs)
+        attn__flash_backward_pairs_keys(run);
+    else
+        attn__flash_backward_copy_keys(run);
+    for (int64_t s = 0; s < n && !plan->pairs; s += plan->strip) {
         int64_t keys = attn__least(plan->strip, n - s);
         attn_dtype dtype = run->canonical->problem.dtype;
         attn__lane_view k = {(void *)(uintptr_t)arrays->k, dtype, m->key_at.k + s, plan->channels.k, plan->d, keys};
@@ -194,6 +197,8 @@ static void pack_queries(attn__flash_backward_run *run)
     run->queries_copied = false;
     if (run->plan->amx)
         attn__flash_backward_amx_queries(run);
+    else if (run->plan->pairs)
+        attn__flash_backward_pairs_queries(run);
     else
         attn__flash_backward_copy_queries(run);
     pack_row_numbers(run);

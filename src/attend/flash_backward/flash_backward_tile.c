@@ -30,7 +30,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
     }
     if (run->canonical->problem.mask_fill != 0.0) /* masked keys have weight: nothing may be skipped */
         return (extent){.rows = run->tile_n, .keys = n, .full = e.full};
-    e.row -= run->plan->amx ? e.row % ATTN__BF16X3_DEPTH : 0;
+    e.row -= e.row % run->plan->row_step;
     e.rows = end > e.row ? end - e.row : 0;
     e.keys = e.keys < n ? e.keys : n;
     return e;
@@ -51,7 +51,7 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     int64_t skipped = 0;
     while (cuts && skipped < e.rows && !sees_block(run, e.row + skipped, first, e.keys))
         skipped++;
-    skipped -= run->plan->amx ? skipped % ATTN__BF16X3_DEPTH : 0;
+    skipped -= skipped % run->plan->row_step;
     e.row += skipped;
     e.rows -= skipped;
     e.open = attn__flash_backward_blocks_seen(run, e.row, e.rows, first, e.keys) == ATTN__BLOCKS_ALL;
@@ -105,7 +105,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
 static void scores(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx ? 0 : first;
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
     attn__gemm_tile_args s = {.m = t->rows,
                               .n = columns,
                               .k = plan->d,
@@ -214,7 +214,7 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
     query_gradients(run, t, first, row);
 }
 
-/* Packs K^T and V^T of keys that bf16 terms cannot hold. */
+/* Packs K^T and V^T of keys that bf16 terms cannot hold, or of tiles with infinity or NaN. */
 static void pack_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -229,7 +229,7 @@ static void pack_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t n,
                      int64_t row)
 {
-    if (run->plan->amx) {
+    if (run->plan->amx || run->plan->pairs) {
         attn__flash_backward_copy_keys(run);
         attn__flash_backward_copy_queries(run);
         pack_strip(run, first, n);
@@ -270,6 +270,10 @@ void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, in
     unsigned want = run->want;
     if (run->plan->amx)
         run->want = attn__flash_backward_amx_strip(run, &t, first, row);
+    if (run->plan->pairs && !t.alive) {
+        attn__flash_backward_pairs_strip(run, &t, first, row);
+        run->want = 0;
+    }
     if (run->want)
         multiply(run, &t, first, n, row);
     run->want = want;
