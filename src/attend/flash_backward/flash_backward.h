@@ -74,11 +74,11 @@ typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
-    const attn__bf16x3_kernel *amx; /* products on AMX; NULL: by `tile` */
-    int parts;                      /* bf16 terms per number there */
+    const attn__bf16x3_kernel *amx;           /* products on AMX; NULL: by `tile` */
+    int parts;                                /* bf16 terms per number there */
     const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 */
-    int64_t row_step; /* a strip's products begin at a multiple of so many rows of the tile */
-    float score_scale;              /* scale * log2 e, in K^T */
+    int64_t row_step;                         /* a strip's products begin at a multiple of so many rows of the tile */
+    float score_scale;                        /* scale * log2 e, in K^T */
     int64_t nq, nk, d, dv;
     int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
     int64_t ldk, ldv;      /* from one row of q, k, dq and dk (of dout, v and dv) to the next, in scratch memory */

@@ -139,12 +139,8 @@ static void key_gradients(const attn__flash_backward_run *run, const attn__softm
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_pairs *x = &run->m.pairs;
-    attn__gemm_tile_bf16_args g = {.m = t->keys,
-                                   .k = attn__pieces(t->rows, PAIR),
-                                   .am = 1,
-                                   .ak = plan->strip,
-                                   .factor = 1.0f,
-                                   .accumulate = true};
+    attn__gemm_tile_bf16_args g = {
+        .m = t->keys, .k = attn__pieces(t->rows, PAIR), .am = 1, .ak = plan->strip, .factor = 1.0f, .accumulate = true};
     if (run->want & ATTN__FLASH_BACKWARD_V) {
         plan->pairs->round_rows(t->s, t->rows, plan->strip, x->p);
         g.a = x->p;
