@@ -7,15 +7,16 @@ import ctypes
 import math
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple, Optional, Sequence, cast
+from typing import Any, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
 
+from .. import _form
 from .. import _library as c
 from .._errors import ArgumentError
+from .._form import Problem
 from .._library import Context, lib
-from . import _form
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
@@ -33,17 +34,6 @@ def _nowhere(x: Tensor) -> int:
     if x.numel():
         raise ArgumentError("a tensor without memory is not taken")  # PyTorch's ZeroTensor, for one
     return _EMPTY
-
-
-class Problem(NamedTuple):
-    """What is asked, besides the tensors."""
-
-    form: str
-    scale: float = 0.0  # 0: the engine's default, 1/sqrt of the channels
-    dropout: float = 0.0
-    relations: tuple[int, ...] = ()
-    score: int = 0
-    softcap: float = 0.0  # 0: none
 
 
 class Plan:
@@ -177,61 +167,6 @@ def sizes(problem: Problem, tensors: Sequence[Any]) -> tuple[_form.Form, dict[st
     return form, _form.sizes_of(form, shapes, _form.taps_of(problem.relations))
 
 
-def _fill(problem: Problem, form: _form.Form, lengths: dict[str, int], tensors: dict[str, tuple[Any, Any, Any]],
-          dtype: torch.dtype, direction: int) -> c.Problem:
-    """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
-    table = c.Problem(ndims=len(form.letters), dtype=TYPES[dtype], direction=direction, own_grad_strides=True,
-                      scale=problem.scale, dropout=problem.dropout, score=problem.score, softcap=problem.softcap)
-    place = {letter: i for i, letter in enumerate(form.letters)}
-    for letter, i in place.items():
-        table.dims[i].role, table.dims[i].n = _form.ROLES.get(letter, c.BATCH), lengths[letter]
-    for name, (axes, shape, strides) in tensors.items():
-        for letter, step in _form.steps_of(axes, shape, strides, lengths).items():
-            setattr(table.dims[place[letter]], name, step)
-    _relate(table, problem.relations, place, form, tensors)
-    return table
-
-
-def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], form: _form.Form, tensors: Any) -> None:
-    for kind, query, key, *rest in _form.records(relations):
-        pair = place[chr(query)], place[chr(key)]
-        if kind == _form.BAND:
-            lo, hi = rest
-            table.bands[table.nbands] = c.Band(*pair, -_form.OPEN - 1 if lo == -_form.OPEN else lo, hi)
-            table.nbands += 1
-        elif kind == _form.PACKED:
-            queries, keys, sequences, align_ends = rest
-            batch = place["S"]
-            table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
-                                    tensors["k"][1][form.k.index((chr(key),))], bool(align_ends))
-            table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
-            table.flags |= c.WITH_PACKED
-        elif kind == _form.INDEX:
-            table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
-            _, shape, strides = tensors["bias"]
-            table.bias_index = c.BiasIndex(shape[0], strides[0])
-            table.flags |= c.WITH_BIAS_INDEX
-        elif kind == _form.BLOCKS:
-            table.blocks = c.Blocks(*pair, *rest)
-            table.flags |= c.WITH_BLOCKS
-        else:
-            _, step, dilation, offset, border = rest
-            size = tensors["k"][1][form.k.index((chr(key),))]
-            table.windows[table.nwindows] = c.Window(*pair, size, step, dilation, offset, border)
-            table.nwindows += 1
-
-
-def _rows(form: _form.Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
-    """Axes, shape and strides of lse."""
-    shape = [lengths[letter] for letter in form.rows]
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.insert(0, step)
-        step *= n
-    return tuple((letter,) for letter in form.rows), shape, strides
-
-
 def _describe(form: _form.Form, tensors: Sequence[Any]) -> dict[str, tuple[Any, Any, Any]]:
     return {name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(_OPERANDS, tensors) if x is not None}
 
@@ -285,11 +220,11 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     shape, strides = _form.o_layout(form, lengths)
     described = _describe(form, tensors)
     described["o"] = (form.o, shape, strides)
-    rows = _rows(form, lengths)
+    rows = _form.rows_of(form, lengths)
     described["lse"] = rows
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
-    table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
+    table = _form.fill(problem, form, lengths, described, TYPES[tensors[0].dtype], c.FORWARD)
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
@@ -401,12 +336,12 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     form, lengths = sizes(problem, tensors)
     described = _describe(form, tensors)
     described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
-                     lse=_rows(form, lengths))
+                     lse=_form.rows_of(form, lengths))
     described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
                       if name != "sinks"})  # whose gradient lies as they do
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
-    table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
+    table = _form.fill(problem, form, lengths, described, TYPES[o.dtype], c.BACKWARD)
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
                    | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .. import _form
 from .._errors import UnsupportedError
-from . import _engine, _form
-from ._engine import Problem
+from .._form import Problem
+from . import _engine
 
 _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")

@@ -9,9 +9,10 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from .. import _form
 from .._errors import ArgumentError, ShapeError
-from . import _engine, _form, _ops
-from ._engine import Problem
+from .._form import Problem
+from . import _engine, _ops
 
 _LEADING = "ABCDEFGHIJ"
 CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
