@@ -95,8 +95,8 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
     causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
     if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
         raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
-    taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
-    shares = _per_axis(stride, axes, "stride")
+    taps, steps = per_axis(kernel_size, axes, "kernel_size"), per_axis(dilation, axes, "dilation")
+    shares = per_axis(stride, axes, "stride")
     for i in range(axes):
         if query[1 + i] < taps[i] * steps[i]:
             raise ShapeError(f"axis {i} has {query[1 + i]} positions, kernel_size * dilation is {taps[i] * steps[i]}")
@@ -106,14 +106,15 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
     return [Part(along) for along in itertools.product(*each)]
 
 
-def _per_axis(given: Any, axes: int, name: str) -> tuple[int, ...]:
+def per_axis(given: Any, axes: int, name: str, least: int = 1) -> tuple[int, ...]:
+    """One for each axis."""
     try:
         found = (operator.index(given),) * axes if not isinstance(given, (tuple, list)) else tuple(
             operator.index(n) for n in given)
     except TypeError:
         found = ()
-    if len(found) != axes or min(found, default=0) < 1:
-        raise ArgumentError(f"{name} is {given!r}; a whole number from 1 up, or {axes} of them, is wanted")
+    if len(found) != axes or min(found, default=least) < least:
+        raise ArgumentError(f"{name} is {given!r}; a whole number from {least} up, or {axes} of them, is wanted")
     return found
 
 

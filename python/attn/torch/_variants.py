@@ -135,6 +135,78 @@ def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optiona
     return _attend(_scaled(form, query, scale), query, key, value, None, mask)[0]
 
 
+# ------------------------------------------------------------------------------------------ shifted windows
+
+
+def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_size: Sizes, shift: Sizes = 0,
+                             relative_bias: Optional[Tensor] = None, scale: Optional[float] = None) -> Tensor:
+    """Attention inside windows (Liu et al. 2021, arXiv:2103.14030): what Swin computes between the projections of its block, with
+    the picture left where it is.
+
+    query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D].  window_size and shift: one for all axes or one
+    for each; a window divides its axis, and its shift is smaller than it.  Shifted windows are those of the picture rolled by
+    -shift, and what the seam parts does not attend: as Swin's mask of -100 has it, in exact zeros.  relative_bias: Swin's
+    relative_position_bias_table [rows, H], a row for each difference of two positions in a window; it has a gradient.
+    """
+    axes = query.dim() - 3
+    if not 1 <= axes <= 3:
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
+    _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
+    if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
+    windows, shifts = _neighbors.per_axis(window_size, axes, "window_size"), _neighbors.per_axis(shift, axes, "shift", 0)
+    for i, (n, window, moved) in enumerate(zip(query.shape[1:], windows, shifts)):
+        if n % window or moved >= window:
+            raise ShapeError(f"axis {i} has {n} positions, window_size={window}, shift={moved}: a window that divides the axis and "
+                             "a smaller shift are wanted")
+    named = ["FqGrIs"[2 * i:2 * i + 2] for i in range(axes)], ["FkGlIm"[2 * i:2 * i + 2] for i in range(axes)]
+    queries, keys = ("".join(letters) for letters in named)
+    pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
+    problem = _scaled(f"A{queries}Bc,A{keys}Bc,A{keys}Bv->A{queries}Bv;A{queries}Bv;{pairs};", query, scale)
+    bias = None if relative_bias is None else _window_bias(_sdpa.as_sums(relative_bias, query.dtype), windows, query.shape[-2])
+    regions = [_regions(n, window, moved) for n, window, moved in zip(query.shape[1:], windows, shifts)]
+    return _in_regions(problem, (query, key, value), bias, regions, ())
+
+
+def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
+    """Of Swin's table, [H, window of queries..., window of keys...]."""
+    rows = math.prod([2 * window - 1 for window in windows])
+    if tuple(table.shape) != (rows, heads):
+        raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
+                         f"{tuple(windows)}")
+    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device=table.device)
+    for i, window in enumerate(windows):
+        at = torch.arange(window, device=table.device)
+        far = at[:, None] - at + window - 1
+        shape = [1] * (2 * len(windows))
+        shape[i] = shape[i + len(windows)] = window
+        index = index * (2 * window - 1) + far.reshape(shape)
+    return table[index.flatten()].t().reshape(heads, *windows, *windows)
+
+
+def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
+    """(positions, window) of each region of an axis: where the seam cuts a window, each side is a window of its own."""
+    parts = ((shift, shift), (n - window, window), (window - shift, window - shift)) if shift else ((n, window),)
+    return [(size, each) for size, each in parts if size]
+
+
+def _in_regions(problem: Problem, tensors: Sequence[Tensor], bias: Optional[Tensor], regions: Sequence[list[tuple[int, int]]],
+                cut: tuple[int, ...]) -> Tensor:
+    """The result where the axes before `cut` lie in regions of these windows; the other axes are split here, one by one."""
+    axis = len(cut)
+    if axis == len(regions):
+        shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
+        for i in reversed(range(axis)):
+            tensors = [x.unflatten(1 + i, (-1, cut[i])) for x in tensors]
+        if bias is not None:
+            bias = bias[(slice(None), *(slice(window) for window in cut + cut))]
+        return _attend(problem, *tensors, bias)[0].reshape(shape)
+    sizes = [size for size, _ in regions[axis]]
+    found = [_in_regions(problem, parts, bias, regions, (*cut, window))
+             for (_, window), *parts in zip(regions[axis], *(x.split(sizes, 1 + axis) for x in tensors))]
+    return torch.cat(found, 1 + axis) if len(found) > 1 else found[0]
+
+
 # ------------------------------------------------------------------------------------------- biased scores
 
 
