@@ -181,7 +181,8 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
         shape = [1] * (2 * len(windows))
         shape[i] = shape[i + len(windows)] = window
         index = index * (2 * window - 1) + far.reshape(shape)
-    return table[index.flatten()].t().reshape(heads, *windows, *windows)
+    # Its numbers lie one after the other as keys do: the engine reads and sums them as vectors.
+    return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
 
 
 def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
