@@ -58,8 +58,9 @@ def main():
     for work in (forward, step):
         a, b = times(work, (theirs, ours), inputs)
         c, d, e = times(work, [block(x, heads, channels) for x in (theirs, ours, None)], whole)
-        print(f"{work.__name__}: attention {a:.1f} and {b:.1f} ms, {a / b:.2f} times as fast; block {c:.1f} and {d:.1f} ms, {c / d:.2f} "
-              f"times; without attention {e:.1f} ms, {c / e:.2f} times; share {1 - e / c:.2f}", flush=True)
+        print(f"{work.__name__}: attention {a:.1f} and {b:.1f} ms, {a / b:.2f} times as fast; "
+              f"block {c:.1f} and {d:.1f} ms, {c / d:.2f} times; without attention {e:.1f} ms, {c / e:.2f} times; "
+              f"share {1 - e / c:.2f}", flush=True)
 
 
 if __name__ == "__main__":
