@@ -2,10 +2,11 @@
 """Calls of F.scaled_dot_product_attention, PyTorch's own beside attn's: what the limits of python/attn/torch/_wins.py come
 from.  A line says how much faster attn is forward and in a training step, and whether enable() takes such calls.
 
-    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS [MASK]
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small [MASK]
 
 MASK: none, causal, keys (bool, the same for all queries), bool, float (one for all heads), or learned (with a gradient).
-One thread and processor time, the least of calls in turns.
+`small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  One thread and processor time, the
+least of calls in turns.
 """
 import sys
 import time
@@ -55,6 +56,35 @@ def ratio(work, *tensors, seconds=0.4, **options):
     return best[0] / best[1]
 
 
+def small(heads, n, channels, calls=200, turns=40):
+    """Microseconds of a call: PyTorch's, attn.torch's function, enable()."""
+    q, k, v, dout = [torch.randn(1, n, heads, channels).transpose(1, 2).requires_grad_() for _ in range(4)]
+    theirs = F.scaled_dot_product_attention
+    with attn.torch.enable(always=True):
+        enabled = F.scaled_dot_product_attention
+
+    def recorded(function):
+        function(q, k, v)
+
+    def unrecorded(function):
+        with torch.no_grad():
+            function(q, k, v)
+
+    def step(function):
+        torch.autograd.grad(function(q, k, v), (q, k, v), dout)
+
+    for work in (unrecorded, recorded, step):
+        best = [1e9] * 3
+        for _ in range(turns):
+            for i, function in enumerate((theirs, attn.torch.scaled_dot_product_attention, enabled)):
+                begin = time.process_time()
+                for _ in range(calls):
+                    work(function)
+                best[i] = min(best[i], (time.process_time() - begin) / calls * 1e6)
+        print(f"{heads} heads, {n} tokens, {channels} channels, {work.__name__}: PyTorch {best[0]:.1f}, attn.torch {best[1]:.1f} "
+              f"({best[1] / best[0]:.2f} times), enable() {best[2]:.1f} ({best[2] / best[0]:.2f})", flush=True)
+
+
 def taken(work, *tensors, **options):
     before = attn.torch.calls()
     with attn.torch.enable():
@@ -63,8 +93,12 @@ def taken(work, *tensors, **options):
 
 
 def main():
-    channels, kind = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "none"
     torch.set_num_threads(1)
+    if sys.argv[1] == "small":
+        for shape in ((1, 4, 4), (2, 16, 16), (4, 32, 16)):
+            small(*shape)
+        return
+    channels, kind = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "none"
     for n in LENGTHS:
         heads = 8 if n < 2048 else 2
         batch = max(1, min(32, int(WORK / (4 * n * n * channels * heads))))

@@ -12,8 +12,8 @@ def leaf(*shape):
 
 
 def swin_block(batch=4, size=56, heads=3, channels=32, window=7, shift=3):
-    """[B,Y,X,3HD] of a stage's first block that shifts: rolled, cut into windows, a learned bias and the mask of the seam.
-    attn's side leaves the picture where it is and calls SDPA with bias and mask in one tensor."""
+    """Between the projections of a stage's first block that shifts: [B,Y,X,H,D] rolled, cut into windows, a learned bias and the
+    mask of the seam.  attn's side leaves the picture where it is."""
     n, cells = size // window, window * window
     at = torch.stack(torch.meshgrid(torch.arange(window), torch.arange(window), indexing="ij"), -1).flatten(0, 1)
     far = at[:, None] - at[None] + window - 1
@@ -37,13 +37,8 @@ def swin_block(batch=4, size=56, heads=3, channels=32, window=7, shift=3):
         return joined(scores.reshape(-1, heads, cells, cells).softmax(-1) @ v)
 
     def ours(q, k, v, table):
-        q, k, v = (cut(x) for x in (q, k, v))
-        rows = (-1, heads, cells, channels)
-        biased = attn.torch.flex_attention(q.reshape(rows), k.reshape(rows), v.reshape(rows), relative_bias=(table, index),
-                                           mask=keep)
-        return joined(biased)
+        return attn.torch.shifted_window_attention(q, k, v, window, shift, table)
 
-    keep = (seam == 0)[None].expand(batch, -1, -1, -1).reshape(batch * n * n, 1, cells, cells)
     shape = (batch, size, size, heads, channels)
     return theirs, ours, (leaf(*shape), leaf(*shape), leaf(*shape), leaf((2 * window - 1) ** 2, heads))
 

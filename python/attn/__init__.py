@@ -12,9 +12,11 @@ from ._errors import (ArgumentError, BusyError, Error, FileError, FormatError, I
                       NotFoundError, OutOfMemoryError, ShapeError, UnsupportedError)
 from ._library import lib as _lib
 from ._model import Model, build, load
+from ._neighborhood import neighborhood_attention, neighborhood_attention_backward
 
 __version__: str = _lib.version().decode()
 
 __all__ = ["Architecture", "ArgumentError", "BusyError", "Error", "FileError", "FormatError", "InternalError",
            "InterruptError", "Setting", "Model", "NotFoundError", "OutOfMemoryError", "Port", "ShapeError",
-           "UnsupportedError", "architectures", "attend", "attend_backward", "build", "load"]
+           "UnsupportedError", "architectures", "attend", "attend_backward", "build", "load", "neighborhood_attention",
+           "neighborhood_attention_backward"]

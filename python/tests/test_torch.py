@@ -150,6 +150,24 @@ class Corners(unittest.TestCase):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
                 sdpa(*wrong)
 
+    def test_kept_log_sum_exps(self):
+        """Gradients of calls that a plan is kept for, through the operator (create_graph), twice, with a bias, a mask or
+        nothing, without queries, and after the plan is gone."""
+        from attn.torch import _engine
+        for queries, kind in ((5, None), (5, torch.float64), (5, torch.bool), (0, None)):
+            q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64, requires_grad=True) for n in (queries, 6, 6))
+            mask = None if kind is None else torch.randn(queries, 6, dtype=torch.float64)
+            mask = mask > 0 if kind == torch.bool else mask
+            wanted = torch.autograd.grad(torch.nn.functional.scaled_dot_product_attention(q, k, v, mask).sin().sum(), (q, k, v))
+            o = sdpa(q, k, v, mask)
+            self.assertIn("_Direct", type(o.grad_fn).__name__)
+            for again in range(4):
+                if again == 3:
+                    _engine._engines.by_threads.clear()
+                got = torch.autograd.grad(o.sin().sum(), (q, k, v), create_graph=again == 1, retain_graph=True)
+                for g, w in zip(got, wanted):
+                    self.assertLess(float((g.detach() - w).abs().max()) if g.numel() else 0.0, 1e-12)
+
     def test_second_derivative_is_refused(self):
         q = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)
         (first,) = torch.autograd.grad(sdpa(q, q, q).pow(2).sum(), q, create_graph=True)

@@ -69,7 +69,7 @@ class Formula(unittest.TestCase):
             for i in range(size):
                 same = list(range(i % step, size, step))  # the axis of this residue
                 at = same.index(i)
-                leader = at // stride * stride + (stride - 1 if causal else stride // 2)
+                leader = min(at // stride * stride + (stride - 1 if causal else stride // 2), len(same) - 1)
                 first = leader - (taps - 1 if causal else taps // 2)
                 first = max(first, 0) if causal else min(max(first, 0), len(same) - taps)
                 mask[i, same[first:at + 1 if causal else first + taps]] = 1
@@ -81,7 +81,10 @@ class Formula(unittest.TestCase):
                 ((6, 8), (3, 5), (3, 4), (1, 1), (no, no)), ((4, 6, 5), (2, 3, 5), (2, 3, 1), (1, 1, 1), (no, no, no)),
                 ((12,), (3,), (2,), (2,), (no,)), ((12,), (5,), (3,), (1,), (yes,)), ((16,), (4,), (2,), (4,), (yes,)),
                 ((12, 8), (3, 4), (3, 2), (2, 1), (no, yes)), ((6, 8), (3, 3), (3, 2), (1, 2), (yes, yes)),
-                ((4, 7, 8), (2, 3, 2), (2, 1, 2), (2, 2, 2), (yes, no, no))):
+                ((4, 7, 8), (2, 3, 2), (2, 1, 2), (2, 2, 2), (yes, no, no)),
+                # stride * dilation does not divide the axis
+                ((11,), (5,), (3,), (1,), (no,)), ((11,), (4,), (4,), (1,), (yes,)), ((13,), (3,), (2,), (3,), (no,)),
+                ((7, 9), (3, 4), (2, 4), (1, 2), (no, yes)), ((5, 6, 7), (3, 2, 3), (3, 1, 2), (1, 2, 1), (no, yes, yes))):
             mask = torch.ones(1, 1)
             for one in zip(sizes, taps, stride, step, causal):
                 mask = torch.kron(mask, rows(*one))
@@ -94,6 +97,39 @@ class Formula(unittest.TestCase):
             with self.subTest(sizes=sizes, taps=taps, stride=stride, dilation=step, causal=causal):
                 self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride, step, causal), formula,
                              *(random(2, *sizes, 2, 4) for _ in range(3)))
+
+    def test_shifted_windows(self):
+        """Against Swin's own way: the picture rolled, cut into windows, the table and the mask of the seam added."""
+        for sizes, windows, shift in (((6,), 3, 1), ((6, 8), (3, 4), (1, 3)), ((6, 8), (3, 4), 0), ((4, 4), 4, 2),
+                                      ((4, 6, 2), 2, (1, 0, 1))):
+            windows_of = (windows,) * len(sizes) if isinstance(windows, int) else windows
+            shifts = (shift,) * len(sizes) if isinstance(shift, int) else shift
+            places = torch.cartesian_prod(*(torch.arange(n) for n in sizes)).reshape(-1, len(sizes))  # of the rolled picture
+            same, row = torch.ones(len(places), len(places), dtype=torch.bool), 0
+            for i, (n, w, s) in enumerate(zip(sizes, windows_of, shifts)):
+                at = places[:, i]
+                side = (at >= n - s) if s else torch.zeros_like(at).bool()  # what came round
+                same &= (at[:, None] // w == at // w) & (side[:, None] == side)
+                row = row * (2 * w - 1) + (at[:, None] - at).clamp(1 - w, w - 1) + w - 1
+            axes = tuple(range(1, len(sizes) + 1))
+
+            def formula(q, k, v, table):
+                shape = v.shape
+                q, k, v = (x.roll([-s for s in shifts], axes).flatten(1, -3).transpose(1, 2) for x in (q, k, v))
+                scores = (q @ k.mT / 2 + table[row].permute(2, 0, 1)).masked_fill(~same, -math.inf)
+                return (scores.softmax(-1) @ v).transpose(1, 2).reshape(shape).roll(shifts, axes)
+
+            def ours(q, k, v, table):
+                return attn.torch.shifted_window_attention(q, k, v, windows, shift, table)
+
+            with self.subTest(sizes=sizes, windows=windows, shift=shift):
+                inputs = [*(random(2, *sizes, 2, 4) for _ in range(3)), random(math.prod(2 * w - 1 for w in windows_of), 2)]
+                self.compare(ours, formula, *inputs)
+                plain = attn.torch.shifted_window_attention(*inputs[:3], windows, shift)
+                self.assertTrue(torch.allclose(plain, ours(*inputs[:3], torch.zeros_like(inputs[3])), atol=1e-6))
+                if shift == (1, 3):
+                    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+                    self.assertTrue(torch.equal(compiled(*inputs), ours(*inputs)))
 
     def test_axial(self):
         def formula(q, k, v):
@@ -305,9 +341,10 @@ class Formula(unittest.TestCase):
                             (lambda: attn.torch.flex_attention(q, q, q, bias=q), "broadcast"),
                             (lambda: attn.torch.na2d(image, image, image, 7), "7"),
                             (lambda: attn.torch.na2d(image, image, image, 3, stride=4), "above the kernel_size 3"),
-                            (lambda: attn.torch.na2d(image, image, image, 5, stride=4), "does not divide"),
-                            (lambda: attn.torch.na2d(image, image, image, 3, stride=2, dilation=2), "dilation=2 does not"),
                             (lambda: attn.torch.na2d(image, image, image, 3, is_causal=(True,)), "causal"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 4), "divides the axis"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 3), "a smaller shift"),
+                            (lambda: attn.torch.shifted_window_attention(image, image, image, 3, 1, image[0, 0, 0]), "25,2"),
                             (lambda: attn.torch.na1d(image, image, image, 3), "axes"),
                             (lambda: attn.torch.axial_attention(image, image, image, 4), "axis"),
                             (lambda: attn.torch.tied_row_attention(q, q, q), "R,C"),

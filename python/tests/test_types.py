@@ -24,7 +24,7 @@ class Types(unittest.TestCase):
     def test_the_program_runs(self):
         run = subprocess.run([sys.executable, PROGRAM], capture_output=True, text=True, check=False,
                              env={**os.environ, "PYTHONPATH": os.path.dirname(PACKAGE)})
-        self.assertEqual((run.stdout, run.stderr), ("(1, 3, 2, 4) ['q', 'v'] True True\n", ""))
+        self.assertEqual((run.stdout, run.stderr), ("(1, 3, 2, 4) ['q', 'v'] ['k', 'q', 'v'] True True\n", ""))
 
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "mypy is not installed")
     def test_strict(self):

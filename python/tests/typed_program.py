@@ -27,6 +27,12 @@ def gradients(q: Array) -> Dict[str, Array]:
     return attn.attend_backward(o, q, q, q, o, lse, wrt=("q", "v"))
 
 
+def neighborhoods(image: Array) -> Dict[str, Array]:
+    o: Array = attn.neighborhood_attention(image, image, image, 3)
+    o, lse = attn.neighborhood_attention(image, image, image, (3, 2), stride=2, is_causal=(True, False), return_lse=True)
+    return attn.neighborhood_attention_backward(o, image, image, image, o, lse, (3, 2), stride=2, is_causal=(True, False))
+
+
 def models(directory: str) -> float:
     model: attn.Model = attn.build("detr-ffn", {"d": 4}, seed=1, dtype=np.float32)
     y: Array = model.train()(np.ones((1, 2, 4), np.float32))
@@ -62,4 +68,4 @@ if __name__ == "__main__":
 
     x = np.ones((1, 3, 2, 4), np.float32)
     with tempfile.TemporaryDirectory() as place:
-        print(every_overload(x, True)[0].shape, sorted(gradients(x)), models(place) > 0, tables()[1])
+        print(every_overload(x, True)[0].shape, sorted(gradients(x)), sorted(neighborhoods(np.ones((1, 4, 4, 2, 4), np.float32))), models(place) > 0, tables()[1])

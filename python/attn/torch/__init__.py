@@ -7,8 +7,8 @@
 from ._enable import calls, disable, enable
 from ._layer import Layer
 from ._sdpa import scaled_dot_product_attention
-from ._variants import (axial_attention, flex_attention, na1d, na2d, na3d, neighborhood_attention, t5_buckets,
-                        tied_row_attention, varlen_attention)
+from ._variants import (axial_attention, flex_attention, na1d, na2d, na3d, neighborhood_attention,
+                        shifted_window_attention, t5_buckets, tied_row_attention, varlen_attention)
 
 __all__ = ["Layer", "axial_attention", "calls", "disable", "enable", "flex_attention", "na1d", "na2d", "na3d",
-           "neighborhood_attention", "scaled_dot_product_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]
+           "neighborhood_attention", "scaled_dot_product_attention", "shifted_window_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]

@@ -15,6 +15,7 @@ _lock = threading.Lock()
 _theirs = torch.nn.functional.scaled_dot_product_attention
 _count = 0
 _open: list["enable"] = []
+_unwatched, _quick = _ops.unwatched, _sdpa.quick
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -57,16 +58,19 @@ def _count_call() -> None:
 
 def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    found: Any = None
-    if not dropout_p and _ops.unwatched():
-        found = _sdpa.quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
-    if found is NotImplemented or (found is None and (dropout_p or not _takes(query, key, value, attn_mask, is_causal,
-                                                                              enable_gqa))):
-        return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if not torch.compiler.is_compiling():
-        _count_call()
-    return found if found is not None else _sdpa.scaled_dot_product_attention(
-        query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if not dropout_p:
+        if _unwatched():
+            found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
+            if found is NotImplemented:
+                return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+            if found is not None:
+                _count_call()
+                return found
+        if _takes(query, key, value, attn_mask, is_causal, enable_gqa):
+            if not torch.compiler.is_compiling():
+                _count_call()
+            return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
 
 class enable:

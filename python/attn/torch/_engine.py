@@ -7,15 +7,16 @@ import ctypes
 import math
 import threading
 from collections import OrderedDict
-from typing import Any, NamedTuple, Optional, Sequence
+from typing import Any, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
 
+from .. import _form
 from .. import _library as c
 from .._errors import ArgumentError
+from .._form import Problem
 from .._library import Context, lib
-from . import _form
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
@@ -25,6 +26,7 @@ _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctyp
     ctypes.cast(lib.plan_execute, ctypes.c_void_p).value or 0)
 _NOWHERE = ctypes.create_string_buffer(64)
 _EMPTY = ctypes.addressof(_NOWHERE)  # where an array without elements lies; the engine wants a pointer
+_address, _chars = ctypes.addressof, ctypes.c_char.from_buffer
 _OPERANDS = ("q", "k", "v", "bias", "mask")
 
 
@@ -32,17 +34,6 @@ def _nowhere(x: Tensor) -> int:
     if x.numel():
         raise ArgumentError("a tensor without memory is not taken")  # PyTorch's ZeroTensor, for one
     return _EMPTY
-
-
-class Problem(NamedTuple):
-    """What is asked, besides the tensors."""
-
-    form: str
-    scale: float = 0.0  # 0: the engine's default, 1/sqrt of the channels
-    dropout: float = 0.0
-    relations: tuple[int, ...] = ()
-    score: int = 0
-    softcap: float = 0.0  # 0: none
 
 
 class Plan:
@@ -57,21 +48,26 @@ class Plan:
         self.problem: Optional[Problem] = None
         self.zeroed = bool(problem.flags & c.WITH_PACKED)  # results, before it runs
         self.taken: Any = None  # by enable(): what it asked
-        self.kind: Any = None  # what the caller keeps it by
         self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
         engine.context.check(lib.plan_create(ctypes.byref(self.pointer), engine.context.pointer, ctypes.byref(problem),
                                              None))
         self.bytes = lib.plan_workspace(self.pointer)
         self.where = self.pointer.value, ctypes.addressof(self.arrays), None
-        self.like: tuple[Tensor, Tensor] = ()  # type: ignore[assignment]  # of a forward plan: o and lse, without memory
+        self.like: Tensor = None  # type: ignore[assignment]  # of a forward plan: o without memory
+        self.sums_bytes = 0  # of a forward plan: lse
 
     def run(self) -> None:
         status = _execute(*self.where)
         if status:
             self.engine.context.check(status)
 
+    def places(self, given: Optional[Tensor]) -> tuple[Optional[Tensor], Optional[Tensor]]:
+        """A caller's one mask as bias and mask."""
+        return (given, None) if self.masked == "bias" else (None, given)
+
     def outputs_like(self, dtype: torch.dtype) -> None:
-        self.like = _hollow(self.shape, self.strides, dtype), _hollow(self.rows, None, sums_of(dtype))
+        self.like = _hollow(self.shape, self.strides, dtype)
+        self.sums_bytes = max(1, math.prod(self.rows)) * sums_of(dtype).itemsize
 
 
 def sums_of(dtype: torch.dtype) -> torch.dtype:
@@ -79,10 +75,14 @@ def sums_of(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def _hollow(shape: Sequence[int], strides: Optional[Sequence[int]], dtype: torch.dtype) -> Tensor:
+def address(lse: bytearray) -> int:
+    """Where log-sum-exps lie that no tensor holds: a bytearray is made in a third of the time of a tensor."""
+    return _address(_chars(lse))
+
+
+def _hollow(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> Tensor:
     """A tensor that empty_like makes others of, in less time than empty_strided takes; its memory is given back."""
-    x = torch.empty(shape, dtype=dtype, device="cpu") if strides is None else torch.empty_strided(
-        shape, strides, dtype=dtype, device="cpu")
+    x = torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
     x.untyped_storage().resize_(0)
     return x
 
@@ -167,61 +167,6 @@ def sizes(problem: Problem, tensors: Sequence[Any]) -> tuple[_form.Form, dict[st
     return form, _form.sizes_of(form, shapes, _form.taps_of(problem.relations))
 
 
-def _fill(problem: Problem, form: _form.Form, lengths: dict[str, int], tensors: dict[str, tuple[Any, Any, Any]],
-          dtype: torch.dtype, direction: int) -> c.Problem:
-    """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
-    table = c.Problem(ndims=len(form.letters), dtype=TYPES[dtype], direction=direction, own_grad_strides=True,
-                      scale=problem.scale, dropout=problem.dropout, score=problem.score, softcap=problem.softcap)
-    place = {letter: i for i, letter in enumerate(form.letters)}
-    for letter, i in place.items():
-        table.dims[i].role, table.dims[i].n = _form.ROLES.get(letter, c.BATCH), lengths[letter]
-    for name, (axes, shape, strides) in tensors.items():
-        for letter, step in _form.steps_of(axes, shape, strides, lengths).items():
-            setattr(table.dims[place[letter]], name, step)
-    _relate(table, problem.relations, place, form, tensors)
-    return table
-
-
-def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], form: _form.Form, tensors: Any) -> None:
-    for kind, query, key, *rest in _form.records(relations):
-        pair = place[chr(query)], place[chr(key)]
-        if kind == _form.BAND:
-            lo, hi = rest
-            table.bands[table.nbands] = c.Band(*pair, -_form.OPEN - 1 if lo == -_form.OPEN else lo, hi)
-            table.nbands += 1
-        elif kind == _form.PACKED:
-            queries, keys, sequences, align_ends = rest
-            batch = place["S"]
-            table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
-                                    tensors["k"][1][form.k.index((chr(key),))], bool(align_ends))
-            table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
-            table.flags |= c.WITH_PACKED
-        elif kind == _form.INDEX:
-            table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
-            _, shape, strides = tensors["bias"]
-            table.bias_index = c.BiasIndex(shape[0], strides[0])
-            table.flags |= c.WITH_BIAS_INDEX
-        elif kind == _form.BLOCKS:
-            table.blocks = c.Blocks(*pair, *rest)
-            table.flags |= c.WITH_BLOCKS
-        else:
-            _, step, dilation, offset, border = rest
-            size = tensors["k"][1][form.k.index((chr(key),))]
-            table.windows[table.nwindows] = c.Window(*pair, size, step, dilation, offset, border)
-            table.nwindows += 1
-
-
-def _rows(form: _form.Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
-    """Axes, shape and strides of lse."""
-    shape = [lengths[letter] for letter in form.rows]
-    strides: list[int] = []
-    step = 1
-    for n in reversed(shape):
-        strides.insert(0, step)
-        step *= n
-    return tuple((letter,) for letter in form.rows), shape, strides
-
-
 def _describe(form: _form.Form, tensors: Sequence[Any]) -> dict[str, tuple[Any, Any, Any]]:
     return {name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(_OPERANDS, tensors) if x is not None}
 
@@ -275,11 +220,11 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     shape, strides = _form.o_layout(form, lengths)
     described = _describe(form, tensors)
     described["o"] = (form.o, shape, strides)
-    rows = _rows(form, lengths)
+    rows = _form.rows_of(form, lengths)
     described["lse"] = rows
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
-    table = _fill(problem, form, lengths, described, tensors[0].dtype, c.FORWARD)
+    table = _form.fill(problem, form, lengths, described, TYPES[tensors[0].dtype], c.FORWARD)
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
@@ -287,30 +232,22 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     return plan
 
 
-def run_forward(plan: Plan, tensors: Sequence[Any], want_lse: bool,
-                seed: Optional[Tensor] = None) -> tuple[Tensor, Optional[Tensor]]:
-    q, k, v, bias, mask = tensors
-    arrays, (o_like, lse_like) = plan.arrays, plan.like
-    o, lse = _empty_like(o_like), None
+def run_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor],
+                lse: Optional[int]) -> Tensor:
+    """o; `lse` is where log-sum-exps go, of a plan that wants them."""
+    arrays, o = plan.arrays, _empty_like(plan.like)
     arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
-    arrays.o = o.data_ptr() or _nowhere(o)
-    if want_lse:
-        lse = _empty_like(lse_like)
-        arrays.lse = lse.data_ptr() or _nowhere(lse)
+    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse
     if bias is not None:
         arrays.bias = bias.data_ptr() or _nowhere(bias)
     if mask is not None:
         arrays.mask = mask.data_ptr() or _nowhere(mask)
-    if seed is not None:
-        arrays.seed_offset = int(seed)
     if plan.zeroed:  # what stands behind the last sequence
         o.zero_()
-        if lse is not None:
-            lse.fill_(-math.inf)
     status = _execute(*plan.where)
     if status:
         plan.engine.context.check(status)
-    return o, lse
+    return o
 
 
 def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
@@ -329,7 +266,14 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
         plan.arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
     _point_offsets(plan.arrays, offsets)
     _point_index(plan.arrays, problem, index)
-    return run_forward(plan, tensors, want_lse, seed)
+    if seed is not None:
+        plan.arrays.seed_offset = int(seed)
+    if not want_lse:
+        return run_forward(plan, *tensors, None), None
+    lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
+    if plan.zeroed:
+        lse.fill_(-math.inf)
+    return run_forward(plan, *tensors, lse.data_ptr() or _nowhere(lse)), lse
 
 
 def gradients_like(tensors: Sequence[Any], want: Sequence[bool]) -> list[Tensor]:
@@ -368,21 +312,21 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
         torch._foreach_zero_(grads)
     if seed is not None:
         arrays.seed_offset = int(seed)
-    _run_backward(plan, dout, tensors, o, lse, grads)
+    _run_backward(plan, dout, tensors, o, lse.data_ptr() or _nowhere(lse), grads)
     return grads
 
 
-def backward_again(kind: Any, problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
+def backward_again(first: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: bytearray,
                    want: Sequence[bool]) -> list[Tensor]:
-    """As `backward`, for a call whose `kind` says all that a plan depends on but dout's strides."""
+    """As `backward`, for a call whose forward plan says all that a plan depends on but dout's strides."""
     grads = gradients_like(tensors, want)
     mine = engine()
-    key = kind, dout.stride(), want
+    key = first, dout.stride(), want
     plan = mine.plans.get(key)
     if plan is None:
-        plan = _backward_plan(problem, dout, tensors, o, want, grads, None, None, None)
+        plan = _backward_plan(cast(Problem, first.problem), dout, tensors, o, want, grads, None, None, None)
         mine.keep(key, plan)
-    _run_backward(plan, dout, tensors, o, lse, grads)
+    _run_backward(plan, dout, tensors, o, address(lse), grads)
     return grads
 
 
@@ -392,12 +336,12 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     form, lengths = sizes(problem, tensors)
     described = _describe(form, tensors)
     described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
-                     lse=_rows(form, lengths))
+                     lse=_form.rows_of(form, lengths))
     described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
                       if name != "sinks"})  # whose gradient lies as they do
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
-    table = _fill(problem, form, lengths, described, o.dtype, c.BACKWARD)
+    table = _form.fill(problem, form, lengths, described, TYPES[o.dtype], c.BACKWARD)
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WITH_DLSE if dlse is not None else 0)
                    | sum(bit for bit, name in zip(_WANT, _LEARNED) if name in names))
@@ -406,11 +350,11 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     return plan
 
 
-def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor,
+def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: int,
                   grads: Sequence[Tensor]) -> None:
     arrays = plan.arrays
     _point(arrays, tensors)
-    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse.data_ptr() or _nowhere(lse)
+    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse
     arrays.dout = dout.data_ptr() or _nowhere(dout)
     for name, x in zip(plan.gradients, grads):
         setattr(arrays, name, x.data_ptr() or _nowhere(x))

@@ -3,15 +3,17 @@
 dispatcher for plain tensors in eager mode."""
 from __future__ import annotations
 
+import math
 from typing import Any, Optional, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .. import _form
 from .._errors import UnsupportedError
-from . import _engine, _form
-from ._engine import Problem
+from .._form import Problem
+from . import _engine
 
 _library: Any = torch.library.Library  # without types of its own
 _DEFINED = _library("attn", "FRAGMENT")
@@ -114,32 +116,40 @@ torch.library.register_autograd("attn::attend_backward", _refuse_twice, setup_co
 
 
 class _Direct(torch.autograd.Function):
-    """The operator's rule without the dispatcher, for calls that a plan is kept for."""
+    """The operator's rule without the dispatcher, for calls that a plan is kept for.  Each input and each saved tensor
+    costs time, also one that is None; so there is no bias and no mask but `given`, and lse is no tensor."""
 
     @staticmethod
-    def forward(ctx: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, plan: Any) -> Any:
-        o, lse = _engine.run_forward(plan, (q, k, v, bias, mask), True)
-        ctx.save_for_backward(q, k, v, bias, mask, o, lse)
-        ctx.plan = plan
+    def forward(ctx: Any, plan: Any, q: Any, k: Any, v: Any, given: Any = None) -> Any:
+        lse = bytearray(plan.sums_bytes)
+        if given is None:
+            o = _run_forward(plan, q, k, v, None, None, _address(lse))
+            ctx.save_for_backward(q, k, v, o)
+        else:
+            o = _run_forward(plan, q, k, v, *plan.places(given), _address(lse))
+            ctx.save_for_backward(q, k, v, o, given)
+        ctx.kept = plan, lse
         return o
 
     @staticmethod
     def backward(ctx: Any, dout: Any) -> Any:
-        kind, problem = ctx.plan.kind, ctx.plan.problem  # its memory may be gone
-        want = ctx.needs_input_grad[:4]
-        *read, o, lse = ctx.saved_tensors
+        plan, lse = ctx.kept  # the plan's own memory may be gone
+        q, k, v, o, *given = ctx.saved_tensors
+        want = ctx.needs_input_grad[1:]
+        read = q, k, v, *(plan.places(*given) if given else (None, None))
         if not torch.is_grad_enabled() and unwatched() and plain(dout):
-            grads = _engine.backward_again(kind, problem, dout, read, o, lse, want)
+            grads = _engine.backward_again(plan, dout, read, o, lse, want)
         else:
             way = _TransformedBack.apply if _in_transform() else _op_backward
-            grads = way(dout, None, *read, None, *_ABSENT, o, lse, *problem, [*want, False])
-        if want == _THREE:
-            return (*grads, None, None, None)
+            sums = torch.frombuffer(lse, dtype=_engine.sums_of(o.dtype))[:math.prod(plan.rows)].view(plan.rows)
+            grads = way(dout, None, *read, None, *_ABSENT, o, sums, *plan.problem, [*want, *[False] * (5 - len(want))])
+        if all(want):
+            return (None, *grads)
         found = iter(grads)
-        return (*(next(found) if wanted else None for wanted in want), None, None)
+        return (None, *(next(found) if wanted else None for wanted in want))
 
 
-_THREE = True, True, True, False
+_run_forward, _address = _engine.run_forward, _engine.address
 
 
 # --------------------------------------------------------------------------------------------------- vmap

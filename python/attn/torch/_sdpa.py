@@ -9,9 +9,10 @@ from typing import Any, Callable, NamedTuple, Optional
 import torch
 from torch import Tensor
 
+from .. import _form
 from .._errors import ArgumentError, ShapeError
-from . import _engine, _form, _ops
-from ._engine import Problem
+from .._form import Problem
+from . import _engine, _ops
 
 _LEADING = "ABCDEFGHIJ"
 CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
@@ -95,11 +96,10 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         if plan is None:
             return None
         plan.taken = takes
-    bias = attn_mask if plan.masked == "bias" else None
-    mask = attn_mask if plan.masked == "mask" else None
-    if grad:
-        return _direct(query, key, value, bias, mask, plan)
-    return _run(plan, (query, key, value, bias, mask), False)[0]
+    if attn_mask is None:
+        return _direct(plan, query, key, value) if grad else _run(plan, query, key, value, None, None, None)
+    return _direct(plan, query, key, value, attn_mask) if grad else _run(plan, query, key, value,
+                                                                        *plan.places(attn_mask), None)
 
 
 def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[Any]:
@@ -109,7 +109,7 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
     if asked.q is not call[0] or (given is not None and given is not asked.bias and given is not asked.mask):
         return None
     plan = _engine.forward_plan(asked.problem, asked[1:], grad)
-    plan.problem, plan.kind = asked.problem, kind
+    plan.problem = asked.problem
     plan.masked = None if given is None else "bias" if given is asked.bias else "mask"
     mine.keep(kind, plan)
     return plan

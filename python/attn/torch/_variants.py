@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import operator
-from typing import Any, NamedTuple, Optional, Sequence, Union, cast
+from typing import Any, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
 
+from .. import _form, _neighbors
 from .._errors import ArgumentError, ShapeError, UnsupportedError
-from . import _engine, _form, _ops, _sdpa
-from ._engine import Problem
+from .._form import Problem
+from .._neighbors import Sizes
+from . import _engine, _ops, _sdpa
 
-Sizes = Union[int, Sequence[int]]
-_CUT, _SHIFT = 0, 2  # borders of neighbourhood attention: a window loses what is outside, or is moved inwards until it fits
 
 
 def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
@@ -43,17 +42,6 @@ def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, 
 # ------------------------------------------------------------------------------------------ neighbourhoods
 
 
-def _per_axis(given: Any, axes: int, name: str) -> tuple[int, ...]:
-    try:
-        found = (operator.index(given),) * axes if not isinstance(given, (tuple, list)) else tuple(
-            operator.index(n) for n in given)
-    except TypeError:
-        found = ()
-    if len(found) != axes or min(found, default=0) < 1:
-        raise ArgumentError(f"{name} is {given!r}; a whole number from 1 up, or {axes} of them, is wanted")
-    return found
-
-
 def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, stride: Sizes = 1,
                            dilation: Sizes = 1, is_causal: Union[bool, Sequence[bool]] = False,
                            scale: Optional[float] = None) -> Tensor:
@@ -62,89 +50,28 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
 
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
     axis has at least kernel_size * dilation positions.  is_causal, for all axes or one by one: the window ends at the
-    position itself and is cut at the beginning.  stride: so many queries in a row share the window of the one in their
-    middle (the later one of two), of the last one where the axis is causal; with a dilation, a row is what has the same
-    residue.  It is at most kernel_size, and stride * dilation divides the axis (stride alone where dilation is 1).
+    position itself and is cut at the beginning.  stride, at most kernel_size: so many queries in a row share the window of the
+    one in their middle (the later one of two), of the last one where the axis is causal; with a dilation, a row is what has
+    the same residue.  Where stride * dilation does not divide an axis, it takes several calls of the engine.
     """
     axes = query.dim() - 3
-    if not 1 <= axes <= 3:
-        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
-    _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
-    if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
-        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
-    causal = (is_causal,) * axes if isinstance(is_causal, bool) else tuple(is_causal)
-    if len(causal) != axes or not all(isinstance(one, bool) for one in causal):
-        raise ArgumentError(f"is_causal is {is_causal!r}; True or False, or {axes} of them, is wanted")
-    taps, steps = _per_axis(kernel_size, axes, "kernel_size"), _per_axis(dilation, axes, "dilation")
-    shares = _per_axis(stride, axes, "stride")
-    for i in range(axes):
-        _check_axis(i, query.shape[1 + i], taps[i], shares[i], steps[i])
-    along = [_along(i, taps[i], shares[i], steps[i], causal[i]) for i in range(axes)]
-    named = "".join(axis.queries for axis in along)
-    keys = "".join(axis.keys for axis in along)
-    bias, pairs = _ends(query, along)
-    form = f"A{named}Bc,A{keys}Bc,A{keys}Bv->A{named}Bv;A{named}Bv;{pairs};"
-    relations = tuple(number for axis in along for number in axis.relation)
-    q = _parted(query, [axis.query_parts for axis in along])
-    k, v = (_parted(x, [axis.key_parts for axis in along]) for x in (key, value))
-    o = _attend(_scaled(form, query, scale, relations), q, k, v, bias)[0]
-    return o.reshape(*query.shape[:-1], value.shape[-1])
+    if 1 <= axes <= 3:
+        _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
+    found = _neighbors.parts(query.shape, key.shape, value.shape, kernel_size, stride, dilation, is_causal)
 
+    def computed(part: _neighbors.Part) -> Tensor:
+        # Not on the default device, which may be another.
+        bias = part.bias(lambda lists: torch.tensor(lists, dtype=_engine.sums_of(query.dtype), device=query.device))
+        return _attend(_scaled(part.form, query, scale, part.relations), part.of_queries(query), part.of_keys(key),
+                       part.of_keys(value), bias)[0]
 
-def _check_axis(axis: int, positions: int, taps: int, stride: int, dilation: int) -> None:
-    if positions < taps * dilation:
-        raise ShapeError(f"axis {axis} has {positions} positions, kernel_size * dilation is {taps * dilation}")
-    if stride > taps:
-        raise ArgumentError(f"stride along axis {axis} is {stride}, above the kernel_size {taps}")
-    if stride > 1 and positions % (stride * dilation):
-        raise UnsupportedError(f"axis {axis} has {positions} positions, which stride={stride}"
-                               + (f" * dilation={dilation}" if dilation > 1 else "") + " does not divide")
-
-
-class _Axis(NamedTuple):
-    """One axis of a neighbourhood: its letters, into what its positions are parted, and its window."""
-
-    queries: str
-    keys: str
-    query_parts: tuple[int, ...]
-    key_parts: tuple[int, ...]
-    relation: tuple[int, ...]
-    ends: Optional[tuple[str, int, int]]  # letters, queries and taps of a window that each of its queries ends itself
-
-
-def _along(i: int, taps: int, stride: int, dilation: int, causal: bool) -> _Axis:
-    """Queries that share a window are a dim of their own; with a dilation each residue then is an axis of a batch."""
-    q, x, k, residue = "qrs"[i], "xyz"[i], "klm"[i], "CDE"[i]
-    apart = stride > 1 and dilation > 1
-    step = 1 if apart else dilation
-    leader = (stride - 1 if causal else stride // 2) - (taps - 1 if causal else taps // 2) * step
-    relation = (_form.WINDOW, ord(q), ord(k), taps, stride, step, leader, _CUT if causal else _SHIFT)
-    if stride == 1:
-        return _Axis(q, k, (), (), relation, None)
-    return _Axis(q + x + residue * apart, k + residue * apart, (-1, stride) + (dilation,) * apart, (-1, dilation) * apart,
-                 relation, (x + k, stride, taps) if causal else None)
-
-
-def _parted(x: Any, parts: Sequence[tuple[int, ...]]) -> Tensor:
-    for i in reversed(range(len(parts))):
-        x = x.unflatten(1 + i, parts[i]) if parts[i] else x
-    return cast(Tensor, x)
-
-
-def _ends(query: Tensor, along: Sequence[_Axis]) -> tuple[Optional[Tensor], str]:
-    """A bias that cuts the window of queries that share one at each of them, and its letters."""
-    bias: Any = None
-    letters = ""
-    for axis in along:
-        if axis.ends is None:
-            continue
-        pair, queries, taps = axis.ends
-        rows = torch.arange(queries, device=query.device)  # not the default device, which may be another
-        later = torch.arange(taps, device=query.device) + queries - taps > rows[:, None]
-        cut = torch.zeros(later.shape, dtype=_engine.sums_of(query.dtype), device=query.device).masked_fill(later, -math.inf)
-        bias = cut if bias is None else bias[..., None, None] + cut
-        letters += pair
-    return bias, letters
+    if len(found) == 1:
+        return computed(found[0]).reshape(*query.shape[:-1], value.shape[-1])
+    o = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    for part in found:
+        at = part.queries()
+        o[at] = computed(part).reshape(o[at].shape)
+    return o
 
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
@@ -206,6 +133,79 @@ def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optiona
         raise ArgumentError(f"mask is {mask.dtype} {tuple(mask.shape)}; bool that broadcasts to [B,H,C,C] is wanted")
     form = "AdqBc,AdkBc,AwkBv->AwqBv;AwqBv;;" + ("ABqk" if mask is not None else "")
     return _attend(_scaled(form, query, scale), query, key, value, None, mask)[0]
+
+
+# ------------------------------------------------------------------------------------------ shifted windows
+
+
+def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_size: Sizes, shift: Sizes = 0,
+                             relative_bias: Optional[Tensor] = None, scale: Optional[float] = None) -> Tensor:
+    """Attention inside windows (Liu et al. 2021, arXiv:2103.14030): what Swin computes between the projections of its block, with
+    the picture left where it is.
+
+    query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D].  window_size and shift: one for all axes or one
+    for each; a window divides its axis, and its shift is smaller than it.  Shifted windows are those of the picture rolled by
+    -shift, and what the seam parts does not attend: as Swin's mask of -100 has it, in exact zeros.  relative_bias: Swin's
+    relative_position_bias_table [rows, H], a row for each difference of two positions in a window; it has a gradient.
+    """
+    axes = query.dim() - 3
+    if not 1 <= axes <= 3:
+        raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
+    _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
+    if query.shape != key.shape or key.shape[:-1] != value.shape[:-1]:
+        raise ShapeError(f"query {tuple(query.shape)}, key {tuple(key.shape)} and value {tuple(value.shape)} differ")
+    windows, shifts = _neighbors.per_axis(window_size, axes, "window_size"), _neighbors.per_axis(shift, axes, "shift", 0)
+    for i, (n, window, moved) in enumerate(zip(query.shape[1:], windows, shifts)):
+        if n % window or moved >= window:
+            raise ShapeError(f"axis {i} has {n} positions, window_size={window}, shift={moved}: a window that divides the axis and "
+                             "a smaller shift are wanted")
+    named = ["FqGrIs"[2 * i:2 * i + 2] for i in range(axes)], ["FkGlIm"[2 * i:2 * i + 2] for i in range(axes)]
+    queries, keys = ("".join(letters) for letters in named)
+    pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
+    problem = _scaled(f"A{queries}Bc,A{keys}Bc,A{keys}Bv->A{queries}Bv;A{queries}Bv;{pairs};", query, scale)
+    bias = None if relative_bias is None else _window_bias(_sdpa.as_sums(relative_bias, query.dtype), windows, query.shape[-2])
+    regions = [_regions(n, window, moved) for n, window, moved in zip(query.shape[1:], windows, shifts)]
+    return _in_regions(problem, (query, key, value), bias, regions, ())
+
+
+def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
+    """Of Swin's table, [H, window of queries..., window of keys...]."""
+    rows = math.prod([2 * window - 1 for window in windows])
+    if tuple(table.shape) != (rows, heads):
+        raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
+                         f"{tuple(windows)}")
+    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device=table.device)
+    for i, window in enumerate(windows):
+        at = torch.arange(window, device=table.device)
+        far = at[:, None] - at + window - 1
+        shape = [1] * (2 * len(windows))
+        shape[i] = shape[i + len(windows)] = window
+        index = index * (2 * window - 1) + far.reshape(shape)
+    # Its numbers lie one after the other as keys do: the engine reads and sums them as vectors.
+    return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
+
+
+def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
+    """(positions, window) of each region of an axis: where the seam cuts a window, each side is a window of its own."""
+    parts = ((shift, shift), (n - window, window), (window - shift, window - shift)) if shift else ((n, window),)
+    return [(size, each) for size, each in parts if size]
+
+
+def _in_regions(problem: Problem, tensors: Sequence[Tensor], bias: Optional[Tensor], regions: Sequence[list[tuple[int, int]]],
+                cut: tuple[int, ...]) -> Tensor:
+    """The result where the axes before `cut` lie in regions of these windows; the other axes are split here, one by one."""
+    axis = len(cut)
+    if axis == len(regions):
+        shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
+        for i in reversed(range(axis)):
+            tensors = [x.unflatten(1 + i, (-1, cut[i])) for x in tensors]
+        if bias is not None:
+            bias = bias[(slice(None), *(slice(window) for window in cut + cut))]
+        return _attend(problem, *tensors, bias)[0].reshape(shape)
+    sizes = [size for size, _ in regions[axis]]
+    found = [_in_regions(problem, parts, bias, regions, (*cut, window))
+             for (_, window), *parts in zip(regions[axis], *(x.split(sizes, 1 + axis) for x in tensors))]
+    return torch.cat(found, 1 + axis) if len(found) > 1 else found[0]
 
 
 # ------------------------------------------------------------------------------------------- biased scores

@@ -14,14 +14,25 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple, Optional, Sequence
 
-from .. import _library as c
-from .._errors import ShapeError
+from . import _library as c
+from ._errors import ShapeError
 
 Axes = tuple[tuple[str, ...], ...]
 ROLES = {**dict.fromkeys("qrsxyz", c.QUERY), **dict.fromkeys("klm", c.KEY), **dict.fromkeys("cd", c.CONTRACT),
          **dict.fromkeys("vw", c.VALUE)}
 BAND, WINDOW, PACKED, INDEX, BLOCKS = range(5)  # the first number of a relation
 OPEN = 2**63 - 1         # of a band: no limit
+
+
+class Problem(NamedTuple):
+    """What is asked, besides the tensors."""
+
+    form: str
+    scale: float = 0.0  # 0: the engine's default, 1/sqrt of the channels
+    dropout: float = 0.0
+    relations: tuple[int, ...] = ()
+    score: int = 0
+    softcap: float = 0.0  # 0: none
 
 
 class Form(NamedTuple):
@@ -156,3 +167,58 @@ def steps_of(axes: Axes, shape: Sequence[int], strides: Sequence[int], sizes: di
             steps[letter] = stride
             stride *= sizes[letter]
     return steps
+
+
+def rows_of(form: Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
+    """Axes, shape and strides of lse."""
+    shape = [lengths[letter] for letter in form.rows]
+    strides: list[int] = []
+    step = 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= n
+    return tuple((letter,) for letter in form.rows), shape, strides
+
+
+def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[str, tuple[Any, Any, Any]],
+         dtype: int, direction: int) -> c.Problem:
+    """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
+    table = c.Problem(ndims=len(form.letters), dtype=dtype, direction=direction, own_grad_strides=True,
+                      scale=problem.scale, dropout=problem.dropout, score=problem.score, softcap=problem.softcap)
+    place = {letter: i for i, letter in enumerate(form.letters)}
+    for letter, i in place.items():
+        table.dims[i].role, table.dims[i].n = ROLES.get(letter, c.BATCH), lengths[letter]
+    for name, (axes, shape, strides) in tensors.items():
+        for letter, step in steps_of(axes, shape, strides, lengths).items():
+            setattr(table.dims[place[letter]], name, step)
+    _relate(table, problem.relations, place, form, tensors)
+    return table
+
+
+def _relate(table: c.Problem, relations: Sequence[int], place: dict[str, int], form: Form, tensors: Any) -> None:
+    for kind, query, key, *rest in records(relations):
+        pair = place[chr(query)], place[chr(key)]
+        if kind == BAND:
+            lo, hi = rest
+            table.bands[table.nbands] = c.Band(*pair, -OPEN - 1 if lo == -OPEN else lo, hi)
+            table.nbands += 1
+        elif kind == PACKED:
+            queries, keys, sequences, align_ends = rest
+            batch = place["S"]
+            table.packed = c.Packed(batch, *pair, tensors["q"][1][form.q.index((chr(query),))],
+                                    tensors["k"][1][form.k.index((chr(key),))], bool(align_ends))
+            table.dims[pair[0]].n, table.dims[pair[1]].n, table.dims[batch].n = queries, keys, sequences
+            table.flags |= c.WITH_PACKED
+        elif kind == INDEX:
+            table.dims[pair[0]].bias, table.dims[pair[1]].bias = rest[:2]
+            _, shape, strides = tensors["bias"]
+            table.bias_index = c.BiasIndex(shape[0], strides[0])
+            table.flags |= c.WITH_BIAS_INDEX
+        elif kind == BLOCKS:
+            table.blocks = c.Blocks(*pair, *rest)
+            table.flags |= c.WITH_BLOCKS
+        else:
+            _, step, dilation, offset, border = rest
+            size = tensors["k"][1][form.k.index((chr(key),))]
+            table.windows[table.nwindows] = c.Window(*pair, size, step, dilation, offset, border)
+            table.nwindows += 1
