@@ -11,6 +11,7 @@
 
 #include "base/context.h"
 #include "nn/check.h"
+#include "nn/linear_weight.h"
 #include "tensor/linear_part.h"
 
 #include <string.h>
@@ -31,6 +32,10 @@ static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm 
     attn_nn_push(builder, "layer");
     attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
     attention->own_depth = o->own_depth;
+    attn__nn_linear_in_parts(&attention->q, true); /* not so where the layer stands alone */
+    attn__nn_linear_in_parts(&attention->k, true);
+    attn__nn_linear_in_parts(&attention->v, true);
+    attn__nn_linear_in_parts(&attention->out, true);
     attn_nn_pop(builder);
     norm_init(norm, builder, o->dim);
     attn_nn_pop(builder);
@@ -40,6 +45,7 @@ static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const 
 {
     attn_nn_pushf(builder, "layer.%s", name);
     attn_nn_linear_init(linear, builder, in, out, true);
+    attn__nn_linear_in_parts(linear, true);
     attn_nn_pop(builder);
 }
 

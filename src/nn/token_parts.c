@@ -7,6 +7,7 @@
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 enum { FEW = 64, MOST = 3 }; /* few tokens are quicker without packing */
 
@@ -56,15 +57,22 @@ attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *
     return attn_scope_end(tape, normalized(source, tape, source->x));
 }
 
-/* Weights as products want them, for all the parts; none where they cannot be had.  False without memory. */
+/* Weights as products want them, for all the parts; none where they cannot be had.  In int8, too, these products are of
+ * bf16.  False without memory. */
 static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int64_t rows, bool bf16,
                  attn__packed *packed)
 {
     const attn_tensor *w = linear->weight;
     int64_t in = attn_tensor_length(w, 1);
-    return attn_tensor_dtype(w) != ATTN_F32 ||
-           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows,
-                           in, packed) == ATTN_OK;
+    bool rounded;
+    const void *from = attn__weight_rows(tape, w, &rounded);
+    if (attn_tensor_dtype(w) != ATTN_F32)
+        return true;
+    if (!from)
+        return false;
+    return (rounded ? attn__gemm_pack_rounded(tape, (const uint16_t *)from + row * in, in, rows, in, packed)
+                    : attn__gemm_pack(tape, bf16 || attn__rounds(tape) ? ATTN_BF16 : ATTN_F32,
+                                      (const float *)from + row * in, in, rows, in, packed)) == ATTN_OK;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,
