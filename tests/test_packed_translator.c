@@ -273,11 +273,22 @@ static attn_status load_and_pack(attn_context *c, void *user)
     return status;
 }
 
+/* Weights that are packed as they are read. */
+static attn_status load_for_inference(attn_context *c, void *user)
+{
+    attn_model *model;
+    attn_context_set_inference(c, true);
+    attn_status status = attn_model_load(&model, c, user, &(attn_model_load_options){.precision = ATTN_PRECISION_INT8});
+    attn_model_destroy(model);
+    return status;
+}
+
 static void without_memory_it_is_only_to_be_destroyed(void **state)
 {
     (void)state;
     trained f = train("transformer", "all");
     assert_true(faults_try_all(load_and_pack, f.directory) > 0);
+    assert_true(faults_try_all(load_for_inference, f.directory) > 0);
     end(&f);
 }
 

@@ -158,6 +158,16 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
+/* Most weights of few bytes are of this kind. */
+static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
+{
+    float *out = (float *)(void *)c->out + c->done;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *p = from + 2 * i * stride;
+        out[i] = attn__from_bf16((uint16_t)(p[0] | p[1] << 8));
+    }
+}
+
 /* Integers times the scale of their row. */
 static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
@@ -199,6 +209,8 @@ static attn_status copy_row(copy *c, const uint8_t *from, int64_t stride, int64_
         copy_bits(c, from, stride, n);
     else if (c->array->scales)
         copy_scaled(c, from, stride, n);
+    else if (c->array->element == ATTN__BF16 && c->dtype == ATTN_F32 && !c->array->swapped)
+        copy_bf16(c, from, stride, n);
     else if (attn__array_is_real(c->array))
         copy_reals(c, from, stride, n);
     else
