@@ -302,6 +302,52 @@ static void budgets_change_rounding_only(void **state)
     attn_msa_destroy(msa);
 }
 
+/* The last layer's numbers of the budget's model in one precision, planned to hold `heads` heads together. */
+static void run_in(attn_precision precision, int64_t heads, float *x)
+{
+    fixture f = {0};
+    int32_t tokens[BUDGET_R * BUDGET_C];
+    const int64_t last = -1;
+    assert_int_equal(attn_context_create(&f.context, &(attn_context_options){.precision = precision}), ATTN_OK);
+    assert_int_equal(attn_config_create(&f.config, f.context), ATTN_OK);
+    f.msa = budget_model(&f);
+    attn_msa_options wanted = {.layers = &last, .nlayers = 1, .max_tokens = BUDGET_R * BUDGET_C * heads / BUDGET_HEADS};
+    attn_msa_result result;
+    fill(tokens, BUDGET_R, BUDGET_C, BUDGET_R, BUDGET_C);
+    assert_int_equal(attn_msa_run(f.msa, tokens, 1, BUDGET_R, BUDGET_C, &wanted, &result), ATTN_OK);
+    memcpy(x, attn_tensor_data(result.representations[0]), BUDGET_R * BUDGET_C * BUDGET_DIM * sizeof *x);
+    attn_msa_destroy(f.msa);
+    attn_config_destroy(f.config);
+    attn_context_destroy(f.context);
+}
+
+/* The root mean square of a difference. */
+static double apart(const float *a, const float *b)
+{
+    double sum = 0;
+    for (int i = 0; i < BUDGET_R * BUDGET_C * BUDGET_DIM; i++)
+        sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+    return sqrt(sum / (BUDGET_R * BUDGET_C * BUDGET_DIM));
+}
+
+/* Numbers of the last layer are normalized, so that errors are shares of about 1: eight bits of mantissa in bf16; in int8
+ * 127 steps for the largest number of each row. */
+static void layers_are_int8_too(void **state)
+{
+    (void)state;
+    static float f32[BUDGET_R * BUDGET_C * BUDGET_DIM], bf16[BUDGET_R * BUDGET_C * BUDGET_DIM],
+        int8[BUDGET_R * BUDGET_C * BUDGET_DIM], grouped[BUDGET_R * BUDGET_C * BUDGET_DIM];
+    run_in(ATTN_PRECISION_F32, BUDGET_HEADS, f32);
+    run_in(ATTN_PRECISION_BF16, BUDGET_HEADS, bf16);
+    run_in(ATTN_PRECISION_INT8, BUDGET_HEADS, int8);
+    run_in(ATTN_PRECISION_INT8, 2, grouped);
+    print_message("bf16 %.1e, int8 %.1e, in groups of heads %.1e\n", apart(bf16, f32), apart(int8, f32),
+                  apart(grouped, f32));
+    assert_true(apart(bf16, f32) < 0.01);
+    assert_true(apart(int8, f32) > 2 * apart(bf16, f32) && apart(int8, f32) < 0.03);
+    assert_true(apart(grouped, f32) > 2 * apart(bf16, f32) && apart(grouped, f32) < 0.03);
+}
+
 /* Maps of one layer are those that all layers' maps have in its place, and take an L-th of their memory. */
 static void maps_of_one_layer(void **state)
 {
@@ -333,12 +379,13 @@ static void maps_of_one_layer(void **state)
 }
 
 /* What a context holds at most while a new model runs once. */
-static void peak_is_planned(int threads, int64_t rows, int64_t cols, const char *isa, bool bounded)
+static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
+                            bool bounded)
 {
     attn_context *context;
     attn_config *config;
     attn_msa *msa;
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = threads, .isa = isa}), ATTN_OK);
+    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = threads, .isa = isa, .precision = precision}), ATTN_OK);
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     attn_config_set_int(config, "layers", 2);
     attn_config_set_int(config, "embed_dim", 256);
@@ -359,7 +406,8 @@ static void peak_is_planned(int threads, int64_t rows, int64_t cols, const char 
     uint64_t count;
     attn_context_memory(context, &held, &peak, &count);
     if (peak > plan.bytes)
-        fail_msg("%d x %d, %d threads: %zu bytes planned, %zu held", (int)rows, (int)cols, threads, plan.bytes, peak);
+        fail_msg("%s, %d x %d, %d threads: %zu bytes planned, %zu held", attn_precision_name(precision), (int)rows,
+                 (int)cols, threads, plan.bytes, peak);
     free(tokens);
     attn_msa_destroy(msa);
     attn_config_destroy(config);
@@ -370,11 +418,12 @@ static void a_run_stays_within_its_plan(void **state)
 {
     (void)state;
     static const int64_t sizes[][2] = {{64, 128}, {16, 40}, {100, 61}, {33, 33}};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        peak_is_planned(1, sizes[i][0], sizes[i][1], NULL, false);
-        peak_is_planned(3, sizes[i][0], sizes[i][1], NULL, true);
+    static const attn_precision precisions[] = {ATTN_PRECISION_F32, ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
+    for (size_t i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+        peak_is_planned(precisions[i % 3], 1, sizes[i / 3][0], sizes[i / 3][1], NULL, false);
+        peak_is_planned(precisions[i % 3], 3, sizes[i / 3][0], sizes[i / 3][1], NULL, true);
     }
-    peak_is_planned(2, 33, 33, "scalar", false);
+    peak_is_planned(ATTN_PRECISION_F32, 2, 33, 33, "scalar", false);
 }
 
 static void memory_is_planned(void **state)
@@ -434,6 +483,7 @@ int main(void)
         TEST(maps_of_one_layer),
         TEST(a_run_that_ends_early_has_the_same_bits),
         TEST(budgets_change_rounding_only),
+        TEST(layers_are_int8_too),
         TEST(errors_say_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

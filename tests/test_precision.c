@@ -325,6 +325,41 @@ static void attention_is_that_of_rounded_numbers(void **state)
     assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
 }
 
+/* Where nothing is recorded, products may be of bf16, whose weights and results are rounded to it. */
+static void attention_without_gradients(void **state)
+{
+    enum { MANY = 70, D = 24 };
+    fixture *f = *state;
+    attn_tape_reset(f->tape, &(attn_tape_options){0});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, MANY, 3 * D}, 8);
+    attn_attention a = {.q = {x, 0}, .k = {x, D}, .v = {x, 2 * D}, .rank = 3, .shape = {1, MANY, D}};
+    attn_dim dims[] = {{.role = ATTN_ROLE_QUERY, .n = MANY, .q = 3 * D, .o = D},
+                       {.role = ATTN_ROLE_KEY, .n = MANY, .k = 3 * D, .v = 3 * D},
+                       {.role = ATTN_ROLE_CONTRACT, .n = D, .q = 1, .k = 1},
+                       {.role = ATTN_ROLE_VALUE, .n = D, .v = 1, .o = 1}};
+    memcpy(a.problem.dims, dims, sizeof dims);
+    a.problem.ndims = 4;
+    f->tape->precision = ATTN_PRECISION_BF16;
+    attn_tensor *y = attn_attend(f->tape, &a);
+    assert_string_equal(attn_context_error(f->context), "");
+    assert_int_equal(attn_tensor_dtype(y), ATTN_F32);
+    const float *data = attn_tensor_data(x), *o = attn_tensor_data(y);
+    for (int i = 0; i < MANY; i++) {
+        double total = 0, exact[D] = {0};
+        for (int j = 0; j < MANY; j++) {
+            double score = 0;
+            for (int c = 0; c < D; c++)
+                score += rounded(data[3 * D * i + c]) * rounded(data[3 * D * j + D + c]);
+            double weight = exp(score / sqrt(D));
+            total += weight;
+            for (int c = 0; c < D; c++)
+                exact[c] += weight * rounded(data[3 * D * j + 2 * D + c]);
+        }
+        for (int c = 0; c < D; c++) /* weights are off by 2^-9 of themselves, the result by 2^-9 of itself */
+            assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
+    }
+}
+
 /* The last token's attention to all: at once, or from a cache that got the first tokens with precision `first`. */
 static void last_token(fixture *f, bool cached, attn_precision first, float *o)
 {
@@ -451,6 +486,7 @@ int main(void)
         TEST(int8_weights_may_be_kept),
         TEST(int8_keeps_what_is_not_finite),
         TEST(attention_is_that_of_rounded_numbers),
+        TEST(attention_without_gradients),
         TEST(keys_that_are_kept_are_rounded_once),
         TEST(models_have_a_precision),
     };

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Times contacts of one alignment: facebookresearch/esm on PyTorch, or this library, on random residues.
 
-    msa.py esm|esm-bf16|attn|attn-bf16 ROWS COLUMNS CHECKPOINT [REPEATS]
+    msa.py esm|esm-bf16|attn|attn-bf16|attn-int8 ROWS COLUMNS CHECKPOINT [REPEATS]
 
 CHECKPOINT is the published .pt file or one of its form (tests/parity/msa.py writes one), for the library; esm has the
 published structure with random weights.  ESM_SOURCE: the folder of esm's source.  esm in bf16 is torch.autocast.
@@ -33,11 +33,11 @@ def esm_call(tokens, bf16):
     return call
 
 
-def attn_call(tokens, bf16, checkpoint):
+def attn_call(tokens, precision, checkpoint):
     import msa
-    lib = msa.Library(os.path.join(os.environ.get("ATTN_BUILD", "build"), "libattn.so"))
+    lib = msa.Library(os.path.join(os.environ.get("ATTN_BUILD", "build"), "libattn.so"), precision)
     model, ids = lib.load(checkpoint), np.ascontiguousarray(tokens, np.int32)
-    options, result = msa.Options(contacts=True, bf16=bf16), msa.Result()
+    options, result = msa.Options(contacts=True), msa.Result()
 
     def call():
         lib.check(lib.lib.attn_msa_run(model, ids.ctypes.data_as(ctypes.c_void_p),
@@ -51,8 +51,8 @@ def main():
     mode, rows, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     tokens = np.random.default_rng(0).integers(4, 24, (1, rows, columns))
     tokens[:, :, 0] = 0
-    bf16 = mode.endswith("bf16")
-    call = esm_call(tokens, bf16) if mode.startswith("esm") else attn_call(tokens, bf16, sys.argv[4])
+    peer, _, precision = mode.partition("-")
+    call = esm_call(tokens, precision == "bf16") if peer == "esm" else attn_call(tokens, precision or "f32", sys.argv[4])
     for _ in range(int(sys.argv[5]) if len(sys.argv) > 5 else 1):
         begin = time.perf_counter()
         call()

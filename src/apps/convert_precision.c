@@ -107,8 +107,8 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Of these some layers, which run in place or along another axis than the last, are computed in bf16 in int8, too: from
- * integers they would give other numbers. */
+/* Of these some layers have other integers than stored ones would give: they run in place, on some columns of their weights
+ * at a time, or along another axis than the last, in bf16 under int8 too. */
 static bool has_int8(const attn_model *model)
 {
     static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
@@ -127,7 +127,7 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !has_int8(*model))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: layers of \"%s\" are computed in bf16 in int8, too; store it as bf16", directory,
+                            "%s: some layers of \"%s\" are not int8 or have no integers of their own; store it as bf16", directory,
                             attn_model_architecture(*model)->name);
     if (status == ATTN_OK)
         status = attn__model_weights_path(s->context, path, directory);

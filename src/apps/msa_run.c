@@ -33,6 +33,7 @@ typedef struct needs {
     const attn__msa *m;
     const attn_msa_options *o;
     bool bf16; /* projections have half the size */
+    bool int8; /* rows are quantized as they are, and sums lie apart before they are added */
 } needs;
 
 static double results_of(const needs *n)
@@ -62,14 +63,15 @@ enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are p
  * packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
-    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
+    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 && !n->int8 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double wide = (double)attn_tensor_length(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
-    double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 ? 0.5 * share : 0;
+    double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 && !n->int8 ? 0.5 * share : 0;
     double together = hidden_together(n, heads), largest = fmax(together * wide, n->packed * dim * wide);
-    double hidden = together * (2 * dim + wide) + 2 * n->packed * dim * wide;
-    double projections = 2 * part + 3 * n->packed * share * dim * dim;
+    double quantized = n->int8 ? together * (wide + dim) / 4 : 0;
+    double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
+    double projections = (n->int8 ? 3 : 2) * part + 3 * n->packed * share * dim * dim;
     double attention = (4 * share + rounded) * n->tokens * dim + maps + projections;
     bool reused = largest <= n->tokens * dim; /* memory of the other's, which is kept in pieces as large as x */
     return n->tokens * dim * (1 + copy) + (reused ? fmax(attention, hidden) : attention + hidden) +
@@ -128,6 +130,7 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
         .batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m, .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
     n.bf16 = msa->model->precision == ATTN_PRECISION_BF16 || msa->model->precision == ATTN_PRECISION_INT8;
+    n.int8 = msa->model->precision == ATTN_PRECISION_INT8;
     *plan = (attn_msa_cost){0};
     n.packed = attn__tokens_packed(msa->context, n.bf16);
     n.threads = msa->context->threads;

@@ -2,7 +2,6 @@
  * The blocks of a product, and their way through packing and micro-kernel. */
 #include "gemm/gemm.h"
 
-#include "base/bf16.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "gemm/kernel.h"
@@ -232,7 +231,8 @@ static int64_t c_bytes(const plan *p)
 
 void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem, attn__isa isa, int threads)
 {
-    *p = (plan){.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    *p = (plan){.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa),
+                .round_row = attn__gemm_round_row_for(isa)};
     p->g.batch = attn__most(problem->batch, 1);
     transpose_where_better(p);
     p->own_c = p->g.c_bf16 || p->transposed;
@@ -522,14 +522,10 @@ static void store_block(const plan *p, const block *t)
 {
     size_t size = (size_t)size_of_sum(p);
     for (int64_t i = 0; i < t->m; i++) {
-        for (int64_t j = 0; j < t->n; j++) {
-            const void *from = at(t->c, i * t->ldc + j, (int64_t)size);
-            int64_t to = place_in_c(p, t, i, j);
-            if (p->g.c_bf16)
-                ((uint16_t *)p->g.c)[to] = attn__to_bf16(*(const float *)from);
-            else
-                memcpy(at(p->g.c, to, (int64_t)size), from, size);
-        }
+        if (p->g.c_bf16)
+            p->round_row((const float *)t->c + i * t->ldc, t->n, (uint16_t *)p->g.c + place_in_c(p, t, i, 0));
+        for (int64_t j = 0; j < t->n && !p->g.c_bf16; j++)
+            memcpy(at(p->g.c, place_in_c(p, t, i, j), (int64_t)size), at(t->c, i * t->ldc + j, (int64_t)size), size);
     }
 }
 

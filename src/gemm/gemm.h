@@ -70,6 +70,7 @@ typedef struct attn__gemm_plan {
     attn__gemm_problem g; /* operands changed over where C^T is computed, ... */
     bool transposed;      /* ... and stored as C */
     const struct attn__gemm_kernel *kernel;
+    void (*round_row)(const float *x, int64_t n, uint16_t *y); /* of a C in bf16 */
     int threads;
     int64_t m_block, n_block; /* of C, for one item of work */
     int64_t m_blocks, n_blocks;

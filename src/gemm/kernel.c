@@ -4,7 +4,8 @@
 
 #define ATTN__KERNEL(NAME, name)                                                                                       \
     extern const attn__gemm_kernel attn__gemm_kernel_f32_##name, attn__gemm_kernel_f64_##name,                         \
-        attn__gemm_kernel_bf16_##name;
+        attn__gemm_kernel_bf16_##name;                                                                                 \
+    attn__gemm_round_row attn__gemm_round_row_##name;
 #include "simd/kernels.inc"
 #undef ATTN__KERNEL
 
@@ -73,6 +74,22 @@ const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, i
             return *list;
     }
     return NULL;
+}
+
+attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa)
+{
+    static const struct {
+        attn__isa isa;
+        attn__gemm_round_row *run;
+    } rounds[] = {
+#define ATTN__KERNEL(NAME, name) {ATTN_ISA_##NAME, attn__gemm_round_row_##name},
+#include "simd/kernels.inc"
+#undef ATTN__KERNEL
+    };
+    int i = 0;
+    while (rounds[i].isa > isa) /* the last is plain C */
+        i++;
+    return rounds[i].run;
 }
 
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)

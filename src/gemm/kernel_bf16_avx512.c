@@ -42,24 +42,66 @@ VF_FN vi add(vi x, vi y)
 #define q_add               add
 #include "gemm/kernel_dot_tmpl.h"
 
-/* What a square has of rows behind the panel's end belongs to the next pair, which is written afterwards. */
-static void pack(const attn__gemm_pack *p)
+/* Rows lie far apart, so that the processor foresees none of them. */
+enum { AHEAD = 16 };
+VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {
-    const int64_t pairs = (p->k + 1) / 2, row = p->width * 4;
-    char *to = p->to;
-    for (int64_t first = 0; first < p->n; first += p->width, to += pairs * row) {
-        int64_t n = p->n - first < p->width ? p->n - first : p->width;
-        for (int64_t k = 0; k < pairs; k += BF16_SIDE) {
-            for (int64_t j = 0; j < p->width; j += BF16_SIDE) {
-                vf r[BF16_SIDE];
-                bf16_square(p, first + j, n - j, 2 * k, true, r);
-                VF_UNROLL
-                for (int64_t i = 0; i < BF16_SIDE; i++) {
-                    if (k + i < pairs)
-                        vf_store((float *)(void *)(to + (k + i) * row) + j, r[i]);
-                }
+    __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
+}
+
+/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair of k goes to all panels before the next is
+ * read.  What a vector has behind a panel's end belongs to the next pair, which is written afterwards; the last has none. */
+VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
+{
+    const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;
+    for (int64_t i = 0; i < pairs; i++, to += bytes) {
+        char *row = to;
+        for (int64_t done = 0; done < n; done += p->width, row += pairs * bytes) {
+            for (int j = 0; j < p->width; j += BF16_SIDE) {
+                int64_t left = n - done - j, at = 2 * i * p->inner + first + done + j;
+                int columns = left >= BF16_SIDE ? BF16_SIDE : left > 0 ? (int)left : 0;
+                prefetch_row(p, at + AHEAD * p->inner);
+                prefetch_row(p, at + (AHEAD + 1) * p->inner);
+                vf x = vf_from_bits(bf16_pairs(p, at, columns, 2 * i + 1 < p->k));
+                float *place = (float *)(void *)row + j;
+                if (i == pairs - 1 && j + BF16_SIDE > p->width)
+                    vf_store_part(place, x, p->width - j);
+                else
+                    vf_store(place, x);
             }
         }
+    }
+}
+
+/* One panel, n rows or columns of it, by squares; what these have behind the panel's end is overwritten likewise. */
+VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
+{
+    const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;
+    for (int64_t k = 0; k < pairs; k += BF16_SIDE) {
+        for (int64_t j = 0; j < p->width; j += BF16_SIDE) {
+            vf r[BF16_SIDE];
+            bf16_square(p, first + j, n - j, 2 * k, true, r);
+            VF_UNROLL
+            for (int64_t i = 0; i < BF16_SIDE; i++) {
+                if (k + i < pairs)
+                    vf_store((float *)(void *)(to + (k + i) * bytes) + j, r[i]);
+            }
+        }
+    }
+}
+
+static void pack(const attn__gemm_pack *p)
+{
+    enum { AT_ONCE = 8 };
+    const int64_t pairs = (p->k + 1) / 2;
+    int64_t n = p->outer == 1 ? AT_ONCE * p->width : p->width;
+    char *to = p->to;
+    for (int64_t first = 0; first < p->n; first += n, to += pairs * n * 4) {
+        int64_t part = p->n - first < n ? p->n - first : n;
+        if (p->outer == 1)
+            pack_adjacent(p, first, part, to);
+        else
+            pack_squares(p, first, part, to);
     }
 }
 

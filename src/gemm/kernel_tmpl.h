@@ -244,6 +244,15 @@ static void GK(pack)(const attn__gemm_pack *p)
 }
 
 #ifdef GK_HAS_BF16
+void VF_NAME(attn__gemm_round_row)(const float *x, int64_t n, uint16_t *y)
+{
+    int64_t i = 0;
+    for (; i + GV_LANES <= n; i += GV_LANES)
+        vf_store_bf16(y + i, gv_load(x + i));
+    if (i < n)
+        vf_store_bf16_part(y + i, gv_load_part(x + i, (int)(n - i)), (int)(n - i));
+}
+
 /* The same for products of bf16 numbers. */
 static void GK(pack_rounded)(const attn__gemm_pack *p)
 {

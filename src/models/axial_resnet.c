@@ -141,7 +141,8 @@ static void forward(const void *self, const attn__call *call)
     x = attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < r->blocks[stage]; i++) {
-            x = block_forward(&r->block[stage][i], tape, x);
+            attn_scope_begin(tape);
+            x = attn_scope_end(tape, block_forward(&r->block[stage][i], tape, x));
         }
     }
     if (x) {

@@ -13,6 +13,7 @@
 #include "nn/check.h"
 #include "nn/linear_weight.h"
 #include "tensor/linear_part.h"
+#include "tensor/op.h"
 
 #include <string.h>
 
@@ -32,10 +33,6 @@ static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm 
     attn_nn_push(builder, "layer");
     attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
     attention->own_depth = o->own_depth;
-    attn__nn_linear_in_parts(&attention->q, true); /* not so where the layer stands alone */
-    attn__nn_linear_in_parts(&attention->k, true);
-    attn__nn_linear_in_parts(&attention->v, true);
-    attn__nn_linear_in_parts(&attention->out, true);
     attn_nn_pop(builder);
     norm_init(norm, builder, o->dim);
     attn_nn_pop(builder);
@@ -45,7 +42,7 @@ static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const 
 {
     attn_nn_pushf(builder, "layer.%s", name);
     attn_nn_linear_init(linear, builder, in, out, true);
-    attn__nn_linear_in_parts(linear, true);
+    attn__nn_linear_in_parts(linear);
     attn_nn_pop(builder);
 }
 
@@ -123,24 +120,54 @@ static bool take_maps(const attention_part *p, attn_tape *tape, const attn__toke
     return maps != NULL;
 }
 
-/* x += context of these heads times their columns of the output's weights; its bias comes with the first ones. */
+/* x += context o of heads times their columns of the output's weights, from `column` on; its bias comes with the first
+ * ones. */
+static bool add_context(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, const attn_tensor *o,
+                        int64_t column, const attn__packed *packed)
+{
+    return attn__linear_part_run(tape, &(attn__linear_part){.x = o,
+                                                            .w = out->weight,
+                                                            .column = column,
+                                                            .b = column ? NULL : out->bias,
+                                                            .add = true,
+                                                            .packed = packed,
+                                                            .y = x});
+}
+
+/* The same in int8 for some tokens at a time, since operands and sums take memory. */
+static bool add_quantized(const attn_nn_linear *out, attn_tape *tape, attn_tensor *x, attn_tensor *o, int64_t column)
+{
+    int64_t tokens = tokens_of(x), dim = attn_tensor_length(x, -1), wide = attn_tensor_length(o, -1);
+    int64_t each = attn__tokens_at_once(attn_tape_context(tape), true);
+    const float *w = (const float *)attn_tensor_data(out->weight) + column;
+    attn__packed packed = {0};
+    bool fine = attn__gemm_pack(tape, ATTN_F32, w, attn_tensor_length(out->weight, 1), dim, wide, &packed) == ATTN_OK;
+    for (int64_t at = 0; at < tokens && fine; at += each) {
+        int64_t n = each < tokens - at ? each : tokens - at;
+        attn_scope_begin(tape);
+        attn_tensor *to = attn__op_view(tape, x, at * dim, 2, (int64_t[]){n, dim});
+        attn_tensor *part = attn__op_view(tape, o, at * wide, 2, (int64_t[]){n, wide});
+        part = part && attn_tensor_dtype(part) == ATTN_BF16 ? attn__widened(tape, part) : part;
+        fine = part && to && add_context(out, tape, to, part, column, &packed);
+        attn_scope_end(tape, NULL);
+    }
+    attn__gemm_unpack(&packed);
+    return fine;
+}
+
 static bool add_heads(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn__token_source *h,
                       const attn__head_range *range, const attn_nn_msa_layer_run *run)
 {
-    const attn_nn_linear *out = &p->attention->out;
-    int64_t dim = attn_tensor_length(h->x, -1) / p->attention->heads;
+    int64_t column = range->first * (attn_tensor_length(h->x, -1) / p->attention->heads);
     attn_tensor *maps = NULL, **wanted = p->take ? &maps : NULL;
     attn_tensor *o = attn__msa_heads(p->attention, tape, h, run->keep, p->columns, range, wanted);
     if (maps) {
         p->take(run->user, range->first, maps);
     }
+    if (o && tape->precision == ATTN_PRECISION_INT8)
+        return add_quantized(&p->attention->out, tape, x, o, column);
     o = run->bf16 && o && attn_tensor_dtype(o) == ATTN_F32 ? attn__rounded(tape, o) : o;
-    return attn__linear_part_run(tape, &(attn__linear_part){.x = o,
-                                                            .w = out->weight,
-                                                            .column = range->first * dim,
-                                                            .b = range->first ? NULL : out->bias,
-                                                            .add = true,
-                                                            .y = x});
+    return add_context(&p->attention->out, tape, x, o, column, NULL);
 }
 
 static bool apply_attention(const attention_part *p, attn_tape *tape, attn_tensor *x, const attn_nn_msa_layer_run *run,

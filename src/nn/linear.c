@@ -22,10 +22,9 @@ attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape
     return attn_linear(tape, x, layer->weight, layer->bias, ATTN_ACTIVATION_IDENTITY);
 }
 
-void attn__nn_linear_in_parts(const attn_nn_linear *layer, bool only)
+void attn__nn_linear_in_parts(const attn_nn_linear *layer)
 {
     if (layer->weight) {
         layer->weight->in_parts = true;
-        layer->weight->only_parts = only;
     }
 }

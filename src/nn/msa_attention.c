@@ -16,7 +16,7 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
 {
     attn_nn_push(builder, name);
     attn_nn_linear_init(linear, builder, dim, dim, true);
-    attn__nn_linear_in_parts(linear, false);
+    attn__nn_linear_in_parts(linear);
     attn_nn_pop(builder);
 }
 

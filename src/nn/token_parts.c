@@ -45,10 +45,16 @@ static attn_tensor *flat(attn_tape *tape, attn_tensor *x)
     return attn__op_view(tape, x, 0, 2, (int64_t[]){tokens_of(x), attn_tensor_length(x, -1)});
 }
 
+/* Under int8 a row is quantized as it is. */
+static bool rounds(const attn_tape *tape, const attn__token_source *source)
+{
+    return source->bf16 && tape->precision != ATTN_PRECISION_INT8;
+}
+
 static attn_tensor *normalized(const attn__token_source *source, attn_tape *tape, attn_tensor *part)
 {
     attn_tensor *h = source->norm ? attn_nn_layer_norm_forward(source->norm, tape, part) : part;
-    return source->bf16 && h && attn_tensor_dtype(h) == ATTN_F32 ? attn__rounded(tape, h) : h;
+    return rounds(tape, source) && h && attn_tensor_dtype(h) == ATTN_F32 ? attn__rounded(tape, h) : h;
 }
 
 attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *source)
@@ -57,8 +63,7 @@ attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *
     return attn_scope_end(tape, normalized(source, tape, source->x));
 }
 
-/* Weights as products want them, for all the parts; none where they cannot be had.  In int8, too, these products are of
- * bf16.  False without memory. */
+/* Weights as products want them, for all the parts; none where they cannot be had.  False without memory. */
 static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int64_t rows, bool bf16,
                  attn__packed *packed)
 {
@@ -71,8 +76,8 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
     if (!from)
         return false;
     return (rounded ? attn__gemm_pack_rounded(tape, (const uint16_t *)from + row * in, in, rows, in, packed)
-                    : attn__gemm_pack(tape, bf16 || attn__rounds(tape) ? ATTN_BF16 : ATTN_F32,
-                                      (const float *)from + row * in, in, rows, in, packed)) == ATTN_OK;
+                    : attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)from + row * in, in, rows, in,
+                                      packed)) == ATTN_OK;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,
@@ -100,9 +105,9 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     bool fine = x != NULL;
     for (int i = 0; i < n && fine; i++) {
         y[i] = flat(tape, linears[i].y);
-        fine = y[i] &&
-               ((tokens <= FEW && !source->bf16) ||
-                pack(tape, linears[i].linear, linears[i].row, attn_tensor_length(y[i], 1), source->bf16, &packed[i]));
+        fine = y[i] && ((tokens <= FEW && !source->bf16) ||
+                        pack(tape, linears[i].linear, linears[i].row, attn_tensor_length(y[i], 1), rounds(tape, source),
+                             &packed[i]));
     }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
@@ -122,7 +127,7 @@ static bool feed_part(attn_tape *tape, const attn__token_source *source, attn_te
     attn__linear_part wide = {
         .x = h, .w = fc1->weight, .b = fc1->bias, .packed = &packed[0], .activation = ATTN_ACTIVATION_GELU_ERF};
     h = attn__linear_new(tape, &wide, attn_tensor_length(fc1->weight, 0),
-                         source->bf16 ? ATTN_BF16 : attn_tensor_dtype(x));
+                         rounds(tape, source) ? ATTN_BF16 : attn_tensor_dtype(x));
     return attn__linear_part_run(
         tape,
         &(attn__linear_part){.x = h, .w = fc2->weight, .b = fc2->bias, .packed = &packed[1], .add = true, .y = x});
@@ -136,9 +141,9 @@ bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source
     attn_tensor *x = flat(tape, source->x);
     attn__packed packed[2] = {0};
     each = max_tokens > 0 ? attn__least(max_tokens, each) : each;
-    bool fine = x != NULL, many = source->bf16 || (tokens > FEW && each > FEW);
-    fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_length(fc1->weight, 0), source->bf16, &packed[0]) &&
-                              pack(tape, fc2, 0, attn_tensor_length(fc2->weight, 0), source->bf16, &packed[1])));
+    bool narrow = rounds(tape, source), fine = x != NULL, many = source->bf16 || (tokens > FEW && each > FEW);
+    fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_length(fc1->weight, 0), narrow, &packed[0]) &&
+                              pack(tape, fc2, 0, attn_tensor_length(fc2->weight, 0), narrow, &packed[1])));
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
         attn_tensor *part = attn__part_of(tape, x, at, attn__least(at + each, tokens));

@@ -17,8 +17,7 @@ bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k)
 
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *g)
 {
-    return attn__linear_int8_for(tape, g->dtype, g->k) && g->weights && g->transpose_b && !g->transpose_a && !g->add &&
-           !g->c_bf16;
+    return attn__linear_int8_for(tape, g->dtype, g->k) && g->weights && g->transpose_b && !g->transpose_a;
 }
 
 typedef struct quantizing {
@@ -43,13 +42,15 @@ static void quantize_rows(const attn_tape *tape, int64_t rows, int64_t n, const 
     attn__parallel_range(tape->context->threads, rows, 1 + 16384 / (n + 1), quantize_range, &z);
 }
 
-/* What follows the sums, which lie where the result will. */
+/* What follows the sums, which lie where the result will, or in memory of their own where it is added to `sum`. */
 typedef struct epilogue {
-    attn__elementwise_fn run;
+    attn__elementwise_fn run, add;
     const attn__int8_rows *scaling;
     const float *rows, *columns, *bias;
     int kind;
     bool plain;
+    float *sum; /* NULL, or rows `ld` apart */
+    int64_t ld;
 } epilogue;
 
 static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
@@ -59,22 +60,27 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     attn__elementwise_args args = {.x = e->bias ? e->bias + column : NULL, .y = c, .n = n, .kind = e->kind};
     if (!e->plain)
         e->run(&args, 0, 1);
+    if (e->sum) {
+        float *y = e->sum + row * e->ld + column;
+        e->add(&(attn__elementwise_args){.x = y, .x2 = c, .y = y}, 0, n);
+    }
 }
 
-/* Integers of m rows of A, and, without packed ones, of B; their scales before them. */
+/* Integers of m rows of A, and, without packed ones, of B; before them their scales and the sums, if they are added. */
 typedef struct integers {
     attn__hold hold;
     int8_t *a, *b;
-    float *rows, *columns;
+    float *rows, *columns, *sums;
 } integers;
 
 static bool quantize_operands(attn_tape *tape, const attn__gemm_args *g, integers *z)
 {
-    int64_t own_b = g->packed ? 0 : g->n;
-    z->hold = attn__scratch(tape, (size_t)(g->m + own_b) * (sizeof(float) + (size_t)g->k));
+    int64_t own_b = g->packed ? 0 : g->n, sums = g->add ? g->m * g->n : 0;
+    z->hold = attn__scratch(tape, (size_t)sums * sizeof(float) + (size_t)(g->m + own_b) * (sizeof(float) + (size_t)g->k));
     if (!z->hold.data)
         return false;
-    z->rows = z->hold.data;
+    z->sums = z->hold.data;
+    z->rows = z->sums + sums;
     z->columns = z->rows + g->m;
     z->a = (int8_t *)(z->columns + own_b);
     z->b = z->a + g->m * g->k;
@@ -90,13 +96,17 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
     if (!quantize_operands(tape, g, &z))
         return false;
     attn__isa isa = tape->context->isa;
-    epilogue after = {.run = attn__elementwise_for(false, isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
+    const attn__elementwise_table *set = attn__elementwise_for(false, isa);
+    epilogue after = {.run = set->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
+                      .add = set->run[ATTN__ELEMENTWISE_ADD],
                       .scaling = attn__int8_rows_for(isa),
                       .rows = z.rows,
                       .columns = g->packed ? g->packed->scales : z.columns,
                       .bias = g->bias,
                       .kind = (int)g->activation,
-                      .plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY};
+                      .plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY,
+                      .sum = g->add ? g->c : NULL,
+                      .ld = g->ldc};
     bool done = attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = ATTN_I32,
                                                                    .m = g->m,
                                                                    .n = g->n,
@@ -104,8 +114,9 @@ bool attn__linear_int8(attn_tape *tape, const attn__gemm_args *g)
                                                                    .a = attn__matrix(z.a, g->k, 1),
                                                                    .b = attn__matrix(z.b, g->k, 1),
                                                                    .packed = g->packed ? g->packed->hold.data : NULL,
-                                                                   .c = g->c,
-                                                                   .ldc = g->ldc,
+                                                                   .c = g->add ? z.sums : g->c,
+                                                                   .c_bf16 = g->c_bf16,
+                                                                   .ldc = g->add ? g->n : g->ldc,
                                                                    .finish = finish,
                                                                    .user = &after});
     attn__scratch_release(z.hold);

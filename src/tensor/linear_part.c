@@ -2,6 +2,7 @@
  * Parts of linear layers into memory that is there. */
 #include "tensor/linear_part.h"
 
+#include "base/bf16.h"
 #include "base/parallel.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "tensor/matrix_product.h"
@@ -45,25 +46,27 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
                                          .add = p->add,
                                          .bias = p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL,
                                          .activation = p->activation,
+                                         .weights = true,
                                          .packed = p->packed});
 }
 
+enum { GRAIN = 16384 };
+
 typedef struct rounding {
     const attn__softmax_backward_kernel *kernel;
-    const float *from;
-    uint16_t *to;
+    float *wide;
+    uint16_t *narrow;
 } rounding;
 
 static void round_range(void *user, int64_t begin, int64_t end)
 {
     const rounding *r = user;
-    r->kernel->store_bf16(r->to + begin, r->from + begin, end - begin, 1, false);
+    r->kernel->store_bf16(r->narrow + begin, r->wide + begin, end - begin, 1, false);
 }
 
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to)
 {
-    enum { GRAIN = 16384 };
-    rounding r = {attn__softmax_backward_for(context->isa), from, to};
+    rounding r = {attn__softmax_backward_for(context->isa), (float *)(uintptr_t)from, to};
     attn__parallel_range(context->threads, n, GRAIN, round_range, &r);
 }
 
@@ -73,6 +76,23 @@ attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
     if (!y)
         return NULL;
     attn__round_to_bf16(tape->context, x->data, x->size, y->data);
+    return y;
+}
+
+static void widen_range(void *user, int64_t begin, int64_t end)
+{
+    const rounding *r = user;
+    for (int64_t i = begin; i < end; i++)
+        r->wide[i] = attn__from_bf16(r->narrow[i]);
+}
+
+attn_tensor *attn__widened(attn_tape *tape, const attn_tensor *x)
+{
+    attn_tensor *y = x ? attn__op_result(tape, ATTN_F32, x->rank, x->shape) : NULL;
+    if (!y)
+        return NULL;
+    rounding r = {.wide = y->data, .narrow = x->data};
+    attn__parallel_range(tape->context->threads, x->size, GRAIN, widen_range, &r);
     return y;
 }
 

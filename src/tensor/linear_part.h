@@ -9,7 +9,8 @@
 #include "tensor/matrix_product.h"
 
 /* y[i,o] (+)= activation(sum_c x[i,c] w[row + o, column + c] + b[row + o]), c and o over the last axes of x and y.
- * Where x is bf16, w is rounded to it, sums and b are f32, and y is either. */
+ * Where x is bf16, w is rounded to it, sums and b are f32, and y is either.  On a tape of that precision the product of
+ * an f32 x is one of int8. */
 typedef struct attn__linear_part {
     const attn_tensor *x, *w, *b; /* b NULL: none */
     int64_t row, column;
@@ -29,6 +30,9 @@ attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, in
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
 /* x, F32, rounded to bf16, in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
+
+/* x, BF16, as floats in a new tensor. */
+attn_tensor *attn__widened(attn_tape *tape, const attn_tensor *x);
 
 /* Indices [begin, end) of axis 0 of x, sharing its memory. */
 attn_tensor *attn__part_of(attn_tape *tape, attn_tensor *x, int64_t begin, int64_t end);

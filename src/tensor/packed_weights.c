@@ -214,18 +214,12 @@ static void drop_data(attn_tensor *w)
     w->data = NULL;
 }
 
-/* In int8 what is read in parts is computed in bf16. */
-static bool reads_bf16_parts(const attn_tensor *w, attn_precision precision)
-{
-    return precision == ATTN_PRECISION_BF16 || (precision == ATTN_PRECISION_INT8 && w->only_parts);
-}
-
 /* Whether there is a packed form of it; *rows: that of rows. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     *rows = w->in_parts;
     return (w->linear || w->tied) && w->rank == 2 && w->size > 0 && !w->low_rank &&
-           (!w->in_parts || (w->dtype == ATTN_F32 && !w->table && reads_bf16_parts(w, precision)));
+           (!w->in_parts || (w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16));
 }
 
 bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision)
@@ -280,8 +274,7 @@ const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16)
     *bf16 = !w->data && w->packed && w->packed->rows;
     if (!*bf16)
         return w->data;
-    bool fits = !tape->options.record && attn__rounds(tape);
-    return fits || fail_unfit(tape, w) ? w->packed->hold.data : NULL;
+    return own_fits(tape, w) || fail_unfit(tape, w) ? w->packed->hold.data : NULL;
 }
 
 attn_status attn__weight_fill(attn_tensor *w)

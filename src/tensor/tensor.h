@@ -34,12 +34,11 @@ struct attn_tensor {
      * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
-    bool rounded;    /* f32 whose numbers are all of bf16; false: not known */
-    bool linear;     /* a weight of a linear layer */
-    bool table;      /* rows of it are looked up, by an embedding or a shortlist */
-    bool tied;       /* a table that is the weight of a linear layer, too */
-    bool in_parts;   /* such a weight of which others read parts, or which they read along another axis */
-    bool only_parts; /* one of these that attn_linear reads in training alone */
+    bool rounded;  /* f32 whose numbers are all of bf16; false: not known */
+    bool linear;   /* a weight of a linear layer */
+    bool table;    /* rows of it are looked up, by an embedding or a shortlist */
+    bool tied;     /* a table that is the weight of a linear layer, too */
+    bool in_parts; /* such a weight of which others read parts, or which they read along another axis */
     const attn__low_rank *low_rank; /* of such a weight; NULL: none.  Other operations refuse it. */
     /* Its own, packed for all products of one precision (packed_weights.h).  Where data is NULL the numbers are there
      * alone, and linear layers and embeddings read them; else both have them. */

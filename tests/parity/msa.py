@@ -31,7 +31,7 @@ ROWS, PARAMETERS = 24, {768: 115_616_434, 1: 114_831_026}
 class Options(ctypes.Structure):
     _fields_ = [(name, ctypes.c_bool) for name in ("logits", "contacts", "row_maps", "column_maps")] + [
         ("layers", ctypes.POINTER(ctypes.c_int64)), ("nlayers", ctypes.c_int64), ("memory", ctypes.c_size_t),
-        ("max_tokens", ctypes.c_int64), ("bf16", ctypes.c_bool), ("map_layer", ctypes.c_int64)]
+        ("max_tokens", ctypes.c_int64), ("map_layer", ctypes.c_int64)]
 
 
 class LoadOptions(ctypes.Structure):
@@ -44,9 +44,10 @@ class Result(ctypes.Structure):
 
 
 class Library:
-    """The few functions of attn/msa.h that are needed here."""
+    """The few functions of attn/msa.h that are needed here, in a context of one precision."""
 
-    def __init__(self, path):
+    def __init__(self, path, precision="f32"):
+        os.environ["ATTN_PRECISION"] = precision  # which the context reads when it is made
         self.lib = ctypes.CDLL(path)
         for name in "attn_context_error", "attn_tensor_data", "attn_tensor_shape":
             getattr(self.lib, name).restype = ctypes.c_void_p
@@ -163,7 +164,7 @@ def show_bf16(lib, msa, model, chosen, layers):
     """The original's own error in bf16 is the scale: a number of 8 bits cannot give more than about 4e-3 at once."""
     wanted = [original_run(model, tokens, layers) for _, tokens in chosen]
     for (name, tokens), exact in zip(chosen, wanted):
-        print(f"{name} {tuple(tokens.shape)}: attn bf16:", errors_of(lib.run(msa, tokens.numpy(), layers, bf16=True), exact))
+        print(f"{name} {tuple(tokens.shape)}: attn bf16:", errors_of(lib.run(msa, tokens.numpy(), layers), exact))
     model.bfloat16()
     for (name, tokens), exact in zip(chosen, wanted):
         print(f"{name} {tuple(tokens.shape)}: esm bf16: ", errors_of(original_run(model, tokens, layers), exact))
@@ -208,7 +209,7 @@ def main():
     count = sum(p.numel() for p in model.parameters())
     failed = options.layers == 12 and count != PARAMETERS[options.row_positions]
     print(f"{count:,} parameters")
-    lib = Library(os.path.join(build, "libattn.so"))
+    lib = Library(os.path.join(build, "libattn.so"), "bf16" if options.bf16 else "f32")
     layers = [0, options.layers // 2, options.layers]
     with tempfile.TemporaryDirectory(dir=options.work) as folder:
         path = write_checkpoint(model, args, folder)

@@ -156,7 +156,7 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
     p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
-    int64_t room = p->amx && p->bf16 ? RESIDENT_BF16 : resident(p);
+    int64_t room = p->bf16 ? RESIDENT_BF16 : resident(p);
     p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
 }
 

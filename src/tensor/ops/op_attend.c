@@ -4,8 +4,10 @@
 #include "base/parallel.h"
 #include "base/rng.h"
 #include "tensor/dropout.h"
+#include "tensor/linear_part.h"
 #include "tensor/operand_layout.h"
 #include "tensor/plans.h"
+#include "tensor/tape.h"
 
 #include <string.h>
 
@@ -520,6 +522,52 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
+/* Keys of all KEY dims together. */
+static int64_t keys_of(const attn_problem *p)
+{
+    int64_t keys = 1;
+    for (int i = 0; i < p->ndims && i < ATTN_MAX_DIMS; i++)
+        keys *= p->dims[i].role == ATTN_ROLE_KEY ? p->dims[i].n : 1;
+    return keys;
+}
+
+/* Whether a plan of bf16 takes the place of an f32 one on rounded operands: where products of bf16 are faster, no
+ * gradients are wanted and the fused solver runs it.  With few keys that of short sequences, which knows f32 alone, is as
+ * fast.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
+static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
+{
+    enum { LEAST_KEYS = 32 };
+    bool fast = tape->context->isa >= ATTN_ISA_AVX512BF16 && !tape->context->batch_invariant;
+    bool plain = !tape->options.record && !tape->options.train && !a->weights && !a->lens && !a->mask &&
+                 a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT && keys_of(&a->problem) >= LEAST_KEYS;
+    for (int i = 0; i < INPUTS; i++)
+        plain = plain && (i <= V ? inputs[i]->dtype == ATTN_F32 && !inputs[i]->rounded : !inputs[i]);
+    return fast && plain;
+}
+
+static attn_tensor *attend_narrow(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
+{
+    const attn__hold none[INPUTS] = {{0}};
+    attn_tensor *narrow[INPUTS] = {NULL}, *y = NULL;
+    attn_attention of_bf16 = *a;
+    bool fine = true;
+    for (int i = Q; i <= V && fine; i++) {
+        for (int j = Q; j < i && !narrow[i]; j++)
+            narrow[i] = inputs[j] == inputs[i] ? narrow[j] : NULL;
+        narrow[i] = narrow[i] ? narrow[i] : attn__rounded(tape, inputs[i]);
+        fine = narrow[i] != NULL;
+    }
+    of_bf16.q.tensor = narrow[Q], of_bf16.k.tensor = narrow[K], of_bf16.v.tensor = narrow[V];
+    attn_tensor *o = fine ? attend(tape, &of_bf16, narrow, none) : NULL;
+    if (o)
+        y = attn__widened(tape, o);
+    for (int i = Q; i <= V && narrow[i]; i++)
+        attn__handle_drop_data(narrow[i]);
+    if (o)
+        attn__handle_drop_data(o);
+    return y;
+}
+
 attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
 {
     attn_tensor *inputs[INPUTS] = {a->q.tensor, a->k.tensor, a->v.tensor, a->bias, a->w, a->w2};
@@ -528,6 +576,8 @@ attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
     if (!takes(tape, a, inputs))
         return NULL;
     bool rounds = attn__rounds(tape) && inputs[Q]->dtype == ATTN_F32;
+    if (rounds && narrows(tape, a, inputs))
+        return attend_narrow(tape, a, inputs);
     attn_tensor *y = !rounds || round_operands(tape, inputs, rounded) ? attend(tape, a, inputs, rounded) : NULL;
     for (int i = Q; i <= V; i++)
         attn__scratch_release(rounded[i]);
