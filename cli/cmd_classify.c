@@ -146,6 +146,7 @@ static int load_and_answer(cli_call *cli)
 
 static int run(cli_call *cli)
 {
+    attn_context_set_inference(cli->context, true);
     int code = cli_ranks_join(cli);
     return cli_ranks_leave(cli, code == CLI_OK ? load_and_answer(cli) : code);
 }

@@ -63,6 +63,7 @@ static int run(cli_call *cli)
 {
     attn_generator *generator;
     attn_image given = {0};
+    attn_context_set_inference(cli->context, true);
     if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     int code = attn_image_read(&given, cli->context, cli->words[1], NULL) == ATTN_OK ? complete(cli, generator, &given)

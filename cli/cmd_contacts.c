@@ -379,6 +379,7 @@ static int predict_all(cli_call *cli)
 
 static int run(cli_call *cli)
 {
+    attn_context_set_inference(cli->context, true);
     int code = cli_ranks_join(cli);
     return cli_ranks_leave(cli, code == CLI_OK ? predict_all(cli) : code);
 }

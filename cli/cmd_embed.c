@@ -153,6 +153,7 @@ static int run(cli_call *cli)
     attn_msa *msa = NULL;
     int64_t layer = cli_int(cli, "layer");
     attn_msa_options how = {.layers = &layer, .nlayers = 1};
+    attn_context_set_inference(cli->context, true);
     int code = cli_family_bounds(cli, &how);
     if (code == CLI_OK)
         code = cli_family_model(cli, &msa);

@@ -220,6 +220,7 @@ static int evaluate_word(void *user, int i)
 
 static int run(cli_call *cli)
 {
+    attn_context_set_inference(cli->context, true);
     int code = cli_ranks_join(cli);
     return cli_ranks_leave(cli, code == CLI_OK ? cli_spread(cli, cli->nwords, evaluate_word, cli) : code);
 }

@@ -66,6 +66,7 @@ static int run(cli_call *cli)
 {
     int64_t n = cli_int(cli, "number");
     attn_generator *generator;
+    attn_context_set_inference(cli->context, true);
     if (attn_generator_load(&generator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_image *images = calloc((size_t)n, sizeof *images);

@@ -80,7 +80,7 @@ static int make_model(const cli_call *cli, attn_model **model)
     int code = CLI_OK;
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
-    attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed")};
+    attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed"), .blank = *weights != '\0'};
     if (status == ATTN_OK && *weights)
         status = cli_foreign_measure(cli, &foreign, weights);
     if (status == ATTN_OK && !foreign.arch)
@@ -176,6 +176,7 @@ static int run(cli_call *cli)
 {
     attn_model *model = NULL;
     attn_tape *tape = NULL;
+    attn_context_set_inference(cli->context, true);
     attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
     int code = make_model(cli, &model);
     if (code == CLI_OK)

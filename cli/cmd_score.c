@@ -246,6 +246,7 @@ static int run(cli_call *cli)
     scoring s = {.how = {.logits = true}};
     if (cli->nwords < 2 && !cli_flag(cli, "every"))
         return cli_fail(CLI_BAD, "score needs mutations, or --every");
+    attn_context_set_inference(cli->context, true);
     int code = cli_family_bounds(cli, &s.how);
     if (code == CLI_OK)
         code = cli_family_model(cli, &s.msa);

@@ -57,6 +57,7 @@ static int run(cli_call *cli)
 {
     cli_model_kind kind;
     bool array = cli_is_array(cli->words[0]);
+    attn_context_set_inference(cli->context, true);
     if (cli->nwords == 2 && array)
         return cli_fail(CLI_BAD, "%s is an array of weights, which is shown alone, without %s", cli->words[0],
                         cli->words[1]);

@@ -229,6 +229,7 @@ static int run(cli_call *cli)
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
+    attn_context_set_inference(cli->context, true);
     if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon = NULL;

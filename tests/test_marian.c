@@ -412,11 +412,11 @@ static void kept_weights_are_packed_once(void **state)
             assert_int_equal(attn_translator_pack_weights(t), ATTN_OK);
         count = 0;
         assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-        needed[i % 3] = count; /* alone, the first that keeps, one that finds */
+        needed[i % 3] = count; /* alone, and twice packed */
         assert_string_equal(said.text, "b b b");
         attn_translations_free(c, &said, 1);
         if (i == 2)
-            assert_true(needed[2] + 4 < needed[0]);
+            assert_true(needed[2] + 3 <= needed[0]); /* panels, what describes them, a list of such */
     }
     assert_int_equal(needed[0], needed[2]); /* the fourth finds what the third did */
     attn_translator_destroy(t);

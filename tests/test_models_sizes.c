@@ -280,6 +280,190 @@ static void stored_weights_give_the_same_bits(void **state)
     }
 }
 
+/* ----------------------------------------------------------------------------------------------- packed */
+
+/* Bytes of parameters in the form in which they came, and in any. */
+static size_t plain_bytes(const attn_model *model, size_t *all)
+{
+    const attn_named_list *list = attn_model_parameters(model);
+    size_t plain = 0;
+    *all = 0;
+    for (int64_t i = 0; i < list->n; i++) {
+        size_t bytes = (size_t)attn_tensor_size(list->items[i].tensor) * sizeof(float);
+        plain += attn_tensor_data(list->items[i].tensor) ? bytes : 0;
+        *all += bytes;
+    }
+    return plain;
+}
+
+static void same_as_packed(run *r, run *packed)
+{
+    int taken = 0;
+    r->inference = packed->inference = true;
+    for (int64_t n = 1; n <= 33 && taken < 48; n += n < 9 ? 1 : 8)
+        taken += try_size(r, packed, n);
+    assert_true(taken > 0);
+}
+
+static void needs_no_plain_weights(const attn_model *model, attn_precision precision)
+{
+    static const char *const mostly[] = {"axial-classifier", "multi-head-attention", "detr-ffn", NULL};
+    const char *name = attn_model_architecture(model)->name;
+    size_t all, plain = plain_bytes(model, &all);
+    for (int i = 0; mostly[i]; i++) {
+        if (strcmp(mostly[i], name) == 0 && 2 * plain > all)
+            fail_msg("%s: %zu of %zu bytes are as they were", name, plain, all);
+    }
+    if (all_sizes)
+        print_message("%s %s: %zu of %zu bytes as they were\n", name, attn_precision_name(precision), plain, all);
+}
+
+/* Packed weights give the bits of those that each product packs for itself. */
+static void packed_weights_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * attn_architecture_count(); i++) {
+        const attn_architecture *a = attn_architecture_at(i / 3);
+        const attn_precision kinds[] = {ATTN_PRECISION_F32, ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
+        run r, packed;
+        if (!is_wanted(a->name))
+            continue;
+        begin(&r, a, NULL, kinds[i % 3]);
+        begin(&packed, a, NULL, kinds[i % 3]);
+        for (int again = 0; again < 2; again++)
+            assert_int_equal(attn_model_pack_weights(packed.model), ATTN_OK);
+        if (kinds[i % 3] != ATTN_PRECISION_F32 || strcmp(attn_context_isa(r.context), "amx") != 0) {
+            same_as_packed(&r, &packed);
+            needs_no_plain_weights(packed.model, kinds[i % 3]);
+        }
+        end(&packed);
+        end(&r);
+    }
+}
+
+/* The same model in a context whose models only infer, from a directory. */
+static void load_packed(run *r, const attn_architecture *a, attn_precision precision, const char *folder)
+{
+    const attn_context_options options = {.threads = 1, .precision = precision};
+    *r = (run){0};
+    assert_int_equal(attn_context_create(&r->context, &options), ATTN_OK);
+    attn_context_set_inference(r->context, true);
+    if (attn_model_load(&r->model, r->context, folder, NULL) != ATTN_OK)
+        fail_msg("%s: %s", a->name, attn_context_error(r->context));
+    assert_int_equal(attn_tape_create(&r->tape, r->context), ATTN_OK);
+}
+
+/* Weights that are packed while they are read, of a model stored in f32 and in fewer bytes. */
+static void weights_are_packed_as_they_are_read(void **state)
+{
+    (void)state;
+    static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
+    for (int i = 0; i < 4 * attn_architecture_count(); i++) {
+        const attn_architecture *a = attn_architecture_at(i / 4);
+        const attn_precision precision = kinds[i % 2];
+        char folder[64];
+        run r, packed;
+        if (!is_wanted(a->name))
+            continue;
+        scratch_open(folder);
+        begin(&r, a, NULL, precision);
+        assert_int_equal(attn_model_save(r.model, folder), ATTN_OK);
+        bool fewer = i % 4 > 1;
+        if (!fewer || attn_model_quantize(r.context, folder, folder, precision) == ATTN_OK) {
+            load_packed(&packed, a, precision, folder);
+            same_as_packed(&r, &packed);
+            needs_no_plain_weights(packed.model, precision);
+            end(&packed);
+        }
+        attn_context_clear_error(r.context);
+        assert_int_equal(scratch_close(folder), 2);
+        end(&r);
+    }
+}
+
+/* A model of which linear layers have nearly all the bytes, in a directory; how many that is. */
+static size_t save_large(const char *folder)
+{
+    static const struct {
+        const char *key;
+        int64_t value;
+    } settings[] = {{"img_size", 8},          {"patch_size", 4},  {"num_hiddens", 192},
+                    {"mlp_num_hiddens", 768}, {"num_heads", 4},   {"num_blks", 3},
+                    {"num_classes", 10},      {"emb_dropout", 0}, {"blk_dropout", 0}};
+    attn_context *context;
+    attn_config *config;
+    attn_model *model;
+    size_t all;
+    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
+    assert_int_equal(attn_config_create(&config, context), ATTN_OK);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        assert_int_equal(attn_config_set_int(config, settings[i].key, settings[i].value), ATTN_OK);
+    if (attn_model_create(&model, context, "vit", config, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    assert_int_equal(attn_model_save(model, folder), ATTN_OK);
+    (void)plain_bytes(model, &all);
+    attn_model_destroy(model);
+    attn_config_destroy(config);
+    attn_context_destroy(context);
+    return all;
+}
+
+/* From a file in f32 and from one in fewer bytes, at no time more than the packed weights and one weight in f32. */
+static void loading_holds_one_weight_in_f32_at_a_time(void **state)
+{
+    (void)state;
+    static const attn_precision kinds[] = {ATTN_PRECISION_BF16, ATTN_PRECISION_INT8};
+    for (int i = 0; i < 4; i++) {
+        char folder[64];
+        size_t peak, most;
+        run packed;
+        scratch_open(folder);
+        const size_t all = save_large(folder);
+        if (i < 2) {
+            attn_context *context;
+            assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
+            assert_int_equal(attn_model_quantize(context, folder, folder, kinds[i]), ATTN_OK);
+            attn_context_destroy(context);
+        }
+        load_packed(&packed, attn_architecture_find("vit"), kinds[i % 2], folder);
+        attn_context_memory(packed.context, NULL, &peak, NULL);
+        most = i % 2 ? all / 2 : all * 3 / 4;
+        if (peak > most)
+            fail_msg("%s: %zu bytes for weights of %zu in f32", attn_precision_name(kinds[i % 2]), peak, all);
+        assert_int_equal(scratch_close(folder), 2);
+        end(&packed);
+    }
+}
+
+/* What a packed model refuses. */
+static void packed_models_only_infer(void **state)
+{
+    (void)state;
+    char folder[64];
+    run r, packed;
+    begin(&r, attn_architecture_find("vit"), NULL, ATTN_PRECISION_BF16);
+    scratch_open(folder);
+    assert_int_equal(attn_model_save(r.model, folder), ATTN_OK);
+    load_packed(&packed, attn_model_architecture(r.model), ATTN_PRECISION_BF16, folder);
+    assert_int_equal(attn_model_save(packed.model, folder), ATTN_ERROR_ARGUMENT);
+    assert_non_null(strstr(attn_context_error(packed.context), "packed the weights"));
+    assert_int_equal(attn_weights_load(attn_model_parameters(packed.model), folder, NULL, NULL, NULL),
+                     ATTN_ERROR_ARGUMENT);
+    packed.fill = (small_filling){.config = attn_model_config(r.model), .batch = 2, .first = 33, .others = 33};
+    bool taken = false;
+    for (int64_t n = 1; n <= 33 && !taken; n++) {
+        packed.fill.first = packed.fill.others = n;
+        packed.inference = true;
+        taken = try_once(&packed);
+    }
+    assert_true(taken);
+    packed.inference = false;
+    assert_false(try_once(&packed));
+    assert_int_equal(scratch_close(folder), 2);
+    end(&packed);
+    end(&r);
+}
+
 static void same_parameters(const attn_model *a, const attn_model *b)
 {
     const attn_named_list *one = attn_model_parameters(a), *two = attn_model_parameters(b);
@@ -346,6 +530,10 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size),
                                        cmocka_unit_test(stored_weights_give_the_same_bits),
+                                       cmocka_unit_test(packed_weights_give_the_same_bits),
+                                       cmocka_unit_test(weights_are_packed_as_they_are_read),
+                                       cmocka_unit_test(loading_holds_one_weight_in_f32_at_a_time),
+                                       cmocka_unit_test(packed_models_only_infer),
                                        cmocka_unit_test(a_saved_model_is_loaded)};
     all_sizes = argc > 1 && strcmp(argv[1], "all") == 0;
     only = argv + (all_sizes ? 2 : argc);

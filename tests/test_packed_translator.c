@@ -248,12 +248,12 @@ static void packed_weights_take_the_place_of_the_others(void **state)
     attn_context_clear_error(c);
     assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
     assert_null(attn_activate(tape, taken, ATTN_ACTIVATION_RELU));
-    assert_non_null(strstr(attn_context_error(c), "packed for translating"));
+    assert_non_null(strstr(attn_context_error(c), "packed for inference"));
     attn_context_clear_error(c);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     int64_t shape[] = {2, attn_tensor_length(taken, 1)};
     assert_null(attn_linear(tape, attn_tape_tensor(tape, ATTN_F32, 2, shape, NULL), taken, NULL, 0));
-    assert_non_null(strstr(attn_context_error(c), "packed for translating"));
+    assert_non_null(strstr(attn_context_error(c), "packed for inference"));
     attn_tape_destroy(tape);
     attn_translator_destroy(t);
     attn_context_destroy(c);
@@ -273,11 +273,22 @@ static attn_status load_and_pack(attn_context *c, void *user)
     return status;
 }
 
+/* Weights that are packed as they are read. */
+static attn_status load_for_inference(attn_context *c, void *user)
+{
+    attn_model *model;
+    attn_context_set_inference(c, true);
+    attn_status status = attn_model_load(&model, c, user, &(attn_model_load_options){.precision = ATTN_PRECISION_INT8});
+    attn_model_destroy(model);
+    return status;
+}
+
 static void without_memory_it_is_only_to_be_destroyed(void **state)
 {
     (void)state;
     trained f = train("transformer", "all");
     assert_true(faults_try_all(load_and_pack, f.directory) > 0);
+    assert_true(faults_try_all(load_for_inference, f.directory) > 0);
     end(&f);
 }
 

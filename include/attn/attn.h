@@ -140,6 +140,12 @@ ATTN_API void attn_context_set_progress(attn_context *context,
                                         bool (*work)(void *user, const char *things, int64_t done, int64_t total),
                                         void *user);
 
+/* Models whose precision is bf16 or int8 and that are loaded in the context from here on (made blank, for weights that
+ * follow) only infer: each weight that linear layers alone read is packed for products as it comes and has no f32 form,
+ * as after attn_model_pack_weights (models.h); of all of them there is one at a time in f32.  False is the initial
+ * state. */
+ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
+
 /* The threads that the context was made with, its default already resolved. */
 ATTN_API int attn_context_threads(const attn_context *context);
 /* Memory taken through the context: bytes held now, the most ever held, and allocations made so far.  Any

@@ -70,6 +70,7 @@ typedef struct attn_nn_builder {
     uint64_t seed;
     attn_nn_policy policy;
     bool blank;         /* everything starts at zero */
+    bool waits;         /* weights of linear layers get no memory until their numbers come */
     size_t limit, held; /* bytes that tensors may take together (0: any number), and that they take so far */
     int depth;
     int ends[ATTN_NN_MAX_DEPTH];

@@ -94,7 +94,7 @@ class Model:
     """
 
     def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
-                 limit: int = 0, precision: Optional[str] = None) -> None:
+                 limit: int = 0, precision: Optional[str] = None, blank: bool = False) -> None:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
@@ -107,11 +107,12 @@ class Model:
         chosen = ctypes.c_int(0)
         if precision is not None and not lib.precision_find(ctypes.byref(chosen), c.text(precision, "precision")):
             raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {precision!r}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen.value)
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen.value, blank=blank)
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, c.text(architecture, "architecture"), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._recording = self.precision != "int8"  # which has no gradients
+        self._packed = False
         self._dtype: np.dtype[Any] = np.dtype(dtype)
         self._architecture = _architectures.find(architecture)
 
@@ -174,13 +175,21 @@ class Model:
         items = lib.model_parameters(self._model).contents
         return [(items.items[i].name.decode(), items.items[i].tensor) for i in range(items.n)]
 
+    def _view(self, name: str, tensor: int) -> Array:
+        if self._packed and not lib.tensor_data(tensor):
+            raise ArgumentError(f"{name}: {self._no_gradients()}")
+        return view(self._context, tensor, self)
+
+    def _no_gradients(self) -> str:
+        return f"the weights are packed for inference in {self.precision}; attn.load(..., gradients=True) keeps them in f32"
+
     def state_dict(self) -> dict[str, Array]:
         """Parameters and buffers by their originals' names, as views: writing to one changes the model."""
-        return {name: view(self._context, tensor, self) for name, tensor in self._parameters()}
+        return {name: self._view(name, tensor) for name, tensor in self._parameters()}
 
     def parameters(self) -> dict[str, Array]:
         """Those of `state_dict` that are trained."""
-        return {name: view(self._context, tensor, self) for name, tensor in self._parameters()
+        return {name: self._view(name, tensor) for name, tensor in self._parameters()
                 if lib.tensor_requires_grad(tensor)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
@@ -196,6 +205,14 @@ class Model:
             status = lib.weights_assign(lib.model_parameters(self._model), ctypes.byref(source.struct),
                                         ctypes.byref(options), ctypes.byref(report))
             self._check_with(status, report)
+
+    def _pack(self) -> None:
+        """In bf16 and int8 the model only infers from here on."""
+        self._packed = self.precision in ("bf16", "int8")
+        if self._packed:
+            self._recording = False
+            with self._context.lock:
+                self._context.check(lib.model_pack_weights(self._model))
 
     def _load_file(self, path: Path, names: Optional[ctypes.c_void_p] = None) -> None:
         report = c.Bytes()
@@ -349,6 +366,8 @@ class Model:
         element), or a dict of gradients by output name.  Can be done once after each call.
         """
         with self._context.lock:
+            if self._packed:
+                raise ArgumentError(f"backward: {self._no_gradients()}")
             if not self._outputs:
                 raise ArgumentError("backward: there is no call to go back from (a failed one, one under no_grad, or "
                                     "one that backward was done for, leaves none)")
@@ -463,15 +482,18 @@ def _settings(config: Optional[Union[Path, Mapping[str, Any]]]) -> Mapping[str, 
 
 def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, architecture: Optional[str] = None,
          dtype: Any = np.float32, threads: int = 0, names: Optional[Path] = None,
-         precision: Optional[str] = None) -> Model:
+         precision: Optional[str] = None, gradients: bool = False) -> Model:
     """A model with its weights, from a directory that holds config.json and model.safetensors (as `Model.save` and
     `attn train` write it), or from a file of weights of any kind that attn reads and a `config`: a dict, or the path of
     a JSON file.
 
     The architecture is the argument's, or the config's key "architecture", or what a names file says.  Keys that the
     architecture does not have are passed over where the config is a file.  `names` is a names file for weights of foreign
-    names, or one that attn carries ("vit-timm"); what it says of the model holds where the config says nothing.  Raises
-    as `build`, and FileError, FormatError, NotFoundError.
+    names, or one that attn carries ("vit-timm"); what it says of the model holds where the config says nothing.
+
+    In the precisions "bf16" and "int8" the model only infers: the weights of its linear layers are packed for products as
+    they are read, and take 2 bytes or 1 each; `backward`, `save` and `state_dict` raise.  gradients=True keeps the weights
+    in f32 in memory, for all of these.  Raises as `build`, and FileError, FormatError, NotFoundError.
     """
     folder = os.fspath(path)
     _path(folder)
@@ -493,6 +515,9 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
                     context.check(lib.architecture_select(pointer, given, own))
                 limit = ctypes.c_size_t()
                 context.check(lib.weights_bound(context.pointer, _path(folder), ctypes.byref(limit)))
-                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, precision)
+                lib.context_set_inference(context.pointer, not gradients)
+                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, precision, blank=True)
         model._load_file(path, rules.pointer)
+        if not gradients:
+            model._pack()
     return model

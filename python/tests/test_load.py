@@ -118,6 +118,26 @@ class Files(unittest.TestCase):
         with self.assertRaisesRegex(attn.FormatError, "config.json:2"):
             attn.load(self.folder)
 
+    def test_few_bytes_only_infer(self):
+        model = attn.build("detr-ffn", {"d": 64, "hidden": 256}, seed=3)
+        model.save(self.path("wide"))
+        x = np.random.default_rng(4).standard_normal((2, 5, 64)).astype("f4")
+        for precision in ("bf16", "int8"):
+            full = attn.load(self.path("wide"), precision=precision, gradients=True)
+            packed = attn.load(self.path("wide"), precision=precision)
+            self.assertLess(packed.memory()[0], sum(w.nbytes for w in full.parameters().values()))
+            with full.no_grad():
+                np.testing.assert_array_equal(packed(x), full(x))
+            for refused in (packed.state_dict, packed.parameters, packed.backward, lambda: packed.save(self.path("no"))):
+                with self.assertRaisesRegex(attn.ArgumentError, "packed"):
+                    refused()
+        full = attn.load(self.path("wide"), precision="bf16", gradients=True)
+        full(x)
+        self.assertEqual(full.backward(np.ones_like(x))["x"].shape, x.shape)
+        plain = attn.load(self.path("wide"), precision="f32")
+        plain(x)
+        plain.backward(np.ones_like(x))
+
 
 if __name__ == "__main__":
     unittest.main()

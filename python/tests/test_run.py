@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -51,6 +52,37 @@ class Run(unittest.TestCase):
                     self.assertEqual(got.dtype, np.float32)
                     self.assertLess(distance(got, array), 3e-6)
                     self.assertIn(" x ".join(map(str, array.shape)), done.stdout)
+
+    def peak(self, *arguments):
+        """The most memory of a command, in bytes.  A small process starts it: what starts one counts as its memory."""
+        start = ("import os, sys; pid = os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ); "
+                 "_, status, used = os.wait4(pid, 0); print('peak', used.ru_maxrss); sys.exit(status != 0)")
+        done = subprocess.run([sys.executable, "-S", "-c", start, os.path.abspath(COMMAND), *arguments], cwd=self.folder,
+                              capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return int(done.stdout.split()[-1]) * (1 if sys.platform == "darwin" else 1024)
+
+    def test_few_bytes_in_memory(self):
+        """In bf16 and int8 the f32 form of weights is never there as a whole, whatever type the file has."""
+        config = {"img_size": 8, "patch_size": 4, "num_hiddens": 512, "mlp_num_hiddens": 2048, "num_heads": 8,
+                  "num_blks": 6, "num_classes": 10}
+        model = attn.build("vit", config, seed=2)
+        weights = sum(w.nbytes for w in model.parameters().values())
+        model.save(os.path.join(self.folder, "f32"))
+        self.save(x=np.random.default_rng(3).standard_normal((1, 3, 8, 8)).astype("f4"))
+        peaks, results = {}, {}
+        for precision in ("f32", "bf16", "int8"):
+            if precision != "f32":
+                self.assertEqual(self.call("convert", "f32", "--precision", precision, "-o", precision).returncode, 0)
+            for file in {"f32", precision}:
+                peaks[precision, file] = self.peak(
+                    "run", "--arch", "vit", "--config", json.dumps(config), "--weights", f"{file}/model.safetensors",
+                    "--input", "x=x.npy", "--output", "logits=logits.npy", "--threads", "1", "--precision", precision)
+                results[precision, file] = self.load("logits")
+            np.testing.assert_array_equal(results[precision, "f32"], results[precision, precision])
+        most = {"f32": 2, "bf16": 0.75, "int8": 0.5}  # of the weights in f32; the rest is what the command needs itself
+        for of, peak in peaks.items():
+            self.assertLess(peak, peaks["f32", "f32"] + (most[of[0]] - 1) * weights, of)
 
     def test_weights_written_by_pytorch(self):
         _, inputs, formula = LAYERS["self-attention"]

@@ -21,7 +21,6 @@ struct attn_translator {
         int32_t *banned;
     } search;
     attn_config *config; /* config.json as it is */
-    attn_tape *weights;  /* which keeps them packed from call to call; NULL: each call packs for itself */
     bool no_bias;        /* the checkpoint had no bias of the output layer: it is zeros */
 };
 
@@ -35,9 +34,6 @@ attn_status attn__vocab_read(attn_vocab **vocab, attn_context *context, const ch
 /* The model that `settings` describe, for these vocabularies, with fresh parameters. */
 attn_status attn__translator_model(attn_model **model, attn_context *context, const attn_config *settings,
                                    const attn_vocab *source, const attn_vocab *target);
-
-/* Frees what attn_translator_pack_weights keeps. */
-void attn__translator_release_weights(attn_translator *translator);
 
 attn_encode_options attn__encoding(const attn_translator *translator);
 /* NULL on error. */

@@ -249,7 +249,6 @@ void attn_translator_destroy(attn_translator *t)
 {
     if (!t)
         return;
-    attn__translator_release_weights(t);
     attn_model_destroy(t->model);
     attn_vocab_destroy(t->source);
     attn_vocab_destroy(t->target);

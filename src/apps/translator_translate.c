@@ -327,49 +327,9 @@ static void pack_end(attn_tape *weights)
     attn_tape_destroy(weights);
 }
 
-/* Each weight is packed when a product reads it: two tokens translate an empty sentence, which reads all. */
-static attn_status pack_all(const attn_translator *t, attn_tape *sources, attn_tape *model)
-{
-    attn_tensor *source, *lens;
-    int32_t end = attn_vocab_special(t->source, ATTN_SPECIAL_EOS);
-    attn_beam_search_options options = decoding_options(t, &(attn_translator_options){.max_len = 2});
-    attn_hypothesis result = {0};
-    attn_status status = stack(t, sources, &(attn__sentence){.ids = &end, .n = 1}, 1, &source, &lens);
-    if (status == ATTN_OK)
-        status = attn__seq2seq_translate(t->model, model, source, lens, &options, NULL, &result);
-    attn_hypotheses_free(t->context, &result, 1);
-    return status;
-}
-
 attn_status attn_translator_pack_weights(attn_translator *translator)
 {
-    attn__call_begin(translator->context);
-    if (translator->weights)
-        return ATTN_OK;
-    tapes on = {0};
-    attn_status status = pack_begin(&translator->weights, translator->context);
-    if (status == ATTN_OK)
-        status = attn_tape_create(&on.sources, translator->context);
-    if (status == ATTN_OK)
-        status = attn_tape_create(&on.model, translator->context);
-    if (status == ATTN_OK) {
-        attn__packed_weights_share(on.model, translator->weights);
-        attn__packed_weights_take(on.model, true);
-        status = pack_all(translator, on.sources, on.model);
-        attn__packed_weights_take(on.model, false);
-        attn__packed_weights_end(on.model);
-    }
-    attn_tape_destroy(on.model);
-    attn_tape_destroy(on.sources);
-    if (status != ATTN_OK)
-        attn__translator_release_weights(translator);
-    return status;
-}
-
-void attn__translator_release_weights(attn_translator *translator)
-{
-    pack_end(translator->weights);
-    translator->weights = NULL;
+    return attn_model_pack_weights(translator->model);
 }
 
 /* Batches on several threads where there are several.  They are the same for any number of threads, and so are the
@@ -384,8 +344,7 @@ static attn_status translate_batches(batches *all)
     threads = alone ? 1 : threads;
     all->workers = attn__alloc_zero(context, (size_t)threads * sizeof *all->workers);
     attn_status status = all->workers ? ATTN_OK : ATTN_ERROR_MEMORY;
-    all->weights = all->t->weights;
-    if (status == ATTN_OK && !all->weights)
+    if (status == ATTN_OK)
         status = pack_begin(&all->weights, context);
     if (status == ATTN_OK) {
         run_batches(all, count, threads, alone);
@@ -393,8 +352,7 @@ static attn_status translate_batches(batches *all)
         for (int i = 0; i < threads; i++)
             end_worker(&all->workers[i]);
     }
-    if (!all->t->weights)
-        pack_end(all->weights);
+    pack_end(all->weights);
     attn__free(context, all->workers);
     return status;
 }

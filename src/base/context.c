@@ -173,6 +173,11 @@ void attn_context_set_progress(attn_context *context,
     context->work_user = user;
 }
 
+void attn_context_set_inference(attn_context *context, bool inference)
+{
+    context->inference = inference;
+}
+
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total)
 {
     bool heard = context->work && !context->work_around;

@@ -18,6 +18,7 @@ struct attn_context {
     attn__isa isa;
     attn_precision precision; /* never DEFAULT */
     bool batch_invariant;
+    bool inference; /* models of bf16 and int8 that are made blank here only infer */
     attn__caches caches;
     atomic_flag noting; /* held while what follows is written */
     bool noted;         /* the call that runs has failed already: its first error stays */

@@ -209,7 +209,7 @@ static attn_status as_f32(const merging *m, const attn__array *from, attn__array
     *to = *from;
     to->origin = from->name;
     to->element = ATTN__F32;
-    if (from->element > ATTN__BF16)
+    if (!attn__array_is_real(from))
         return fail(m, from->name, "is not of real numbers");
     attn_status status = attn__findings_reals(m->base, to);
     return status == ATTN_OK ? attn__array_copy(&m->own, from, ATTN_F32, (void *)(uintptr_t)to->data) : status;

@@ -84,9 +84,10 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
         [ATTN__U16] = {ATTN_I32, ATTN_I32},    [ATTN__U32] = {ATTN_I64, ATTN_I32}, [ATTN__U64] = {ATTN_I64, ATTN_I32},
         [ATTN__BOOL] = {ATTN_BOOL, ATTN_BOOL},
     };
+    attn__element element = array->scales ? ATTN__F32 : array->element;
     if (options && options->keep_types)
-        return types[array->element].kept;
-    attn_dtype usual = types[array->element].usual;
+        return types[element].kept;
+    attn_dtype usual = types[element].usual;
     return usual == ATTN_F32 && options ? options->reals : usual;
 }
 

@@ -37,7 +37,11 @@ typedef struct attn__array {
     int64_t stride[ATTN_MAX_RANK]; /* in elements */
     const uint8_t *data;
     const char *origin; /* its name in the file, where a rule gave it another; NULL: none did */
-    size_t stored;      /* bytes in the file of one that is int8 with scales there (io/quantized.h), else 0 */
+    /* I8 that stands for reals (io/quantized.h): row i of the rows of `row` elements at `whole`, into which `data`
+     * points, is to be multiplied by the i-th of the F32 scales.  NULL: it stands for itself. */
+    const uint8_t *scales, *whole;
+    int64_t row;
+    size_t stored; /* bytes in the file of one with scales, theirs among them; else 0 */
 } attn__array;
 
 typedef struct attn__arrays {
@@ -60,6 +64,11 @@ int attn__array_by_name(const void *a, const void *b); /* of two such pointers *
 /* ATTN_ERROR_FORMAT: two arrays of one name, of which readers by name would see only one. */
 attn_status attn__arrays_check_names(const attn__arrays *arrays);
 
+/* Whether it stands for real numbers. */
+static inline bool attn__array_is_real(const attn__array *array)
+{
+    return array->element <= ATTN__BF16 || array->scales;
+}
 int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
 /* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative
  * length. */

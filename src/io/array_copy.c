@@ -49,11 +49,6 @@ static double from_f16_bits(unsigned bits)
     return bits >> 15 ? -value : value;
 }
 
-static bool is_real(attn__element element)
-{
-    return element <= ATTN__BF16;
-}
-
 static double real_of(attn__element element, uint64_t bits)
 {
     double value;
@@ -163,6 +158,37 @@ static void copy_reals(copy *c, const uint8_t *from, int64_t stride, int64_t n)
     }
 }
 
+/* Most weights of few bytes are of this kind. */
+static void copy_bf16(copy *c, const uint8_t *from, int64_t stride, int64_t n)
+{
+    float *out = (float *)(void *)c->out + c->done;
+    for (int64_t i = 0; i < n; i++) {
+        const uint8_t *p = from + 2 * i * stride;
+        out[i] = attn__from_bf16((uint16_t)(p[0] | p[1] << 8));
+    }
+}
+
+/* Integers times the scale of their row. */
+static void copy_scaled(copy *c, const uint8_t *from, int64_t stride, int64_t n)
+{
+    const attn__array *array = c->array;
+    int64_t first = from - array->whole, begin = 0, end = 0;
+    float scale = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = first + i * stride;
+        if (at < begin || at >= end) {
+            begin = at / array->row * array->row;
+            end = begin + array->row;
+            scale = (float)from_f32_bits(attn__read_u32(array->scales + 4 * (at / array->row)));
+        }
+        int value = (int8_t)array->whole[at]; /* NOLINT: a number, no character */
+        if (c->dtype == ATTN_F32)
+            ((float *)(void *)c->out)[c->done + i] = (float)value * scale;
+        else
+            ((double *)(void *)c->out)[c->done + i] = (double)((float)value * scale);
+    }
+}
+
 static attn_status copy_integers(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -181,7 +207,11 @@ static attn_status copy_row(copy *c, const uint8_t *from, int64_t stride, int64_
     attn_status status = ATTN_OK;
     if (c->same)
         copy_bits(c, from, stride, n);
-    else if (is_real(c->array->element))
+    else if (c->array->scales)
+        copy_scaled(c, from, stride, n);
+    else if (c->array->element == ATTN__BF16 && c->dtype == ATTN_F32 && !c->array->swapped)
+        copy_bf16(c, from, stride, n);
+    else if (attn__array_is_real(c->array))
         copy_reals(c, from, stride, n);
     else
         status = copy_integers(c, from, stride, n);
@@ -275,7 +305,7 @@ bool attn__array_converts(const attn__array *array, attn_dtype dtype)
 {
     bool to_real = dtype == ATTN_F32 || dtype == ATTN_F64;
     bool to_integer = dtype == ATTN_I32 || dtype == ATTN_I64 || dtype == ATTN_U8 || dtype == ATTN_BOOL;
-    return same_type(array->element, dtype) || to_real || (to_integer && !is_real(array->element));
+    return same_type(array->element, dtype) || to_real || (to_integer && !attn__array_is_real(array));
 }
 
 attn_status attn__array_copy(const attn__arrays *arrays, const attn__array *array, attn_dtype dtype, void *out)

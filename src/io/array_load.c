@@ -2,7 +2,7 @@
  * Arrays of a file into the tensors of a model. */
 #include "io/names.h"
 
-#include "tensor/tensor.h"
+#include "tensor/packed_weights.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -86,7 +86,8 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
             complain(c, &c->missing, "missing", parameter->name, detail);
         } else if (found && !same_shape(*found, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
-        } else if (found && (*found)->element == ATTN__I8 && attn_tensor_dtype(parameter->tensor) <= ATTN_F64) {
+        } else if (found && (*found)->element == ATTN__I8 && !(*found)->scales &&
+                   attn_tensor_dtype(parameter->tensor) <= ATTN_F64) {
             complain(c, &c->misshapen, "misshapen", parameter->name, " is int8 without its scales");
         } else if (found && !attn__array_converts(*found, attn_tensor_dtype(parameter->tensor))) {
             complain(c, &c->misshapen, "misshapen", parameter->name, " is of a type that cannot be converted");
@@ -110,6 +111,17 @@ static attn_status fail_complaints(const complaints *c)
                       (int)(c->report.size ? strcspn(c->report.data, "\n") : 0), c->report.size ? c->report.data : "");
 }
 
+/* A weight that is packed as it comes has no memory before and after: of all that wait there is one at a time. */
+static attn_status fill(const attn__arrays *arrays, const attn__array *array, attn_tensor *tensor)
+{
+    attn_status status = attn__weight_fill(tensor);
+    if (status == ATTN_OK && array)
+        status = attn__array_copy(arrays, array, attn_tensor_dtype(tensor), attn_tensor_data(tensor));
+    else if (status == ATTN_OK)
+        memset(attn_tensor_data(tensor), 0, attn__tensor_bytes(tensor));
+    return status == ATTN_OK ? attn__weight_filled(tensor) : status;
+}
+
 /* Everything is checked first, so that a model is filled wholly or not at all; only an integer that does not
  * fit its parameter's type is met later. */
 static attn_status load(complaints *c, attn_named_list *parameters, const attn_weights_options *options)
@@ -123,15 +135,13 @@ static attn_status load(complaints *c, attn_named_list *parameters, const attn_w
         match(c, parameters, sorted, used, matched, options);
         status = c->missing + c->extra + c->misshapen ? fail_complaints(c) : ATTN_OK;
     }
-    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++)
-        status = attn__tensor_must_have_data(arrays->context, parameters->items[i].tensor, parameters->items[i].name);
     for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
-        attn_tensor *tensor = parameters->items[i].tensor;
-        if (matched[i])
-            status = attn__array_copy(arrays, matched[i], attn_tensor_dtype(tensor), attn_tensor_data(tensor));
-        else if (stays_zero(options, parameters->items[i].name))
-            memset(attn_tensor_data(tensor), 0,
-                   (size_t)attn_tensor_size(tensor) * attn_dtype_size(attn_tensor_dtype(tensor)));
+        const attn_named *p = &parameters->items[i];
+        status = p->tensor->awaits ? ATTN_OK : attn__tensor_must_have_data(arrays->context, p->tensor, p->name);
+    }
+    for (int64_t i = 0; i < parameters->n && status == ATTN_OK; i++) {
+        if (matched[i] || stays_zero(options, parameters->items[i].name))
+            status = fill(arrays, matched[i], parameters->items[i].tensor);
     }
     attn__free(arrays->context, sorted);
     attn__free(arrays->context, used);

@@ -13,6 +13,8 @@ attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
     attn_context *context = findings->arrays.context;
     array->element = array->element == ATTN__F64 ? ATTN__F64 : ATTN__F32;
     array->swapped = false;
+    array->scales = NULL;
+    array->stored = 0;
     size_t size = attn__array_set_rows(array);
     if (size > bound - findings->made)
         return attn__fail(context, ATTN_ERROR_FORMAT, "%s: tensor \"%.200s\": the rules make more than %zu bytes",
@@ -31,16 +33,11 @@ static attn_status fail(attn__findings *findings, const attn__rule *rule, const 
                       shape, rule->line, what);
 }
 
-static bool is_real(const attn__array *array)
-{
-    return array->element <= ATTN__BF16;
-}
-
 /* The same numbers in memory of their own, row-major. */
 static attn_status make_own(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;
-    if (!is_real(array))
+    if (!attn__array_is_real(array))
         return fail(findings, rule, array, "only tensors of real numbers can be changed so");
     attn_status status = attn__findings_reals(findings, array);
     attn_dtype dtype = array->element == ATTN__F64 ? ATTN_F64 : ATTN_F32;
@@ -150,7 +147,7 @@ static attn_status scale(attn__findings *findings, const attn__rule *rule, doubl
 static attn_status append_zero_row(attn__findings *findings, const attn__rule *rule, attn__array *array)
 {
     attn__array from = *array;
-    if (array->rank < 1 || !is_real(array))
+    if (array->rank < 1 || !attn__array_is_real(array))
         return fail(findings, rule, array, "a row can be added to rows of real numbers alone");
     array->shape[0]++;
     attn_status status = attn__findings_reals(findings, array);
@@ -191,7 +188,8 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
             break;
         case ATTN__JOIN: /* when all are there */
         case ATTN__ADD:
-            status = is_real(array) ? ATTN_OK : fail(findings, rule, array, "only real numbers are joined or added");
+            status = attn__array_is_real(array) ? ATTN_OK
+                                                : fail(findings, rule, array, "only real numbers are joined or added");
             break;
         }
     }

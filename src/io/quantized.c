@@ -60,25 +60,12 @@ static attn_status check(const attn__arrays *arrays, const attn__array *scale, c
     return ATTN_OK;
 }
 
-/* The weights become what they stand for, in memory of the findings. */
-static attn_status expand(attn__findings *findings, const attn__array *scale, attn__array *weights)
+static void attach(const attn__array *scale, attn__array *weights)
 {
-    int64_t n = weights->shape[0], k = weights->shape[1];
-    size_t bytes = attn__size_mul(attn__size_mul((size_t)n, (size_t)k), sizeof(float));
-    float *to = attn__findings_memory(findings, bytes);
-    if (!to)
-        return ATTN_ERROR_MEMORY;
-    for (int64_t i = 0; i < n; i++) {
-        float by = scale_at(scale, i);
-        for (int64_t j = 0; j < k; j++) {
-            int value = (int8_t)weights->data[i * k + j]; /* NOLINT: a number, no character */
-            to[i * k + j] = (float)value * by;
-        }
-    }
-    weights->stored = bytes / 4 + (size_t)n * sizeof(float);
-    weights->element = ATTN__F32;
-    weights->data = (const uint8_t *)to;
-    return ATTN_OK;
+    weights->scales = scale->data;
+    weights->whole = weights->data;
+    weights->row = weights->shape[1];
+    weights->stored = (size_t)attn__array_count(weights) + (size_t)weights->shape[0] * sizeof(float);
 }
 
 /* Scales that were used are no tensors of their own. */
@@ -114,7 +101,7 @@ attn_status attn__findings_dequantize(attn__findings *findings)
         used[i] = true;
         status = check(arrays, scale, *found);
         if (status == ATTN_OK)
-            status = expand(findings, scale, &arrays->items[*found - arrays->items]);
+            attach(scale, &arrays->items[*found - arrays->items]);
     }
     if (status == ATTN_OK)
         drop_scales(arrays, used);

@@ -6,12 +6,34 @@
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/keys.h"
-#include "tensor/tensor.h"
+#include "tensor/packed_weights.h"
 #include "attn/internal/nearest.h"
 
 #include <string.h>
 
 const char *const attn__init_choices[] = {"xavier", "torch", NULL};
+
+/* Weights without memory wait for their numbers where they can be packed then; the others get it. */
+static void settle_waiting(attn_model *model)
+{
+    for (int64_t i = 0; i < model->parameters.n; i++) {
+        attn_tensor *w = model->parameters.items[i].tensor;
+        if (w->data) {
+            continue;
+        }
+        if (attn__weight_may_wait(w, model->precision)) {
+            w->awaits = model->precision;
+        } else if (attn__tensor_allocate(w, NULL)) {
+            memset(w->data, 0, attn__tensor_bytes(w));
+        }
+    }
+}
+
+/* The precisions that have a smaller form of weights. */
+static bool is_small(attn_precision precision)
+{
+    return precision == ATTN_PRECISION_BF16 || precision == ATTN_PRECISION_INT8;
+}
 
 static void build(attn_model *model, const attn_model_options *options)
 {
@@ -23,12 +45,14 @@ static void build(attn_model *model, const attn_model_options *options)
         .dtype = model->dtype,
         .seed = options->seed,
         .blank = options->blank,
+        .waits = model->context->inference && is_small(model->precision),
         .limit = options->limit,
         .policy = strcmp(init, "torch") == 0 ? ATTN_POLICY_TORCH : ATTN_POLICY_XAVIER,
     };
     if (model->kind->build) {
         model->kind->build(model->self, &builder, model->config);
     }
+    settle_waiting(model);
 }
 
 static attn_model *begin(attn_context *context, const attn__kind *kind, const attn_config *config,
@@ -156,4 +180,14 @@ void attn__model_end(attn_tape *tape)
 attn_named_list *attn_model_parameters(const attn_model *model)
 {
     return (attn_named_list *)&model->parameters;
+}
+
+attn_status attn_model_pack_weights(attn_model *model)
+{
+    attn__call_begin(model->context);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < model->parameters.n && status == ATTN_OK; i++) {
+        status = attn__weight_pack(model->parameters.items[i].tensor, model->precision);
+    }
+    return status;
 }

@@ -119,7 +119,7 @@ static attn_tensor *copy_rows(const attn__shortlist *list, const attn_tensor *x)
     }
     for (int64_t i = 0; i < list->n; i++) {
         char *to = (char *)attn_tensor_data(y) + (size_t)i * row;
-        if (x->packed) {
+        if (attn__op_is_packed(x, NULL)) {
             attn__gemm_packed_row(list->context, x->packed, list->tokens[i], to);
         } else {
             memcpy(to, (const char *)attn_tensor_data(x) + (size_t)list->tokens[i] * row, row);

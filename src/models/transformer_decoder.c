@@ -23,6 +23,9 @@ void attn__transformer_decoder_build(attn__transformer_decoder *decoder, attn_nn
     if (o->tied) {
         attn_nn_initializer zeros = {.start = ATTN_INIT_ZEROS};
         decoder->dense = (attn_nn_linear){.weight = decoder->front.embedding.weight};
+        if (decoder->dense.weight) {
+            decoder->dense.weight->tied = true;
+        }
         if (o->output_bias) {
             decoder->dense.bias = attn_nn_parameter(builder, "bias", 1, &o->vocabulary, zeros);
         }

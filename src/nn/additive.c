@@ -4,6 +4,7 @@
  * so that no array over query, key and channel at once is built. */
 #include "nn/check.h"
 #include "nn/guided.h"
+#include "tensor/tensor.h"
 
 #include "base/context.h"
 
@@ -22,6 +23,9 @@ void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, in
     attn_nn_linear_init(&w_v, builder, hidden, 1, false);
     attn_nn_pop(builder);
     layer->w_v = w_v.weight;
+    if (layer->w_v) {
+        layer->w_v->linear = false; /* the score reads it, as a vector */
+    }
 }
 
 attn_tensor *attn_nn_additive_forward(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,

@@ -11,7 +11,7 @@
 /* Makes a parameter start smaller than its layer lets it. */
 static void shrink(attn_tensor *x, double factor)
 {
-    for (int64_t i = 0; x && i < attn_tensor_size(x); i++) {
+    for (int64_t i = 0; x && attn_tensor_data(x) && i < attn_tensor_size(x); i++) {
         attn__set_number(x, i, factor * attn__number(x, i));
     }
 }

@@ -11,6 +11,7 @@
 
 #include "base/context.h"
 #include "nn/check.h"
+#include "nn/linear_weight.h"
 #include "tensor/linear_part.h"
 #include "tensor/op.h"
 
@@ -41,6 +42,7 @@ static void linear_init(attn_nn_linear *linear, attn_nn_builder *builder, const 
 {
     attn_nn_pushf(builder, "layer.%s", name);
     attn_nn_linear_init(linear, builder, in, out, true);
+    attn__nn_linear_in_parts(linear);
     attn_nn_pop(builder);
 }
 

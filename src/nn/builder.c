@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * Names and first values of parameters. */
-#include "attn/nn.h"
+#include "nn/linear_weight.h"
 
 #include "base/context.h"
 #include "base/hash.h"
 #include "base/rng.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -125,7 +126,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
 
 /* A new tensor under its full name in `list`; NULL on failure. */
 static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
-                               const int64_t *shape, const attn_nn_initializer *fill)
+                               const int64_t *shape, const attn_nn_initializer *fill, bool waits)
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
@@ -149,7 +150,9 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     if (!within_limit(builder, full, rank, shape)) {
         return NULL;
     }
-    if (attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape) != ATTN_OK) {
+    attn_status status = waits ? attn__tensor_create_empty(&tensor, builder->context, builder->dtype, rank, shape)
+                               : attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape);
+    if (status != ATTN_OK) {
         return NULL;
     }
     if (!builder->blank) {
@@ -165,9 +168,21 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
 attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
                                attn_nn_initializer fill)
 {
-    attn_tensor *tensor = add_tensor(builder, builder->parameters, name, rank, shape, &fill);
+    attn_tensor *tensor = add_tensor(builder, builder->parameters, name, rank, shape, &fill, false);
     if (tensor) {
         attn_tensor_set_requires_grad(tensor, true);
+    }
+    return tensor;
+}
+
+attn_tensor *attn__nn_linear_weight(attn_nn_builder *builder, int64_t in, int64_t out, attn_nn_initializer fill)
+{
+    int64_t shape[2] = {out, in};
+    attn_tensor *tensor =
+        add_tensor(builder, builder->parameters, "weight", 2, shape, &fill, builder->blank && builder->waits);
+    if (tensor) {
+        attn_tensor_set_requires_grad(tensor, true);
+        tensor->linear = true;
     }
     return tensor;
 }
@@ -175,10 +190,11 @@ attn_tensor *attn_nn_parameter(attn_nn_builder *builder, const char *name, int r
 attn_tensor *attn_nn_buffer(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape,
                             attn_nn_initializer fill)
 {
-    return add_tensor(builder, builder->parameters, name, rank, shape, &fill);
+    return add_tensor(builder, builder->parameters, name, rank, shape, &fill, false);
 }
 
 attn_tensor *attn_nn_constant(attn_nn_builder *builder, const char *name, int rank, const int64_t *shape)
 {
-    return add_tensor(builder, builder->constants, name, rank, shape, &(attn_nn_initializer){.start = ATTN_INIT_ZEROS});
+    return add_tensor(builder, builder->constants, name, rank, shape, &(attn_nn_initializer){.start = ATTN_INIT_ZEROS},
+                      false);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * y = x weight^T + bias. */
-#include "attn/nn.h"
+#include "nn/linear_weight.h"
 
 #include "tensor/tensor.h"
 
@@ -11,10 +11,7 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
     attn_nn_initializer weight = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_XAVIER_UNIFORM};
     attn_nn_initializer offset = {.start = torch ? ATTN_INIT_KAIMING_UNIFORM : ATTN_INIT_ZEROS, .fan_in = in};
     *layer = (attn_nn_linear){0};
-    layer->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){out, in}, weight);
-    if (layer->weight) {
-        layer->weight->linear = true;
-    }
+    layer->weight = attn__nn_linear_weight(builder, in, out, weight);
     if (bias) {
         layer->bias = attn_nn_parameter(builder, "bias", 1, &out, offset);
     }
@@ -23,4 +20,11 @@ void attn_nn_linear_init(attn_nn_linear *layer, attn_nn_builder *builder, int64_
 attn_tensor *attn_nn_linear_forward(const attn_nn_linear *layer, attn_tape *tape, attn_tensor *x)
 {
     return attn_linear(tape, x, layer->weight, layer->bias, ATTN_ACTIVATION_IDENTITY);
+}
+
+void attn__nn_linear_in_parts(const attn_nn_linear *layer)
+{
+    if (layer->weight) {
+        layer->weight->in_parts = true;
+    }
 }

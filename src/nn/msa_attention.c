@@ -2,6 +2,7 @@
  *
  * Attention over the rows and the columns of alignments, read where they lie. */
 #include "nn/msa_attention.h"
+#include "nn/linear_weight.h"
 
 #include "base/context.h"
 #include "nn/check.h"
@@ -15,6 +16,7 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
 {
     attn_nn_push(builder, name);
     attn_nn_linear_init(linear, builder, dim, dim, true);
+    attn__nn_linear_in_parts(linear);
     attn_nn_pop(builder);
 }
 

@@ -3,6 +3,7 @@
  * Self-attention over a sequence, or along one axis of an array.  Keys and values lie side by side in one packed
  * projection, where the engine finds them by strides and an offset. */
 #include "nn/check.h"
+#include "nn/linear_weight.h"
 
 #include "base/context.h"
 
@@ -29,6 +30,9 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
     attn_nn_push(builder, "to_out");
     attn_nn_linear_init(&layer->to_out, builder, hidden, dim, true);
     attn_nn_pop(builder);
+    attn__nn_linear_in_parts(&layer->to_q); /* channels may be another axis than the last */
+    attn__nn_linear_in_parts(&layer->to_kv);
+    attn__nn_linear_in_parts(&layer->to_out);
 }
 
 attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,

@@ -7,6 +7,7 @@
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 enum { FEW = 64, MOST = 3 }; /* few tokens are quicker without packing */
 
@@ -68,9 +69,15 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
 {
     const attn_tensor *w = linear->weight;
     int64_t in = attn_tensor_length(w, 1);
-    return attn_tensor_dtype(w) != ATTN_F32 ||
-           attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)attn_tensor_data(w) + row * in, in, rows,
-                           in, packed) == ATTN_OK;
+    bool rounded;
+    const void *from = attn__weight_rows(tape, w, &rounded);
+    if (attn_tensor_dtype(w) != ATTN_F32)
+        return true;
+    if (!from)
+        return false;
+    return (rounded ? attn__gemm_pack_rounded(tape, (const uint16_t *)from + row * in, in, rows, in, packed)
+                    : attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)from + row * in, in, rows, in,
+                                      packed)) == ATTN_OK;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,
@@ -98,9 +105,9 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     bool fine = x != NULL;
     for (int i = 0; i < n && fine; i++) {
         y[i] = flat(tape, linears[i].y);
-        fine = y[i] &&
-               ((tokens <= FEW && !source->bf16) ||
-                pack(tape, linears[i].linear, linears[i].row, attn_tensor_length(y[i], 1), rounds(tape, source), &packed[i]));
+        fine = y[i] && ((tokens <= FEW && !source->bf16) ||
+                        pack(tape, linears[i].linear, linears[i].row, attn_tensor_length(y[i], 1), rounds(tape, source),
+                             &packed[i]));
     }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);

@@ -7,13 +7,16 @@
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 #include <string.h>
 
-/* The part of w that is meant. */
-static const char *weights_of(const attn__linear_part *p)
+/* The part of w that is meant; NULL (noted): it is packed for other products. */
+static const char *weights_of(attn_tape *tape, const attn__linear_part *p, bool *bf16)
 {
-    return (const char *)p->w->data + (size_t)(p->row * p->w->shape[1] + p->column) * attn_dtype_size(p->w->dtype);
+    const char *rows = attn__weight_rows(tape, p->w, bf16);
+    size_t number = *bf16 ? sizeof(uint16_t) : attn_dtype_size(p->w->dtype);
+    return rows ? rows + (size_t)(p->row * p->w->shape[1] + p->column) * number : NULL;
 }
 
 bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
@@ -22,6 +25,10 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
         return false;
     int64_t in = p->x->shape[p->x->rank - 1], out = p->y->shape[p->y->rank - 1];
     size_t element = attn_dtype_size(p->w->dtype);
+    bool bf16;
+    const char *weights = weights_of(tape, p, &bf16);
+    if (!weights)
+        return false;
     return attn__gemm(tape,
                       &(attn__gemm_args){.dtype = p->x->dtype,
                                          .transpose_b = true,
@@ -30,8 +37,9 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
                                          .k = in,
                                          .a = p->x->data,
                                          .lda = in,
-                                         .b = weights_of(p),
+                                         .b = weights,
                                          .ldb = p->w->shape[1],
+                                         .b_bf16 = bf16,
                                          .c = p->y->data,
                                          .c_bf16 = p->y->dtype == ATTN_BF16,
                                          .ldc = out,
@@ -56,13 +64,18 @@ static void round_range(void *user, int64_t begin, int64_t end)
     r->kernel->store_bf16(r->narrow + begin, r->wide + begin, end - begin, 1, false);
 }
 
+void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to)
+{
+    rounding r = {attn__softmax_backward_for(context->isa), (float *)(uintptr_t)from, to};
+    attn__parallel_range(context->threads, n, GRAIN, round_range, &r);
+}
+
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)
 {
     attn_tensor *y = x ? attn__op_result(tape, ATTN_BF16, x->rank, x->shape) : NULL;
     if (!y)
         return NULL;
-    rounding r = {attn__softmax_backward_for(tape->context->isa), x->data, y->data};
-    attn__parallel_range(tape->context->threads, x->size, GRAIN, round_range, &r);
+    attn__round_to_bf16(tape->context, x->data, x->size, y->data);
     return y;
 }
 

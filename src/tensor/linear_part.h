@@ -26,6 +26,8 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *part);
 /* The part with y a new tensor of type `dtype`, x's shape but for `out` channels at the end. */
 attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, int64_t out, attn_dtype dtype);
 
+/* n numbers, rounded as products of bf16 round them. */
+void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
 /* x, F32, rounded to bf16, in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
 

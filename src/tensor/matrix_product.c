@@ -69,20 +69,21 @@ bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
                       .kind = (int)g->activation};
     bool plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY;
     return attn__gemm_problem_run(
-        tape, &(attn__gemm_problem){
-                  .dtype = g->dtype,
-                  .m = g->m,
-                  .n = g->n,
-                  .k = g->k,
-                  .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1, .bf16 = g->dtype == ATTN_BF16},
-                  .b = attn__matrix(g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb),
-                  .packed = packed ? g->packed->hold.data : NULL,
-                  .c = g->c,
-                  .c_bf16 = g->c_bf16,
-                  .ldc = g->ldc,
-                  .add = g->add,
-                  .finish = plain ? NULL : finish,
-                  .user = &after});
+        tape,
+        &(attn__gemm_problem){.dtype = g->dtype,
+                              .m = g->m,
+                              .n = g->n,
+                              .k = g->k,
+                              .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1,
+                                    .bf16 = g->dtype == ATTN_BF16 || g->a_bf16},
+                              .b = {g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb, .bf16 = g->b_bf16},
+                              .packed = packed ? g->packed->hold.data : NULL,
+                              .c = g->c,
+                              .c_bf16 = g->c_bf16,
+                              .ldc = g->ldc,
+                              .add = g->add,
+                              .finish = plain ? NULL : finish,
+                              .user = &after});
 }
 
 bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
@@ -102,22 +103,28 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
 }
 
 /* In panels of the micro-kernel; `over`: each part of the weights leaves memory when it is packed. */
-static attn_status pack_panels(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
-                               bool over, attn__packed *packed)
+static attn_status pack_panels(attn_tape *tape, attn_dtype dtype, attn__gemm_operand b, int64_t n, int64_t k, bool over,
+                               attn__packed *packed)
 {
-    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, ldb, 1)};
+    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = b};
     attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
     *packed = (attn__packed){dtype, n, k, hold, .slices = false};
     if (!hold.data)
         return ATTN_ERROR_MEMORY;
-    int64_t part = over ? ATTN__GEMM_PART : attn__most(n, 1), row = ldb * (dtype == ATTN_F64 ? 8 : 4);
+    int64_t part = over ? ATTN__GEMM_PART : attn__most(n, 1), row = b.outer * (dtype == ATTN_F64 ? 8 : 4);
     for (int64_t first = 0; first < n; first += part) {
         int64_t end = attn__least(first + part, n);
         attn__gemm_pack_b_part(&problem, tape->context->isa, tape->context->threads, first, end, hold.data);
         if (over)
-            attn__system_drop_pages((const char *)b + first * row, (size_t)((end - first) * row));
+            attn__system_drop_pages((const char *)b.data + first * row, (size_t)((end - first) * row));
     }
     return ATTN_OK;
+}
+
+attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
+                                    attn__packed *packed)
+{
+    return pack_panels(tape, ATTN_BF16, (attn__gemm_operand){b, ldb, 1, .bf16 = true}, n, k, false, packed);
 }
 
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
@@ -128,7 +135,8 @@ attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, i
     dtype = type_on(tape, dtype);
     attn_status status =
         dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_ERROR_UNSUPPORTED;
-    return status == ATTN_ERROR_UNSUPPORTED ? pack_panels(tape, dtype, b, ldb, n, k, false, packed) : status;
+    return status == ATTN_ERROR_UNSUPPORTED ? pack_panels(tape, dtype, attn__matrix(b, ldb, 1), n, k, false, packed)
+                                            : status;
 }
 
 attn_status attn__gemm_pack_over(attn_tape *tape, attn_dtype dtype, float *b, int64_t ldb, int64_t n, int64_t k,
@@ -139,7 +147,7 @@ attn_status attn__gemm_pack_over(attn_tape *tape, attn_dtype dtype, float *b, in
     dtype = type_on(tape, dtype);
     if (dtype == ATTN_F32 && attn__slices_for(tape->context->isa))
         return ATTN_ERROR_UNSUPPORTED;
-    return pack_panels(tape, dtype, b, ldb, n, k, true, packed);
+    return pack_panels(tape, dtype, attn__matrix(b, ldb, 1), n, k, true, packed);
 }
 
 bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed)

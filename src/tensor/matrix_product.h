@@ -20,6 +20,7 @@ typedef struct attn__packed {
     int64_t n, k;
     attn__hold hold;
     bool slices;   /* for AMX, see gemm_slices.h */
+    bool rows;     /* not in the order of products but as they are, in bf16, so that any part of them can be read */
     float *scales; /* of int8: one for each of n rows, in the same memory */
 } attn__packed;
 
@@ -31,8 +32,9 @@ typedef struct attn__gemm_args {
     int64_t lda;
     const void *b;
     int64_t ldb;
-    void *c;     /* with BF16 F32, ... */
-    bool c_bf16; /* ... or BF16, not with `add` */
+    bool a_bf16, b_bf16; /* F32 products rounded to bf16: this operand is bf16 already */
+    void *c;             /* with BF16 F32, ... */
+    bool c_bf16;         /* ... or BF16, not with `add` */
     int64_t ldc;
     bool add;                   /* to C instead of overwriting it; then without activation */
     const void *bias;           /* [n], F32 with BF16; NULL: none */
@@ -49,6 +51,9 @@ bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *problem);
 /* A linear layer's weights, for the tape's precision.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             attn__packed *packed);
+/* The same of weights in bf16, for products of bf16. */
+attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
+                                    attn__packed *packed);
 /* The same for weights that nobody reads any more: their pages leave memory while they are packed.
  * ATTN_ERROR_UNSUPPORTED: products on this machine may need them beside their packed form (slices); nothing has
  * happened then. */

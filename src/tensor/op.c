@@ -21,10 +21,13 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
             break;
         if (!first)
             first = x;
-        if (x->packed)
+        if (attn__op_is_packed(x, NULL))
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-                              "%s: operand %d is a weight that was packed for translating, and has no other form", op,
+                              "%s: operand %d is a weight that was packed for inference, and has no other form", op,
                               i) == ATTN_OK;
+        else if (x->awaits)
+            fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d waits for weights that are loaded",
+                              op, i) == ATTN_OK;
         else if (!x->data)
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d was freed by the end of a scope", op,
                               i) == ATTN_OK;
@@ -47,7 +50,7 @@ bool attn__op_is_adapted(const attn_tensor *w)
 
 bool attn__op_is_packed(const attn_tensor *w, const attn_tensor *x)
 {
-    return w && w->packed && (!x || x->dtype == w->dtype);
+    return w && w->packed && !w->data && (!x || x->dtype == w->dtype);
 }
 
 attn_tensor *attn__op_shape_error(attn_tape *tape, const char *format, ...)

@@ -4,6 +4,8 @@
 
 #include "base/context.h"
 #include "base/system.h"
+#include "tensor/linear_part.h"
+#include "tensor/op.h"
 
 #include <pthread.h>
 
@@ -19,7 +21,6 @@ struct attn__packed_weights {
     attn_context *context; /* of all memory here */
     pthread_mutex_t lock;  /* held while something is looked for or packed: so it is packed once */
     int tapes;             /* that have begun */
-    bool takes;            /* what is packed gives its own memory back */
     entry *list;
     int64_t n, room;
 };
@@ -63,11 +64,6 @@ attn_status attn__packed_weights_begin(attn_tape *tape)
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner)
 {
     join(tape, owner->packed_weights);
-}
-
-void attn__packed_weights_take(attn_tape *tape, bool takes)
-{
-    tape->packed_weights->takes = takes;
 }
 
 static void destroy(attn__packed_weights *all)
@@ -118,71 +114,56 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* Whether the tensor alone has its memory, and rows that others look up can be read from panels. */
-static bool may_take(const attn_tape *tape, const attn_tensor *w)
-{
-    bool alone = w->storage && !w->tape && !w->grad && !w->low_rank && atomic_load(&w->storage->refs) == 1;
-    return alone && (!w->table || (w->dtype == ATTN_F32 && !attn__rounds(tape)) || w->dtype == ATTN_F64);
-}
-
-static void take(attn_tensor *w, const attn__packed *packed)
-{
-    attn__system_drop_pages(w->data, attn__tensor_bytes(w)); /* the allocator may keep what is freed */
-    attn__storage_unref(w->storage);
-    w->storage = NULL;
-    w->data = NULL;
-    w->packed = packed;
-}
-
 /* NULL without memory.  A tape without a pool takes it from the context: what is packed may outlive the tape that asks,
  * and a pool serves one thread. */
-static const attn__packed *pack(attn__packed_weights *all, attn_tensor *w, attn_precision precision)
+static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
     attn__packed *fresh = make_room(all) ? attn__alloc_zero(all->context, sizeof *fresh) : NULL;
     if (!fresh)
         return NULL;
     int64_t n = w->shape[0], k = w->shape[1];
-    attn_status status = all->takes && may_take(&tape, w)
-                             ? attn__gemm_pack_over(&tape, w->dtype, w->data, k, n, k, fresh)
-                             : ATTN_ERROR_UNSUPPORTED;
-    if (status == ATTN_OK)
-        take(w, fresh);
-    if (status == ATTN_ERROR_UNSUPPORTED)
-        status = attn__gemm_pack(&tape, w->dtype, w->data, k, n, k, fresh);
-    if (status != ATTN_OK) {
+    if (attn__gemm_pack(&tape, w->dtype, w->data, k, n, k, fresh) != ATTN_OK) {
         attn__free(all->context, fresh);
         return NULL;
     }
-    all->list[all->n++] = (entry){.weights = w->data, /* NULL: taken, and found by the tensor */
-                                  .dtype = w->dtype,
-                                  .precision = precision,
-                                  .packed = fresh,
-                                  .n = n,
-                                  .k = k};
+    all->list[all->n++] =
+        (entry){.weights = w->data, .dtype = w->dtype, .precision = precision, .packed = fresh, .n = n, .k = k};
     return fresh;
 }
 
 /* A product of more rows takes so much longer than packing that keeping is not worth the memory. */
 enum { MOST_ROWS = 1024 };
 
-static bool find_taken(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
+static bool own_fits(const attn_tape *tape, const attn_tensor *w)
 {
-    *packed = w->packed;
-    if (!tape->options.record && attn__gemm_packed_fits(tape, w->dtype, w->packed))
-        return true;
+    return !tape->options.record && attn__gemm_packed_fits(tape, w->dtype, w->packed);
+}
+
+static bool fail_unfit(attn_tape *tape, const attn_tensor *w)
+{
     attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
-               "linear: the weights [%lld,%lld] are packed for translating in one precision, and have no other form",
+               "linear: the weights [%lld,%lld] are packed for inference in one precision, and have no other form",
                (long long)w->shape[0], (long long)w->shape[1]);
     return false;
+}
+
+/* The tensor's own packed form where this product may read it.  False (noted): it may not, and there is no other. */
+static bool find_own(attn_tape *tape, const attn_tensor *w, const attn__packed **packed)
+{
+    bool fits = own_fits(tape, w);
+    *packed = fits && !w->packed->rows ? w->packed : NULL;
+    return fits || w->data || fail_unfit(tape, w);
 }
 
 bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed)
 {
     attn__packed_weights *all = tape->packed_weights;
-    if (w->packed)
-        return find_taken(tape, w, packed);
     *packed = NULL;
+    if (w->packed && !find_own(tape, w, packed))
+        return false;
+    if (*packed || !w->data)
+        return true;
     /* What an operation made may lie where another one's result lay before. */
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || rows > MOST_ROWS || is_made)
@@ -214,4 +195,98 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
         all->list[i] = all->list[--all->n];
     }
     pthread_mutex_unlock(&all->lock);
+}
+
+/* ------------------------------------------------------------------------------------------- for good */
+
+/* Whether the tensor alone has its memory, and rows that others look up can be read from panels. */
+static bool may_take(const attn_tape *tape, const attn_tensor *w)
+{
+    bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
+    return alone && (!w->table || (w->dtype == ATTN_F32 && !attn__rounds(tape)) || w->dtype == ATTN_F64);
+}
+
+static void drop_data(attn_tensor *w)
+{
+    attn__system_drop_pages(w->data, attn__tensor_bytes(w)); /* the allocator may keep what is freed */
+    attn__storage_unref(w->storage);
+    w->storage = NULL;
+    w->data = NULL;
+}
+
+/* Whether there is a packed form of it; *rows: that of rows. */
+static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
+{
+    *rows = w->in_parts;
+    return (w->linear || w->tied) && w->rank == 2 && w->size > 0 && !w->low_rank &&
+           (!w->in_parts || (w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16));
+}
+
+bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision)
+{
+    bool rows;
+    return has_form(w, precision, &rows) && !w->table && w->dtype == ATTN_F32;
+}
+
+static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed *packed)
+{
+    attn__hold hold = attn__scratch(tape, (size_t)w->size * sizeof(uint16_t));
+    *packed = (attn__packed){ATTN_BF16, w->shape[0], w->shape[1], hold, .rows = true};
+    if (!hold.data)
+        return ATTN_ERROR_MEMORY;
+    attn__round_to_bf16(tape->context, w->data, w->size, hold.data);
+    return ATTN_OK;
+}
+
+/* ATTN_ERROR_UNSUPPORTED: not in place of what the tensor has. */
+static attn_status pack_over(attn_tape *tape, attn_tensor *w, bool rows, attn__packed *packed)
+{
+    if (!may_take(tape, w))
+        return ATTN_ERROR_UNSUPPORTED;
+    return rows ? pack_rows(tape, w, packed)
+                : attn__gemm_pack_over(tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], packed);
+}
+
+attn_status attn__weight_pack(attn_tensor *w, attn_precision precision)
+{
+    attn_tape tape = {.context = w->context, .precision = precision};
+    bool rows;
+    if (w->packed || !w->storage || !has_form(w, precision, &rows))
+        return ATTN_OK;
+    attn__packed *packed = attn__alloc_zero(w->context, sizeof *packed);
+    if (!packed)
+        return ATTN_ERROR_MEMORY;
+    attn_status status = pack_over(&tape, w, rows, packed);
+    bool takes = status == ATTN_OK;
+    if (status == ATTN_ERROR_UNSUPPORTED && !rows)
+        status = attn__gemm_pack(&tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], packed);
+    if (status == ATTN_OK)
+        w->packed = packed;
+    else
+        attn__free(w->context, packed);
+    if (takes)
+        drop_data(w);
+    return status == ATTN_ERROR_UNSUPPORTED ? ATTN_OK : status;
+}
+
+const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16)
+{
+    *bf16 = !w->data && w->packed && w->packed->rows;
+    if (!*bf16)
+        return w->data;
+    return own_fits(tape, w) || fail_unfit(tape, w) ? w->packed->hold.data : NULL;
+}
+
+attn_status attn__weight_fill(attn_tensor *w)
+{
+    if (w->data || !w->awaits)
+        return ATTN_OK;
+    return attn__tensor_allocate(w, NULL) ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
+attn_status attn__weight_filled(attn_tensor *w)
+{
+    attn_precision precision = w->awaits;
+    w->awaits = ATTN_PRECISION_DEFAULT;
+    return precision ? attn__weight_pack(w, precision) : ATTN_OK;
 }

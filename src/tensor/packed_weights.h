@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * packed_weights.h - weights of linear layers packed once for many products with few rows, as decoding has them: there
- * packing, in int8 quantizing, takes longer than multiplying.
+ * packed_weights.h - weights of linear layers packed once for many products: for the time of a call on a tape, or for
+ * good, in place of what they were.  With few rows, as decoding has them, packing, in int8 quantizing, takes longer than
+ * multiplying; in bf16 and int8 the packed form has a half or a quarter of the bytes.
  *
  * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: whoever begins holds the
  * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h). */
@@ -23,14 +24,28 @@ void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
 void attn__packed_weights_end(attn_tape *tape);
 /* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
-/* Until it is called with `false`: weights that are found are taken, that is, their packed form becomes their only one.
- * After the last end their tensors are of no more use.  A table is taken in f32 and f64 alone, of which rows can be
- * read.  One tape at a time may find them meanwhile. */
-void attn__packed_weights_take(attn_tape *tape, bool takes);
-/* *packed: the weights [out,in] packed for the tape's precision, now or by an earlier call; NULL outside of begin
- * and end, while the tape records, for a product of more than some hundred rows, and for weights that an operation
- * made.  False (noted) without memory, and for weights that were taken where the tape records or has
- * another precision. */
+/* *packed: the weights [out,in] packed for the tape's precision: for good, now, or by an earlier call.  NULL outside of
+ * begin and end, while the tape records, for a product of more than some hundred rows, and for weights that an
+ * operation made, if they are not packed for good.  False (noted) without memory, and for weights that are there in
+ * packed form alone where the tape records or has another precision. */
 bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed);
+
+/* ------------------------------------------------------------------------------------------- for good */
+
+/* Packs a parameter that linear layers read (tensor.h: linear or tied), for products of this precision; others stay as
+ * they are.  What is read in parts becomes rows of bf16 where its products are of bf16, and else stays as it is.  The packed form belongs to the tensor and becomes its only one, but for tables in
+ * bf16 and int8, of which rows could not be read, f32 on AMX, whose products may need both, and memory that others
+ * share.  Nobody else uses the tensor meanwhile; afterwards any number of threads may read it.  ATTN_ERROR_MEMORY
+ * (noted). */
+attn_status attn__weight_pack(attn_tensor *w, attn_precision precision);
+/* Whether a parameter may begin without memory (tensor.h: awaits): when it is packed, nothing else is left of it. */
+bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision);
+/* Its numbers in rows, of f32 or f64, or, with *bf16, of bf16.  NULL: it is in panels alone, or in rows that products of
+ * this tape do not read (noted). */
+const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
+/* Before and after the numbers of a tensor are written: one that awaits them gets memory, and is packed.
+ * ATTN_ERROR_MEMORY (noted). */
+attn_status attn__weight_fill(attn_tensor *w);
+attn_status attn__weight_filled(attn_tensor *w);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Tensors: shape, storage, gradient. */
-#include "tensor/tensor.h"
+#include "tensor/matrix_product.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -54,6 +54,14 @@ static attn_tensor *own_handle(attn_context *context, attn_dtype dtype, int rank
     return made;
 }
 
+attn_status attn__tensor_create_empty(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                                      const int64_t *shape)
+{
+    attn_status status;
+    *tensor = own_handle(context, dtype, rank, shape, &status);
+    return status;
+}
+
 attn_status attn_tensor_create(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                const int64_t *shape)
 {
@@ -97,8 +105,8 @@ attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor)
     *shared = NULL;
     if (!tensor)
         return ATTN_ERROR_ARGUMENT;
-    if (!tensor->storage)
-        return attn__fail(tensor->context, ATTN_ERROR_ARGUMENT, "a tensor to share was freed by the end of a scope");
+    if (attn__tensor_must_have_data(tensor->context, tensor, "to share") != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
     attn__tensor_settle((attn_tensor *)tensor);
     attn_status status;
     attn_tensor *made = own_handle(tensor->context, tensor->dtype, tensor->rank, tensor->shape, &status);
@@ -117,6 +125,9 @@ void attn_tensor_destroy(attn_tensor *tensor)
         return;
     attn_tensor_destroy(tensor->grad);
     attn__storage_unref(tensor->storage);
+    if (tensor->packed)
+        attn__gemm_unpack(tensor->packed);
+    attn__free(tensor->context, tensor->packed);
     attn__free(tensor->context, tensor);
 }
 
@@ -133,8 +144,9 @@ attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor
     if (tensor->data)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT, "tensor \"%.100s\" has no data: %s", name,
-                      tensor->packed ? "its translator packed the weights, and now only translates"
-                                     : "it was freed by the end of a scope");
+                      tensor->packed   ? "its model packed the weights, and now only infers"
+                      : tensor->awaits ? "it waits for weights that are loaded"
+                                       : "it was freed by the end of a scope");
 }
 
 void *attn_tensor_data(const attn_tensor *tensor)

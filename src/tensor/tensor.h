@@ -34,12 +34,17 @@ struct attn_tensor {
      * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
-    bool rounded;                   /* f32 whose numbers are all of bf16; false: not known */
-    bool linear;                    /* a weight of a linear layer */
-    bool table;                     /* rows of it are looked up, by an embedding or a shortlist */
+    bool rounded;  /* f32 whose numbers are all of bf16; false: not known */
+    bool linear;   /* a weight of a linear layer */
+    bool table;    /* rows of it are looked up, by an embedding or a shortlist */
+    bool tied;     /* a table that is the weight of a linear layer, too */
+    bool in_parts; /* such a weight of which others read parts, or which they read along another axis */
     const attn__low_rank *low_rank; /* of such a weight; NULL: none.  Other operations refuse it. */
-    /* Not NULL: the numbers are there alone, and data is NULL.  Linear layers and embeddings read them. */
-    const struct attn__packed *packed;
+    /* Its own, packed for all products of one precision (packed_weights.h).  Where data is NULL the numbers are there
+     * alone, and linear layers and embeddings read them; else both have them. */
+    struct attn__packed *packed;
+    /* Not DEFAULT: it gets memory when its numbers come, and is packed for this precision then. */
+    attn_precision awaits;
 };
 
 /* Data that the backward pass needs, alive although the tensor itself may be gone. */
@@ -113,6 +118,9 @@ attn_status attn__tensor_describe(attn_context *context, attn_tensor *tensor, at
 size_t attn__tensor_bytes(const attn_tensor *tensor);
 /* ATTN_ERROR_ARGUMENT (noted): its numbers were packed, or freed by the end of a scope. */
 attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor *tensor, const char *name);
+/* A tensor of the caller's own that has no memory yet. */
+attn_status attn__tensor_create_empty(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
+                                      const int64_t *shape);
 /* Takes fresh storage for a described tensor. */
 bool attn__tensor_allocate(attn_tensor *tensor, attn__pool *pool);
 /* Carries out a pending clearing. */

@@ -106,7 +106,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
                                    .first = detail->first,
                                    .ids = ids->data};
     attn__hold rows = {0};
-    if (table->packed && !unpack_rows(tape, table, ids, &args, &rows))
+    if (!table->data && !unpack_rows(tape, table, ids, &args, &rows))
         return NULL;
     attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_EMBED, &args, ids->size, n);
     attn__scratch_release(rows);

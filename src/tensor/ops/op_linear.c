@@ -102,14 +102,13 @@ static void save(attn__node *node, attn_tensor *y, attn_activation activation, a
 
 /* The activation as a pass of its own where its input must be kept. */
 static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, attn_activation activation,
-                attn__hold input, attn_tensor *y)
+                const attn__packed *packed, attn__hold input, attn_tensor *y)
 {
     int64_t in = w->shape[1], out = w->shape[0];
-    const attn__packed *packed;
-    if (!attn__packed_weights_find(tape, w, attn__row_count(x), &packed))
-        return false;
     if (!packed)
         packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x));
+    bool bf16 = false;
+    const void *rows = packed ? w->data : attn__weight_rows(tape, w, &bf16);
     attn__gemm_args args = {.dtype = x->dtype,
                             .transpose_b = true,
                             .m = attn__row_count(x),
@@ -117,8 +116,9 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                             .k = in,
                             .a = x->data,
                             .lda = in,
-                            .b = w->data,
+                            .b = rows,
                             .ldb = in,
+                            .b_bf16 = bf16,
                             .c = input.data ? input.data : y->data,
                             .ldc = out,
                             .bias = b ? b->data : NULL,
@@ -143,7 +143,9 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
     /* Packed weights are checked where they are found. */
     const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
-    if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b))
+    const attn__packed *packed;
+    if (!attn__op_accepts(tape, "linear", b ? 3 : 2, x, data, b) || !shapes_fit(tape, x, w, b) ||
+        !attn__packed_weights_find(tape, w, attn__row_count(x), &packed))
         return NULL;
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, x->shape, sizeof shape);
@@ -160,7 +162,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
         if (!input.data)
             return NULL;
     }
-    bool done = run(tape, x, w, b, activation, input, y);
+    bool done = run(tape, x, w, b, activation, packed, input, y);
     if (node)
         save(node, y, activation, input);
     return done ? y : NULL;

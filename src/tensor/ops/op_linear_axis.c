@@ -8,6 +8,7 @@
 #include "tensor/matrix_product.h"
 #include "tensor/spatial.h"
 #include "tensor/op.h"
+#include "tensor/packed_weights.h"
 
 #include <string.h>
 
@@ -123,7 +124,9 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
                 attn_tensor *y)
 {
     attn_dtype dtype = y->dtype;
-    bool done = true;
+    bool bf16;
+    const void *rows = attn__weight_rows(tape, w, &bf16);
+    bool done = rows != NULL;
     int64_t ld = ld_of(d, d->x_last, d->in);
     for (int64_t i = 0; i < d->outer && done; i++) {
         const void *from = at(x->data, dtype, i * d->in * d->inner);
@@ -133,10 +136,12 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
                                                    .m = d->y_last ? d->inner : d->out,
                                                    .n = d->y_last ? d->out : d->inner,
                                                    .k = d->in,
-                                                   .a = d->y_last ? from : w->data,
+                                                   .a = d->y_last ? from : rows,
                                                    .lda = d->y_last ? ld : d->in,
-                                                   .b = d->y_last ? w->data : from,
+                                                   .b = d->y_last ? rows : from,
                                                    .ldb = d->y_last ? d->in : ld,
+                                                   .a_bf16 = bf16 && !d->y_last,
+                                                   .b_bf16 = bf16 && d->y_last,
                                                    .c = at(y->data, dtype, i * d->out * d->inner),
                                                    .ldc = ld_of(d, d->y_last, d->out)});
     }
@@ -175,7 +180,9 @@ attn_tensor *attn_linear_between(attn_tape *tape, attn_tensor *x, int from, int 
         return with_low_rank(tape, x, from, to, w, b);
     axis_detail d;
     const char *name = name_of(from, to);
-    if (!attn__op_accepts(tape, name, b ? 3 : 2, x, w, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
+    /* Packed weights are checked where they are read. */
+    const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
+    if (!attn__op_accepts(tape, name, b ? 3 : 2, x, data, b) || (from = attn__op_axis(tape, name, x, from)) < 0 ||
         (to = attn__op_axis(tape, name, x, to)) < 0)
         return NULL;
     if (from == to && from == x->rank - 1)
