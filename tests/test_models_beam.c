@@ -701,7 +701,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
     attn__rng rng = {.seed = seed};
     int64_t rows[ROWS];
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
-    assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, ROWS, 5, 2), ATTN_OK);
     assert_int_equal(attn__lineage_begin(&lineage, context, ROWS, ROOM), ATTN_OK);
     for (int64_t t = 0; t < ROOM; t++) {
         attn__lineage_step(&lineage, t);
@@ -718,7 +718,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
             attn_nn_kv_cache_free(&spare);
-            assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
+            assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, 6, 1, 2), ATTN_OK);
             attn__lineage_select(&lineage, left, 6, t + 1);
             follow_rows(&h, left, 6);
         }

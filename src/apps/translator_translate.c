@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
+#include "base/system.h"
 #include "models/kind.h"
 #include "tensor/packed_weights.h"
 
@@ -361,6 +362,7 @@ attn_status attn_translator_pack_weights(attn_translator *translator)
     }
     attn_tape_destroy(on.model);
     attn_tape_destroy(on.sources);
+    attn__system_trim(); /* what the weights left, before translations take memory */
     if (status != ATTN_OK)
         attn__translator_release_weights(translator);
     return status;

@@ -54,7 +54,7 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 typedef struct state {
     attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,room,D]: grows by a token a step */
     attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
-    attn_nn_kv_cache spare;                   /* for what moves in `own` */
+    attn_nn_kv_cache spare;                   /* k alone, for what moves in `own` */
     attn__lineage lineage;                    /* of rows of `own`, where a sentence has several */
 } state;
 
@@ -65,6 +65,8 @@ static const transformer *self_of(const attn_decoding *decoding)
 
 /* Most translations are far shorter than the longest that the model can give. */
 enum { FIRST_ROOM = 32 };
+/* Tokens of all rows that move together when hypotheses change places. */
+enum { MOVED = 8 };
 
 static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
 {
@@ -98,7 +100,7 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* its shape is theirs */
+    attn_nn_kv_cache_free(&s->spare); /* it has as many rows */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -131,7 +133,9 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
     for (int i = 0; i < d->blocks; i++) {
+        attn_scope_begin(tape);
         x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
+        x = attn_scope_end(tape, x);
     }
     x = attn__shortlist_output(decoding->shortlist, tape, &d->dense, attn__transformer_norm(&d->norm, tape, x));
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
@@ -144,9 +148,9 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     attn__lineage_reorder(&s->lineage, rows, decoding->step);
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
         if (!s->spare.k) {
-            const int64_t *shape = attn_tensor_shape(s->own[i].k);
-            attn_status status = attn_nn_kv_cache_init(&s->spare, decoding->model->context, decoding->model->dtype,
-                                                       shape[0], shape[1], shape[2]);
+            const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], MOVED, own[2]};
+            attn_status status =
+                attn_tensor_create(&s->spare.k, decoding->model->context, decoding->model->dtype, 3, shape);
             if (status != ATTN_OK) {
                 return status;
             }
