@@ -256,7 +256,8 @@ typedef struct attn_nn_kv_cache {
     attn_tensor *k, *v;
     int64_t length;
 } attn_nn_kv_cache;
-/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed. */
+/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed.  dtype: the layers', or BF16 for layers of F32:
+ * what is kept is then rounded, and takes half the memory. */
 ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
                                            int64_t rows, int64_t capacity, int64_t dim);
 ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);

@@ -7,6 +7,7 @@
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
+#include "tensor/op.h"
 
 #include <string.h>
 
@@ -68,6 +69,17 @@ enum { FIRST_ROOM = 32 };
 /* Tokens of all rows that move together when hypotheses change places. */
 enum { MOVED = 8 };
 
+/* Of the own caches: bf16 where attention would round keys and values anyway, and where the solver that reads them so is
+ * the best for one query. */
+static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
+{
+    enum { NARROW = 16 };
+    const attn_nn_multi_head *layer = &self_of(decoding)->decoder.block[0].attention1;
+    bool rounds = attn__rounds(tape) && decoding->model->dtype == ATTN_F32;
+    bool best = layer->hidden > NARROW * layer->heads && !decoding->model->context->batch_invariant;
+    return rounds && best ? ATTN_BF16 : decoding->model->dtype;
+}
+
 static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
 {
     const transformer *t = self_of(decoding);
@@ -83,7 +95,7 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     }
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
         int64_t dim = attn_tensor_length(encoded, 2);
-        status = attn_nn_kv_cache_init(&s->own[i], context, dtype, rows, room, dim);
+        status = attn_nn_kv_cache_init(&s->own[i], context, own_dtype(decoding, tape), rows, room, dim);
         if (status == ATTN_OK) {
             status = attn_nn_kv_cache_init(&s->cross[i], context, dtype, decoding->batch,
                                            attn_tensor_length(encoded, 1), dim);
@@ -150,7 +162,7 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
         if (!s->spare.k) {
             const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], MOVED, own[2]};
             attn_status status =
-                attn_tensor_create(&s->spare.k, decoding->model->context, decoding->model->dtype, 3, shape);
+                attn_tensor_create(&s->spare.k, decoding->model->context, attn_tensor_dtype(s->own[i].k), 3, shape);
             if (status != ATTN_OK) {
                 return status;
             }

@@ -3,6 +3,7 @@
  * Keys and values kept between the steps of decoding. */
 #include "nn/check.h"
 
+#include "base/bf16.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/system.h"
@@ -60,6 +61,20 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
+/* The same of f32 numbers to a cache of bf16. */
+static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
+{
+    int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
+    int64_t run = dim * attn_tensor_length(from, 1);
+    uint16_t *out = (uint16_t *)attn_tensor_data(to) + dim * length;
+    const float *in = from->data;
+    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++, out += room, in += run) {
+        for (int64_t i = 0; i < run; i++) {
+            out[i] = attn__to_bf16(in[i]);
+        }
+    }
+}
+
 /* What attention would round to bf16 at each step is rounded once, before it is kept. */
 static void round_once(const attn_tape *tape, attn_tensor *x)
 {
@@ -71,6 +86,17 @@ static void round_once(const attn_tape *tape, attn_tensor *x)
 static void note_rounding(const attn_tape *tape, attn_tensor *kept, int64_t length)
 {
     kept->rounded = attn__rounds(tape) && kept->dtype == ATTN_F32 && (length == 0 || kept->rounded);
+}
+
+static void keep(const attn_tape *tape, attn_tensor *to, int64_t length, attn_tensor *from)
+{
+    if (to->dtype == ATTN_BF16 && from->dtype == ATTN_F32) {
+        round_behind(to, length, from);
+        return;
+    }
+    round_once(tape, from);
+    copy_behind(to, length, from);
+    note_rounding(tape, to, length);
 }
 
 attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
@@ -92,12 +118,8 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     if (!k || !v) {
         return attn_context_status(context);
     }
-    round_once(tape, k);
-    round_once(tape, v);
-    copy_behind(cache->k, cache->length, k);
-    copy_behind(cache->v, cache->length, v);
-    note_rounding(tape, cache->k, cache->length);
-    note_rounding(tape, cache->v, cache->length);
+    keep(tape, cache->k, cache->length, k);
+    keep(tape, cache->v, cache->length, v);
     cache->length += n;
     return ATTN_OK;
 }

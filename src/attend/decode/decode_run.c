@@ -6,6 +6,7 @@
 
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/operand.h"
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
@@ -68,7 +69,7 @@ size_t attn__decode_thread_size(const attn__decode *decode, const attn__canonica
 static attn__decode_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
                                  int64_t keys, int64_t channels)
 {
-    attn_dtype dtype = j->canonical->problem.dtype;
+    attn_dtype dtype = attn__operand_dtype(&j->canonical->problem, ATTN__OP_K);
     int64_t start = attn__offsets_one(&j->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, true};
 }
