@@ -75,6 +75,12 @@ static void fields_are_checked(void **state)
     WRONG(ERROR_ARGUMENT, "sinks and dlse belong to a softmax", p.flags |= ATTN_WITH_SINKS;
           p.normalization = ATTN_NORMALIZATION_MEAN);
     WRONG(ERROR_UNSUPPORTED, "sinks with a mask_fill", p.flags |= ATTN_WITH_SINKS; p.mask_fill = -5);
+    WRONG(OK, "", p.flags |= ATTN_WITH_BF16_KEYS);
+    WRONG(ERROR_UNSUPPORTED, "bf16 keys and values are read by f32 problems", p.flags |= ATTN_WITH_BF16_KEYS;
+          p.dtype = ATTN_F64);
+    WRONG(ERROR_UNSUPPORTED, "forward and without weights", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_WEIGHTS);
+    WRONG(ERROR_UNSUPPORTED, "forward and without weights", p.flags |= ATTN_WITH_BF16_KEYS | ATTN_WANT_DQ;
+          p.direction = ATTN_DIRECTION_BACKWARD);
     WRONG(ERROR_ARGUMENT, "softcap -2 does not lie between", p.softcap = -2);
     WRONG(ERROR_ARGUMENT, "softcap 1e-40", p.softcap = 1e-40);
     WRONG(ERROR_ARGUMENT, "mask_fill -inf", p.mask_fill = (double)-INFINITY);
@@ -82,7 +88,7 @@ static void fields_are_checked(void **state)
           p.normalization = ATTN_NORMALIZATION_MEAN);
     WRONG(ERROR_ARGUMENT, "dropout 1", p.dropout = 1);
     WRONG(ERROR_ARGUMENT, "dropout -0.5", p.dropout = -0.5);
-    WRONG(ERROR_ARGUMENT, "unknown bits 0x8000100", p.flags = 1 << 27 | 1 << 8);
+    WRONG(ERROR_ARGUMENT, "unknown bits 0x8000200", p.flags = 1 << 27 | 1 << 9);
 }
 
 static void blocks_are_checked(void **state)

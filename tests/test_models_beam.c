@@ -641,6 +641,29 @@ static void caches_refuse_what_does_not_fit(void **state)
     attn_context_destroy(context);
 }
 
+static void rows_that_leave_take_no_memory(void **state)
+{
+    attn_context *context = test_context();
+    attn_nn_kv_cache cache;
+    uint64_t before, after;
+    (void)state;
+    assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 4, 2, 3), ATTN_OK);
+    cache.length = 1;
+    for (int64_t i = 0; i < 4; i++) {
+        test_set(cache.v, i * 6 + 2, (double)i);
+    }
+    attn_context_memory(context, NULL, NULL, &before);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){0, 2, 3}, 3, 2), ATTN_OK);
+    attn_context_memory(context, NULL, NULL, &after);
+    assert_true(before == after);
+    assert_int_equal(attn_tensor_length(cache.v, 0), 3);
+    assert_true(test_at(cache.v, 2) == 0 && test_at(cache.v, 8) == 2 && test_at(cache.v, 14) == 3);
+    assert_int_equal(attn_nn_kv_cache_select(&cache, context, (int64_t[]){2, 0, 0, 1}, 4, 2), ATTN_OK);
+    assert_true(test_at(cache.v, 2) == 3 && test_at(cache.v, 14) == 0 && test_at(cache.v, 20) == 2);
+    attn_nn_kv_cache_free(&cache);
+    attn_context_destroy(context);
+}
+
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
 /* What each row of a cache must hold: where each of its tokens was computed. */
@@ -701,7 +724,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
     attn__rng rng = {.seed = seed};
     int64_t rows[ROWS];
     assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
-    assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, ROWS, ROOM, 2), ATTN_OK);
+    assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, ROWS, 5, 2), ATTN_OK);
     assert_int_equal(attn__lineage_begin(&lineage, context, ROWS, ROOM), ATTN_OK);
     for (int64_t t = 0; t < ROOM; t++) {
         attn__lineage_step(&lineage, t);
@@ -718,7 +741,7 @@ static void reorder_often(attn_context *context, uint64_t seed, int64_t *moved)
             static const int64_t left[] = {0, 1, 2, 6, 7, 8};
             assert_int_equal(attn_nn_kv_cache_select(&cache, context, left, 6, ROOM), ATTN_OK);
             attn_nn_kv_cache_free(&spare);
-            assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, 6, ROOM, 2), ATTN_OK);
+            assert_int_equal(attn_nn_kv_cache_init(&spare, context, ATTN_F32, 6, 1, 2), ATTN_OK);
             attn__lineage_select(&lineage, left, 6, t + 1);
             follow_rows(&h, left, 6);
         }
@@ -785,6 +808,7 @@ int main(void)
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
+        cmocka_unit_test(rows_that_leave_take_no_memory),
         cmocka_unit_test(translations_may_be_made_of_some_tokens),
         cmocka_unit_test(lists_that_do_not_fit_are_refused),
         cmocka_unit_test(only_what_rows_do_not_share_is_moved),

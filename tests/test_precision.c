@@ -360,10 +360,12 @@ static void attention_without_gradients(void **state)
     }
 }
 
-/* The last token's attention to all: at once, or from a cache that got the first tokens with precision `first`. */
-static void last_token(fixture *f, bool cached, attn_precision first, float *o)
+enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
+
+/* The last token's attention to all: at once (`kept_as` F64), or from a cache of this type that got the first tokens with
+ * precision `first`. */
+static void last_token(fixture *f, attn_dtype kept_as, attn_precision first, float *o)
 {
-    enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 24 };
     attn_named_list parameters = {.context = f->context, .owns = true};
     attn_nn_builder builder = {.context = f->context, .parameters = &parameters, .seed = 3};
     attn_nn_multi_head layer;
@@ -375,16 +377,16 @@ static void last_token(fixture *f, bool cached, attn_precision first, float *o)
     for (int i = 0; i < 3; i++)
         part[i] = attn_slice(f->tape, x, 1, ends[i], ends[i + 1]);
     f->tape->precision = ATTN_PRECISION_BF16;
-    if (cached) {
+    if (kept_as != ATTN_F64) {
         const int64_t rows[] = {0, 1, 2};
-        assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, ATTN_F32, SENTENCES, LENGTH, D), ATTN_OK);
+        assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, kept_as, SENTENCES, LENGTH, D), ATTN_OK);
         f->tape->precision = first;
         assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[0], &cache), ATTN_OK);
         f->tape->precision = ATTN_PRECISION_BF16;
         assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[1], &cache), ATTN_OK);
         assert_int_equal(attn_nn_kv_cache_select(&cache, f->context, rows, SENTENCES, LENGTH + 2), ATTN_OK);
         assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, part[2], &cache), ATTN_OK);
-        assert_int_equal(cache.k->rounded, first == ATTN_PRECISION_BF16);
+        assert_int_equal(cache.k->rounded, first == ATTN_PRECISION_BF16 && kept_as == ATTN_F32);
         y = attn_nn_multi_head_cached(&layer, f->tape, part[2], &cache, NULL);
         attn_nn_kv_cache_free(&cache);
     } else {
@@ -398,12 +400,14 @@ static void last_token(fixture *f, bool cached, attn_precision first, float *o)
 static void keys_that_are_kept_are_rounded_once(void **state)
 {
     fixture *f = *state;
-    static float whole[72], kept[72], mixed[72];
-    last_token(f, false, ATTN_PRECISION_BF16, whole);
-    last_token(f, true, ATTN_PRECISION_BF16, kept);
-    last_token(f, true, ATTN_PRECISION_F32, mixed);
+    static float whole[SENTENCES * D], kept[SENTENCES * D], half[SENTENCES * D], mixed[SENTENCES * D];
+    last_token(f, ATTN_F64, ATTN_PRECISION_BF16, whole);
+    last_token(f, ATTN_F32, ATTN_PRECISION_BF16, kept);
+    last_token(f, ATTN_BF16, ATTN_PRECISION_BF16, half);
+    last_token(f, ATTN_F32, ATTN_PRECISION_F32, mixed);
     assert_memory_equal(whole, kept, sizeof whole);
-    for (int i = 0; i < 72; i++) /* the first keys' projections were not rounded before they were kept */
+    assert_memory_equal(whole, half, sizeof whole);
+    for (int i = 0; i < SENTENCES * D; i++) /* the first keys' projections were not rounded before they were kept */
         assert_true(fabsf(mixed[i] - whole[i]) < 0.02F);
 }
 

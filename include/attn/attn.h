@@ -346,6 +346,9 @@ enum {
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
     ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
+    /* arrays.k and arrays.v are bf16 beside f32 q and o, as a cache keeps them that takes half the memory.  Of F32
+     * problems, forward and without weights; up to 16 queries, without a bias, mask or dropout, are fast. */
+    ATTN_WITH_BF16_KEYS = 1 << 8,
     ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, of later versions too */
     ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */
     ATTN_WANT_WEIGHTS = 1 << 17,   /* forward: arrays.weights, before dropout unless weights_dropped */
@@ -366,7 +369,7 @@ typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
     attn_dtype
-        dtype; /* of q, k, v, o and their gradients; bias, tables, w, sinks, lse and weights are f32 (f64 with F64) */
+        dtype; /* of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients; bias, tables, w, sinks, lse and weights are f32 (f64 with F64) */
     attn_direction direction;
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */

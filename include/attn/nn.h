@@ -257,7 +257,8 @@ typedef struct attn_nn_kv_cache {
     attn_tensor *k, *v;
     int64_t length;
 } attn_nn_kv_cache;
-/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed. */
+/* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed.  dtype: the layers', or BF16 for layers of F32:
+ * what is kept is then rounded, and takes half the memory. */
 ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
                                            int64_t rows, int64_t capacity, int64_t dim);
 ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
@@ -268,12 +269,13 @@ ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, 
 ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                                 const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
 /* New row i is the old row rows[i].  The first shared[i] tokens of both are equal and stay (shared NULL: none are);
- * the others move by way of `spare`, which has the same shape. */
+ * the others move by way of spare->k, some tokens at a time: it has as many rows and channels, and room for at least one
+ * token.  spare->v is not read and may be NULL. */
 ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
                                        const int64_t *shared);
-/* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).  The
- * old memory is freed.  ATTN_ERROR_SHAPE: it holds more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it
- * is as it was. */
+/* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).
+ * Rows in ascending order with the same room move within the old memory; else it is freed.  ATTN_ERROR_SHAPE: it holds
+ * more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it is as it was. */
 ATTN_API attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows,
                                              int64_t n, int64_t capacity);
 

@@ -6,6 +6,7 @@
 
 #include "apps/model_directory.h"
 #include "base/context.h"
+#include "base/system.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -334,8 +335,10 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     attn_status status = attn__path(t->context, config, directory, archive ? "decoder.yml" : "config.json");
     if (status == ATTN_OK)
         status = read_vocabularies(t, directory, archive);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
+        attn__system_trim(); /* trees of JSON leave much, and none of it has room for weights */
         status = build_model(t, config);
+    }
     if (status != ATTN_OK)
         return status;
     const attn_config *own = attn_model_config(t->model);

@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "base/parallel.h"
+#include "base/system.h"
 #include "models/kind.h"
 #include "tensor/packed_weights.h"
 
@@ -329,7 +330,9 @@ static void pack_end(attn_tape *weights)
 
 attn_status attn_translator_pack_weights(attn_translator *translator)
 {
-    return attn_model_pack_weights(translator->model);
+    attn_status status = attn_model_pack_weights(translator->model);
+    attn__system_trim(); /* what the weights left, before translations take memory */
+    return status;
 }
 
 /* Batches on several threads where there are several.  They are the same for any number of threads, and so are the

@@ -7,6 +7,9 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 #if defined(_WIN32)
 #include <malloc.h>
 #include <windows.h>
@@ -38,6 +41,10 @@ void attn__system_drop_pages(const void *data, size_t size)
 {
     (void)data;
     (void)size;
+}
+
+void attn__system_trim(void)
+{
 }
 
 static void take_cache(attn__caches *caches, const CACHE_DESCRIPTOR *cache)
@@ -131,6 +138,13 @@ void attn__system_drop_pages(const void *data, size_t size)
 #else
     (void)data;
     (void)size;
+#endif
+}
+
+void attn__system_trim(void)
+{
+#if defined(__GLIBC__)
+    (void)malloc_trim(0);
 #endif
 }
 

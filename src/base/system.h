@@ -15,6 +15,8 @@ void attn__system_release(void *memory);
 /* The whole pages among these bytes leave the process's memory.  Those of a file come back when somebody reads them; the
  * contents of others are lost, and only freeing them is left. */
 void attn__system_drop_pages(const void *data, size_t size);
+/* What the allocator keeps of freed memory goes back to the system, where the allocator can do that. */
+void attn__system_trim(void);
 
 typedef struct attn__caches {
     size_t l1, l2, l3; /* bytes of data cache; l1 and l2 of one core.  Usual values where the system is silent */

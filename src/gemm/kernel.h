@@ -36,7 +36,7 @@ typedef struct attn__gemm_tile {
 } attn__gemm_tile;
 
 /* Some rows or columns of a matrix, x[k * inner + j * outer], to panels that follow one another.  Panels of A may be
- * written up to ATTN__GEMM_SLACK bytes past their end. */
+ * written and read up to ATTN__GEMM_SLACK bytes past their end. */
 enum { ATTN__GEMM_SLACK = 64 };
 typedef struct attn__gemm_pack {
     const void *x;

@@ -11,7 +11,8 @@
  *     q_load_b(b)            a step of VF_LANES columns of B
  *     q_dot(sum, a, i, y)    the sums and the products of A's row i at `a` with y
  *     q_add(x, y)            two vectors of sums
- *     q_excess(sum, y)       optional: what q_dot adds to each row's sum because of how A is held
+ *     q_excess(sum, x)       optional, for B's panels that hold more than its numbers: sums of A's rows and what q_dot adds
+ *                            to them because of it, of a step x with rows in the lanes
  */
 
 /* The sums of one vector of C's columns from `column` on. */
@@ -25,34 +26,43 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
         vf_store_part(c, vf_from_bits(t->add ? q_add(vf_bits(vf_load_part(c, n)), sum) : sum), n);
 }
 
-/* What a sum begins with.  In a loop of its own: in that of the sums gcc would store them in each step. */
-VF_FN vi Q(begin)(const attn__gemm_tile *t, int vector)
+/* What each row's sums begin with.  They depend on A alone, whose panel is in the first cache.  A panel may be read past
+ * its end, as it may be written.  In chains that do not wait for each other. */
+VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
     vi excess = vi_set1(0);
 #ifdef q_excess
-    const int8_t *b = (const int8_t *)t->b + vector * Q_B_BYTES * VF_LANES;
-    for (int64_t k = 0; k < t->k; k += Q_STEP, b += Q_B_BYTES * Q_VECTORS * VF_LANES)
-        excess = q_excess(excess, q_load_b(b));
+    enum { CHAINS = 4 };
+    const int8_t *a = t->a;
+    vi chain[CHAINS] = {excess, excess, excess, excess};
+    int64_t k = 0;
+    for (; k + CHAINS * Q_STEP <= t->k; k += CHAINS * Q_STEP, a += CHAINS * 4 * Q_ROWS) {
+        VF_UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            chain[i] = q_excess(chain[i], vi_load(a + i * 4 * Q_ROWS));
+    }
+    for (; k < t->k; k += Q_STEP, a += 4 * Q_ROWS)
+        chain[0] = q_excess(chain[0], vi_load(a));
+    excess = vi_add(vi_add(chain[0], chain[1]), vi_add(chain[2], chain[3]));
 #else
-    (void)t, (void)vector;
+    (void)t;
 #endif
-    return vi_sub(vi_set1(0), excess);
+    vi_store(rows, vi_sub(vi_set1(0), excess));
 }
 
 /* One register tile; rows is a constant after inlining. */
 VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 {
     const int8_t *a = t->a, *b = t->b;
-    vi sum[Q_ROWS][Q_VECTORS], begin[Q_VECTORS];
-    VF_UNROLL
-    for (int j = 0; j < Q_VECTORS; j++)
-        begin[j] = Q(begin)(t, j);
+    vi sum[Q_ROWS][Q_VECTORS];
+    int32_t begin[VF_LANES];
+    Q(begin)(t, begin);
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch((int32_t *)t->c + i * t->ldc, 1);
         VF_UNROLL
         for (int j = 0; j < Q_VECTORS; j++)
-            sum[i][j] = begin[j];
+            sum[i][j] = vi_set1(begin[i]);
     }
     for (int64_t k = 0; k < t->k; k += Q_STEP, a += 4 * Q_ROWS, b += Q_B_BYTES * Q_VECTORS * VF_LANES) {
         vi y[Q_VECTORS];

@@ -45,7 +45,7 @@ VF_FN void narrow(int8_t *b, vi y)
 #pragma GCC target("avxvnni,avx2,fma")
 #endif
 #define VF_REGION
-/* vpdpbusd multiplies bytes without a sign by bytes with one: A's numbers have 128 added. */
+/* vpdpbusd multiplies bytes without a sign by bytes with one: B's numbers have 128 added. */
 VF_FN vi with_128(const int8_t *x)
 {
     return vi_xor(vi_load(x), vi_set1((int32_t)0x80808080));
@@ -57,10 +57,10 @@ VF_FN vi with_128(const int8_t *x)
 #define Q_VECTORS           2
 #define Q_STEP              4
 #define q_load_b            vi_load
-#define q_dot(sum, a, i, y) _mm256_dpbusd_avx_epi32(sum, broadcast(a + 4 * (i)), y)
-#define q_excess(sum, y)    _mm256_dpbusd_avx_epi32(sum, vi_set1((int32_t)0x80808080), y)
-#define q_move_a            with_128
-#define q_move_b            vi_load
+#define q_dot(sum, a, i, y) _mm256_dpbusd_avx_epi32(sum, y, broadcast(a + 4 * (i)))
+#define q_excess(sum, x)    _mm256_dpbusd_avx_epi32(sum, vi_set1((int32_t)0x80808080), x)
+#define q_move_a            vi_load
+#define q_move_b            with_128
 #define q_store_b           vi_store
 #include "gemm/kernel_int8_tmpl.h"
 #include "simd/isa_end.h"

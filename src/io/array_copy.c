@@ -246,7 +246,7 @@ static int merge_axes(const attn__array *array, int64_t *shape, int64_t *stride)
 /* One run, a long one piece by piece: of what is copied no more than a piece stays in memory. */
 static attn_status copy_run(copy *c, const uint8_t *from, int64_t stride, int64_t n)
 {
-    enum { PIECE = 1 << 20 };
+    enum { PIECE = 1 << 18 };
     attn_status status = ATTN_OK;
     for (int64_t at = 0; at < n && status == ATTN_OK; at += PIECE) {
         int64_t count = n - at < PIECE ? n - at : PIECE;

@@ -7,6 +7,7 @@
 #include "models/transformer_parts.h"
 
 #include "base/context.h"
+#include "tensor/op.h"
 
 #include <string.h>
 
@@ -54,7 +55,7 @@ static attn_tensor *forward(const void *self, attn_tape *tape, const attn_tensor
 typedef struct state {
     attn_nn_kv_cache own[ATTN__MAX_BLOCKS];   /* [rows,room,D]: grows by a token a step */
     attn_nn_kv_cache cross[ATTN__MAX_BLOCKS]; /* [B,Ts,D]: projected once */
-    attn_nn_kv_cache spare;                   /* for what moves in `own` */
+    attn_nn_kv_cache spare;                   /* k alone, for what moves in `own` */
     attn__lineage lineage;                    /* of rows of `own`, where a sentence has several */
 } state;
 
@@ -65,6 +66,19 @@ static const transformer *self_of(const attn_decoding *decoding)
 
 /* Most translations are far shorter than the longest that the model can give. */
 enum { FIRST_ROOM = 32 };
+/* Tokens of all rows that move together when hypotheses change places. */
+enum { MOVED = 8 };
+
+/* Of the own caches: bf16 where attention would round keys and values anyway, and where the solver that reads them so is
+ * the best for one query. */
+static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
+{
+    enum { NARROW = 16 };
+    const attn_nn_multi_head *layer = &self_of(decoding)->decoder.block[0].attention1;
+    bool rounds = attn__rounds(tape) && decoding->model->dtype == ATTN_F32;
+    bool best = layer->hidden > NARROW * layer->heads && !decoding->model->context->batch_invariant;
+    return rounds && best ? ATTN_BF16 : decoding->model->dtype;
+}
 
 static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_tensor *src)
 {
@@ -81,7 +95,7 @@ static attn_status begin(attn_decoding *decoding, attn_tape *tape, const attn_te
     }
     for (int i = 0; status == ATTN_OK && i < t->decoder.blocks; i++) {
         int64_t dim = attn_tensor_length(encoded, 2);
-        status = attn_nn_kv_cache_init(&s->own[i], context, dtype, rows, room, dim);
+        status = attn_nn_kv_cache_init(&s->own[i], context, own_dtype(decoding, tape), rows, room, dim);
         if (status == ATTN_OK) {
             status = attn_nn_kv_cache_init(&s->cross[i], context, dtype, decoding->batch,
                                            attn_tensor_length(encoded, 1), dim);
@@ -98,7 +112,7 @@ static attn_status select_own(attn_decoding *decoding, const int64_t *rows, int6
 {
     state *s = decoding->state;
     attn_status status = ATTN_OK;
-    attn_nn_kv_cache_free(&s->spare); /* its shape is theirs */
+    attn_nn_kv_cache_free(&s->spare); /* it has as many rows */
     for (int i = 0; status == ATTN_OK && i < self_of(decoding)->decoder.blocks; i++) {
         status = attn_nn_kv_cache_select(&s->own[i], decoding->model->context, rows, n, room);
     }
@@ -131,7 +145,9 @@ static attn_tensor *step(attn_decoding *decoding, attn_tape *tape, const attn_te
     int64_t position = decoding->first_position ? 0 : decoding->step;
     attn_tensor *x = attn__transformer_front_forward(&d->front, tape, column, position);
     for (int i = 0; i < d->blocks; i++) {
+        attn_scope_begin(tape);
         x = attn_nn_decoder_block_step(&d->block[i], tape, x, &s->own[i], &s->cross[i], &cross);
+        x = attn_scope_end(tape, x);
     }
     x = attn__shortlist_output(decoding->shortlist, tape, &d->dense, attn__transformer_norm(&d->norm, tape, x));
     return attn_reshape(tape, x, 2, (int64_t[]){rows, -1});
@@ -144,9 +160,9 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     attn__lineage_reorder(&s->lineage, rows, decoding->step);
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
         if (!s->spare.k) {
-            const int64_t *shape = attn_tensor_shape(s->own[i].k);
-            attn_status status = attn_nn_kv_cache_init(&s->spare, decoding->model->context, decoding->model->dtype,
-                                                       shape[0], shape[1], shape[2]);
+            const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], MOVED, own[2]};
+            attn_status status =
+                attn_tensor_create(&s->spare.k, decoding->model->context, attn_tensor_dtype(s->own[i].k), 3, shape);
             if (status != ATTN_OK) {
                 return status;
             }

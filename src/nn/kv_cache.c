@@ -3,7 +3,10 @@
  * Keys and values kept between the steps of decoding. */
 #include "nn/check.h"
 
+#include "base/bf16.h"
 #include "base/context.h"
+#include "base/integers.h"
+#include "base/system.h"
 #include "tensor/op.h"
 
 #include <inttypes.h>
@@ -24,10 +27,19 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     return status;
 }
 
+/* The allocator may keep what is freed, and caches that grow never fit where a smaller one lay. */
+static void destroy(attn_tensor *x)
+{
+    if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
+        attn__system_drop_pages(attn__storage_data(x->storage), x->storage->size);
+    }
+    attn_tensor_destroy(x);
+}
+
 void attn_nn_kv_cache_free(attn_nn_kv_cache *cache)
 {
-    attn_tensor_destroy(cache->k);
-    attn_tensor_destroy(cache->v);
+    destroy(cache->k);
+    destroy(cache->v);
     *cache = (attn_nn_kv_cache){0};
 }
 
@@ -49,6 +61,20 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
+/* The same of f32 numbers to a cache of bf16. */
+static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
+{
+    int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
+    int64_t run = dim * attn_tensor_length(from, 1);
+    uint16_t *out = (uint16_t *)attn_tensor_data(to) + dim * length;
+    const float *in = from->data;
+    for (int64_t row = 0; row < attn_tensor_length(to, 0); row++, out += room, in += run) {
+        for (int64_t i = 0; i < run; i++) {
+            out[i] = attn__to_bf16(in[i]);
+        }
+    }
+}
+
 /* What attention would round to bf16 at each step is rounded once, before it is kept. */
 static void round_once(const attn_tape *tape, attn_tensor *x)
 {
@@ -60,6 +86,17 @@ static void round_once(const attn_tape *tape, attn_tensor *x)
 static void note_rounding(const attn_tape *tape, attn_tensor *kept, int64_t length)
 {
     kept->rounded = attn__rounds(tape) && kept->dtype == ATTN_F32 && (length == 0 || kept->rounded);
+}
+
+static void keep(const attn_tape *tape, attn_tensor *to, int64_t length, attn_tensor *from)
+{
+    if (to->dtype == ATTN_BF16 && from->dtype == ATTN_F32) {
+        round_behind(to, length, from);
+        return;
+    }
+    round_once(tape, from);
+    copy_behind(to, length, from);
+    note_rounding(tape, to, length);
 }
 
 attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
@@ -81,45 +118,51 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     if (!k || !v) {
         return attn_context_status(context);
     }
-    round_once(tape, k);
-    round_once(tape, v);
-    copy_behind(cache->k, cache->length, k);
-    copy_behind(cache->v, cache->length, v);
-    note_rounding(tape, cache->k, cache->length);
-    note_rounding(tape, cache->v, cache->length);
+    keep(tape, cache->k, cache->length, k);
+    keep(tape, cache->v, cache->length, v);
     cache->length += n;
     return ATTN_OK;
 }
 
-/* `rows` NULL: each row by its own number. */
-static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t length)
+/* `rows` NULL: each row by its own number.  In place, `to` being `from`, where rows only move towards the first. */
+static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t n, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
     size_t out_row = token * (size_t)attn_tensor_length(to, 1), in_row = token * (size_t)attn_tensor_length(from, 1);
     char *out = attn_tensor_data(to);
     const char *in = attn_tensor_data(from);
-    for (int64_t i = 0; i < attn_tensor_length(to, 0); i++) {
-        memcpy(out + (size_t)i * out_row, in + (size_t)(rows ? rows[i] : i) * in_row, used);
+    for (int64_t i = 0; i < n; i++) {
+        memmove(out + (size_t)i * out_row, in + (size_t)(rows ? rows[i] : i) * in_row, used);
     }
 }
 
-attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
-                                    int64_t capacity)
+/* Whether each row comes from its own place or from behind it, and from behind the place of the one before. */
+static bool moves_forward(const int64_t *rows, int64_t n)
+{
+    bool forward = true;
+    for (int64_t i = 0; rows && i < n; i++) {
+        forward = forward && rows[i] >= i && (i == 0 || rows[i] > rows[i - 1]);
+    }
+    return forward;
+}
+
+static void shorten(attn_tensor *x, int64_t rows)
+{
+    x->shape[0] = rows;
+    x->size = rows * x->shape[1] * x->shape[2];
+}
+
+static attn_status select_apart(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
+                                int64_t capacity)
 {
     attn_nn_kv_cache chosen;
-    if (capacity < cache->length || (!rows && n > attn_tensor_length(cache->k, 0))) {
-        return attn__fail(context, ATTN_ERROR_SHAPE,
-                          "a cache of %" PRId64 " rows with %" PRId64 " tokens does not fit %" PRId64
-                          " rows with room for %" PRId64,
-                          attn_tensor_length(cache->k, 0), cache->length, n, capacity);
-    }
     attn_status status = attn_nn_kv_cache_init(&chosen, context, attn_tensor_dtype(cache->k), n, capacity,
                                                attn_tensor_length(cache->k, 2));
     if (status != ATTN_OK) {
         return status;
     }
-    copy_rows(chosen.k, cache->k, rows, cache->length);
-    copy_rows(chosen.v, cache->v, rows, cache->length);
+    copy_rows(chosen.k, cache->k, rows, n, cache->length);
+    copy_rows(chosen.v, cache->v, rows, n, cache->length);
     chosen.length = cache->length;
     chosen.k->rounded = cache->k->rounded;
     chosen.v->rounded = cache->v->rounded;
@@ -128,17 +171,49 @@ attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *conte
     return ATTN_OK;
 }
 
-/* Rows that go on from another one: the tokens behind those that they share, to the same place of `to`. */
-static void move_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, const int64_t *shared,
-                      int64_t length, bool back)
+attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows, int64_t n,
+                                    int64_t capacity)
 {
-    size_t token = token_bytes(to), row = token * (size_t)attn_tensor_length(to, 1);
-    for (int64_t i = 0; i < attn_tensor_length(to, 0); i++) {
-        int64_t first = shared ? shared[i] : 0;
-        if (rows[i] != i && first < length) {
-            size_t at = token * (size_t)first, source = (size_t)(back ? i : rows[i]) * row;
-            memcpy((char *)attn_tensor_data(to) + (size_t)i * row + at,
-                   (const char *)attn_tensor_data(from) + source + at, token * (size_t)(length - first));
+    int64_t had = attn_tensor_length(cache->k, 0);
+    if (capacity < cache->length || (!rows && n > had)) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "a cache of %" PRId64 " rows with %" PRId64 " tokens does not fit %" PRId64
+                          " rows with room for %" PRId64,
+                          had, cache->length, n, capacity);
+    }
+    if (n > had || capacity != attn_tensor_length(cache->k, 1) || !moves_forward(rows, n)) {
+        return select_apart(cache, context, rows, n, capacity);
+    }
+    copy_rows(cache->k, cache->k, rows, n, cache->length);
+    copy_rows(cache->v, cache->v, rows, n, cache->length);
+    shorten(cache->k, n);
+    shorten(cache->v, n);
+    return ATTN_OK;
+}
+
+/* Some tokens of a row, to or from the row of `spare` that belongs to it. */
+static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t at, int64_t n, int64_t place,
+                        bool back)
+{
+    size_t token = token_bytes(x);
+    char *in = (char *)attn_tensor_data(x) + token * (size_t)(row * attn_tensor_length(x, 1) + at);
+    char *out = (char *)attn_tensor_data(spare) + token * (size_t)(place * attn_tensor_length(spare, 1));
+    memcpy(back ? in : out, back ? out : in, token * (size_t)n);
+}
+
+/* Rows that go on from another one, as many tokens at a time as `spare` holds: those behind what the two share. */
+static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, const int64_t *shared, int64_t length)
+{
+    int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);
+    for (int64_t first = 0; first < length; first += room) {
+        int64_t end = attn__least(first + room, length);
+        for (int back = 0; back < 2; back++) {
+            for (int64_t i = 0; i < n; i++) {
+                int64_t at = attn__most(first, shared ? shared[i] : 0);
+                if (rows[i] != i && at < end) {
+                    move_tokens(x, spare, back ? i : rows[i], at, end - at, i, back);
+                }
+            }
         }
     }
 }
@@ -146,8 +221,6 @@ static void move_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
 void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
                               const int64_t *shared)
 {
-    move_rows(spare->k, cache->k, rows, shared, cache->length, false);
-    move_rows(spare->v, cache->v, rows, shared, cache->length, false);
-    move_rows(cache->k, spare->k, rows, shared, cache->length, true);
-    move_rows(cache->v, spare->v, rows, shared, cache->length, true);
+    move_rows(cache->k, spare->k, rows, shared, cache->length);
+    move_rows(cache->v, spare->k, rows, shared, cache->length);
 }

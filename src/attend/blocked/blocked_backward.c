@@ -52,7 +52,7 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
            *dp = attn__blocked_at(b, at->dp) + i * ATTN__BLOCKED_KEYS, delta = 0;
     int64_t place = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lse), b->batch) +
                     attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), t->query + i);
-    double lse = attn__load(attn__operand_dtype(canonical->problem.dtype, ATTN__OP_LSE), b->arrays->lse, place);
+    double lse = attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse, place);
     if (lse == -(double)INFINITY) { /* no keys */
         memset(s, 0, (size_t)t->keys * sizeof *s);
         memset(dp, 0, (size_t)t->keys * sizeof *dp);

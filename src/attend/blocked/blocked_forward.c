@@ -103,7 +103,7 @@ static void finish(const attn__blocked *b, const attn__blocked_tile *t)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         attn__scatter(&canonical->value, &o, canonical->problem.dtype, b->arrays->o, at_o, row);
         if (canonical->problem.flags & ATTN_WANT_LSE)
-            attn__store(attn__operand_dtype(canonical->problem.dtype, ATTN__OP_LSE), b->arrays->lse, at_lse,
+            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse, at_lse,
                         whole == 0 ? -(double)INFINITY : attn__blocked_at(b, at->max)[i] + log(whole));
     }
 }

@@ -26,7 +26,8 @@ enum {
     ATTN__DLSE = 8,
     ATTN__BIAS_MEETS = 16,
     ATTN__BATCH_INVARIANT = 32,
-    ATTN__BLOCKS = 64
+    ATTN__BLOCKS = 64,
+    ATTN__BF16_KEYS = 128
 };
 
 typedef struct attn__axis {

@@ -104,8 +104,9 @@ int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand
     return problem->dims[dim].n;
 }
 
-attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
+attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op)
 {
+    attn_dtype dtype = problem->dtype;
     switch (op) {
     case ATTN__OP_MASK:
     case ATTN__OP_BLOCKS:
@@ -119,6 +120,9 @@ attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op)
     case ATTN__OP_SINKS:
     case ATTN__OP_DBIAS:
         return dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    case ATTN__OP_K:
+    case ATTN__OP_V:
+        return problem->flags & ATTN_WITH_BF16_KEYS ? ATTN_BF16 : dtype;
     default:
         return dtype;
     }

@@ -92,6 +92,6 @@ int attn__last_dim(const attn_problem *problem, attn_role role);
 int64_t attn__table_length(const attn_problem *problem, const attn_relative *relative, int dim);
 
 /* Of the operand's elements (lens and mask have their own types). */
-attn_dtype attn__operand_dtype(attn_dtype dtype, attn__operand op);
+attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
 
 #endif

@@ -27,7 +27,7 @@ static void shorten(attn__group *group, int axis, int64_t n)
 static const void *moved(const attn__canonical *canonical, const void *array, const attn__axis *axis, attn__operand op,
                          int64_t positions)
 {
-    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(canonical->problem.dtype, op));
+    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
     return array ? (const char *)array + positions * attn__stride(&axis->dim, op) * size : NULL;
 }
 

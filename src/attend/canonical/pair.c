@@ -66,6 +66,7 @@ void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const 
     pair->canonical = canonical;
     pair->arrays = arrays;
     pair->dtype = dtype;
+    pair->keys = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
     pair->side = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
     pair->q = attn__operand_strides(&canonical->contract, ATTN__OP_Q);
     pair->k = attn__operand_strides(&canonical->contract, ATTN__OP_K);
@@ -179,7 +180,7 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
-        attn__gather(&canonical->contract, &pair->k, pair->dtype, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
+        attn__gather(&canonical->contract, &pair->k, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
     attn__score_rows rows = score_rows(pair);
     double score = capped(pair, canonical->problem.scale *
                                     (attn__score_of(&canonical->problem)->value(&rows) + table_terms(pair, spot)));
@@ -195,7 +196,7 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot)
     if (spot->outside)
         memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
     else
-        attn__gather(&canonical->value, &pair->v, pair->dtype, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+        attn__gather(&canonical->value, &pair->v, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             continue;

@@ -13,7 +13,7 @@
 typedef struct attn__pair {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
-    attn_dtype dtype, side; /* of q k v o, and of bias, tables and w */
+    attn_dtype dtype, keys, side; /* of q and o, of k and v, and of bias, tables and w */
     attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
     double slope;                         /* of the score read last by scale * (score + tables): 1 without a softcap */
     double *qs, *ks, *ws, *w2s;           /* contract */

@@ -6,6 +6,7 @@
 
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/operand.h"
 #include "attend/canonical/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
@@ -68,7 +69,7 @@ size_t attn__decode_thread_size(const attn__decode *decode, const attn__canonica
 static attn__decode_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
                                  int64_t keys, int64_t channels)
 {
-    attn_dtype dtype = j->canonical->problem.dtype;
+    attn_dtype dtype = attn__operand_dtype(&j->canonical->problem, ATTN__OP_K);
     int64_t start = attn__offsets_one(&j->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, true};
 }
@@ -111,6 +112,21 @@ static void merge(const job *j, attn__decode_sums *into, const attn__decode_sums
     }
 }
 
+/* One query's output, from element `at` on. */
+static void write_row(const job *j, int64_t at, const float *sums, float factor)
+{
+    const attn__canonical *canonical = j->canonical;
+    if (canonical->problem.dtype == ATTN_F32 && attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.o))) {
+        float *o = (float *)j->arrays->o + at;
+        for (int64_t c = 0; c < canonical->value.size; c++)
+            o[c] = sums[c] * factor;
+        return;
+    }
+    for (int64_t c = 0; c < canonical->value.size; c++)
+        attn__store(canonical->problem.dtype, j->arrays->o,
+                    at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c), (double)(sums[c] * factor));
+}
+
 static void write(const job *j, int64_t batch, const attn__decode_sums *sums)
 {
     const attn__canonical *canonical = j->canonical;
@@ -120,10 +136,7 @@ static void write(const job *j, int64_t batch, const attn__decode_sums *sums)
     for (int64_t i = 0; i < canonical->query.size; i++) {
         int64_t at = o_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.o), i);
         float l = sums->l[i], factor = l == 0.0f ? 0.0f : 1.0f / l; /* NOLINT: as above */
-        for (int64_t c = 0; c < canonical->value.size; c++)
-            attn__store(canonical->problem.dtype, j->arrays->o,
-                        at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c),
-                        (double)(sums->o[i * j->decode->values + c] * factor));
+        write_row(j, at, sums->o + i * j->decode->values, factor);
         if (canonical->problem.flags & ATTN_WANT_LSE)
             lse[lse_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), i)] =
                 l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)sums->m[i] / ATTN__LOG2E);

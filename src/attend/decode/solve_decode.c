@@ -42,5 +42,9 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     return ATTN_OK;
 }
 
-const attn__solver attn__solver_decode = {
-    .name = "decode", .refuse = refuse, .cost = cost, .plan = plan, .apply = attn__decode_run};
+const attn__solver attn__solver_decode = {.name = "decode",
+                                          .refuse = refuse,
+                                          .cost = cost,
+                                          .plan = plan,
+                                          .apply = attn__decode_run,
+                                          .extras = ATTN__BF16_KEYS};

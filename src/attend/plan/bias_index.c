@@ -43,7 +43,7 @@ void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
         (attn__bias_index){.used = p->flags & ATTN_WITH_BIAS_INDEX, .learned = p->flags & ATTN_WANT_DBIAS, .copies = 1};
     if (!x->used)
         return;
-    x->dtype = attn__operand_dtype(p->dtype, ATTN__OP_BIAS);
+    x->dtype = attn__operand_dtype(p, ATTN__OP_BIAS);
     measure_entries(x, p);
     for (int i = 0; i < p->ndims; i++) {
         attn_dim *dim = &p->dims[i];

@@ -39,7 +39,7 @@ static void *make_array(scratch *s, attn_dtype dtype, const attn__extent *extent
 static void *make_operand(scratch *s, const attn__canonical *canonical, attn__operand op)
 {
     attn__extent extent = attn__operand_extent(canonical, op);
-    return make_array(s, attn__operand_dtype(canonical->problem.dtype, op), &extent);
+    return make_array(s, attn__operand_dtype(&canonical->problem, op), &extent);
 }
 
 static void make_outputs(scratch *s, const attn__canonical *canonical, attn_arrays *a)
@@ -92,7 +92,7 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
         make_packed(s, canonical, a);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         attn__extent extent = attn__table_extent(canonical, i);
-        attn_dtype side = attn__operand_dtype(canonical->problem.dtype, ATTN__OP_W);
+        attn_dtype side = attn__operand_dtype(&canonical->problem, ATTN__OP_W);
         a->table[i] = make_array(s, side, &extent);
         a->dtable[i] = make_array(s, side, &extent);
     }

@@ -25,6 +25,7 @@ static const char *extra_refusal(unsigned unknown)
                    {ATTN__DLSE, "a gradient of the log-sum-exp"},
                    {ATTN__BIAS_MEETS, "pairs share numbers of the bias"},
                    {ATTN__BLOCKS, "a mask of blocks"},
+                   {ATTN__BF16_KEYS, "keys and values of another type than the queries"},
                    {ATTN__BATCH_INVARIANT, "the order of its sums depends on lengths"}};
     for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
         if (unknown & reasons[i].bit)

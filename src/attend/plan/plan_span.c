@@ -102,7 +102,7 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
         extent = *attn__private_gradients_extent(&plan->private_gradients, operands[array]);
     else
         extent = attn__operand_extent(canonical, operands[array]);
-    span->dtype = attn__operand_dtype(canonical->problem.dtype, table ? ATTN__OP_W : operands[array]);
+    span->dtype = attn__operand_dtype(&canonical->problem, table ? ATTN__OP_W : operands[array]);
     span->output = is_output(canonical, array);
     if (attn__extent_size(&extent) > 0) {
         span->low = extent.low;

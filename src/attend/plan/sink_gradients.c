@@ -66,7 +66,7 @@ static void run_row(void *user, int64_t item, int thread)
 {
     const job *j = user;
     const attn__canonical *canonical = j->canonical;
-    attn_dtype side = attn__operand_dtype(canonical->problem.dtype, ATTN__OP_LSE);
+    attn_dtype side = attn__operand_dtype(&canonical->problem, ATTN__OP_LSE);
     double *o = j->threads + 2 * thread * canonical->value.size;
     attn__row row;
     attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
@@ -100,6 +100,6 @@ void attn__sink_gradients_run(const attn__canonical *canonical, const attn_array
         sums[at - extent.low] += j.part[i];
     }
     attn__sums_store_extent(n ? sums - extent.low : sums, &extent,
-                            attn__operand_dtype(canonical->problem.dtype, ATTN__OP_SINKS), arrays->dsinks,
+                            attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS), arrays->dsinks,
                             canonical->problem.accumulate);
 }

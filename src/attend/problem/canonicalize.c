@@ -218,7 +218,7 @@ static unsigned extras_of(const attn_problem *p)
     return (p->flags & ATTN_WITH_PACKED ? ATTN__PACKED : 0u) | (p->softcap != 0 ? ATTN__SOFTCAP : 0u) |
            (!backward && (p->flags & ATTN_WITH_SINKS) ? ATTN__SINKS : 0u) |
            (backward && (p->flags & ATTN_WITH_DLSE) ? ATTN__DLSE : 0u) |
-           (p->flags & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) |
+           (p->flags & ATTN_WITH_BLOCKS ? ATTN__BLOCKS : 0u) | (p->flags & ATTN_WITH_BF16_KEYS ? ATTN__BF16_KEYS : 0u) |
            (backward && attn__bias_gradient_meets(p) ? ATTN__BIAS_MEETS : 0u);
 }
 

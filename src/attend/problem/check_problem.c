@@ -84,8 +84,8 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
     const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
                                ATTN_WANT_DW | ATTN_WANT_DSINKS;
     const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WITH_PACKED |
-                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WITH_BIAS_INDEX | ATTN_WITH_BLOCKS | ATTN_WANT_LSE |
-                           ATTN_WANT_WEIGHTS;
+                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WITH_BIAS_INDEX | ATTN_WITH_BLOCKS |
+                           ATTN_WITH_BF16_KEYS | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
     if (p->flags & ~known)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "flags has unknown bits 0x%x", p->flags & ~known);
     if ((p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
@@ -93,6 +93,10 @@ static attn_status check_wishes(attn_context *context, const attn_problem *p)
                           "sinks and dlse belong to a softmax; there is another normalization");
     if ((p->flags & ATTN_WITH_SINKS) && p->mask_fill != 0)
         return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "sinks with a mask_fill (%g)", p->mask_fill);
+    if ((p->flags & ATTN_WITH_BF16_KEYS) &&
+        (p->dtype != ATTN_F32 || p->direction != ATTN_DIRECTION_FORWARD || (p->flags & ATTN_WANT_WEIGHTS)))
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "bf16 keys and values are read by f32 problems, forward and without weights");
     if (p->direction != ATTN_DIRECTION_BACKWARD && (p->flags & gradients))
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "flags has ATTN_WANT_D... (0x%x), but the direction is ATTN_DIRECTION_FORWARD",

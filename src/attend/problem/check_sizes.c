@@ -41,7 +41,7 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
                               "dim %d (length %lld): with its stride %lld the size of %s overflows", i,
                               (long long)attn__operand_length(p, i, op), (long long)attn__stride(&p->dims[i], op),
                               attn__operand_table[op].name);
-    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p->dtype, op));
+    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(p, op));
     if (reach > most / size)
         return attn__fail(context, ATTN_ERROR_SHAPE, "the bytes of %s overflow", attn__operand_table[op].name);
     return ATTN_OK;

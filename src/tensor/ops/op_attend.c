@@ -272,10 +272,18 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     return lies_within(tape, place, x, offset, n, extents);
 }
 
+/* bf16 keys and values beside f32 queries, as a cache keeps them. */
+static bool has_bf16_keys(attn_tensor *const *inputs)
+{
+    return inputs[Q] && inputs[K] && inputs[V] && inputs[Q]->dtype == ATTN_F32 && inputs[K]->dtype == ATTN_BF16 &&
+           inputs[V]->dtype == ATTN_BF16;
+}
+
 static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     for (int i = 0; i < INPUTS; i++) {
-        if (inputs[i] && inputs[i]->dtype != a->q.tensor->dtype) {
+        bool apart = (i == K || i == V) && has_bf16_keys(inputs);
+        if (inputs[i] && !apart && inputs[i]->dtype != a->q.tensor->dtype) {
             attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s", place_names[i],
                        attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
             return false;
@@ -296,7 +304,8 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
     p.dtype = a->q.tensor->dtype;
     p.direction = ATTN_DIRECTION_FORWARD;
     p.flags = (a->bias ? (unsigned)ATTN_WITH_BIAS : 0) | (a->mask ? (unsigned)ATTN_WITH_MASK : 0) |
-              (a->lens ? (unsigned)ATTN_WITH_LENS : 0);
+              (a->lens ? (unsigned)ATTN_WITH_LENS : 0) |
+              (a->k.tensor->dtype != p.dtype ? (unsigned)ATTN_WITH_BF16_KEYS : 0);
     p.dropout = tape->options.train ? a->dropout : 0;
     p.seed = p.stream = 0; /* they come with each execution, so that equal layers share a plan */
     p.accumulate = p.own_grad_strides = false;
@@ -357,7 +366,7 @@ static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__ho
 {
     bool done = true;
     for (int i = Q; i <= V && done; i++) {
-        if (inputs[i]->rounded)
+        if (inputs[i]->rounded || inputs[i]->dtype == ATTN_BF16)
             continue;
         for (int j = Q; j < i && !rounded[i].data; j++) {
             if (inputs[j] == inputs[i]) {
@@ -479,7 +488,9 @@ static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *
         attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attn_attention: a reserved field is not zero");
         return false;
     }
-    bool bf16 = !tape->options.record && !tape->options.train && !a->weights;
+    bool plain = !tape->options.record && !tape->options.train && !a->weights, bf16 = plain;
+    if (plain && has_bf16_keys(inputs) && inputs[K]->data && inputs[V]->data)
+        return attn__op_accepts(tape, "attend", 1, inputs[Q]);
     for (int i = 0; i < INPUTS; i++)
         bf16 = bf16 && (i <= V ? inputs[i] && inputs[i]->data && inputs[i]->dtype == ATTN_BF16 : !inputs[i]);
     return bf16 || attn__op_accepts(tape, "attend", 3, inputs[Q], inputs[K], inputs[V]);
