@@ -110,6 +110,7 @@ class Attn:
         os.environ["ATTN_THREADS"] = str(threads)
         os.environ["ATTN_PRECISION"] = precision
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
+        lib.attn_context_set_inference(self.context, ctypes.c_bool(precision != "f32"))  # as the command does
         status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
         assert lib.attn_translator_pack_weights(self.translator) == 0

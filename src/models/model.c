@@ -185,9 +185,12 @@ attn_named_list *attn_model_parameters(const attn_model *model)
 attn_status attn_model_pack_weights(attn_model *model)
 {
     attn__call_begin(model->context);
+    const int64_t n = model->parameters.n;
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < model->parameters.n && status == ATTN_OK; i++) {
-        status = attn__weight_pack(model->parameters.items[i].tensor, model->precision);
+    for (int64_t i = 0; i < 2 * n && status == ATTN_OK; i++) { /* first those that give memory back */
+        attn_tensor *w = model->parameters.items[i % n].tensor;
+        if (attn__weight_may_wait(w, model->precision) == (i < n))
+            status = attn__weight_pack(w, model->precision);
     }
     return status;
 }

@@ -2,6 +2,7 @@
  * Linear layers in 8-bit integers. */
 #include "tensor/linear_int8.h"
 
+#include "base/integers.h"
 #include "base/parallel.h"
 #include "gemm/int8_rows.h"
 #include "kernels/elementwise/elementwise.h"
@@ -129,15 +130,19 @@ attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb,
     attn__gemm_problem problem = {.dtype = ATTN_I32, .n = n, .k = k, .b = attn__matrix(NULL, k, 1)};
     size_t panels = (attn__gemm_packed_bytes(&problem, tape->context->isa) + sizeof(float) - 1) & ~(sizeof(float) - 1);
     *packed = (attn__packed){ATTN_I32, n, k, attn__scratch(tape, panels + (size_t)n * sizeof(float)), .slices = false};
-    attn__hold rows = packed->hold.data ? attn__scratch(tape, (size_t)(n * k)) : (attn__hold){0};
+    int64_t part = attn__least(n, ATTN__GEMM_PART);
+    attn__hold rows = packed->hold.data ? attn__scratch(tape, (size_t)(part * k)) : (attn__hold){0};
     if (!rows.data) {
         attn__gemm_unpack(packed);
         return ATTN_ERROR_MEMORY;
     }
     packed->scales = (float *)((char *)packed->hold.data + panels);
-    quantize_rows(tape, n, k, b, ldb, rows.data, packed->scales);
-    problem.b.data = rows.data;
-    attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, packed->hold.data);
+    for (int64_t first = 0; first < n; first += part) {
+        int64_t end = attn__least(first + part, n);
+        quantize_rows(tape, end - first, k, b + first * ldb, ldb, rows.data, packed->scales + first);
+        problem.b.data = (const void *)((uintptr_t)rows.data - (uintptr_t)(first * k)); /* where row 0 would be */
+        attn__gemm_pack_b_part(&problem, tape->context->isa, tape->context->threads, first, end, packed->hold.data);
+    }
     attn__scratch_release(rows);
     return ATTN_OK;
 }
