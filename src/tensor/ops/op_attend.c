@@ -533,24 +533,25 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
-/* Keys of all KEY dims together. */
-static int64_t keys_of(const attn_problem *p)
+/* Positions of all dims of a role together. */
+static int64_t count_of(const attn_problem *p, attn_role role)
 {
-    int64_t keys = 1;
+    int64_t n = 1;
     for (int i = 0; i < p->ndims && i < ATTN_MAX_DIMS; i++)
-        keys *= p->dims[i].role == ATTN_ROLE_KEY ? p->dims[i].n : 1;
-    return keys;
+        n *= p->dims[i].role == role ? p->dims[i].n : 1;
+    return n;
 }
 
 /* Whether a plan of bf16 takes the place of an f32 one on rounded operands: where products of bf16 are faster, no
- * gradients are wanted and the fused solver runs it.  With few keys that of short sequences, which knows f32 alone, is as
- * fast.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
+ * gradients are wanted and the fused solver runs it.  With few queries or keys other solvers, some of which know f32
+ * alone, are as fast.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
-    enum { LEAST_KEYS = 32 };
+    enum { LEAST = 32 };
     bool fast = tape->context->isa >= ATTN_ISA_AVX512BF16 && !tape->context->batch_invariant;
     bool plain = !tape->options.record && !tape->options.train && !a->weights && !a->lens && !a->mask &&
-                 a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT && keys_of(&a->problem) >= LEAST_KEYS;
+                 a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT &&
+                 count_of(&a->problem, ATTN_ROLE_QUERY) >= LEAST && count_of(&a->problem, ATTN_ROLE_KEY) >= LEAST;
     for (int i = 0; i < INPUTS; i++)
         plain = plain && (i <= V ? inputs[i]->dtype == ATTN_F32 && !inputs[i]->rounded : !inputs[i]);
     return fast && plain;
