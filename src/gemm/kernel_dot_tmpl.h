@@ -26,15 +26,17 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
         vf_store_part(c, vf_from_bits(t->add ? q_add(vf_bits(vf_load_part(c, n)), sum) : sum), n);
 }
 
+#ifdef q_excess
+_Static_assert(Q_ROWS <= VF_LANES, "a vector holds what the sums of all rows begin with");
+
 /* What each row's sums begin with.  They depend on A alone, whose panel is in the first cache.  A panel may be read past
  * its end, as it may be written.  In chains that do not wait for each other. */
 VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
-    vi excess = vi_set1(0);
-#ifdef q_excess
     enum { CHAINS = 4 };
     const int8_t *a = t->a;
-    vi chain[CHAINS] = {excess, excess, excess, excess};
+    const vi zero = vi_set1(0);
+    vi chain[CHAINS] = {zero, zero, zero, zero};
     int64_t k = 0;
     for (; k + CHAINS * Q_STEP <= t->k; k += CHAINS * Q_STEP, a += CHAINS * 4 * Q_ROWS) {
         VF_UNROLL
@@ -43,20 +45,19 @@ VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
     }
     for (; k < t->k; k += Q_STEP, a += 4 * Q_ROWS)
         chain[0] = q_excess(chain[0], vi_load(a));
-    excess = vi_add(vi_add(chain[0], chain[1]), vi_add(chain[2], chain[3]));
-#else
-    (void)t;
-#endif
-    vi_store(rows, vi_sub(vi_set1(0), excess));
+    vi_store(rows, vi_sub(zero, vi_add(vi_add(chain[0], chain[1]), vi_add(chain[2], chain[3]))));
 }
+#endif
 
 /* One register tile; rows is a constant after inlining. */
 VF_FN void Q(tile)(const attn__gemm_tile *t, int rows)
 {
     const int8_t *a = t->a, *b = t->b;
     vi sum[Q_ROWS][Q_VECTORS];
-    int32_t begin[VF_LANES];
+    int32_t begin[Q_ROWS + VF_LANES] = {0};
+#ifdef q_excess
     Q(begin)(t, begin);
+#endif
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         __builtin_prefetch((int32_t *)t->c + i * t->ldc, 1);
