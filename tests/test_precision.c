@@ -325,20 +325,30 @@ static void attention_is_that_of_rounded_numbers(void **state)
     assert_memory_equal(gradient[0], gradient[1], sizeof gradient[0]);
 }
 
-/* Where nothing is recorded, products may be of bf16, whose weights and results are rounded to it. */
-static void attention_without_gradients(void **state)
+enum { ALONE = 70, ALONE_D = 24 };
+
+/* Self-attention of x[1, ALONE, 3 * ALONE_D], which holds queries, keys and values side by side. */
+static attn_attention attention_alone(attn_tensor *x)
 {
-    enum { MANY = 70, D = 24 };
-    fixture *f = *state;
-    attn_tape_reset(f->tape, &(attn_tape_options){0});
-    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, MANY, 3 * D}, 8);
-    attn_attention a = {.q = {x, 0}, .k = {x, D}, .v = {x, 2 * D}, .rank = 3, .shape = {1, MANY, D}};
-    attn_dim dims[] = {{.role = ATTN_ROLE_QUERY, .n = MANY, .q = 3 * D, .o = D},
-                       {.role = ATTN_ROLE_KEY, .n = MANY, .k = 3 * D, .v = 3 * D},
+    enum { D = ALONE_D };
+    attn_attention a = {.q = {x, 0}, .k = {x, D}, .v = {x, 2 * D}, .rank = 3, .shape = {1, ALONE, D}};
+    attn_dim dims[] = {{.role = ATTN_ROLE_QUERY, .n = ALONE, .q = 3 * D, .o = D},
+                       {.role = ATTN_ROLE_KEY, .n = ALONE, .k = 3 * D, .v = 3 * D},
                        {.role = ATTN_ROLE_CONTRACT, .n = D, .q = 1, .k = 1},
                        {.role = ATTN_ROLE_VALUE, .n = D, .v = 1, .o = 1}};
     memcpy(a.problem.dims, dims, sizeof dims);
     a.problem.ndims = 4;
+    return a;
+}
+
+/* Where nothing is recorded, products may be of bf16, whose weights and results are rounded to it. */
+static void attention_without_gradients(void **state)
+{
+    enum { MANY = ALONE, D = ALONE_D };
+    fixture *f = *state;
+    attn_tape_reset(f->tape, &(attn_tape_options){0});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, MANY, 3 * D}, 8);
+    attn_attention a = attention_alone(x);
     f->tape->precision = ATTN_PRECISION_BF16;
     attn_tensor *y = attn_attend(f->tape, &a);
     assert_string_equal(attn_context_error(f->context), "");
@@ -358,6 +368,44 @@ static void attention_without_gradients(void **state)
         for (int c = 0; c < D; c++) /* weights are off by 2^-9 of themselves, the result by 2^-9 of itself */
             assert_true(fabs(o[D * i + c] - exact[c] / total) < 0x1p-8 * 4);
     }
+}
+
+/* What is not a softmax has no plan that multiplies pairs, and its result is not rounded. */
+static void attention_by_the_mean_is_not_rounded(void **state)
+{
+    fixture *f = *state;
+    attn_tape_reset(f->tape, &(attn_tape_options){0});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, ALONE, 3 * ALONE_D}, 8);
+    attn_attention a = attention_alone(x);
+    a.problem.normalization = ATTN_NORMALIZATION_MEAN;
+    f->tape->precision = ATTN_PRECISION_BF16;
+    attn_tensor *y = attn_attend(f->tape, &a);
+    assert_string_equal(attn_context_error(f->context), "");
+    const float *o = attn_tensor_data(y);
+    int other = 0;
+    for (int i = 0; i < ALONE * ALONE_D; i++)
+        other += (double)o[i] != rounded(o[i]);
+    assert_true(other > ALONE * ALONE_D / 2);
+}
+
+/* A scope takes back all that attention made, its handles as well, however often it is called. */
+static void attention_in_scopes_holds_nothing(void **state)
+{
+    enum { OFTEN = 3000 };
+    fixture *f = *state;
+    size_t first = 0, held = 0;
+    attn_tape_reset(f->tape, &(attn_tape_options){0});
+    attn_tensor *x = test_random(f->tape, ATTN_F32, 3, (int64_t[]){1, ALONE, 3 * ALONE_D}, 8);
+    attn_attention a = attention_alone(x);
+    f->tape->precision = ATTN_PRECISION_BF16;
+    for (int i = 0; i < OFTEN; i++) {
+        attn_scope_begin(f->tape);
+        assert_non_null(attn_attend(f->tape, &a));
+        attn_scope_end(f->tape, NULL);
+        attn_context_memory(f->context, &held, NULL, NULL);
+        first = i ? first : held;
+    }
+    assert_int_equal(held, first);
 }
 
 enum { SENTENCES = 3, LENGTH = 7, BEGUN = 4, D = 48 };
@@ -491,6 +539,8 @@ int main(void)
         TEST(int8_keeps_what_is_not_finite),
         TEST(attention_is_that_of_rounded_numbers),
         TEST(attention_without_gradients),
+        TEST(attention_by_the_mean_is_not_rounded),
+        TEST(attention_in_scopes_holds_nothing),
         TEST(keys_that_are_kept_are_rounded_once),
         TEST(models_have_a_precision),
     };

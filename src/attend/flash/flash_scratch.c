@@ -22,7 +22,7 @@ static void take_queries(attn__arena *p, const attn__flash *f, const attn__canon
     s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
     s->query_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
     s->query_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
-    s->row = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
+    s->row = attn__arena_take(p, canonical->has_dropout || (canonical->extras & ATTN__SINKS) ? n : 0, sizeof(int64_t));
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));

@@ -7,7 +7,6 @@
 #include "tensor/linear_part.h"
 #include "tensor/operand_layout.h"
 #include "tensor/plans.h"
-#include "tensor/tape.h"
 
 #include <string.h>
 
@@ -551,6 +550,7 @@ static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor 
     bool fast = tape->context->isa >= ATTN_ISA_AVX512BF16 && !tape->context->batch_invariant;
     bool plain = !tape->options.record && !tape->options.train && !a->weights && !a->lens && !a->mask &&
                  a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT &&
+                 a->problem.normalization == ATTN_NORMALIZATION_SOFTMAX &&
                  count_of(&a->problem, ATTN_ROLE_QUERY) >= LEAST && count_of(&a->problem, ATTN_ROLE_KEY) >= LEAST;
     for (int i = 0; i < INPUTS; i++)
         plain = plain && (i <= V ? inputs[i]->dtype == ATTN_F32 && !inputs[i]->rounded : !inputs[i]);
@@ -560,9 +560,10 @@ static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor 
 static attn_tensor *attend_narrow(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     const attn__hold none[INPUTS] = {{0}};
-    attn_tensor *narrow[INPUTS] = {NULL}, *y = NULL;
+    attn_tensor *narrow[INPUTS] = {NULL};
     attn_attention of_bf16 = *a;
     bool fine = true;
+    attn_scope_begin(tape);
     for (int i = Q; i <= V && fine; i++) {
         for (int j = Q; j < i && !narrow[i]; j++)
             narrow[i] = inputs[j] == inputs[i] ? narrow[j] : NULL;
@@ -571,13 +572,7 @@ static attn_tensor *attend_narrow(attn_tape *tape, const attn_attention *a, attn
     }
     of_bf16.q.tensor = narrow[Q], of_bf16.k.tensor = narrow[K], of_bf16.v.tensor = narrow[V];
     attn_tensor *o = fine ? attend(tape, &of_bf16, narrow, none) : NULL;
-    if (o)
-        y = attn__widened(tape, o);
-    for (int i = Q; i <= V && narrow[i]; i++)
-        attn__handle_drop_data(narrow[i]);
-    if (o)
-        attn__handle_drop_data(o);
-    return y;
+    return attn_scope_end(tape, o ? attn__widened(tape, o) : NULL);
 }
 
 attn_tensor *attn_attend(attn_tape *tape, const attn_attention *a)
