@@ -281,12 +281,45 @@ static void bf16_matrices(void **state)
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},    {32, 32, 32},  {33, 31, 33},   {64, 96, 300},
                                        {100, 7, 40}, {70, 64, 512}, {200, 130, 65}, {3, 200, 257}};
-    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AMX};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
+                                      ATTN_ISA_AVX512BF16, ATTN_ISA_AMX};
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
         for (size_t i = 0; i < 6 * sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
             const int64_t *n = sizes[i / 6];
             try_bf16(&(shape){.m = n[0], .n = n[1], .k = n[2], .tb = i % 2, .add = i % 4 > 1}, sets[isa], (int)i % 3);
         }
+    }
+}
+
+/* More of A or B than is packed at once: a C of bf16 has the sums of all of k, rounded once. */
+static void bf16_results_of_long_sums(void **state)
+{
+    (void)state;
+    static const int64_t sizes[][3] = {{200, 3400, 1300}, {7000, 300, 1300}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int64_t m = sizes[i][0], n = sizes[i][1], k = sizes[i][2], wrong = 0;
+        array a = make(false, m * k), b = make(false, n * k), c = make(false, m * n);
+        uint16_t *c16 = malloc((size_t)c.n * sizeof *c16);
+        assert_non_null(c16);
+        attn__gemm_problem g = {.dtype = ATTN_F32,
+                                .m = m,
+                                .n = n,
+                                .k = k,
+                                .a = attn__matrix(a.data, k, 1),
+                                .b = attn__matrix(b.data, 1, n),
+                                .c = c.data,
+                                .ldc = n};
+        run(&g, attn__isa_best(), 2);
+        g.c = c16;
+        g.c_bf16 = true;
+        run(&g, attn__isa_best(), 2);
+        for (int64_t e = 0; e < c.n; e++)
+            wrong += c16[e] != bf16_of((float)get(c, e));
+        assert_int_equal(wrong, 0);
+        free(a.data);
+        free(b.data);
+        free(c.data);
+        free(c16);
     }
 }
 
@@ -513,6 +546,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(strided_matrices), cmocka_unit_test(large_matrices),    cmocka_unit_test(int8_matrices),
+        cmocka_unit_test(bf16_results_of_long_sums),
         cmocka_unit_test(bf16_matrices),    cmocka_unit_test(gathered_matrices), cmocka_unit_test(blocks_of_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

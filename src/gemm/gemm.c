@@ -145,9 +145,12 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND. */
+/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND.  All of k for a C of bf16, which holds no sums
+ * between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
+    if (p->g.c_bf16)
+        return;
     int64_t most = ROUND_BYTES / attn__most(bytes_of_k, 1) / ATTN__GEMM_K * ATTN__GEMM_K;
     p->k_round = attn__least(p->k_round, attn__most(most, LEAST_ROUND));
 }
