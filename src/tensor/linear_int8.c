@@ -18,7 +18,8 @@ bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k)
 
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *g)
 {
-    return attn__linear_int8_for(tape, g->dtype, g->k) && g->weights && g->transpose_b && !g->transpose_a;
+    bool adds = g->add && (g->c_bf16 || g->activation != ATTN_ACTIVATION_IDENTITY); /* which the epilogue cannot */
+    return attn__linear_int8_for(tape, g->dtype, g->k) && g->weights && g->transpose_b && !g->transpose_a && !adds;
 }
 
 typedef struct quantizing {
@@ -77,7 +78,8 @@ typedef struct integers {
 static bool quantize_operands(attn_tape *tape, const attn__gemm_args *g, integers *z)
 {
     int64_t own_b = g->packed ? 0 : g->n, sums = g->add ? g->m * g->n : 0;
-    z->hold = attn__scratch(tape, (size_t)sums * sizeof(float) + (size_t)(g->m + own_b) * (sizeof(float) + (size_t)g->k));
+    z->hold =
+        attn__scratch(tape, (size_t)sums * sizeof(float) + (size_t)(g->m + own_b) * (sizeof(float) + (size_t)g->k));
     if (!z->hold.data)
         return false;
     z->sums = z->hold.data;

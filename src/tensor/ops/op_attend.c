@@ -542,16 +542,17 @@ static int64_t count_of(const attn_problem *p, attn_role role)
 }
 
 /* Whether a plan of bf16 takes the place of an f32 one on rounded operands: where products of bf16 are faster, no
- * gradients are wanted and the fused solver runs it.  With few queries or keys other solvers, some of which know f32
- * alone, are as fast.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
+ * gradients are wanted and the fused solver runs it.  With few queries, keys or channels other solvers run, some of
+ * which know f32 alone.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
-    enum { LEAST = 32 };
+    enum { LEAST = 32, SMALL_HEAD = 16 };
     bool fast = tape->context->isa >= ATTN_ISA_AVX512BF16 && !tape->context->batch_invariant;
     bool plain = !tape->options.record && !tape->options.train && !a->weights && !a->lens && !a->mask &&
                  a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT &&
                  a->problem.normalization == ATTN_NORMALIZATION_SOFTMAX &&
-                 count_of(&a->problem, ATTN_ROLE_QUERY) >= LEAST && count_of(&a->problem, ATTN_ROLE_KEY) >= LEAST;
+                 count_of(&a->problem, ATTN_ROLE_QUERY) >= LEAST && count_of(&a->problem, ATTN_ROLE_KEY) >= LEAST &&
+                 count_of(&a->problem, ATTN_ROLE_CONTRACT) > SMALL_HEAD;
     for (int i = 0; i < INPUTS; i++)
         plain = plain && (i <= V ? inputs[i]->dtype == ATTN_F32 && !inputs[i]->rounded : !inputs[i]);
     return fast && plain;
