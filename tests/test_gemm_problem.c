@@ -281,8 +281,8 @@ static void bf16_matrices(void **state)
     (void)state;
     static const int64_t sizes[][3] = {{1, 1, 1},    {32, 32, 32},  {33, 31, 33},   {64, 96, 300},
                                        {100, 7, 40}, {70, 64, 512}, {200, 130, 65}, {3, 200, 257}};
-    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512,
-                                      ATTN_ISA_AVX512BF16, ATTN_ISA_AMX};
+    static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON,       ATTN_ISA_AVX2,
+                                     ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_AMX};
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
         for (size_t i = 0; i < 6 * sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
             const int64_t *n = sizes[i / 6];
@@ -545,9 +545,10 @@ static void blocks_of_few_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strided_matrices), cmocka_unit_test(large_matrices),    cmocka_unit_test(int8_matrices),
-        cmocka_unit_test(bf16_results_of_long_sums),
-        cmocka_unit_test(bf16_matrices),    cmocka_unit_test(gathered_matrices), cmocka_unit_test(blocks_of_few_rows),
+        cmocka_unit_test(strided_matrices),   cmocka_unit_test(large_matrices),
+        cmocka_unit_test(int8_matrices),      cmocka_unit_test(bf16_results_of_long_sums),
+        cmocka_unit_test(bf16_matrices),      cmocka_unit_test(gathered_matrices),
+        cmocka_unit_test(blocks_of_few_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,7 +385,9 @@ static void peak_is_planned(attn_precision precision, int threads, int64_t rows,
     attn_context *context;
     attn_config *config;
     attn_msa *msa;
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = threads, .isa = isa, .precision = precision}), ATTN_OK);
+    assert_int_equal(
+        attn_context_create(&context, &(attn_context_options){.threads = threads, .isa = isa, .precision = precision}),
+        ATTN_OK);
     assert_int_equal(attn_config_create(&config, context), ATTN_OK);
     attn_config_set_int(config, "layers", 2);
     attn_config_set_int(config, "embed_dim", 256);

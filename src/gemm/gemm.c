@@ -234,7 +234,8 @@ static int64_t c_bytes(const plan *p)
 
 void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem, attn__isa isa, int threads)
 {
-    *p = (plan){.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa),
+    *p = (plan){.g = *problem,
+                .kernel = attn__gemm_kernel_for(problem->dtype, isa),
                 .round_row = attn__gemm_round_row_for(isa)};
     p->g.batch = attn__most(problem->batch, 1);
     transpose_where_better(p);

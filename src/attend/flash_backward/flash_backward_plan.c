@@ -201,7 +201,7 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
     m->dk = floats(arena, summed * p->ldk);
     m->dv = floats(arena, summed * p->ldv);
     m->v = apart ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
-    m->dk_rows = p->amx ? m->k : m->dk;                         /* keys and values are, until their block is done */
+    m->dk_rows = p->amx ? m->k : m->dk;                        /* keys and values are, until their block is done */
     m->dv_rows = p->amx ? m->v : m->dv;
 }
 
