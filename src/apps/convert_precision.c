@@ -107,8 +107,8 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Of these some layers have other integers than stored ones would give: they run in place, on some columns of their weights
- * at a time, or along another axis than the last, in bf16 under int8 too. */
+/* Some layers of these models would have other integers than stored ones: they run in place, they quantize some columns
+ * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
 static bool has_int8(const attn_model *model)
 {
     static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
@@ -127,8 +127,8 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !has_int8(*model))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: some layers of \"%s\" are not int8 or have no integers of their own; store it as bf16", directory,
-                            attn_model_architecture(*model)->name);
+                            "%s: some layers of \"%s\" are not int8 or have no integers of their own; store it as bf16",
+                            directory, attn_model_architecture(*model)->name);
     if (status == ATTN_OK)
         status = attn__model_weights_path(s->context, path, directory);
     return status == ATTN_OK ? attn_weights_read(&s->from, path, &how, NULL, NULL) : status;
