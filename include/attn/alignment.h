@@ -172,7 +172,8 @@ typedef enum attn_cbeta {
 ATTN_API void attn_structure_distances(const attn_structure *structure, const int64_t *to, int64_t columns,
                                        attn_cbeta beta, float *distances);
 
-/* Which pairs of residues (i, j) are judged: with min_separation <= j - i < max_separation, `count` of them. */
+/* Which pairs of residues (i, j) are judged: of those with min_separation <= j - i < max_separation, the `count` with
+ * the highest scores. */
 typedef struct attn_contact_range {
     int64_t min_separation;
     int64_t max_separation; /* 0: no limit */

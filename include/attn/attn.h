@@ -140,10 +140,9 @@ ATTN_API void attn_context_set_progress(attn_context *context,
                                         bool (*work)(void *user, const char *things, int64_t done, int64_t total),
                                         void *user);
 
-/* Models whose precision is bf16 or int8 and that are loaded in the context from here on (made blank, for weights that
- * follow) only infer: each weight that linear layers alone read is packed for products as it comes and has no f32 form,
- * as after attn_model_pack_weights (models.h); of all of them there is one at a time in f32.  False is the initial
- * state. */
+/* With true, bf16 and int8 models that are loaded in the context from here on (made with attn_model_options.blank) only
+ * infer: each weight that linear layers alone read is packed for products as it is read and has no f32 form, as after
+ * attn_model_pack_weights (models.h).  Only one such weight at a time is in f32.  Initially false. */
 ATTN_API void attn_context_set_inference(attn_context *context, bool inference);
 
 /* The threads that the context was made with, its default already resolved. */
@@ -346,8 +345,8 @@ enum {
     ATTN_WITH_DLSE = 1 << 5,
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
     ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
-    /* arrays.k and arrays.v are bf16 beside f32 q and o, as a cache keeps them that takes half the memory.  Of F32
-     * problems, forward and without weights; up to 16 queries, without a bias, mask or dropout, are fast. */
+    /* arrays.k and arrays.v are bf16, q and o f32: a KV cache in half the memory.  F32 problems only, forward and
+     * without weights.  Fast for up to 16 queries without a bias, mask or dropout. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
     ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, of later versions too */
     ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */
@@ -368,8 +367,9 @@ typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWAR
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
-    attn_dtype
-        dtype; /* of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients; bias, tables, w, sinks, lse and weights are f32 (f64 with F64) */
+    /* Of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients; bias, tables, w, sinks, lse and weights are f32
+     * (f64 with F64). */
+    attn_dtype dtype;
     attn_direction direction;
     attn_score score;
     double scale; /* 0: 1/sqrt(product of the CONTRACT dims) for DOT, 1 for the others */

@@ -87,12 +87,12 @@ ATTN_API attn_precision attn_model_precision(const attn_model *model);
 /* The state dict, in order of construction: trained parameters (attn_tensor_requires_grad) and buffers.  The
  * model's own; attn_weights_load and attn_weights_assign of io.h fill it. */
 ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
-/* Packs the weights that linear layers alone read, once, in the order in which products read them, for all runs that
- * follow; without it each run packs for itself.  The packed form takes the place of the parameters where it can (not of
- * tables in bf16 and int8, of which rows are looked up, nor on AMX in f32): the model then only infers, in the precision
- * that it has.  attn_tensor_data of such a parameter is NULL, and a tape that records is refused, and so are savers.
- * From here on the parameters must not change.  A second call does nothing.  The bits of what the model computes stay
- * the same, but on AMX in f32 (docs/numerics.md).  ATTN_ERROR_MEMORY: the model is only to be destroyed. */
+/* Packs the weights of linear layers once, in the order in which products read them, for all later runs; without it
+ * each run packs for itself.  The packed form replaces the parameters where it can (not tables in bf16 and int8, whose
+ * rows are looked up, nor f32 on AMX).  The model then only infers, in its precision: attn_tensor_data of such a
+ * parameter is NULL, and a recording tape and savers are refused.  From here on the parameters must not change.  A second call does
+ * nothing.  Results keep their bits, but on AMX in f32 (docs/numerics.md).  ATTN_ERROR_MEMORY: the model can only be
+ * destroyed. */
 ATTN_API attn_status attn_model_pack_weights(attn_model *model);
 /* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
  * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL

@@ -70,7 +70,7 @@ typedef struct attn_nn_builder {
     uint64_t seed;
     attn_nn_policy policy;
     bool blank;         /* everything starts at zero */
-    bool waits;         /* weights of linear layers get no memory until their numbers come */
+    bool waits;         /* with `blank`: weights of linear layers get no memory until their numbers are read */
     size_t limit, held; /* bytes that tensors may take together (0: any number), and that they take so far */
     int depth;
     int ends[ATTN_NN_MAX_DEPTH];
@@ -258,7 +258,7 @@ typedef struct attn_nn_kv_cache {
     int64_t length;
 } attn_nn_kv_cache;
 /* Allocates (ATTN_ERROR_MEMORY) and frees; a zeroed cache may be freed.  dtype: the layers', or BF16 for layers of F32:
- * what is kept is then rounded, and takes half the memory. */
+ * keys and values are then rounded, and take half the memory. */
 ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
                                            int64_t rows, int64_t capacity, int64_t dim);
 ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
@@ -269,13 +269,13 @@ ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, 
 ATTN_API attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
                                                 const attn_nn_kv_cache *cache, const attn_nn_mask *mask);
 /* New row i is the old row rows[i].  The first shared[i] tokens of both are equal and stay (shared NULL: none are);
- * the others move by way of spare->k, some tokens at a time: it has as many rows and channels, and room for at least one
- * token.  spare->v is not read and may be NULL. */
+ * the others move by way of spare->k, some tokens at a time: it has the cache's type, rows and channels, and room for
+ * at least one token.  spare->v is not read and may be NULL. */
 ATTN_API void attn_nn_kv_cache_reorder(attn_nn_kv_cache *cache, attn_nn_kv_cache *spare, const int64_t *rows,
                                        const int64_t *shared);
 /* The cache goes on with n rows and room for `capacity` tokens: row i is the old row rows[i] (rows NULL: i).
- * Rows in ascending order with the same room move within the old memory; else it is freed.  ATTN_ERROR_SHAPE: it holds
- * more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it is as it was. */
+ * Rows in strictly ascending order move within the old memory if the room is the same; else it is freed.
+ * ATTN_ERROR_SHAPE: it holds more tokens, or has fewer rows; ATTN_ERROR_MEMORY.  On error it is as it was. */
 ATTN_API attn_status attn_nn_kv_cache_select(attn_nn_kv_cache *cache, attn_context *context, const int64_t *rows,
                                              int64_t n, int64_t capacity);
 

@@ -157,8 +157,8 @@ typedef struct attn_translator_score {
 /* Which part of the data: the one that its training held back, or all of it. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
-/* Translates a part of the pairs and scores it.  `options` may be NULL; their `nbest`, `prefixes` and `alignments` are not
- * looked at.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+/* Translates a part of the pairs and scores it.  `options` may be NULL; its `nbest`, `prefixes` and `alignments` are
+ * ignored.  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const attn_pairs_source *data,
                                               attn_split part, const attn_translator_options *options,

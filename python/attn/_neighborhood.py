@@ -69,7 +69,7 @@ def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride
 def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride: Sizes = 1, dilation: Sizes = 1,
                            is_causal: Union[bool, Sequence[bool]] = False, scale: Optional[float] = None,
                            return_lse: bool = False, threads: int = 0) -> Union[Array, tuple[Array, Array]]:
-    """Each position attends those of the window around it, which is moved inwards at the borders: NATTEN's na1d, na2d and na3d.
+    """Each position attends to those of the window around it, which is moved inwards at the borders: NATTEN's na1d, na2d and na3d.
 
     q, k and v are [B,X,H,D], [B,Y,X,H,D] or [B,Z,Y,X,H,D], float32, float64 or bfloat16, with any strides; v may have other
     channels.  kernel_size, stride, dilation and is_causal: one for all axes or one for each.  An axis has at least
@@ -101,7 +101,7 @@ def neighborhood_attention_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, l
             raise ShapeError(f"{name} has the shape {given[name].shape}; {shape} is wanted")
     whole = len(call.parts) == 1
     grads = {"q": np.empty(call.q.shape, call.dtype)}
-    # Keys of several parts have sums, in the type of sums.
+    # If several parts share keys, their gradients are summed, in the type of sums.
     grads.update((name, np.empty(x.shape, call.dtype) if whole else np.zeros(x.shape, call.sums))
                  for name, x in (("k", call.k), ("v", call.v)))
     for part in call.parts:

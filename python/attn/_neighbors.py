@@ -23,7 +23,7 @@ _CUT, _SHIFT = 0, 2  # borders: a window loses what is outside, or is moved inwa
 
 
 class _Along(NamedTuple):
-    """A part of one axis: which positions it takes, its letters, into what its positions are parted, and its window."""
+    """A part of one axis: its positions, its letters in the form, the axes that it is reshaped to, and its window."""
 
     taken: tuple[slice, slice]  # of the queries, of the keys
     queries: str
@@ -31,7 +31,7 @@ class _Along(NamedTuple):
     query_parts: tuple[int, ...]
     key_parts: tuple[int, ...]
     relation: tuple[int, ...]
-    ends: Optional[tuple[str, int, int]]  # letters, queries and taps of a window that each of its queries ends itself
+    ends: Optional[tuple[str, int, int]]  # causal queries that share a window, cut by a bias: letters, queries, taps
 
 
 class Part:
@@ -64,7 +64,7 @@ class Part:
         return _parted(x, [one.key_parts for one in self.along])
 
     def bias(self, make: Callable[[list[list[float]]], Any]) -> Any:
-        """What cuts the window of queries that share one at each of them, or None; `make` turns lists into an array."""
+        """The bias that cuts a shared window behind each of its causal queries, or None; `make` turns lists into an array."""
         bias: Any = None
         for one in self.along:
             if one.ends is not None:
@@ -107,7 +107,7 @@ def parts(query: Sequence[int], key: Sequence[int], value: Sequence[int], kernel
 
 
 def per_axis(given: Any, axes: int, name: str, least: int = 1) -> tuple[int, ...]:
-    """One for each axis."""
+    """`given`, one number or one for each axis, as one for each axis."""
     try:
         found = (operator.index(given),) * axes if not isinstance(given, (tuple, list)) else tuple(
             operator.index(n) for n in given)
@@ -142,8 +142,8 @@ def _axis(i: int, n: int, taps: int, stride: int, dilation: int, causal: bool) -
 
 def _along(i: int, taps: int, stride: int, dilation: int, causal: bool, taken: tuple[slice, slice],
            first: Optional[int] = None) -> _Along:
-    """Queries that share a window are a dim of their own; with a dilation each residue then is an axis of a batch.  `first`:
-    where the first window begins, if not where its leader says."""
+    """Queries that share a window are a dim of their own; with a dilation the residues then are a batch axis.  `first`:
+    where the first window begins; None: its leader decides."""
     q, x, k, residue = "qrs"[i], "xyz"[i], "klm"[i], "CDE"[i]
     apart = stride > 1 and dilation > 1
     step = 1 if apart else dilation

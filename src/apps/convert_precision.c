@@ -107,8 +107,8 @@ static attn_status copy_others(attn_context *context, const char *directory, con
     return same ? ATTN_OK : attn__model_files_copy(context, directory, to);
 }
 
-/* Of these some layers have other integers than stored ones would give: they run in place, on some columns of their weights
- * at a time, or along another axis than the last, in bf16 under int8 too. */
+/* Some layers of these models would have other integers than stored ones: they run in place, they quantize some columns
+ * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
 static bool has_int8(const attn_model *model)
 {
     static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16_square.h - for packing by AVX-512 BF16 and AMX: a square of 16 rows or columns by 16 pairs along k, from numbers
- * of either type, rounded to bf16.  Include within a region of the instruction set.
+ * bf16_square.h - for packing by AVX-512 BF16 and AMX: a square of 16 rows or columns by 16 pairs along k, from f32
+ * numbers, rounded to bf16, or from bf16.  Include within a region of the instruction set.
  */
 #ifndef ATTN_GEMM_BF16_SQUARE_H
 #define ATTN_GEMM_BF16_SQUARE_H
@@ -45,8 +45,8 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* The square from row or column `first` on, of which there are n, and from k on, with zeros outside the matrix: r[i] is
- * a row, or with `by_pairs` the i-th pair of every row. */
+/* The square that begins at row or column `first` and at k.  n rows or columns are left from `first` on; outside the
+ * matrix the square is zero.  r[i] is row i, or, with `by_pairs`, the i-th pair of every row. */
 VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, bool by_pairs, vf r[BF16_SIDE])
 {
     int64_t at = first * p->outer + k * p->inner, left = p->k - k;

@@ -61,7 +61,7 @@ typedef struct attn__gemm_kernel {
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* n numbers rounded to bf16. */
+/* y = x, n numbers, rounded to bf16. */
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16, whose instruction multiplies and sums pairs along k
- * and counts subnormal numbers as zero.
+ * kernel_bf16_avx512.c - the micro-kernel of bf16 with AVX-512 BF16, whose instruction multiplies and sums pairs along
+ * k and counts subnormal numbers as zero.
  *
- * A panel has a row for each pair of k: the pairs of all its rows, or columns.
+ * For each pair along k a panel has one line: this pair of each of its rows of A, or columns of B.
  */
 #include "gemm/kernel.h"
 #if defined(__x86_64__)
@@ -42,15 +42,16 @@ VF_FN vi add(vi x, vi y)
 #define q_add               add
 #include "gemm/kernel_dot_tmpl.h"
 
-/* Rows lie far apart, so that the processor foresees none of them. */
+/* Rows lie far apart, so the hardware does not prefetch them. */
 enum { AHEAD = 16 };
 VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {
     __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
 }
 
-/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair of k goes to all panels before the next is
- * read.  What a vector has behind a panel's end belongs to the next pair, which is written afterwards; the last has none. */
+/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair along k goes to all panels before the next
+ * pair is read.  A vector that is stored past a panel's line is overwritten by the next line; the last line is stored
+ * in part. */
 VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;
@@ -73,7 +74,7 @@ VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, cha
     }
 }
 
-/* One panel, n rows or columns of it, by squares; what these have behind the panel's end is overwritten likewise. */
+/* One panel, n rows or columns of it, by squares; what is stored past a line is overwritten likewise. */
 VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * kernel_dot_tmpl.h - the register tile of types whose numbers lie in groups of 4 bytes along k, for one instruction that
- * multiplies and sums groups: int8 (kernel_int8_tmpl.h) and bf16 (kernel_bf16_avx512.c).  Include after a vec_*.h, once
- * for each instruction.  Parameters:
+ * kernel_dot_tmpl.h - the register tile for instructions that multiply groups of adjacent numbers along k and add each
+ * group's dot product to a 32-bit sum: int8 (kernel_int8_tmpl.h) and bf16 (kernel_bf16_avx512.c).  Include after a
+ * vec_*.h, once for each instruction.  Parameters:
  *
  *     Q(name)                names of its own
  *     Q_ROWS, Q_VECTORS      the register tile
- *     Q_STEP                 numbers along k that are multiplied at once; in A's panels they take 4 bytes
- *     Q_B_BYTES              the bytes that they take in B's panels
- *     q_load_b(b)            a step of VF_LANES columns of B
- *     q_dot(sum, a, i, y)    the sums and the products of A's row i at `a` with y
- *     q_add(x, y)            two vectors of sums
- *     q_excess(sum, x)       optional, for B's panels that hold more than its numbers: sums of A's rows and what q_dot adds
- *                            to them because of it, of a step x with rows in the lanes
+ *     Q_STEP                 numbers in a group, which takes 4 bytes in A's panels
+ *     Q_B_BYTES              the bytes of a group in B's panels
+ *     q_load_b(b)            a group of each of VF_LANES columns of B
+ *     q_dot(sum, a, i, y)    sum + the dot products of y with the group of A's row i at `a`
+ *     q_add(x, y)            x + y, two vectors of sums
+ *     q_excess(sum, x)       optional, if B's panels hold its numbers plus a constant: sum + the dot products of the
+ *                            constant with x, the groups of A's rows, a row in each lane
  */
 
 /* The sums of one vector of C's columns from `column` on. */
@@ -29,8 +29,8 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 #ifdef q_excess
 _Static_assert(Q_ROWS <= VF_LANES, "a vector holds what the sums of all rows begin with");
 
-/* What each row's sums begin with.  They depend on A alone, whose panel is in the first cache.  A panel may be read past
- * its end, as it may be written.  In chains that do not wait for each other. */
+/* What each row's sums begin with: minus the excess.  It depends on A alone, whose panel is in the L1 cache.  A panel
+ * may be read past its end (kernel.h).  Four independent chains hide the instruction's latency. */
 VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
     enum { CHAINS = 4 };

@@ -45,7 +45,7 @@ VF_FN void narrow(int8_t *b, vi y)
 #pragma GCC target("avxvnni,avx2,fma")
 #endif
 #define VF_REGION
-/* vpdpbusd multiplies bytes without a sign by bytes with one: B's numbers have 128 added. */
+/* vpdpbusd multiplies unsigned by signed bytes: 128 is added to B's numbers. */
 VF_FN vi with_128(const int8_t *x)
 {
     return vi_xor(vi_load(x), vi_set1((int32_t)0x80808080));

@@ -7,7 +7,7 @@
  *     Q_KERNEL                 a name of its own
  *     Q_NEEDS                  what the processor must have besides the instruction set
  *     q_move_a(x), q_move_b(x) VF_LANES steps of a row or column of the matrix, as panels of A and of B hold them
- *     q_store_b(b, y)          a step of VF_LANES columns to B's panel
+ *     q_store_b(b, y)          a group of each of VF_LANES columns to B's panel
  */
 #define Q_B_BYTES Q_STEP
 #define q_add     vi_add

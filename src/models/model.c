@@ -13,7 +13,7 @@
 
 const char *const attn__init_choices[] = {"xavier", "torch", NULL};
 
-/* Weights without memory wait for their numbers where they can be packed then; the others get it. */
+/* Weights without memory wait for their numbers if they will be packed then; the others get memory here. */
 static void settle_waiting(attn_model *model)
 {
     for (int64_t i = 0; i < model->parameters.n; i++) {
@@ -29,7 +29,7 @@ static void settle_waiting(attn_model *model)
     }
 }
 
-/* The precisions that have a smaller form of weights. */
+/* Whether packed weights of this precision are smaller than f32. */
 static bool is_small(attn_precision precision)
 {
     return precision == ATTN_PRECISION_BF16 || precision == ATTN_PRECISION_INT8;

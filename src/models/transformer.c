@@ -69,8 +69,8 @@ enum { FIRST_ROOM = 32 };
 /* Tokens of all rows that move together when hypotheses change places. */
 enum { MOVED = 8 };
 
-/* Of the own caches: bf16 where attention would round keys and values anyway, and where the solver that reads them so is
- * the best for one query. */
+/* The type of the self-attention's caches: bf16 where attention would round keys and values anyway, and where `decode`,
+ * which reads bf16 beside f32 queries, is the best solver for one query. */
 static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
 {
     enum { NARROW = 16 };

@@ -27,7 +27,7 @@ attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context
     return status;
 }
 
-/* The allocator may keep what is freed, and caches that grow never fit where a smaller one lay. */
+/* Gives the pages back first: the allocator may keep freed memory, and a larger cache does not fit into it. */
 static void destroy(attn_tensor *x)
 {
     if (x && x->storage && atomic_load(&x->storage->refs) == 1) {
@@ -61,7 +61,7 @@ static void copy_behind(attn_tensor *to, int64_t length, const attn_tensor *from
     }
 }
 
-/* The same of f32 numbers to a cache of bf16. */
+/* The same, from f32 to a cache of bf16. */
 static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *from)
 {
     int64_t dim = attn_tensor_length(to, 2), room = dim * attn_tensor_length(to, 1);
@@ -124,7 +124,7 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
     return ATTN_OK;
 }
 
-/* `rows` NULL: each row by its own number.  In place, `to` being `from`, where rows only move towards the first. */
+/* `rows` NULL: row i is the old row i.  `to` may be `from` if rows only move to lower places. */
 static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *rows, int64_t n, int64_t length)
 {
     size_t token = token_bytes(to), used = token * (size_t)length;
@@ -136,7 +136,7 @@ static void copy_rows(attn_tensor *to, const attn_tensor *from, const int64_t *r
     }
 }
 
-/* Whether each row comes from its own place or from behind it, and from behind the place of the one before. */
+/* Whether the rows are in ascending order, so that copying them one by one in place overwrites none that is needed. */
 static bool moves_forward(const int64_t *rows, int64_t n)
 {
     bool forward = true;
@@ -201,7 +201,8 @@ static void move_tokens(attn_tensor *x, attn_tensor *spare, int64_t row, int64_t
     memcpy(back ? in : out, back ? out : in, token * (size_t)n);
 }
 
-/* Rows that go on from another one, as many tokens at a time as `spare` holds: those behind what the two share. */
+/* For each row that continues another one, copies the tokens behind those that both share, as many at a time as `spare`
+ * holds: all rows to `spare`, then back. */
 static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, const int64_t *shared, int64_t length)
 {
     int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);

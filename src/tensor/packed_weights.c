@@ -199,7 +199,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Whether the tensor alone has its memory, and rows that others look up can be read from panels. */
+/* Whether the packed form may replace the data: nobody shares its memory, and rows of a table, which others look up,
+ * can be read from panels. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
@@ -214,7 +215,7 @@ static void drop_data(attn_tensor *w)
     w->data = NULL;
 }
 
-/* Whether there is a packed form of it; *rows: that of rows. */
+/* Whether a packed form of it exists; *rows: it is rows, not panels. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
     *rows = w->in_parts;
@@ -238,7 +239,7 @@ static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed
     return ATTN_OK;
 }
 
-/* ATTN_ERROR_UNSUPPORTED: not in place of what the tensor has. */
+/* ATTN_ERROR_UNSUPPORTED: the packed form may not replace the data. */
 static attn_status pack_over(attn_tape *tape, attn_tensor *w, bool rows, attn__packed *packed)
 {
     if (!may_take(tape, w))

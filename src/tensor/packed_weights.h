@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * packed_weights.h - weights of linear layers packed once for many products: for the time of a call on a tape, or for
- * good, in place of what they were.  With few rows, as decoding has them, packing, in int8 quantizing, takes longer than
- * multiplying; in bf16 and int8 the packed form has a half or a quarter of the bytes.
+ * packed_weights.h - weights of linear layers packed once for many products: for the duration of a call on a tape, or
+ * for good, in place of the parameters.  With few rows, as in decoding, packing (in int8: quantizing) takes longer than
+ * multiplying.  In bf16 and int8 the packed form has a half or a quarter of the bytes.
  *
  * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: whoever begins holds the
  * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h). */
@@ -32,18 +32,19 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Packs a parameter that linear layers read (tensor.h: linear or tied), for products of this precision; others stay as
- * they are.  What is read in parts becomes rows of bf16 where its products are of bf16, and else stays as it is.  The packed form belongs to the tensor and becomes its only one, but for tables in
- * bf16 and int8, of which rows could not be read, f32 on AMX, whose products may need both, and memory that others
- * share.  Nobody else uses the tensor meanwhile; afterwards any number of threads may read it.  ATTN_ERROR_MEMORY
- * (noted). */
+/* Packs a parameter that linear layers read (tensor.h: linear or tied) for products of this precision; other parameters
+ * stay as they are.  A weight that is read in parts (in_parts) becomes rows of bf16 in bf16, and otherwise stays as it
+ * is.  The packed form belongs to the tensor and replaces its data, with three exceptions: tables in bf16 and int8,
+ * whose rows cannot be read from panels; f32 on AMX, whose products may need both; memory that others share.  Nobody
+ * else uses the tensor meanwhile; afterwards any number of threads may read it.  ATTN_ERROR_MEMORY (noted). */
 attn_status attn__weight_pack(attn_tensor *w, attn_precision precision);
-/* Whether a parameter may begin without memory (tensor.h: awaits): when it is packed, nothing else is left of it. */
+/* Whether a parameter may begin without memory (tensor.h: awaits), because its packed form will replace its data. */
 bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision);
-/* Its numbers in rows, of f32 or f64, or, with *bf16, of bf16.  NULL: it is in panels alone, or in rows that products of
- * this tape do not read (noted). */
+/* Its numbers in rows, of f32 or f64, or, with *bf16, of bf16.  NULL: it has panels alone, or rows that products of
+ * this tape cannot read (noted). */
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
-/* Before and after the numbers of a tensor are written: one that awaits them gets memory, and is packed.
+/* Called before and after the numbers of a tensor are written.  One that awaits them gets memory before and is packed
+ * after.
  * ATTN_ERROR_MEMORY (noted). */
 attn_status attn__weight_fill(attn_tensor *w);
 attn_status attn__weight_filled(attn_tensor *w);

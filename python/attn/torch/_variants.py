@@ -15,7 +15,6 @@ from .._neighbors import Sizes
 from . import _engine, _ops, _sdpa
 
 
-
 def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
     for name, x in tensors.items():
         if x.device.type not in ("cpu", "meta"):
@@ -145,7 +144,8 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
 
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D].  window_size and shift: one for all axes or one
     for each; a window divides its axis, and its shift is smaller than it.  Shifted windows are those of the picture rolled by
-    -shift, and what the seam parts does not attend: as Swin's mask of -100 has it, in exact zeros.  relative_bias: Swin's
+    -shift, and positions on two sides of the seam, where the picture wraps around, do not attend to each
+    other: Swin's mask of -100, but with weights of exactly zero.  relative_bias: Swin's
     relative_position_bias_table [rows, H], a row for each difference of two positions in a window; it has a gradient.
     """
     axes = query.dim() - 3
@@ -181,7 +181,7 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
         shape = [1] * (2 * len(windows))
         shape[i] = shape[i + len(windows)] = window
         index = index * (2 * window - 1) + far.reshape(shape)
-    # Its numbers lie one after the other as keys do: the engine reads and sums them as vectors.
+    # Contiguous along the keys, so that the engine reads and sums it in vectors.
     return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
 
 
@@ -193,7 +193,7 @@ def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
 
 def _in_regions(problem: Problem, tensors: Sequence[Tensor], bias: Optional[Tensor], regions: Sequence[list[tuple[int, int]]],
                 cut: tuple[int, ...]) -> Tensor:
-    """The result where the axes before `cut` lie in regions of these windows; the other axes are split here, one by one."""
+    """The result for one region of the first len(cut) axes, with the windows `cut`; the other axes are split here, one by one."""
     axis = len(cut)
     if axis == len(regions):
         shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])

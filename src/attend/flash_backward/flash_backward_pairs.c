@@ -2,7 +2,8 @@
  *
  * flash_backward_pairs.c - the products of a tile on pairs of bf16 numbers (kernels/gemm_tile/gemm_tile_bf16.h).
  *
- * Operands are pairs along what a product sums: channels for S and dP, queries for dV and dK, keys for dQ.
+ * Operands are pairs along the dimension that a product sums over: channels for S and dP, queries for dV and dK, keys
+ * for dQ.
  */
 #include "attend/flash_backward/flash_backward.h"
 
@@ -54,7 +55,7 @@ void attn__flash_backward_pairs_place(const attn__flash_backward_plan *p, attn__
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Channels of the strips' keys in pairs, transposed: [strips][pairs][strip]. */
+/* The block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
 static void transpose(attn__flash_backward_run *run, const void *data, const int64_t *at, int64_t channels,
                       float *strip, uint32_t *to)
 {
@@ -67,7 +68,7 @@ static void transpose(attn__flash_backward_run *run, const void *data, const int
     }
 }
 
-/* Values are read only transposed: their rows are looked at for what is not finite. */
+/* The products read values only transposed; their rows are gathered to find infinity and NaN. */
 static bool values_finite(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -103,7 +104,7 @@ void attn__flash_backward_pairs_queries(attn__flash_backward_run *run)
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* S and dP of the rows. */
+/* S = Q K^T and dP = dO V^T of some rows of the tile. */
 static void scores(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
                    int64_t row)
 {

@@ -532,7 +532,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     return done ? y : NULL;
 }
 
-/* Positions of all dims of a role together. */
+/* The product of the lengths of all dims of a role. */
 static int64_t count_of(const attn_problem *p, attn_role role)
 {
     int64_t n = 1;
@@ -541,9 +541,9 @@ static int64_t count_of(const attn_problem *p, attn_role role)
     return n;
 }
 
-/* Whether a plan of bf16 takes the place of an f32 one on rounded operands: where products of bf16 are faster, no
- * gradients are wanted and the fused solver runs it.  With few queries, keys or channels other solvers run, some of
- * which know f32 alone.  Not of what a cache has rounded, nor of padded sentences, whose numbers would depend on the padding. */
+/* Whether a bf16 plan replaces an f32 plan on rounded operands: where products of bf16 are faster, no gradients are
+ * wanted and flash runs it.  With few queries, keys or channels other solvers run, some of which support only f32.  Not
+ * for operands that a cache has rounded, nor for padded sentences, whose results would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     enum { LEAST = 32, SMALL_HEAD = 16 };
