@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * products.c - single products of src/gemm for bench/peers/products.py, which compiles this file with build/libattn.a as a
- * shared library: f32 C[m,n] = op(A) op(B) with rows packed one behind the other. */
+ * products.c - single products of src/gemm for bench/peers/products.py, which compiles this file with build/libattn.a
+ * as a shared library: f32 C[m,n] = op(A) op(B) with rows packed one behind the other. */
 #include "base/integers.h"
 #include "gemm/gemm.h"
 

@@ -90,9 +90,9 @@ ATTN_API attn_named_list *attn_model_parameters(const attn_model *model);
 /* Packs the weights of linear layers once, in the order in which products read them, for all later runs; without it
  * each run packs for itself.  The packed form replaces the parameters where it can (not tables in bf16 and int8, whose
  * rows are looked up, nor f32 on AMX).  The model then only infers, in its precision: attn_tensor_data of such a
- * parameter is NULL, and a recording tape and savers are refused.  From here on the parameters must not change.  A second call does
- * nothing.  Results keep their bits, but on AMX in f32 (docs/numerics.md).  ATTN_ERROR_MEMORY: the model can only be
- * destroyed. */
+ * parameter is NULL, and a recording tape and savers are refused.  From here on the parameters must not change.  A
+ * second call does nothing.  Results keep their bits, but on AMX in f32 (docs/numerics.md).  ATTN_ERROR_MEMORY: the
+ * model can only be destroyed. */
 ATTN_API attn_status attn_model_pack_weights(attn_model *model);
 /* Runs the model on named inputs.  `outputs` gets the tape's tensors under the architecture's names; optional
  * outputs (attention weights) only if an item of that name is there before the call (attn_named_add with a NULL

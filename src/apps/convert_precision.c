@@ -109,7 +109,7 @@ static attn_status copy_others(attn_context *context, const char *directory, con
 
 /* Some layers of these models would have other integers than stored ones: they run in place, they quantize some columns
  * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
-static bool has_int8(const attn_model *model)
+static bool can_be_int8(const attn_model *model)
 {
     static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
                                         "column-self-attention", "axial-image-transformer"};
@@ -125,9 +125,9 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     char path[ATTN__PATH];
     attn_weights_options how = {.keep_types = true};
     attn_status status = attn__model_of_directory(model, s->context, directory);
-    if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !has_int8(*model))
+    if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !can_be_int8(*model))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: some layers of \"%s\" are not int8 or have no integers of their own; store it as bf16",
+                            "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16",
                             directory, attn_model_architecture(*model)->name);
     if (status == ATTN_OK)
         status = attn__model_weights_path(s->context, path, directory);

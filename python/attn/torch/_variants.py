@@ -44,7 +44,7 @@ def _scaled(form: str, q: Tensor, scale: Optional[float], relations: tuple[int, 
 def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_size: Sizes, stride: Sizes = 1,
                            dilation: Sizes = 1, is_causal: Union[bool, Sequence[bool]] = False,
                            scale: Optional[float] = None) -> Tensor:
-    """Each position attends those of the window around it, which is moved inwards at the borders (Hassani et al. 2022,
+    """Each position attends to those of the window around it, which is moved inwards at the borders (Hassani et al. 2022,
     arXiv:2204.07143), with NATTEN's arguments.
 
     query, key and value are [B, X, H, D], [B, Y, X, H, D] or [B, Z, Y, X, H, D]: heads last, as NATTEN has them.  An
