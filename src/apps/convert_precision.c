@@ -127,8 +127,8 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     attn_status status = attn__model_of_directory(model, s->context, directory);
     if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !can_be_int8(*model))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
-                            "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16",
-                            directory, attn_model_architecture(*model)->name);
+                            "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16", directory,
+                            attn_model_architecture(*model)->name);
     if (status == ATTN_OK)
         status = attn__model_weights_path(s->context, path, directory);
     return status == ATTN_OK ? attn_weights_read(&s->from, path, &how, NULL, NULL) : status;
