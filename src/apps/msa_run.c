@@ -63,11 +63,11 @@ enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are p
  * packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
-    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 && !n->int8 ? 0.5 : 1;
+    double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;
     double maps = (n->o->row_maps || n->o->contacts ? (double)heads * n->batch * n->cols * n->cols : 0) +
                   (n->o->column_maps ? (double)heads * n->batch * n->cols * n->rows * n->rows : 0);
     double wide = (double)attn_tensor_length(n->m->layer[0].fc1.weight, 0), part = n->at_once * dim;
-    double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 && !n->int8 ? 0.5 * share : 0;
+    double copy = heads < n->m->heads ? number : 0, rounded = n->bf16 ? 0.5 * share : 0;
     double together = hidden_together(n, heads), largest = fmax(together * wide, n->packed * dim * wide);
     double quantized = n->int8 ? together * (wide + dim) / 4 : 0;
     double hidden = together * (2 * dim + wide) + quantized + 2 * n->packed * dim * wide;
@@ -129,17 +129,18 @@ attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, 
     needs n = {
         .batch = (double)batch, .rows = (double)rows, .cols = (double)cols, .m = m, .o = options ? options : &none};
     n.tokens = n.batch * n.rows * n.cols;
-    n.bf16 = msa->model->precision == ATTN_PRECISION_BF16 || msa->model->precision == ATTN_PRECISION_INT8;
+    n.bf16 = msa->model->precision == ATTN_PRECISION_BF16;
     n.int8 = msa->model->precision == ATTN_PRECISION_INT8;
+    bool narrow = n.bf16 || n.int8;
     *plan = (attn_msa_cost){0};
-    n.packed = attn__tokens_packed(msa->context, n.bf16);
+    n.packed = attn__tokens_packed(msa->context, narrow);
     n.threads = msa->context->threads;
     n.max_tokens = n.o->max_tokens > 0 ? n.o->max_tokens : m->layer[0].max_tokens;
-    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, n.bf16));
+    n.at_once = fmin(n.tokens, (double)attn__tokens_at_once(msa->context, narrow));
     if (!attn__msa_sizes_fit(m, msa->context, batch, rows, cols))
         return ATTN_ERROR_SHAPE;
     int64_t wide = attn_tensor_length(m->layer[0].fc1.weight, 0);
-    n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, n.bf16, (int64_t)n.tokens, m->dim, wide));
+    n.hidden = fmin(n.tokens, (double)attn__tokens_hidden(msa->context, narrow, (int64_t)n.tokens, m->dim, wide));
     if (n.o->contacts && !msa->has_regression)
         return attn__fail(msa->context, ATTN_ERROR_ARGUMENT,
                           "contacts need the contact regression: of ESM's checkpoints a second file (its name ends in "

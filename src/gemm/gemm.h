@@ -46,6 +46,10 @@ static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, i
     return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
 }
 
+/* y = x, n numbers, rounded to bf16. */
+typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
+attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
+
 /* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
  * [column, column + n), float, double or int32. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
@@ -70,7 +74,7 @@ typedef struct attn__gemm_plan {
     attn__gemm_problem g; /* operands changed over where C^T is computed, ... */
     bool transposed;      /* ... and stored as C */
     const struct attn__gemm_kernel *kernel;
-    void (*round_row)(const float *x, int64_t n, uint16_t *y); /* of a C in bf16 */
+    attn__gemm_round_row *round_row; /* of a C in bf16 */
     int threads;
     int64_t m_block, n_block; /* of C, for one item of work */
     int64_t m_blocks, n_blocks;

@@ -2,6 +2,8 @@
  * Which micro-kernel to use. */
 #include "gemm/kernel.h"
 
+#include "gemm/gemm.h"
+
 #define ATTN__KERNEL(NAME, name)                                                                                       \
     extern const attn__gemm_kernel attn__gemm_kernel_f32_##name, attn__gemm_kernel_f64_##name,                         \
         attn__gemm_kernel_bf16_##name;                                                                                 \

@@ -61,10 +61,6 @@ typedef struct attn__gemm_kernel {
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* y = x, n numbers, rounded to bf16. */
-typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
-attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
-
 /* The kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or the best below it. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
 /* The i-th best kernel for F32, F64, BF16 or I32 of those that this processor runs and that are of this instruction set or

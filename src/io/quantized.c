@@ -2,7 +2,7 @@
  * Weights that are stored as int8 with a scale for each of their rows. */
 #include "io/quantized.h"
 
-#include "kernels/softmax_backward/softmax_backward.h"
+#include "tensor/linear_part.h"
 #include "tensor/linear_int8.h"
 
 #include <float.h>
@@ -137,5 +137,5 @@ attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, i
 
 void attn__bf16_of_weights(const attn_tensor *w, uint16_t *to)
 {
-    attn__softmax_backward_for(ATTN_ISA_SCALAR)->store_bf16(to, attn_tensor_data(w), attn_tensor_size(w), 1, false);
+    attn__round_to_bf16(w->context, attn_tensor_data(w), attn_tensor_size(w), to);
 }

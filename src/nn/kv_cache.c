@@ -3,10 +3,10 @@
  * Keys and values kept between the steps of decoding. */
 #include "nn/check.h"
 
-#include "base/bf16.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/system.h"
+#include "tensor/linear_part.h"
 #include "tensor/op.h"
 
 #include <inttypes.h>
@@ -69,9 +69,7 @@ static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *fro
     uint16_t *out = (uint16_t *)attn_tensor_data(to) + dim * length;
     const float *in = from->data;
     for (int64_t row = 0; row < attn_tensor_length(to, 0); row++, out += room, in += run) {
-        for (int64_t i = 0; i < run; i++) {
-            out[i] = attn__to_bf16(in[i]);
-        }
+        attn__round_to_bf16(to->context, in, run, out);
     }
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/bf16.h"
 #include "base/parallel.h"
-#include "kernels/softmax_backward/softmax_backward.h"
+#include "gemm/gemm.h"
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
@@ -53,7 +53,7 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
 enum { GRAIN = 16384 };
 
 typedef struct rounding {
-    const attn__softmax_backward_kernel *kernel;
+    attn__gemm_round_row *round;
     float *wide;
     uint16_t *narrow;
 } rounding;
@@ -61,12 +61,12 @@ typedef struct rounding {
 static void round_range(void *user, int64_t begin, int64_t end)
 {
     const rounding *r = user;
-    r->kernel->store_bf16(r->narrow + begin, r->wide + begin, end - begin, 1, false);
+    r->round(r->wide + begin, end - begin, r->narrow + begin);
 }
 
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to)
 {
-    rounding r = {attn__softmax_backward_for(context->isa), (float *)(uintptr_t)from, to};
+    rounding r = {attn__gemm_round_row_for(context->isa), (float *)(uintptr_t)from, to};
     attn__parallel_range(context->threads, n, GRAIN, round_range, &r);
 }
 

@@ -125,7 +125,7 @@ typedef struct attn__flash_backward_pairs {
     uint32_t *k;                  /* of keys: [block_k / 2][ldk] */
     uint32_t *q, *dout;           /* of channels: [tile_q][channels / 2, in whole vectors] */
     uint32_t *q_rows, *dout_rows; /* of queries: [tile_q / 2][ldk or ldv] */
-    uint32_t *p, *ds;             /* of queries: [tile_q / 2][strip] */
+    uint32_t *across;             /* P, then dS, of queries: [tile_q / 2][strip] */
     uint16_t *along;              /* dS of keys: [tile_q][strip] */
 } attn__flash_backward_pairs;
 

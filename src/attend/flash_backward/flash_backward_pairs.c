@@ -48,8 +48,7 @@ void attn__flash_backward_pairs_place(const attn__flash_backward_plan *p, attn__
     x->dout = take(arena, p->tile_q * row_of_pairs(p, p->dv));
     x->q_rows = take(arena, rows * p->ldk);
     x->dout_rows = take(arena, rows * p->ldv);
-    x->p = take(arena, rows * p->strip);
-    x->ds = take(arena, rows * p->strip);
+    x->across = take(arena, rows * p->strip);
     x->along = attn__arena_take(arena, p->tile_q * p->strip, sizeof *x->along);
 }
 
@@ -134,32 +133,41 @@ static void scores(const attn__flash_backward_run *run, const attn__softmax_back
     plan->pairs->run(&g);
 }
 
+/* C += from^T B, which is a sum over the rows; g has B and C. */
+static void add_transposed(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, const float *from,
+                           attn__gemm_tile_bf16_args g)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    plan->pairs->round_rows(from, t->rows, plan->strip, run->m.pairs.across);
+    g.m = t->keys;
+    g.k = attn__pieces(t->rows, PAIR);
+    g.a = run->m.pairs.across;
+    g.am = 1;
+    g.ak = plan->strip;
+    g.factor = 1.0f;
+    g.accumulate = true;
+    plan->pairs->run(&g);
+}
+
 /* dV += P^T dO, dK += dS^T Q. */
 static void key_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
                           int64_t row)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_pairs *x = &run->m.pairs;
-    attn__gemm_tile_bf16_args g = {
-        .m = t->keys, .k = attn__pieces(t->rows, PAIR), .am = 1, .ak = plan->strip, .factor = 1.0f, .accumulate = true};
-    if (run->want & ATTN__FLASH_BACKWARD_V) {
-        plan->pairs->round_rows(t->s, t->rows, plan->strip, x->p);
-        g.a = x->p;
-        g.n = plan->dvp;
-        g.ldb = g.ldc = plan->ldv;
-        g.b = x->dout_rows + row / PAIR * plan->ldv;
-        g.c = run->m.keys.dv + first * plan->ldv;
-        plan->pairs->run(&g);
-    }
-    if (run->want & ATTN__FLASH_BACKWARD_K) {
-        plan->pairs->round_rows(t->dp, t->rows, plan->strip, x->ds);
-        g.a = x->ds;
-        g.n = plan->dp;
-        g.ldb = g.ldc = plan->ldk;
-        g.b = x->q_rows + row / PAIR * plan->ldk;
-        g.c = run->m.keys.dk + first * plan->ldk;
-        plan->pairs->run(&g);
-    }
+    int64_t ldk = run->plan->ldk, ldv = run->plan->ldv;
+    attn__gemm_tile_bf16_args dv = {.n = run->plan->dvp,
+                                    .b = run->m.pairs.dout_rows + row / PAIR * ldv,
+                                    .ldb = ldv,
+                                    .c = run->m.keys.dv + first * ldv,
+                                    .ldc = ldv};
+    attn__gemm_tile_bf16_args dk = {.n = run->plan->dp,
+                                    .b = run->m.pairs.q_rows + row / PAIR * ldk,
+                                    .ldb = ldk,
+                                    .c = run->m.keys.dk + first * ldk,
+                                    .ldc = ldk};
+    if (run->want & ATTN__FLASH_BACKWARD_V)
+        add_transposed(run, t, t->s, dv);
+    if (run->want & ATTN__FLASH_BACKWARD_K)
+        add_transposed(run, t, t->dp, dk);
 }
 
 /* dQ += dS K; columns behind the keys are zero up to whole vectors. */
