@@ -33,6 +33,10 @@ static const attn_setting keys[] = {
                "on, else word"),
     ATTN__INT("vocabulary_size", "8000", 300, 1e6, "most pieces in a vocabulary of pieces"),
     ATTN__BOOL("joint_vocabulary", "true", "one vocabulary of pieces for both sides"),
+    ATTN__INT("subword_samples", "0", 0, 1024,
+              "subword regularization: train on so many segmentations of each sentence (unigram), of which each epoch "
+              "takes one at random; 0: on the best one alone"),
+    ATTN__REAL("subword_alpha", "0.2", 0, 1, "how far the samples prefer likely segmentations; 0: not at all"),
     ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown (vocabulary of words)"),
     ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary of words; 0: no limit"),
     ATTN__INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),

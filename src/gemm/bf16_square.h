@@ -45,6 +45,17 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
+/* A square of `rows` rows of f32 that begin at x[at], all of it within the matrix, as pairs of every row.  `rows` is a
+ * constant, so that the loop has no branches. */
+VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, vf r[BF16_SIDE])
+{
+    const float *x = (const float *)p->x + at;
+    VF_UNROLL
+    for (int i = 0; i < BF16_SIDE; i++, x += p->outer)
+        r[i] = i < rows ? vf_from_bits((vi)_mm512_cvtne2ps_pbh(vf_load(x + BF16_SIDE), vf_load(x))) : vf_zero();
+    vf_transpose(r);
+}
+
 /* The square that begins at row or column `first` and at k.  n rows or columns are left from `first` on; outside the
  * matrix the square is zero.  r[i] is row i, or, with `by_pairs`, the i-th pair of every row. */
 VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64_t k, bool by_pairs, vf r[BF16_SIDE])

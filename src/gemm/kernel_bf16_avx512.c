@@ -81,7 +81,14 @@ VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char
     for (int64_t k = 0; k < pairs; k += BF16_SIDE) {
         for (int64_t j = 0; j < p->width; j += BF16_SIDE) {
             vf r[BF16_SIDE];
-            bf16_square(p, first + j, n - j, 2 * k, true, r);
+            int64_t at = (first + j) * p->outer + 2 * k;
+            bool whole = p->inner == 1 && !p->bf16 && p->k - 2 * k >= BF16_STEP;
+            if (whole && p->width - j == Q_ROWS && n - j == Q_ROWS)
+                bf16_whole_square(p, at, Q_ROWS, r);
+            else if (whole && n - j >= BF16_SIDE)
+                bf16_whole_square(p, at, BF16_SIDE, r);
+            else
+                bf16_square(p, first + j, n - j, 2 * k, true, r);
             VF_UNROLL
             for (int64_t i = 0; i < BF16_SIDE; i++) {
                 if (k + i < pairs)
