@@ -180,12 +180,6 @@ ATTN_API int32_t attn_vocab_special(const attn_vocab *vocab, attn_special specia
 typedef struct attn_encode_options {
     attn_compat compat;
     int64_t steps; /* most tokens with <eos>; 0: 128 (d2l's way: 9) */
-    /* Subword regularization (Kudo 2018, arXiv:1804.10959), of attn_corpus_create alone: `samples` segmentations of each
-     * text, drawn from its 64 best with probabilities in proportion to P^alpha; each epoch of attn_batches takes one of
-     * them at random.  0: the best segmentation alone. */
-    int64_t samples;
-    double alpha;
-    uint64_t seed;
 } attn_encode_options;
 /* A normalized sentence (for pieces: any) as ids, <eos> at the end (kept by truncation; d2l's way cuts it off and pads to
  * `steps`).  Writes at most `capacity` ids; *n (may be NULL) gets how many there are with <eos> but without
@@ -202,9 +196,7 @@ ATTN_API size_t attn_vocab_decode(const attn_vocab *vocab, const int32_t *ids, i
 /* Pairs as ids. */
 typedef struct attn_corpus attn_corpus;
 /* Copies what it needs of the pairs and the vocabularies.  ATTN_ERROR_ARGUMENT: the target vocabulary has no <bos>,
- * a sentence takes more than 1024 places (options.steps beyond it),
- * or samples are asked for where texts are words or pairs have links;
- * ATTN_ERROR_UNSUPPORTED: samples, and the vocabulary is no unigram model;
+ * or a sentence takes more than 1024 places (options.steps beyond it);
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                         const attn_vocab *target, const attn_encode_options *options);

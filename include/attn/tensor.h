@@ -243,6 +243,13 @@ typedef struct attn_cross_entropy_options {
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
 
+/* The divergence of two predictions, which R-Drop adds to a loss (Liang et al. 2021, arXiv:2106.14448, equation 2): the
+ * mean over counted rows of (KL(p||q) + KL(q||p)) / 2, p the softmax of row r of logits [2B,...,C] and q that of row
+ * r + half.  labels I32 [2B,...]: those of the first half say which rows count; label_smoothing is not used.  Both
+ * halves get gradients.  Finite logits.  One element. */
+ATTN_API attn_tensor *attn_paired_divergence(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
+                                             const attn_cross_entropy_options *options);
+
 /* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the wanted ones [B,T,S] (which get no
  * gradient): the sum over b, t and s of -wanted * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
 ATTN_API attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,

@@ -33,10 +33,6 @@ static const attn_setting keys[] = {
                "on, else word"),
     ATTN__INT("vocabulary_size", "8000", 300, 1e6, "most pieces in a vocabulary of pieces"),
     ATTN__BOOL("joint_vocabulary", "true", "one vocabulary of pieces for both sides"),
-    ATTN__INT("subword_samples", "0", 0, 1024,
-              "subword regularization: train on so many segmentations of each sentence (unigram), of which each epoch "
-              "takes one at random; 0: on the best one alone"),
-    ATTN__REAL("subword_alpha", "0.2", 0, 1, "how far the samples prefer likely segmentations; 0: not at all"),
     ATTN__INT("min_frequency", "2", 1, 1e9, "words seen less often are unknown (vocabulary of words)"),
     ATTN__INT("max_words", "0", 0, 1e9, "most words in each vocabulary of words; 0: no limit"),
     ATTN__INT("max_tokens", "64", 2, 1000, "longer sentences are cut"),
@@ -59,6 +55,9 @@ static const attn_setting keys[] = {
                "weight of the loss of this attention beside that of the tokens; default 0.1"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
+    ATTN__REAL("r_drop", "0", 0, 1000,
+               "R-Drop: each batch goes through the model twice, with other dropout, and the divergence of both "
+               "predictions is part of the loss, with this weight; 5 is usual. 0: off"),
     /* model */
     ATTN__INT("num_hiddens", "256", 1, 65536, "width of the model"),
     ATTN__INT("ffn_num_hiddens", "1024", 1, 1048576, "width of the feed-forward layers (transformer)"),

@@ -69,11 +69,7 @@ static attn_status make_vocabularies(training *t)
 static attn_status make_batches(training *t, const attn_pairs *pairs, bool shuffled, attn_corpus **corpus,
                                 attn_batches **batches)
 {
-    attn_encode_options encoding = {.compat = t->compat,
-                                    .steps = t->max_tokens,
-                                    .samples = shuffled ? attn_config_int(t->run.settings, "subword_samples", 0) : 0,
-                                    .alpha = attn_config_real(t->run.settings, "subword_alpha", 0.2),
-                                    .seed = (uint64_t)attn_config_int(t->run.settings, "seed", 1)};
+    attn_encode_options encoding = {.compat = t->compat, .steps = t->max_tokens};
     attn_status status = attn_corpus_create(corpus, pairs, t->source, t->target, &encoding);
     if (status != ATTN_OK)
         return status;

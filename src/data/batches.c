@@ -31,7 +31,6 @@ struct attn_batches {
     sortable *window;
     int32_t *source, *source_lens, *input, *labels, *target_lens;
     int64_t *indices;
-    attn__sentence *rows[2]; /* the sentences of `indices` as this epoch segments them, by side */
 };
 
 /* ------------------------------------------------------------------------------------------- the order */
@@ -174,11 +173,9 @@ static attn_status allocate(attn_batches *b)
 {
     int64_t size = b->options.size, places[2];
     for (int side = 0; side < 2; side++) {
-        /* Counted by tokens, no batch has more places than it may have tokens, or than one sentence takes; sampled
-         * segmentations are longer than those that are counted. */
+        /* Counted by tokens, no batch has more places than it may have tokens, or than one sentence takes. */
         int64_t steps = b->steps[side], tokens = b->options.tokens > steps ? b->options.tokens : steps;
-        bool counted = b->options.tokens && b->corpus->samples == 0;
-        places[side] = counted && size > tokens / steps ? tokens : size * steps;
+        places[side] = b->options.tokens && size > tokens / steps ? tokens : size * steps;
     }
     b->source = array_of(b, places[ATTN_SIDE_SOURCE], 1, sizeof *b->source);
     b->input = array_of(b, places[ATTN_SIDE_TARGET], 1, sizeof *b->input);
@@ -186,10 +183,8 @@ static attn_status allocate(attn_batches *b)
     b->source_lens = array_of(b, size, 1, sizeof *b->source_lens);
     b->target_lens = array_of(b, size, 1, sizeof *b->target_lens);
     b->indices = array_of(b, size, 1, sizeof *b->indices);
-    for (int side = 0; side < 2; side++)
-        b->rows[side] = array_of(b, size, 1, sizeof *b->rows[side]);
     bool whole = b->source && b->input && b->labels && b->source_lens && b->target_lens && b->indices;
-    return whole && b->rows[0] && b->rows[1] ? ATTN_OK : ATTN_ERROR_MEMORY;
+    return whole ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 static attn_status prepare(attn_batches *b)
@@ -219,10 +214,8 @@ attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpu
     b->options = options ? *options : defaults;
     b->options.size = b->options.size ? b->options.size : 64;
     b->options.multiple = b->options.multiple ? b->options.multiple : 1;
-    for (int side = 0; side < 2; side++) {
-        int64_t longest = corpus->side[side].longest, sampled = corpus->sampled[side].longest;
-        b->steps[side] = round_up(b, sampled > longest ? sampled : longest);
-    }
+    b->steps[ATTN_SIDE_SOURCE] = round_up(b, corpus->side[ATTN_SIDE_SOURCE].longest);
+    b->steps[ATTN_SIDE_TARGET] = round_up(b, corpus->side[ATTN_SIDE_TARGET].longest);
     status = prepare(b);
     if (status != ATTN_OK) {
         attn_batches_destroy(b);
@@ -236,9 +229,9 @@ void attn_batches_destroy(attn_batches *batches)
 {
     if (!batches)
         return;
-    void *const arrays[] = {batches->sentences,   batches->batches,     batches->begins,  batches->window,
-                            batches->source,      batches->source_lens, batches->input,   batches->labels,
-                            batches->target_lens, batches->indices,     batches->rows[0], batches->rows[1]};
+    void *const arrays[] = {batches->sentences,   batches->batches,     batches->begins, batches->window,
+                            batches->source,      batches->source_lens, batches->input,  batches->labels,
+                            batches->target_lens, batches->indices};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         attn__free(batches->context, arrays[i]);
     attn__free(batches->context, batches);
@@ -285,7 +278,7 @@ static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_s
 {
     int64_t longest = 1;
     for (int64_t i = 0; i < batch->size; i++) {
-        int64_t length = b->rows[side][i].n;
+        int64_t length = attn__corpus_length(b->corpus, side, b->indices[i]);
         longest = length > longest ? length : longest;
     }
     return round_up(b, longest);
@@ -307,17 +300,20 @@ static void put_row(int32_t *array, int64_t row, int64_t steps, int32_t first, c
 
 static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
 {
-    attn__sentence source = b->rows[ATTN_SIDE_SOURCE][row], target = b->rows[ATTN_SIDE_TARGET][row];
-    int32_t pad = b->corpus->side[ATTN_SIDE_TARGET].pad;
-    put_row(b->source, row, batch->source_steps, -1, source.ids, source.n, b->corpus->side[ATTN_SIDE_SOURCE].pad);
+    int64_t index = b->indices[row];
+    const attn__encoded *source = &b->corpus->side[ATTN_SIDE_SOURCE], *target = &b->corpus->side[ATTN_SIDE_TARGET];
+    int64_t n = attn__corpus_length(b->corpus, ATTN_SIDE_SOURCE, index);
+    int64_t m = attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, index);
+    const int32_t *words = target->ids + target->begin[index];
+    put_row(b->source, row, batch->source_steps, -1, source->ids + source->begin[index], n, source->pad);
     /* The input is the labels moved by one; in the book's way <eos> stays in it where padding leaves room. */
-    put_row(b->input, row, batch->target_steps, b->corpus->bos, target.ids,
-            b->corpus->end_in_input ? target.n : target.n - 1, pad);
-    put_row(b->labels, row, batch->target_steps, -1, target.ids, target.n, pad);
-    b->source_lens[row] = (int32_t)source.n;
-    b->target_lens[row] = (int32_t)target.n;
-    batch->source_tokens += source.n;
-    batch->target_tokens += target.n;
+    put_row(b->input, row, batch->target_steps, b->corpus->bos, words, b->corpus->end_in_input ? m : m - 1,
+            target->pad);
+    put_row(b->labels, row, batch->target_steps, -1, words, m, target->pad);
+    b->source_lens[row] = (int32_t)n;
+    b->target_lens[row] = (int32_t)m;
+    batch->source_tokens += n;
+    batch->target_tokens += m;
 }
 
 /* Of the whole batch, whose widths are known by now, this process's rows. */
@@ -325,7 +321,7 @@ static void take_share(attn_batches *b, attn_batch *batch)
 {
     batch->whole = batch->size;
     for (int64_t row = 0; row < batch->whole; row++)
-        batch->whole_tokens += b->rows[ATTN_SIDE_TARGET][row].n;
+        batch->whole_tokens += attn__corpus_length(b->corpus, ATTN_SIDE_TARGET, b->indices[row]);
     if (!b->divided)
         return;
     batch->size = attn__ranks_share(b->context, batch->whole, &batch->first);
@@ -335,8 +331,6 @@ static void take_share(attn_batches *b, attn_batch *batch)
         batch->size = 1;
     }
     memmove(b->indices, b->indices + batch->first, (size_t)batch->size * sizeof *b->indices);
-    for (int side = 0; side < 2; side++)
-        memmove(b->rows[side], b->rows[side] + batch->first, (size_t)batch->size * sizeof *b->rows[side]);
 }
 
 bool attn_batches_next(attn_batches *batches, attn_batch *batch)
@@ -348,9 +342,6 @@ bool attn_batches_next(attn_batches *batches, attn_batch *batch)
     const int64_t *begins = b->begins + b->batches[b->position++], begin = begins[0];
     batch->size = begins[1] - begin;
     memcpy(b->indices, b->sentences + begin, (size_t)batch->size * sizeof *b->indices);
-    for (int64_t i = 0; i < 2 * batch->size; i++)
-        b->rows[i % 2][i / 2] =
-            attn__corpus_sentence(b->corpus, (attn_side)(i % 2), b->indices[i / 2], b->options.seed, b->epoch);
     batch->source_steps = longest_of(b, batch, ATTN_SIDE_SOURCE);
     batch->target_steps = longest_of(b, batch, ATTN_SIDE_TARGET);
     take_share(b, batch);

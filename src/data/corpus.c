@@ -3,9 +3,6 @@
 #include "data/corpus.h"
 
 #include "data/pairs.h"
-#include "data/vocab.h"
-
-#include <inttypes.h>
 
 /* The valid lengths first, then the ids: the memory is exact. */
 static attn_status measure(attn__encoded *e, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
@@ -47,23 +44,6 @@ static attn_status encode_side(attn_corpus *c, const attn_pairs *pairs, attn_sid
     return status;
 }
 
-static attn_status sample(attn_corpus *c, const attn_pairs *pairs, const attn_vocab *source, const attn_vocab *target,
-                          const attn_encode_options *options)
-{
-    if (options->samples < 0 || options->samples > 1024 || !(options->alpha >= 0 && options->alpha <= 1))
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
-                          "%" PRId64 " samples of segmentations (0 to 1024) with alpha %g (0 to 1)", options->samples,
-                          options->alpha);
-    if (!source->subword || !target->subword || options->compat == ATTN_COMPAT_D2L)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "samples of segmentations: the vocabulary has no pieces");
-    if (c->link)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
-                          "samples of segmentations: the pairs have word alignments, which follow the best one");
-    c->samples = options->samples;
-    attn_status status = attn__corpus_sample(c, pairs, ATTN_SIDE_SOURCE, source, options);
-    return status != ATTN_OK ? status : attn__corpus_sample(c, pairs, ATTN_SIDE_TARGET, target, options);
-}
-
 attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, const attn_vocab *source,
                                const attn_vocab *target, const attn_encode_options *options)
 {
@@ -84,8 +64,6 @@ attn_status attn_corpus_create(attn_corpus **corpus, const attn_pairs *pairs, co
         status = encode_side(c, pairs, ATTN_SIDE_TARGET, target, options);
     if (status == ATTN_OK)
         status = attn__corpus_link(c, pairs, source, target);
-    if (status == ATTN_OK && options && options->samples != 0)
-        status = sample(c, pairs, source, target, options);
     if (status == ATTN_OK)
         *corpus = c;
     else
@@ -100,8 +78,6 @@ void attn_corpus_destroy(attn_corpus *corpus)
     for (int side = 0; side < 2; side++) {
         attn__free(corpus->context, corpus->side[side].ids);
         attn__free(corpus->context, corpus->side[side].begin);
-        attn__free(corpus->context, corpus->sampled[side].ids);
-        attn__free(corpus->context, corpus->sampled[side].begin);
     }
     attn__free(corpus->context, corpus->link);
     attn__free(corpus->context, corpus->link_begin);

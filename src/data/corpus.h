@@ -21,9 +21,6 @@ struct attn_corpus {
     attn_context *context;
     int64_t n;
     attn__encoded side[2]; /* by attn_side */
-    /* Sampled segmentations, `samples` of a sentence: those of sentence i begin at row i * samples.  0: there are none. */
-    attn__encoded sampled[2];
-    int64_t samples;
     /* Between tokens: those of sentence i are link[link_begin[i]] to link[link_begin[i+1] - 1]; NULL: there are none. */
     attn__link *link;
     int64_t *link_begin;
@@ -35,18 +32,5 @@ static inline int64_t attn__corpus_length(const attn_corpus *corpus, attn_side s
 {
     return corpus->side[side].begin[i + 1] - corpus->side[side].begin[i];
 }
-
-/* The ids of one segmentation of a sentence. */
-typedef struct attn__sentence {
-    const int32_t *ids;
-    int64_t n;
-} attn__sentence;
-
-/* Sentence i as epoch `epoch` of batches of this seed sees it. */
-attn__sentence attn__corpus_sentence(const attn_corpus *corpus, attn_side side, int64_t i, uint64_t seed,
-                                     int64_t epoch);
-/* Draws the segmentations of one side (corpus_sample.c). */
-attn_status attn__corpus_sample(attn_corpus *corpus, const attn_pairs *pairs, attn_side side, const attn_vocab *vocab,
-                                const attn_encode_options *options);
 
 #endif

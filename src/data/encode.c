@@ -37,17 +37,6 @@ attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__s
     return ATTN_OK;
 }
 
-attn_status attn__vocab_best(const attn_vocab *vocab, const char *text, int64_t n, attn__subword_take *take,
-                             attn__subword_end *end, void *user)
-{
-    if (vocab->subword && (!vocab->marian || attn__marian_plain(text)))
-        return attn__subword_best(vocab->subword, text, strlen(text), n, take, end, user);
-    attn_status status = attn__vocab_split(vocab, text, take, user);
-    if (status == ATTN_OK)
-        end(user, 0);
-    return status;
-}
-
 /* A sentence on its way to ids: of its tokens `most` are taken. */
 typedef struct encoding {
     const attn_vocab *vocab;

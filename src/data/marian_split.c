@@ -46,11 +46,3 @@ attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__
     }
     return status;
 }
-
-bool attn__marian_plain(const char *text)
-{
-    bool plain = strncmp(text, ">>", 2) != 0;
-    for (; *text && plain; text++)
-        plain = special_at(text) == 0;
-    return plain;
-}

@@ -124,24 +124,6 @@ attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t
     });
 }
 
-attn__spm_result attn__spm_best(const attn__spm *spm, const char *text, size_t length, int64_t n, attn__spm_take *take,
-                                attn__spm_end *end, void *user, char *message)
-{
-    return guarded(message, [&] {
-        sentencepiece::ImmutableNBestSentencePieceText best;
-        const attn__spm_result result = result_of(
-            spm->processor.NBestEncode(std::string_view(text, length), static_cast<int>(n), best.mutable_proto()),
-            message);
-        for (size_t i = 0; result == ATTN__SPM_OK && i < best.nbests_size(); i++) {
-            const auto segmentation = best.nbests(static_cast<int>(i));
-            for (const auto &piece : segmentation.pieces())
-                take(user, piece.piece().data(), piece.piece().size());
-            end(user, segmentation.score());
-        }
-        return result;
-    });
-}
-
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message)
 {

@@ -28,11 +28,6 @@ const char *attn__spm_piece(const attn__spm *spm, int64_t id, size_t *length, ch
 /* Calls `take` for each piece of a text in UTF-8. */
 attn__spm_result attn__spm_encode(const attn__spm *spm, const char *text, size_t length, attn__spm_take *take,
                                   void *user, char *message);
-/* The n best segmentations of a text (fewer, if it has fewer), best first: `take` for each piece, then `end` with the
- * log-probability.  Unigram models alone: others are refused. */
-typedef void attn__spm_end(void *user, double score);
-attn__spm_result attn__spm_best(const attn__spm *spm, const char *text, size_t length, int64_t n, attn__spm_take *take,
-                                attn__spm_end *end, void *user, char *message);
 /* Calls `take` once with the text of n pieces. */
 attn__spm_result attn__spm_decode(const attn__spm *spm, const char *const *pieces, const size_t *lengths, int64_t n,
                                   attn__spm_take *take, void *user, char *message);

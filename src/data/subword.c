@@ -120,17 +120,6 @@ attn_status attn__subword_encode(const attn__subword *subword, const char *text,
                      ATTN_ERROR_FORMAT, "a sentence", message);
 }
 
-attn_status attn__subword_best(const attn__subword *subword, const char *text, size_t length, int64_t n,
-                               attn__subword_take *take, attn__subword_end *end, void *user)
-{
-    char message[ATTN__SPM_MESSAGE] = "";
-    size_t bad = attn__utf8_first_invalid(text, length);
-    if (bad != SIZE_MAX)
-        return attn__fail(subword->context, ATTN_ERROR_FORMAT, "byte %zu: invalid UTF-8", bad);
-    return status_of(subword->context, attn__spm_best(subword->spm, text, length, n, take, end, user, message),
-                     ATTN_ERROR_UNSUPPORTED, "the segmentations of a sentence", message);
-}
-
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text)
 {
@@ -192,13 +181,6 @@ attn_status attn__subword_encode(const attn__subword *subword, const char *text,
                                  attn__subword_take *take, void *user)
 {
     (void)text, (void)length, (void)take, (void)user;
-    return absent(subword->context);
-}
-
-attn_status attn__subword_best(const attn__subword *subword, const char *text, size_t length, int64_t n,
-                               attn__subword_take *take, attn__subword_end *end, void *user)
-{
-    (void)text, (void)length, (void)n, (void)take, (void)end, (void)user;
     return absent(subword->context);
 }
 

@@ -27,10 +27,6 @@ const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t
 /* Calls `take` for each piece; ATTN_ERROR_FORMAT: not UTF-8; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
-/* The n best segmentations: see attn__spm_best.  ATTN_ERROR_UNSUPPORTED: not a unigram model. */
-typedef void attn__subword_end(void *user, double score);
-attn_status attn__subword_best(const attn__subword *subword, const char *text, size_t length, int64_t n,
-                               attn__subword_take *take, attn__subword_end *end, void *user);
 /* The text of n pieces; freed by attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
                                  int64_t n, char **text);

@@ -30,15 +30,10 @@ attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, a
 
 /* Calls `take` for each token of a text: its words, or its pieces. */
 attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* Its n best segmentations; one, of score 0, where words or a MarianMT vocabulary's marks leave no choice. */
-attn_status attn__vocab_best(const attn_vocab *vocab, const char *text, int64_t n, attn__subword_take *take,
-                             attn__subword_end *end, void *user);
 /* The id of a token that attn__vocab_split gave; -1: unknown. */
 int32_t attn__vocab_id(const attn_vocab *vocab, const char *token, size_t length);
 /* The same as MarianTokenizer does it. */
 attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
-/* Whether that makes pieces of the whole text: it has no token that is written out. */
-bool attn__marian_plain(const char *text);
 /* Tokens joined by spaces as the text they came from; ATTN_ERROR_MEMORY; freed by attn__free.  Only where there are
  * subwords: what words are joined by is the language's (attn_text_detokenize). */
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text);
