@@ -5,6 +5,8 @@
 #ifndef CLI_BENCH_STEP_H
 #define CLI_BENCH_STEP_H
 
+#include "attn/attn.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,6 +23,7 @@ extern const bench_shape bench_shapes[]; /* ends with a NULL name */
 typedef struct bench_step {
     const bench_shape *shape; /* given */
     int threads;
+    attn_precision precision;
     double ms, fastest_ms, tokens_per_second, gflops, peak_gflops;
     double allocations; /* of a step, after the warm-up */
     int64_t steps, parameters;

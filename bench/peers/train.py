@@ -5,9 +5,10 @@
 
 Each variant runs in a process of its own, so that its memory is its own.  Tokens are counted as target positions,
 b * t, padding included; `tokens_per_s_both` counts b * s more.  Of `peak_mib` the import of torch is taken off.
-A variant is MODEL[+fused][+compile][+keep][+onednn]; MODEL is book, sdpa or packed (train_models.py).  `fused` is
+A variant is MODEL[+fused][+compile][+keep][+onednn][+autocast]; MODEL is book, sdpa or packed (train_models.py).  `fused` is
 PyTorch's fused Adam, `compile` torch.compile of model and loss, `keep` glibc told to keep freed memory, `onednn` the
-linear layers' products by oneDNN through an operator that PyTorch does not document: faster than what its users get.
+linear layers' products by oneDNN through an operator that PyTorch does not document: faster than what its users get,
+`autocast` bf16 by torch.autocast.
 """
 import argparse
 import json
@@ -57,7 +58,8 @@ def make_step(torch, train_models, shape, variant):
     batch = random_batch(torch, shape)
 
     def forward(src, src_valid_len, tgt_in, labels):
-        return train_models.models.masked_loss(model(src, src_valid_len, tgt_in), labels, PAD)
+        with torch.autocast("cpu", torch.bfloat16, enabled="autocast" in options):
+            return train_models.models.masked_loss(model(src, src_valid_len, tgt_in), labels, PAD)
 
     run = torch.compile(forward) if "compile" in options else forward
 
