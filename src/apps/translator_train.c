@@ -16,10 +16,12 @@ typedef attn__translator_training training;
 
 /* ------------------------------------------------------------------------------------------------- job */
 
-/* A batch's array, `copies` times one behind the other. */
+/* An array [rows, columns] of a batch (rank 1: [rows]), `copies` times one behind the other. */
 static attn_tensor *on_tape(attn_tape *tape, int rank, const int64_t *shape, const int32_t *data, int copies)
 {
-    int64_t whole[2] = {shape[0] * copies, shape[1]}, n = shape[0] * (rank > 1 ? shape[1] : 1);
+    int64_t n = shape[0], whole[2] = {copies * n, 0};
+    if (rank == 2)
+        n *= whole[1] = shape[1];
     attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, rank, whole, NULL);
     for (int i = 0; x && i < copies; i++)
         memcpy((int32_t *)attn_tensor_data(x) + i * n, data, (size_t)n * sizeof *data);
@@ -41,7 +43,7 @@ static int64_t job_steps(void *user)
     return attn_batches_count(((const training *)user)->train_batches);
 }
 
-/* R-Drop (Liang et al. 2021, arXiv:2106.14448, equation 4, over the number of passes, 2). */
+/* R-Drop (Liang et al. 2021, arXiv:2106.14448): half of equation 4, which is a sum over both passes. */
 static attn_tensor *add_divergence(const training *t, attn_tape *tape, attn_tensor *loss, attn_tensor *logits,
                                    const attn_tensor *labels, const attn_cross_entropy_options *options)
 {
@@ -61,10 +63,11 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
         return NULL;
     }
     *tokens = batch.stands_in ? 0 : batch.target_tokens;
-    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
-                    batch.whole_tokens);
     bool twice = attn_config_real(t->run.settings, "r_drop", 0) > 0;
-    if (!attn__batch_on_tape(tape, &batch, twice ? 2 : 1, &on))
+    int copies = twice ? 2 : 1;
+    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole, copies},
+                    batch.whole_tokens);
+    if (!attn__batch_on_tape(tape, &batch, copies, &on))
         return NULL;
     attn_tensor *wanted, *weights = NULL;
     if (attn__guided_wanted(t, tape, &batch, &wanted) != ATTN_OK)
