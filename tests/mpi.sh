@@ -66,13 +66,6 @@ for n in 2 3; do
     same_losses one "of$n"
     near one "of$n" 5e-5 checkpoint.safetensors
 done
-# Two passes of each batch, each with its own dropout.
-# shellcheck disable=SC2086
-"$attn" train translate $settings --r-drop 5 --out twice > /dev/null || fail "one process with R-Drop failed"
-# shellcheck disable=SC2086
-ranks 2 train translate $settings --r-drop 5 --out twice2 > /dev/null 2> err.txt || fail "2 ranks with R-Drop: $(cat err.txt)"
-same_losses twice twice2
-near twice twice2 5e-5 checkpoint.safetensors
 # The same where they do not see each other's memory.
 # shellcheck disable=SC2086
 ATTN_RANKS_APART=1 ranks 2 train translate $settings --out apart > /dev/null 2> err.txt || fail "ranks apart: $(cat err.txt)"

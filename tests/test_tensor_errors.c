@@ -66,7 +66,6 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_softmax(w.t, x, v, 0), ATTN_ERROR_SHAPE, "lens [4] of f32");
     assert_said(w, attn_gru(w.t, x, NULL, x, x, v, v), ATTN_ERROR_SHAPE, "gru");
     assert_said(w, attn_cross_entropy(w.t, x, ids, NULL), ATTN_ERROR_SHAPE, "labels [2]");
-    assert_said(w, attn_paired_divergence(w.t, x, ids, NULL), ATTN_ERROR_SHAPE, "logits [3,4], labels [2] of i32");
     attn_tensor *maps = attn_tape_tensor(w.t, ATTN_F32, 4, (int64_t[]){1, 2, 3, 4}, NULL);
     attn_tensor *map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 4, 3}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");

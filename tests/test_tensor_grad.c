@@ -248,24 +248,6 @@ static void cross_entropy_with_ignored_labels_and_smoothing(void **state)
         gradcheck(2, build_entropy, &options[i], 1, IN({3, {2, 2, 5}}));
 }
 
-static attn_tensor *build_divergence(attn_tape *t, tensors in, const void *user)
-{
-    const int32_t labels[8] = {1, 0, 3, 1, 1, 0, 3, 1};
-    attn_tensor *l = attn_tape_tensor(t, ATTN_I32, 2, (int64_t[]){4, 2}, labels);
-    attn_tensor *divergence = attn_paired_divergence(t, in[0], l, user);
-    return attn_add(t, divergence, attn_cross_entropy(t, in[0], l, user)); /* the logits have two readers */
-}
-
-static void divergence_of_pairs(void **state)
-{
-    (void)state;
-    const attn_cross_entropy_options options[] = {{0},
-                                                  {.use_ignore_index = true, .ignore_index = 1},
-                                                  {.use_ignore_index = true, .ignore_index = 3, .divisor = 5}};
-    for (int i = 0; i < COUNT(options); i++)
-        gradcheck(3, build_divergence, &options[i], 1, IN({3, {4, 2, 5}}));
-}
-
 /* Weights [2,heads,3,4] against a map in which a row has one place, one two and one none. */
 static attn_tensor *build_guided(attn_tape *t, tensors in, const void *user)
 {
@@ -482,7 +464,6 @@ int main(void)
         cmocka_unit_test(layer_norm_alone_and_after_a_sum),
         cmocka_unit_test(dropout_drops_the_same_twice),
         cmocka_unit_test(cross_entropy_with_ignored_labels_and_smoothing),
-        cmocka_unit_test(divergence_of_pairs),
         cmocka_unit_test(cross_entropy_of_weights),
         cmocka_unit_test(recurrent_units_of_one_step_and_more),
         cmocka_unit_test(attention_whose_operands_share_tensors),

@@ -106,10 +106,9 @@ ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
 ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options);
-/* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves; `copies` times
- * one behind the other where a batch goes through a model more than once at once (0: 1). */
+/* Examples [first, first + count) of a batch of `whole` that several processes divide among themselves. */
 typedef struct attn_shard {
-    int64_t first, count, whole, copies;
+    int64_t first, count, whole;
 } attn_shard;
 /* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the
  * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
@@ -243,14 +242,6 @@ typedef struct attn_cross_entropy_options {
  * While recording, the logits are overwritten by their gradient in the backward pass. */
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
-
-/* The divergence of two predictions, which R-Drop adds to a loss (Liang et al. 2021, arXiv:2106.14448, equation 2): the
- * mean over counted rows of (KL(p||q) + KL(q||p)) / 2, p the softmax of row r of logits [2B,...,C] and q that of row
- * r + half.  labels I32 [2B,...]: those of the first half say which rows count, by ignore_index alone.  divisor: of the
- * sum over the first half's rows (0: how many count); label_smoothing is not used.  Both halves get gradients.
- * Finite logits.  One element. */
-ATTN_API attn_tensor *attn_paired_divergence(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
-                                             const attn_cross_entropy_options *options);
 
 /* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the wanted ones [B,T,S] (which get no
  * gradient): the sum over b, t and s of -wanted * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */

@@ -55,9 +55,6 @@ static const attn_setting keys[] = {
                "weight of the loss of this attention beside that of the tokens; default 0.1"),
     ATTN__BOOL("space_before_marks", "true",
                "translations keep the space before ! ? ; :, as French has it (vocabulary of words)"),
-    ATTN__REAL("r_drop", "0", 0, 1000,
-               "R-Drop: each batch goes through the model twice, with other dropout, and the divergence of both "
-               "predictions is part of the loss, with this weight; 5 is usual. 0: off"),
     /* model */
     ATTN__INT("num_hiddens", "256", 1, 65536, "width of the model"),
     ATTN__INT("ffn_num_hiddens", "1024", 1, 1048576, "width of the feed-forward layers (transformer)"),

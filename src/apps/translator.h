@@ -62,11 +62,10 @@ attn_status attn__translator_part(const attn_translator *translator, const attn_
                                   attn_pairs **all, attn_pairs **chosen);
 /* Translates all pairs and fills in what translations are scored by: all but the loss. */
 attn_status attn__translator_judge(attn_translator *translator, const attn_pairs *pairs, attn_translator_score *score);
-/* A batch on the tape. */
+/* The three tensors of a batch on the tape; false if there is no memory. */
 typedef struct attn__batch_tensors {
     attn_tensor *source, *source_lens, *input, *labels;
 } attn__batch_tensors;
-/* Its arrays, `copies` times one behind the other; false if there is no memory. */
-bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, int copies, attn__batch_tensors *tensors);
+bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_tensors *tensors);
 
 #endif

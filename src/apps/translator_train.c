@@ -16,39 +16,19 @@ typedef attn__translator_training training;
 
 /* ------------------------------------------------------------------------------------------------- job */
 
-/* An array [rows, columns] of a batch (rank 1: [rows]), `copies` times one behind the other. */
-static attn_tensor *on_tape(attn_tape *tape, int rank, const int64_t *shape, const int32_t *data, int copies)
-{
-    int64_t n = shape[0], whole[2] = {copies * n, 0};
-    if (rank == 2)
-        n *= whole[1] = shape[1];
-    attn_tensor *x = attn_tape_tensor(tape, ATTN_I32, rank, whole, NULL);
-    for (int i = 0; x && i < copies; i++)
-        memcpy((int32_t *)attn_tensor_data(x) + i * n, data, (size_t)n * sizeof *data);
-    return x;
-}
-
-bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, int copies, attn__batch_tensors *tensors)
+bool attn__batch_on_tape(attn_tape *tape, const attn_batch *batch, attn__batch_tensors *tensors)
 {
     int64_t source[] = {batch->size, batch->source_steps}, target[] = {batch->size, batch->target_steps};
-    tensors->source = on_tape(tape, 2, source, batch->source, copies);
-    tensors->source_lens = on_tape(tape, 1, source, batch->source_lens, copies);
-    tensors->input = on_tape(tape, 2, target, batch->input, copies);
-    tensors->labels = on_tape(tape, 2, target, batch->labels, copies);
+    tensors->source = attn_tape_tensor(tape, ATTN_I32, 2, source, batch->source);
+    tensors->source_lens = attn_tape_tensor(tape, ATTN_I32, 1, source, batch->source_lens);
+    tensors->input = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->input);
+    tensors->labels = attn_tape_tensor(tape, ATTN_I32, 2, target, batch->labels);
     return tensors->source && tensors->source_lens && tensors->input && tensors->labels;
 }
 
 static int64_t job_steps(void *user)
 {
     return attn_batches_count(((const training *)user)->train_batches);
-}
-
-/* R-Drop (Liang et al. 2021, arXiv:2106.14448): half of equation 4, which is a sum over both passes. */
-static attn_tensor *add_divergence(const training *t, attn_tape *tape, attn_tensor *loss, attn_tensor *logits,
-                                   const attn_tensor *labels, const attn_cross_entropy_options *options)
-{
-    attn_tensor *divergence = attn_paired_divergence(tape, logits, labels, options);
-    return attn_add(tape, loss, attn_affine(tape, divergence, attn_config_real(t->run.settings, "r_drop", 0) / 2, 0));
 }
 
 static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
@@ -63,11 +43,9 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
         return NULL;
     }
     *tokens = batch.stands_in ? 0 : batch.target_tokens;
-    bool twice = attn_config_real(t->run.settings, "r_drop", 0) > 0;
-    int copies = twice ? 2 : 1;
-    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole, copies},
+    attn__run_share(&t->run, tape, (attn_shard){batch.first, batch.stands_in ? 0 : batch.size, batch.whole},
                     batch.whole_tokens);
-    if (!attn__batch_on_tape(tape, &batch, copies, &on))
+    if (!attn__batch_on_tape(tape, &batch, &on))
         return NULL;
     attn_tensor *wanted, *weights = NULL;
     if (attn__guided_wanted(t, tape, &batch, &wanted) != ATTN_OK)
@@ -78,8 +56,6 @@ static attn_tensor *job_loss(void *user, attn_tape *tape, int64_t epoch, int64_t
                                           .ignore_index = t->pad,
                                           .label_smoothing = attn_config_real(t->run.settings, "label_smoothing", 0)};
     attn_tensor *loss = attn_cross_entropy(tape, logits, on.labels, &options);
-    if (twice)
-        return add_divergence(t, tape, loss, logits, on.labels, &options);
     return wanted ? attn__guided_loss(t, tape, loss, weights, wanted, &batch) : loss;
 }
 
@@ -102,7 +78,7 @@ attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batch
             status = attn__ranks_poll(context);
         if (batch.stands_in)
             continue;
-        if (!attn__batch_on_tape(tape, &batch, 1, &t))
+        if (!attn__batch_on_tape(tape, &batch, &t))
             return attn_context_status(context);
         attn_tensor *logits = attn_seq2seq_forward(model, tape, t.source, t.source_lens, t.input, &options);
         attn_tensor *mean = attn_cross_entropy(tape, logits, t.labels, &counted);
@@ -159,29 +135,13 @@ static double job_judge(const void *self)
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-/* Settings that do not go together, found before the data are read. */
-static attn_status check_settings(const training *t)
-{
-    const attn_config *settings = t->run.settings;
-    if (!(attn_config_real(settings, "r_drop", 0) > 0))
-        return ATTN_OK;
-    if (attn_config_real(settings, "dropout", 0) == 0)
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                          "r_drop compares passes with different dropout, and dropout is 0");
-    if (attn_config_text(settings, "guided_alignment", "")[0])
-        return attn__fail(t->run.context, ATTN_ERROR_UNSUPPORTED, "r_drop does not go together with guided_alignment");
-    return ATTN_OK;
-}
-
 static attn_status run_prepare(attn__run *run)
 {
     training *t = run->self;
     if (run->resume && !run->data && !t->data.text)
         t->data.text = attn_phrasebook(&t->data.size);
     t->data.path = run->data;
-    attn_status status = check_settings(t);
-    if (status == ATTN_OK)
-        status = attn__training_from(t);
+    attn_status status = attn__training_from(t);
     t->compat = attn__setting_compat(run->settings);
     t->max_tokens = attn_config_int(run->settings, "max_tokens", 64);
     if (status == ATTN_OK)

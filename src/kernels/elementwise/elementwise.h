@@ -46,9 +46,6 @@
  *   POSITION_BACKWARD: columns: y [row mod period + first] += x [row]
  *   CROSS_ENTROPY: rows: y = the loss of the row, 0 if ids[row] == ignore; y2 = log-sum-exp; s[0] label smoothing
  *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = log-sum-exp; y may be x
- *   DIVERGENCE: rows of the first half: y = (KL(p||q) + KL(q||p)) / 2 of the softmax p of row r and q of row r + `rows`,
- *       0 if ids[r] == ignore; y2 [row,4] = both log-sum-exps, KL(p||q), KL(q||p); y is not x
- *   DIVERGENCE_BACKWARD: the same rows: both rows of y = s[1] * d y / d x; x2 = y2; y may be x
  *   GRU: rows: y [row,n] = new state; x [row,3n] = input gates with bias; x2 [row,3n] = recurrent gates without bias;
  *       x3 [3n] = their bias; x4 [row,n] = old state or NULL; y2 [row,3n], if not NULL (may be x) = r, z, n; y3 [row,n]
  *       = the recurrent part of n
@@ -80,8 +77,6 @@
     X(POSITION_BACKWARD, position_backward)                                                                            \
     X(CROSS_ENTROPY, cross_entropy)                                                                                    \
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                                                  \
-    X(DIVERGENCE, divergence)                                                                                          \
-    X(DIVERGENCE_BACKWARD, divergence_backward)                                                                        \
     X(GRU, gru)                                                                                                        \
     X(GRU_BACKWARD, gru_backward)                                                                                      \
     X(ADAM, adam)                                                                                                      \

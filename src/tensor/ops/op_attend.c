@@ -476,7 +476,7 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
         rows *= problem->dims[i].role == ATTN_ROLE_BATCH || problem->dims[i].role == ATTN_ROLE_QUERY
                     ? problem->dims[i].n
                     : 1;
-    return rows / attn__dropout_examples(tape);
+    return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
 /* bf16 too where nothing is recorded, of queries, keys and values alone: the engine's other arrays are f32 beside

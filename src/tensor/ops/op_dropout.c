@@ -12,12 +12,6 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
     return false;
 }
 
-int64_t attn__dropout_examples(const attn_tape *tape)
-{
-    const attn_shard *s = &tape->share;
-    return (s->count > 0 ? s->count : 1) * (s->copies > 0 ? s->copies : 1);
-}
-
 attn_drop_rows attn__dropout_rows(const attn_tape *tape, int64_t each)
 {
     const attn_shard *s = &tape->share;
@@ -31,10 +25,10 @@ attn_drop_rows attn__dropout_rows(const attn_tape *tape, int64_t each)
  * axis. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_tensor *x)
 {
-    int64_t rows = 1;
+    int64_t here = tape->share.count > 0 ? tape->share.count : 1, rows = 1;
     for (int i = tape->examples; i < x->rank - 1; i++)
         rows *= x->shape[i];
-    return rows / attn__dropout_examples(tape);
+    return rows / here;
 }
 
 attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p)
