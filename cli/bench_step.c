@@ -124,7 +124,8 @@ static attn_status make_model(bench_run *r)
 
 static attn_status start(bench_run *r, int threads, attn_precision precision)
 {
-    attn_status status = attn_context_create(&r->context, &(attn_context_options){.threads = threads, .precision = precision});
+    attn_status status =
+        attn_context_create(&r->context, &(attn_context_options){.threads = threads, .precision = precision});
     if (status == ATTN_OK)
         status = make_batch(r);
     if (status == ATTN_OK)

@@ -88,9 +88,8 @@ static int measure_all(const cli_call *cli, attn_json *json)
                "GFLOP/s", "peak", "part", "MiB", "RSS MiB", "allocs");
     for (int i = 0; code == CLI_OK && i < nshapes; i++)
         for (int t = 0; code == CLI_OK && t < n; t++) {
-            bench_step step = {.shape = shapes[i],
-                               .threads = counts[t],
-                               .precision = attn_context_precision(cli->context)};
+            bench_step step = {
+                .shape = shapes[i], .threads = counts[t], .precision = attn_context_precision(cli->context)};
             code = bench_step_measure(&step, cli_real(cli, "seconds"));
             if (code == CLI_OK && cli->json)
                 put_row(json, &step);
