@@ -200,6 +200,7 @@ attn__storage *attn__storage_create(attn_context *context, attn__pool *pool, siz
         return NULL;
     storage->refs = 1;
     storage->saves = 0;
+    storage->leaf = false;
     return storage;
 }
 

@@ -23,7 +23,8 @@ typedef struct attn__storage {
     struct attn__storage *before;          /* the neighbour below; NULL: the first of its chunk */
     size_t size;                           /* of the data */
     atomic_int refs;                       /* 0: idle; several tapes may look at one parameter */
-    unsigned saves : 30; /* of these, those of nodes that wait for the backward pass: the data must not change */
+    unsigned saves : 29; /* of these, those of nodes that wait for the backward pass: the data must not change */
+    unsigned leaf : 1;   /* holds a tensor that gets a gradient and that no operation made: no operation writes here */
     unsigned last : 1;   /* of its chunk */
     unsigned small : 1;  /* of a chunk for small blocks */
     void (*release)(struct attn__storage *storage); /* frees it where its data are of another kind; NULL: as above */

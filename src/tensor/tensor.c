@@ -183,6 +183,8 @@ int64_t attn_tensor_size(const attn_tensor *tensor)
 void attn_tensor_set_requires_grad(attn_tensor *tensor, bool needs)
 {
     tensor->needs_grad = needs;
+    if (needs && tensor->storage)
+        tensor->storage->leaf = true;
 }
 
 bool attn_tensor_requires_grad(const attn_tensor *tensor)

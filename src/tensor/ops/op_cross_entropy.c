@@ -22,11 +22,10 @@ static attn__elementwise_args arguments(const attn_tensor *logits, const void *x
                                     .s = {options->label_smoothing}};
 }
 
-/* The logits themselves, unless they are the caller's (a view of a parameter is no memory of the pool) or another node
- * still needs them. */
+/* The logits themselves, unless they are a leaf, or a view of one, or another node still needs them. */
 static attn__hold place_for_gradient(attn_tape *tape, const attn_tensor *logits, attn__hold saved)
 {
-    if (logits->tape && logits->computed && saved.storage->pool && saved.storage->saves == 1) {
+    if (logits->computed && !saved.storage->leaf && saved.storage->saves == 1) {
         attn__storage_ref(saved.storage);
         return saved;
     }
