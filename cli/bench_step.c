@@ -122,10 +122,10 @@ static attn_status make_model(bench_run *r)
     return status;
 }
 
-static attn_status start(bench_run *r, int threads, attn_precision precision)
+static attn_status start(bench_run *r, const bench_step *step)
 {
-    attn_status status =
-        attn_context_create(&r->context, &(attn_context_options){.threads = threads, .precision = precision});
+    attn_context_options options = {.threads = step->threads, .precision = step->precision};
+    attn_status status = attn_context_create(&r->context, &options);
     if (status == ATTN_OK)
         status = make_batch(r);
     if (status == ATTN_OK)
@@ -202,7 +202,7 @@ int bench_step_measure(bench_step *step, double seconds)
     bench_run r = {.shape = step->shape};
     int code = CLI_OK;
     forget_process_peak();
-    attn_status status = start(&r, step->threads, step->precision);
+    attn_status status = start(&r, step);
     if (status == ATTN_OK) {
         step->peak_gflops = attn_machine_peak(r.context, ATTN_F32, step->threads);
         status = time_steps(&r, step, seconds);

@@ -6,7 +6,8 @@
 #ifndef ATTN_GEMM_BF16_SQUARE_H
 #define ATTN_GEMM_BF16_SQUARE_H
 
-enum { BF16_SIDE = 16, BF16_STEP = 2 * BF16_SIDE };
+/* BF16_ROWS: the rows of A in a panel of the kernel without AMX. */
+enum { BF16_SIDE = 16, BF16_STEP = 2 * BF16_SIDE, BF16_ROWS = 12 };
 
 /* Up to 32 numbers from x[at] on along k, zeros behind them. */
 VF_FN vi bf16_along_k(const attn__gemm_pack *p, int64_t at, int64_t n)
@@ -45,15 +46,16 @@ VF_FN vi bf16_pairs(const attn__gemm_pack *p, int64_t at, int n, bool second)
     return _mm512_permutexvar_epi16(vi_order_of_pairs(), (vi)_mm512_cvtne2ps_pbh(high, low));
 }
 
-/* A square of `rows` rows of f32 that begin at x[at], all of it within the matrix, as pairs of every row.  `rows` is a
- * constant, so that the loop has no branches. */
-VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, vf r[BF16_SIDE])
+/* The square of `rows` rows of f32 that begin at x[at] and are BF16_STEP numbers long or longer: bf16_square without its
+ * branches, since `rows` is a constant. */
+VF_FN void bf16_whole_square(const attn__gemm_pack *p, int64_t at, int rows, bool by_pairs, vf r[BF16_SIDE])
 {
     const float *x = (const float *)p->x + at;
     VF_UNROLL
     for (int i = 0; i < BF16_SIDE; i++, x += p->outer)
         r[i] = i < rows ? vf_from_bits((vi)_mm512_cvtne2ps_pbh(vf_load(x + BF16_SIDE), vf_load(x))) : vf_zero();
-    vf_transpose(r);
+    if (by_pairs)
+        vf_transpose(r);
 }
 
 /* The square that begins at row or column `first` and at k.  n rows or columns are left from `first` on; outside the
@@ -62,7 +64,16 @@ VF_FN void bf16_square(const attn__gemm_pack *p, int64_t first, int64_t n, int64
 {
     int64_t at = first * p->outer + k * p->inner, left = p->k - k;
     bool adjacent = p->outer == 1 && p->inner != 1;
+    bool whole = p->inner == 1 && !p->bf16 && left >= BF16_STEP;
     int columns = n < BF16_SIDE ? n > 0 ? (int)n : 0 : BF16_SIDE;
+    if (whole && columns == BF16_SIDE) {
+        bf16_whole_square(p, at, BF16_SIDE, by_pairs, r);
+        return;
+    }
+    if (whole && columns == BF16_ROWS) {
+        bf16_whole_square(p, at, BF16_ROWS, by_pairs, r);
+        return;
+    }
     VF_UNROLL
     for (int i = 0; i < BF16_SIDE; i++) {
         vi numbers = vi_set1(0);

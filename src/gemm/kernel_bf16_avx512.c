@@ -41,6 +41,7 @@ VF_FN vi add(vi x, vi y)
 #define q_dot(sum, a, i, y) dot(sum, a + 4 * (i), y)
 #define q_add               add
 #include "gemm/kernel_dot_tmpl.h"
+_Static_assert(Q_ROWS == BF16_ROWS, "a panel of A is packed without branches");
 
 /* Rows lie far apart, so the hardware does not prefetch them. */
 enum { AHEAD = 16 };
@@ -81,14 +82,7 @@ VF_FN void pack_squares(const attn__gemm_pack *p, int64_t first, int64_t n, char
     for (int64_t k = 0; k < pairs; k += BF16_SIDE) {
         for (int64_t j = 0; j < p->width; j += BF16_SIDE) {
             vf r[BF16_SIDE];
-            int64_t at = (first + j) * p->outer + 2 * k;
-            bool whole = p->inner == 1 && !p->bf16 && p->k - 2 * k >= BF16_STEP;
-            if (whole && p->width - j == Q_ROWS && n - j == Q_ROWS)
-                bf16_whole_square(p, at, Q_ROWS, r);
-            else if (whole && n - j >= BF16_SIDE)
-                bf16_whole_square(p, at, BF16_SIDE, r);
-            else
-                bf16_square(p, first + j, n - j, 2 * k, true, r);
+            bf16_square(p, first + j, n - j, 2 * k, true, r);
             VF_UNROLL
             for (int64_t i = 0; i < BF16_SIDE; i++) {
                 if (k + i < pairs)

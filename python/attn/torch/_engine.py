@@ -54,7 +54,7 @@ class Plan:
         self.bytes = lib.plan_workspace(self.pointer)
         self.where = self.pointer.value, ctypes.addressof(self.arrays), None
         self.like: Tensor = None  # type: ignore[assignment]  # of a forward plan: o without memory
-        self.sums: Any = None  # of a forward plan: the array type of lse, which is made in a tenth of the time of a tensor
+        self.lse: Any = None  # of a forward plan: the type of memory for lse; a small array is made faster than a tensor
 
     def run(self) -> None:
         status = _execute(*self.where)
@@ -67,7 +67,7 @@ class Plan:
 
     def outputs_like(self, dtype: torch.dtype) -> None:
         self.like = _hollow(self.shape, self.strides, dtype)
-        self.sums = ctypes.c_char * (max(1, math.prod(self.rows)) * sums_of(dtype).itemsize)
+        self.lse = ctypes.c_char * (max(1, math.prod(self.rows)) * sums_of(dtype).itemsize)
 
 
 def sums_of(dtype: torch.dtype) -> torch.dtype:

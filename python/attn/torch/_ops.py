@@ -121,7 +121,7 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, plan: Any, q: Any, k: Any, v: Any, given: Any = None) -> Any:
-        lse = plan.sums()
+        lse = plan.lse()
         if given is None:
             o = _run_forward(plan, q, k, v, None, None, _address(lse))
             ctx.save_for_backward(q, k, v, o)
