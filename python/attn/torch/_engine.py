@@ -207,15 +207,20 @@ def _point_index(arrays: c.Arrays, problem: Problem, index: Optional[Tensor]) ->
 # -------------------------------------------------------------------------------------------------- running
 
 
-def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
-                 sinks: Optional[Tensor] = None, blocks: Optional[Tensor] = None) -> Plan:
-    """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it."""
+def _rows(form: _form.Form, lengths: dict[str, Any], lse: Optional[Tensor]) -> tuple[Any, Any, Any]:
+    """Axes, shape and strides of lse: its own, with the axes of o, or contiguous."""
+    return _form.rows_of(form, lengths) if lse is None else (form.o[:-1], lse.shape, lse.stride())
+
+
+def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks: Optional[Tensor] = None,
+                 blocks: Optional[Tensor] = None, into: Sequence[Optional[Tensor]] = (None, None)) -> Plan:
+    """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it.  into: o and lse, views of others."""
     check_types(*tensors)
     form, lengths = sizes(problem, tensors)
-    shape, strides = _form.o_layout(form, lengths)
+    shape, strides = _form.o_layout(form, lengths) if into[0] is None else (into[0].shape, into[0].stride())
     described = _describe(form, tensors)
     described["o"] = (form.o, shape, strides)
-    rows = _form.rows_of(form, lengths)
+    rows = _rows(form, lengths, into[1])
     described["lse"] = rows
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
@@ -223,14 +228,15 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool,
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
-    plan.outputs_like(tensors[0].dtype)
+    if into[0] is None:
+        plan.outputs_like(tensors[0].dtype)
     return plan
 
 
 def run_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor],
-                lse: Optional[int]) -> Tensor:
-    """o; `lse` is where log-sum-exps go, of a plan that wants them."""
-    arrays, o = plan.arrays, _empty_like(plan.like)
+                lse: Optional[int], into: Optional[Tensor] = None) -> Tensor:
+    """o, a new tensor or `into`; `lse` is where log-sum-exps go, of a plan that wants them."""
+    arrays, o = plan.arrays, _empty_like(plan.like) if into is None else into
     arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
     arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse
     if bias is not None:
@@ -269,6 +275,29 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if plan.zeroed:
         lse.fill_(-math.inf)
     return run_forward(plan, *tensors, lse.data_ptr() or _nowhere(lse)), lse
+
+
+def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tensor) -> None:
+    """Writes o and lse, views of other tensors; lse has the axes of o but the last."""
+    mine = engine()
+    key = (problem, *map(meta, tensors), o.stride(), lse.stride())
+    plan = mine.plans.get(key)
+    if plan is None:
+        plan = forward_plan(problem, tensors, True, into=(o, lse))
+        mine.keep(key, plan)
+    run_forward(plan, *tensors, lse.data_ptr() or _nowhere(lse), o)
+
+
+def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],
+                  grads: Sequence[Tensor]) -> None:
+    """Writes the gradients wanted to `grads`; lse as in forward_into."""
+    mine = engine()
+    key = (problem, *map(meta, tensors), meta(dout), o.stride(), lse.stride(), tuple(want), *(x.stride() for x in grads))
+    plan = mine.plans.get(key)
+    if plan is None:
+        plan = _backward_plan(problem, dout, tensors, o, want, grads, None, None, None, lse)
+        mine.keep(key, plan)
+    _run_backward(plan, dout, tensors, o, lse.data_ptr() or _nowhere(lse), grads)
 
 
 def gradients_like(tensors: Sequence[Any], want: Sequence[bool]) -> list[Tensor]:
@@ -326,12 +355,13 @@ def backward_again(first: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor,
 
 
 def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, want: Sequence[bool],
-                   grads: Sequence[Tensor], sinks: Optional[Tensor], blocks: Optional[Tensor], dlse: Optional[Tensor]) -> Plan:
+                   grads: Sequence[Tensor], sinks: Optional[Tensor], blocks: Optional[Tensor], dlse: Optional[Tensor],
+                   lse: Optional[Tensor] = None) -> Plan:
     names = [name for name, x, wanted in zip(_LEARNED, (*tensors[:4], sinks), want) if wanted and x is not None]
     form, lengths = sizes(problem, tensors)
     described = _describe(form, tensors)
     described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
-                     lse=_form.rows_of(form, lengths))
+                     lse=_rows(form, lengths, lse))
     described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
                       if name != "sinks"})  # whose gradient lies as they do
     _describe_sinks(described, form, sinks)

@@ -105,13 +105,13 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
             *(None,) * len(Problem._fields))
 
 
-def _refuse_twice(ctx: Any, *grads: Any) -> Any:
+def refuse_twice(ctx: Any, *grads: Any) -> Any:
     raise UnsupportedError("attn: attention has no second derivative here; PyTorch's has one, under "
                            "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
 
 
 torch.library.register_autograd("attn::attend", _back, setup_context=_keep, lib=_DEFINED)
-torch.library.register_autograd("attn::attend_backward", _refuse_twice, setup_context=lambda ctx, inputs, output: None,
+torch.library.register_autograd("attn::attend_backward", refuse_twice, setup_context=lambda ctx, inputs, output: None,
                                 lib=_DEFINED)
 
 
@@ -239,7 +239,7 @@ class _TransformedBack(torch.autograd.Function):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> Any:
         pass
 
-    backward = staticmethod(_refuse_twice)
+    backward = staticmethod(refuse_twice)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> Any:

@@ -2,6 +2,7 @@
 """The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Optional, Sequence, Union
 
@@ -165,7 +166,12 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     problem = _scaled(f"A{queries}Bc,A{keys}Bc,A{keys}Bv->A{queries}Bv;A{queries}Bv;{pairs};", query, scale)
     bias = None if relative_bias is None else _window_bias(_sdpa.as_sums(relative_bias, query.dtype), windows, query.shape[-2])
     regions = [_regions(n, window, moved) for n, window, moved in zip(query.shape[1:], windows, shifts)]
-    return _in_regions(problem, (query, key, value), bias, regions, ())
+    tensors = query, key, value
+    if query.dtype in _engine.TYPES and _ops.unwatched() and all(map(_ops.plain, tensors)):
+        parts = [tuple(zip(*part)) for part in itertools.product(*map(_slices, regions))]
+        o: Tensor = _Windows.apply(problem, parts, *tensors, bias)
+        return o
+    return _in_regions(problem, tensors, bias, regions, ())
 
 
 def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
@@ -206,6 +212,68 @@ def _in_regions(problem: Problem, tensors: Sequence[Tensor], bias: Optional[Tens
     found = [_in_regions(problem, parts, bias, regions, (*cut, window))
              for (_, window), *parts in zip(regions[axis], *(x.split(sizes, 1 + axis) for x in tensors))]
     return torch.cat(found, 1 + axis) if len(found) > 1 else found[0]
+
+
+_Part = tuple[tuple[slice, ...], tuple[int, ...]]  # of a picture: positions, and the windows they fall into
+
+
+def _slices(regions: Sequence[tuple[int, int]]) -> list[tuple[slice, int]]:
+    ends = itertools.accumulate(size for size, _ in regions)
+    return [(slice(end - size, end), window) for end, (size, window) in zip(ends, regions)]
+
+
+def _of_part(part: _Part, *tensors: Tensor) -> list[Tensor]:
+    """Views with two axes, windows and the positions in them, in place of each."""
+    places, windows = part
+    found = [x[(slice(None), *places)] for x in tensors]
+    for i in reversed(range(len(windows))):
+        found = [x.unflatten(1 + i, (-1, windows[i])) for x in found]
+    return found
+
+
+def _bias_of(part: _Part, bias: Tensor) -> Tensor:
+    return bias[(slice(None), *map(slice, part[1] + part[1]))]
+
+
+class _Windows(torch.autograd.Function):
+    """All regions of plain tensors, each read and written where it lies in the picture."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], q: Tensor, k: Tensor, v: Tensor,
+                bias: Optional[Tensor]) -> Tensor:
+        o = v.new_empty(v.shape)
+        lse = q.new_empty(q.shape[:-1], dtype=_engine.sums_of(q.dtype))
+        for part in parts:
+            of_q, of_k, of_v, of_o, of_lse = _of_part(part, q, k, v, o, lse)
+            of_bias = None if bias is None else _bias_of(part, bias)
+            _engine.forward_into(problem, (of_q, of_k, of_v, of_bias, None), of_o, of_lse)
+        ctx.asked = problem, parts
+        ctx.save_for_backward(q, k, v, bias, o, lse)
+        return o
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> Any:
+        return (None, None, *_WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[2:], dout, *ctx.saved_tensors))
+
+
+class _WindowsBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], want: Sequence[bool], dout: Tensor, q: Tensor, k: Tensor,
+                v: Tensor, bias: Optional[Tensor], o: Tensor, lse: Tensor) -> Any:
+        grads = [torch.empty_like(x) if wanted else None for x, wanted in zip((q, k, v), want)]
+        dbias = torch.zeros_like(bias) if bias is not None and want[3] else None
+        for part in parts:
+            of_q, of_k, of_v, of_dout, of_o, of_lse = _of_part(part, q, k, v, dout, o, lse)
+            of_bias = None if bias is None else _bias_of(part, bias)
+            found = _of_part(part, *(x for x in grads if x is not None))
+            if dbias is not None and of_bias is not None:
+                found.append(torch.empty_like(of_bias))
+            _engine.backward_into(problem, of_dout, (of_q, of_k, of_v, of_bias, None), of_o, of_lse, want, found)
+            if dbias is not None:
+                _bias_of(part, dbias).add_(found[-1])
+        return (*grads, dbias)
+
+    backward = staticmethod(_ops.refuse_twice)
 
 
 # ------------------------------------------------------------------------------------------- biased scores

@@ -229,6 +229,8 @@ void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, const a
 enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
 void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
                                        int64_t r);
+/* Moves an item's offsets by `index` along a batch axis. */
+void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index);
 void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
                                     attn__flash_backward_item *found);
 bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis);

@@ -72,8 +72,10 @@ bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn
                           ((with & ATTN_WANT_DV) && dim->dv == 0) || ((with & ATTN_WANT_DBIAS) && dim->dbias == 0));
 }
 
-static void advance(attn_dim *at, const attn_dim *dim, int64_t index)
+void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index)
 {
+    attn_dim *at = &item->at;
+    const attn_dim *dim = &axis->dim;
     at->q += index * dim->q;
     at->k += index * dim->k;
     at->v += index * dim->v;
@@ -88,6 +90,7 @@ static void advance(attn_dim *at, const attn_dim *dim, int64_t index)
     at->dv += index * dim->dv;
     at->dout += index * dim->dout;
     at->dbias += index * dim->dbias;
+    item->drop += (uint64_t)(index * axis->drop);
 }
 
 /* The batch item with number `item` among the independent ones and `shared` among those of one cell. */
@@ -100,8 +103,7 @@ void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t it
         int64_t *number = attn__flash_backward_is_shared(canonical, axis) ? &shared : &item,
                 index = *number % axis->dim.n;
         *number /= axis->dim.n;
-        advance(&found->at, &axis->dim, index);
-        found->drop += (uint64_t)(index * axis->drop);
+        attn__flash_backward_item_advance(found, axis, index);
         if (axis->packed)
             found->sequence = index;
         if (index > 0)

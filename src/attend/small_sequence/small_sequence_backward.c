@@ -9,30 +9,13 @@
 
 #include <math.h>
 
-typedef struct operands {
-    attn__small_sequence_rows q, k, v, o, dout, dq, dk, dv;
-} operands;
-
-static operands find_operands(const attn__small_sequence_head *h)
-{
-    const attn_arrays *x = h->arrays;
-    const attn__group *query = &h->canonical->query, *key = &h->canonical->key;
-    const attn_dim *at = &h->at.at, *next = &h->next.at;
-    int64_t d = h->plan->channels, dv = h->plan->values;
-#define ROWS(name, group, n)                                                                                           \
-    attn__small_sequence_rows_of(x->name, at->name, next->name, group, ATTN__STRIDE(dim.name), n)
-    return (operands){ROWS(q, query, d),     ROWS(k, key, d),    ROWS(v, key, dv), ROWS(o, query, dv),
-                      ROWS(dout, query, dv), ROWS(dq, query, d), ROWS(dk, key, d), ROWS(dv, key, dv)};
-#undef ROWS
-}
-
 /* A row without keys gets an lse of +inf, which makes its weights 0. */
 static void read_lse(const attn__small_sequence_head *h)
 {
-    const float *lse = (const float *)h->arrays->lse + h->at.at.lse;
-    int64_t step = h->canonical->query.axis[0].dim.lse;
+    const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
+    const int64_t *at = h->plan->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->plan->queries; i++) {
-        float x = lse[i * step];
+        float x = lse[at[i]];
         h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
     }
 }
@@ -49,52 +32,72 @@ static void weigh(const attn__small_sequence_head *h, bool finite)
                                         .dp = h->m.ds,
                                         .lse = h->m.lse,
                                         .delta = h->m.delta,
-                                        .plain = finite && !p->limited && !canonical->has_dropout,
+                                        .plain = finite && !p->limited && !canonical->has_dropout && !p->has_bias,
                                         .from = h->m.from,
                                         .to = h->m.to,
+                                        .bias = p->has_bias ? h->m.bias : NULL,
                                         .alive = finite ? NULL : h->m.alive};
     if (!args.plain) /* columns without a key are never read */
         attn__small_sequence_limits(h);
     if (canonical->has_dropout) {
         args.drop_key = h->m.key;
-        args.drop_column = h->m.column;
+        args.drop_column = p->drop_column;
         args.drop_below = p->drop_below;
         args.drop_scale = p->drop_scale;
     }
     p->backward->weights(&args);
 }
 
-static void spread(const attn__small_sequence_head *h, const attn__small_sequence_sums *t, bool finite, uint8_t bit)
+/* out += factor * sum over the rows of x; see attn__small_sequence_sums. */
+static void spread(const attn__small_sequence_head *h, attn__operand out, const attn__small_sequence_rows *x,
+                   const float *w, bool by_key, float factor, bool finite)
 {
+    attn__small_sequence_sums t = {.out = attn__small_sequence_rows_of(h, out),
+                                   .x = *x,
+                                   .w = w,
+                                   .along = by_key ? h->plan->width : 1,
+                                   .across = by_key ? 1 : h->plan->width,
+                                   .factor = factor,
+                                   .add = h->canonical->problem.accumulate};
     if (finite)
-        h->plan->kernel->sum(t);
+        h->plan->kernel->sum(&t);
     else
-        attn__small_sequence_sum_guarded(h, t, h->m.alive, bit);
+        attn__small_sequence_sum_guarded(h, &t, h->m.alive, out == ATTN__OP_DV ? 2 : 1);
 }
 
-static void run_head(const attn__small_sequence_head *h)
+static void run_head(attn__small_sequence_head *h)
 {
     const attn__small_sequence *p = h->plan;
     const attn__small_sequence_scratch *m = &h->m;
-    const attn_problem *problem = &h->canonical->problem;
-    operands x = find_operands(h);
-    float scale = (float)problem->scale;
-    p->kernel->transpose(&x.k, (float)(problem->scale * ATTN__LOG2E), m->panel, p->width);
-    bool finite = p->kernel->score(&x.q, m->panel, m->s, p->width);
-    p->kernel->transpose(&x.v, 1.0f, m->panel, p->width);
-    finite = p->kernel->score(&x.dout, m->panel, m->ds, p->width) && finite;
-    p->kernel->dots(&x.dout, &x.o, m->delta);
+    unsigned wishes = h->canonical->problem.flags;
+    float scale = (float)h->canonical->problem.scale;
+    attn__small_sequence_rows q = attn__small_sequence_rows_of(h, ATTN__OP_Q);
+    attn__small_sequence_rows k = attn__small_sequence_rows_of(h, ATTN__OP_K);
+    attn__small_sequence_rows v = attn__small_sequence_rows_of(h, ATTN__OP_V);
+    attn__small_sequence_rows o = attn__small_sequence_rows_of(h, ATTN__OP_O);
+    attn__small_sequence_rows dout = attn__small_sequence_rows_of(h, ATTN__OP_DOUT);
+    p->kernel->dots(&dout, &o, m->delta);
+    p->kernel->transpose(&k, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, p->width);
+    if (p->copies) {
+        attn__small_sequence_copy(h, ATTN__OP_Q, &q);
+        attn__small_sequence_copy(h, ATTN__OP_K, &k);
+        attn__small_sequence_copy(h, ATTN__OP_DOUT, &dout);
+    }
+    bool finite = p->kernel->score(&q, m->panel, m->s, p->width);
+    p->kernel->transpose(&v, 1.0f, m->panel, p->width);
+    finite = p->kernel->score(&dout, m->panel, m->ds, p->width) && finite;
     read_lse(h);
+    if (p->has_bias)
+        attn__small_sequence_load_bias(h);
     weigh(h, finite);
-    attn__small_sequence_sums t = {x.dv, x.dout, m->s, p->width, 1, 1.0f, NULL, problem->accumulate};
-    if (problem->flags & ATTN_WANT_DV)
-        spread(h, &t, finite, 2);
-    t = (attn__small_sequence_sums){x.dk, x.q, m->ds, p->width, 1, scale, NULL, problem->accumulate};
-    if (problem->flags & ATTN_WANT_DK)
-        spread(h, &t, finite, 1);
-    t = (attn__small_sequence_sums){x.dq, x.k, m->ds, 1, p->width, scale, NULL, problem->accumulate};
-    if (problem->flags & ATTN_WANT_DQ)
-        spread(h, &t, finite, 1);
+    if (p->wants_dbias)
+        p->lanes->add(m->dbias, m->ds, p->queries * p->width, 1.0f);
+    if (wishes & ATTN_WANT_DV)
+        spread(h, ATTN__OP_DV, &dout, m->s, true, 1.0f, finite);
+    if (wishes & ATTN_WANT_DK)
+        spread(h, ATTN__OP_DK, &q, m->ds, true, scale, finite);
+    if (wishes & ATTN_WANT_DQ)
+        spread(h, ATTN__OP_DQ, &k, m->ds, false, scale, finite);
 }
 
 void attn__small_sequence_backward(const attn__canonical *canonical, const attn__recipe *recipe,

@@ -14,21 +14,20 @@ typedef struct operands {
 
 static operands find_operands(const attn__small_sequence_head *h)
 {
-    const attn_arrays *x = h->arrays;
-    const attn__group *query = &h->canonical->query, *key = &h->canonical->key;
-    const attn_dim *at = &h->at.at, *next = &h->next.at;
-    int64_t d = h->plan->channels, dv = h->plan->values;
-#define ROWS(name, group, n)                                                                                           \
-    attn__small_sequence_rows_of(x->name, at->name, next->name, group, ATTN__STRIDE(dim.name), n)
-    return (operands){ROWS(q, query, d), ROWS(k, key, d), ROWS(v, key, dv), ROWS(o, query, dv)};
-#undef ROWS
+    operands x = {attn__small_sequence_rows_of(h, ATTN__OP_Q), attn__small_sequence_rows_of(h, ATTN__OP_K),
+                  attn__small_sequence_rows_of(h, ATTN__OP_V), attn__small_sequence_rows_of(h, ATTN__OP_O)};
+    if (h->plan->copies) {
+        attn__small_sequence_copy(h, ATTN__OP_K, &x.k);
+        attn__small_sequence_copy(h, ATTN__OP_V, &x.v);
+    }
+    return x;
 }
 
 static void drop(const attn__small_sequence_head *h, float *weights)
 {
     const attn__small_sequence *p = h->plan;
     const attn__small_sequence_scratch *m = &h->m;
-    attn__lane_dropout dropout = {weights,      p->keys, p->width, m->low, m->high, (const uint32_t *)m->column,
+    attn__lane_dropout dropout = {weights,      p->keys, p->width, m->low, m->high, (const uint32_t *)p->drop_column,
                                   p->drop_below};
     p->lanes->dropout(&dropout);
 }
@@ -53,8 +52,10 @@ static void find_weights(const attn__small_sequence_head *h, const operands *x, 
     const attn__small_sequence_scratch *m = &h->m;
     bool changed;
     p->kernel->score(&x->k, m->panel, m->s, p->width);
+    if (p->has_bias)
+        p->lanes->add(m->s, m->bias, p->keys * p->width, 1.0f);
     if (p->limited)
-        p->lanes->limit(m->s, p->keys, p->width, m->index, m->from, m->to, -INFINITY);
+        p->lanes->limit(m->s, p->keys, p->width, p->index, m->from, m->to, -INFINITY);
     if (careful)
         note_alive(h);
     for (int64_t i = 0; i < p->width; i++) {
@@ -71,21 +72,23 @@ static void find_weights(const attn__small_sequence_head *h, const operands *x, 
 
 static void write_lse(const attn__small_sequence_head *h)
 {
-    float *lse = (float *)h->arrays->lse + h->at.at.lse;
-    int64_t step = h->canonical->query.axis[0].dim.lse;
+    float *lse = (float *)h->arrays->lse + h->now.at.lse;
+    const int64_t *at = h->plan->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->plan->queries; i++) {
         double l = h->m.l[i], m = h->m.m[i];
-        lse[i * step] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
+        lse[at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
     }
 }
 
-static void run_head(const attn__small_sequence_head *h)
+static void run_head(attn__small_sequence_head *h)
 {
     const attn__small_sequence *p = h->plan;
     const attn__small_sequence_scratch *m = &h->m;
     operands x = find_operands(h);
     if (p->limited || h->canonical->has_dropout)
         attn__small_sequence_limits(h);
+    if (p->has_bias)
+        attn__small_sequence_load_bias(h);
     p->kernel->transpose(&x.q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, p->width);
     find_weights(h, &x, false);
     attn__small_sequence_sums t = {x.o, x.v, m->s, p->width, 1, 1.0f, m->shrink, false};

@@ -3,15 +3,19 @@
  * small_sequence_plan.h - the plan of attention with up to 96 queries and keys per head, and the memory of one thread.
  *
  * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
- * written in place.  In the forward pass queries are the lanes, in the backward pass keys; only these are transposed.
- * No sums pass from block to block, and offsets are computed once per head.
+ * written where they are, but for some that are copied if they lie along several axes (a window of an image).  In the forward pass queries are
+ * the lanes, in the backward pass keys; only these are transposed.
+ *
+ * Heads that share a bias follow each other, so that a thread loads it once.  The gradient of a bias is summed over at
+ * most 64 parts of the heads that share it, and then over the parts in their order: threads do not change its bits.
  */
 #ifndef ATTN_ATTEND_SMALL_SEQUENCE_PLAN_H
 #define ATTN_ATTEND_SMALL_SEQUENCE_PLAN_H
 
+#include "attend/canonical/operand.h"
+#include "attend/canonical/solver.h"
 #include "attend/decode/decode_plan.h"
 #include "attend/flash_backward/flash_backward.h"
-#include "attend/canonical/solver.h"
 #include "kernels/small_sequence/small_sequence.h"
 
 /* The most queries or keys (from there on AMX is faster), and the most channels. */
@@ -22,27 +26,39 @@ typedef struct attn__small_sequence {
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
     int64_t queries, keys, channels, values;
-    int64_t width;    /* of the scores: queries or keys, rounded up to the lanes */
-    int64_t together; /* heads of one work item */
-    bool limited;     /* some queries may not see all keys */
+    int64_t width;                 /* of the scores: queries or keys, rounded up to the lanes */
+    int order[ATTN_MAX_DIMS];      /* of the batch axes, outermost first */
+    int64_t weight[ATTN_MAX_DIMS]; /* of each batch axis in the number of a batch item */
+    int64_t sharing;               /* heads in a row that add to the same gradient of a bias; all if it is not wanted */
+    int64_t together, parts;       /* heads of one work item, which divides `sharing` heads into parts */
+    int64_t items;
+    bool joins; /* parts of the gradient of a bias */
+    bool has_bias, wants_dbias;
+    bool limited; /* some queries may not see all keys */
+    bool copies;  /* rows lie along several axes */
     uint32_t drop_below;
     float drop_scale;
-    size_t each; /* bytes of one thread's memory */
+    size_t each;                                                /* bytes of one thread's memory */
+    attn__small_sequence_rows of[ATTN__OPERANDS];               /* rows of an operand, but for where a head's begin */
+    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* from a head's first query and key to each */
+    int64_t *drop_row;                                          /* [queries]: the same of dropout's rows */
+    int32_t *drop_column, *index;                               /* [keys, padded]: its columns; 0, 1, ... */
 } attn__small_sequence;
 
 typedef struct attn__small_sequence_scratch {
-    float *panel;              /* [channels or values][width] */
-    float *s, *ds;             /* scores: [keys][width of queries], or [queries][width of keys] */
-    float *m, *l, *shrink;     /* [width of queries] */
-    float *lse, *delta;        /* [queries] */
-    int32_t *from, *to;        /* [queries, padded]: the keys that a query sees */
-    int32_t *index;            /* [keys]: 0, 1, ... */
-    uint32_t *low, *high;      /* [queries, padded]: dropout's keys in halves, */
-    uint64_t *key;             /* [queries]: and as they are */
-    int32_t *column;           /* [keys, padded] */
-    uint8_t *alive;            /* as s */
-    attn__decode_range *range; /* [queries] */
-    float *clean;              /* rows of one operand with 0 in place of infinity and NaN */
+    float *panel;                /* [channels or values][width] */
+    float *s, *ds;               /* scores: [keys][width of queries], or [queries][width of keys] */
+    float *m, *l, *shrink;       /* [width of queries] */
+    float *lse, *delta;          /* [queries] */
+    float *bias;                 /* as s: of the head now; base 2 in the forward pass */
+    float *dbias;                /* as s: the gradient's sum over the heads of the item */
+    float *copy[ATTN__OPERANDS]; /* rows that are copied, one behind the other */
+    int32_t *from, *to;          /* [queries, padded]: the keys that a query sees */
+    uint32_t *low, *high;        /* [queries, padded]: dropout's keys in halves, */
+    uint64_t *key;               /* [queries]: and as they are */
+    uint8_t *alive;              /* as s */
+    attn__decode_range *range;   /* [queries] */
+    float *clean;                /* rows of one operand with 0 in place of infinity and NaN */
 } attn__small_sequence_scratch;
 
 /* One head, and the one after it. */
@@ -51,8 +67,11 @@ typedef struct attn__small_sequence_head {
     const attn__small_sequence *plan;
     const attn_arrays *arrays;
     attn__small_sequence_scratch m;
-    int64_t number; /* of its batch item */
-    attn__flash_backward_item at, next;
+    attn__flash_backward_item now, next;
+    int64_t number;               /* of the batch item, */
+    int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
+    bool has_bias;                /* m.bias is that of ... */
+    int64_t bias;                 /* ... this offset */
 } attn__small_sequence_head;
 
 /* Why neither pass can run a problem. */
@@ -64,15 +83,22 @@ size_t attn__small_sequence_divide(const attn__small_sequence *plan, char *base,
 
 /* Calls `run` for each head. */
 void attn__small_sequence_each(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                               void *workspace, void (*run)(const attn__small_sequence_head *head));
+                               void *workspace, void (*run)(attn__small_sequence_head *head));
 /* Sets the key range of each query of the head, and dropout's keys. */
 void attn__small_sequence_limits(const attn__small_sequence_head *head);
-/* Rows of an operand, whose stride among queries or keys is given as in task/offsets.h. */
-attn__small_sequence_rows attn__small_sequence_rows_of(const void *base, int64_t at, int64_t next,
-                                                       const attn__group *group, size_t stride, int64_t channels);
+/* The head's rows of an operand where they are. */
+attn__small_sequence_rows attn__small_sequence_rows_of(const attn__small_sequence_head *head, attn__operand op);
+/* Copies rows, for an x of the kernel's score and sum where plan->copies. */
+void attn__small_sequence_copy(const attn__small_sequence_head *head, attn__operand op, attn__small_sequence_rows *x);
 /* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN. */
 void attn__small_sequence_sum_guarded(const attn__small_sequence_head *head, const attn__small_sequence_sums *t,
                                       const uint8_t *alive, uint8_t bit);
+
+/* The head's bias to m.bias, unless it is there. */
+void attn__small_sequence_load_bias(attn__small_sequence_head *head);
+/* The gradient of the bias, whose sum over an item is in m.dbias: of a part, and of all parts. */
+void attn__small_sequence_store_dbias(const attn__small_sequence_head *head, float *parts, int64_t item);
+void attn__small_sequence_join_dbias(const attn__small_sequence_head *head, const float *parts, int64_t first);
 
 void attn__small_sequence_forward(const attn__canonical *canonical, const attn__recipe *recipe,
                                   const attn_arrays *arrays, void *workspace);

@@ -5,6 +5,20 @@
  */
 #include "attend/small_sequence/small_sequence_plan.h"
 
+static bool moves(const attn__group *group)
+{
+    for (int a = 0; a < group->n; a++)
+        if (group->axis[a].dim.n != 1 && group->axis[a].dim.dbias == 0)
+            return false;
+    return true;
+}
+
+/* Whether each pair of a head has an element of the gradient of the bias to itself. */
+static bool each_pair_apart(const attn__canonical *canonical)
+{
+    return moves(&canonical->query) && moves(&canonical->key) && canonical->batch.size > 0;
+}
+
 static const char *refuse(const attn__canonical *canonical)
 {
     const char *why = attn__flash_backward_refuse(canonical);
@@ -12,8 +26,8 @@ static const char *refuse(const attn__canonical *canonical)
         why = attn__small_sequence_refuse(canonical);
     if (why)
         return why;
-    if (canonical->problem.flags & ATTN_WANT_DBIAS)
-        return "wants the gradient of a bias";
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && !each_pair_apart(canonical))
+        return "several pairs of a head add to one element of the bias's gradient";
     return attn__flash_backward_sums(canonical) ? "gradients summed over broadcast dims" : NULL;
 }
 

@@ -4,7 +4,7 @@
  *
  *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]
  *
- * Rows are read and written in place; only the operand in the lanes of the scores is transposed into a panel.  Reading
+ * Rows are read and written where they are; only the operand in the lanes of the scores is transposed into a panel.  Reading
  * a row takes as long as multiplying by it, so that every loop over rows prefetches the rows of the next head.
  *
  * Contract: rows need no alignment; scratch memory is aligned to 64 bytes; nothing is allocated.
@@ -17,11 +17,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Row r at at + r * step. */
+/* Row r at at + row_at[r], and for an operand called x of score and sum at at + r * step. */
 typedef struct attn__small_sequence_rows {
     float *at;
     int64_t step;
-    const float *next; /* the first row of the next head, or `at` again */
+    const int64_t *row_at; /* [rows, rounded up to the lanes: the last one again] */
+    const float *next;     /* the first row of the next head, row r of which is at next + row_at[r] */
     int64_t rows, channels;
 } attn__small_sequence_rows;
 

@@ -13,7 +13,7 @@ enum { LINE = 16 }; /* floats */
 VF_FN void prefetch_row(const attn__small_sequence_rows *x, int64_t r)
 {
     for (int64_t c = 0; c < x->channels; c += LINE)
-        __builtin_prefetch(x->next + r * x->step + c, 0, 2);
+        __builtin_prefetch(x->next + x->row_at[r] + c, 0, 2);
 }
 
 VF_FN void transpose_square(const attn__small_sequence_rows *x, int64_t j, int64_t c, int channels, vf factor,
@@ -22,7 +22,7 @@ VF_FN void transpose_square(const attn__small_sequence_rows *x, int64_t j, int64
     vf r[VF_LANES];
     VF_UNROLL
     for (int i = 0; i < VF_LANES; i++) {
-        const float *at = x->at + (j + i < x->rows ? j + i : x->rows - 1) * x->step + c;
+        const float *at = x->at + x->row_at[j + i] + c;
         r[i] = channels == VF_LANES ? vf_load(at) : vf_load_part(at, channels);
     }
     vf_transpose(r);
@@ -148,7 +148,7 @@ static bool small_sequence_score(const attn__small_sequence_rows *x, const float
 static void dots(const attn__small_sequence_rows *x, const attn__small_sequence_rows *y, float *sum)
 {
     for (int64_t i = 0; i < x->rows; i++) {
-        const float *a = x->at + i * x->step, *b = y->at + i * y->step;
+        const float *a = x->at + x->row_at[i], *b = y->at + y->row_at[i];
         vf even = vf_zero(), odd = even;
         int64_t c = 0;
         prefetch_row(y, i);
@@ -203,7 +203,7 @@ VF_FN bool sum_tile(const attn__small_sequence_sums *t, int64_t j, int64_t c, in
     vf check = vf_zero();
     VF_UNROLL
     for (int r = 0; r < rows; r++) {
-        float *out = t->out.at + (j + r) * t->out.step + c;
+        float *out = t->out.at + t->out.row_at[j + r] + c;
         vf factor = vf_set1(t->row_factor ? t->factor * t->row_factor[j + r] : t->factor);
         VF_UNROLL
         for (int v = 0; v < vectors; v++)
