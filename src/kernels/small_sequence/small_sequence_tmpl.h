@@ -218,6 +218,8 @@ VF_FN bool sum_strip(const attn__small_sequence_sums *t, int64_t j, int rows, bo
     int64_t c = 0;
     for (; c + SUM_VECTORS * VF_LANES <= t->out.channels; c += SUM_VECTORS * VF_LANES)
         finite = sum_tile(t, j, c, rows, SUM_VECTORS, VF_LANES, adjacent) && finite;
+    for (; c + 2 * VF_LANES <= t->out.channels; c += 2 * VF_LANES)
+        finite = sum_tile(t, j, c, rows, 2, VF_LANES, adjacent) && finite;
     for (; c + VF_LANES <= t->out.channels; c += VF_LANES)
         finite = sum_tile(t, j, c, rows, 1, VF_LANES, adjacent) && finite;
     if (c < t->out.channels)
