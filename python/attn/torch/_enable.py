@@ -2,6 +2,7 @@
 """attn in place of torch.nn.functional.scaled_dot_product_attention, where attn takes the call."""
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any, Callable, Optional
 
@@ -13,9 +14,9 @@ from . import _ops, _sdpa, _wins
 _TAKEN = (torch.float32,)
 _lock = threading.Lock()
 _theirs = torch.nn.functional.scaled_dot_product_attention
-_count = 0
+_counter, _looks = itertools.count(), 0  # of calls taken and of looks at it: a step of it needs no lock
 _open: list["enable"] = []
-_unwatched, _quick = _ops.unwatched, _sdpa.quick
+_unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -50,12 +51,6 @@ def _faster(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tenso
 _takes: Callable[..., bool] = _faster
 
 
-def _count_call() -> None:
-    global _count
-    with _lock:
-        _count += 1
-
-
 def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
     if not dropout_p:
@@ -64,11 +59,11 @@ def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropou
             if found is NotImplemented:
                 return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
             if found is not None:
-                _count_call()
+                _count_call(_counter)
                 return found
         if _takes(query, key, value, attn_mask, is_causal, enable_gqa):
             if not torch.compiler.is_compiling():
-                _count_call()
+                _count_call(_counter)
             return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
@@ -113,4 +108,7 @@ def disable() -> None:
 
 def calls() -> int:
     """How many calls attn has taken since the program began.  A compiled graph counts none."""
-    return _count
+    global _looks
+    with _lock:
+        _looks += 1
+        return next(_counter) - _looks + 1
