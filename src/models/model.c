@@ -21,8 +21,8 @@ static void settle_waiting(attn_model *model)
         if (w->data) {
             continue;
         }
-        if (attn__weight_may_wait(w, model->precision)) {
-            w->awaits = model->precision;
+        if (attn__weight_can_pack_on_load(w, model->precision)) {
+            w->packs_on_load = model->precision;
         } else if (attn__tensor_allocate(w, NULL)) {
             memset(w->data, 0, attn__tensor_bytes(w));
         }
@@ -189,7 +189,7 @@ attn_status attn_model_pack_weights(attn_model *model)
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < 2 * n && status == ATTN_OK; i++) { /* first those that give memory back */
         attn_tensor *w = model->parameters.items[i % n].tensor;
-        if (attn__weight_may_wait(w, model->precision) == (i < n))
+        if (attn__weight_can_pack_on_load(w, model->precision) == (i < n))
             status = attn__weight_pack(w, model->precision);
     }
     return status;

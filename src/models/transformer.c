@@ -67,7 +67,7 @@ static const transformer *self_of(const attn_decoding *decoding)
 /* Most translations are far shorter than the longest that the model can give. */
 enum { FIRST_ROOM = 32 };
 /* Tokens of all rows that move together when hypotheses change places. */
-enum { MOVED = 8 };
+enum { REORDER_TOKENS = 8 };
 
 /* The type of the self-attention's caches: bf16 where attention would round keys and values anyway, and where `decode`,
  * which reads bf16 beside f32 queries, is the best solver for one query. */
@@ -160,7 +160,7 @@ static attn_status reorder(attn_decoding *decoding, const int64_t *rows)
     attn__lineage_reorder(&s->lineage, rows, decoding->step);
     for (int i = 0; i < self_of(decoding)->decoder.blocks; i++) {
         if (!s->spare.k) {
-            const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], MOVED, own[2]};
+            const int64_t *own = attn_tensor_shape(s->own[i].k), shape[3] = {own[0], REORDER_TOKENS, own[2]};
             attn_status status =
                 attn_tensor_create(&s->spare.k, decoding->model->context, attn_tensor_dtype(s->own[i].k), 3, shape);
             if (status != ATTN_OK) {

@@ -126,7 +126,7 @@ static bool within_limit(attn_nn_builder *builder, const char *name, int rank, c
 
 /* A new tensor under its full name in `list`; NULL on failure. */
 static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, const char *name, int rank,
-                               const int64_t *shape, const attn_nn_initializer *fill, bool waits)
+                               const int64_t *shape, const attn_nn_initializer *fill, bool packs_on_load)
 {
     char full[2 * ATTN_NN_MAX_NAME];
     attn_tensor *tensor = NULL;
@@ -150,8 +150,9 @@ static attn_tensor *add_tensor(attn_nn_builder *builder, attn_named_list *list, 
     if (!within_limit(builder, full, rank, shape)) {
         return NULL;
     }
-    attn_status status = waits ? attn__tensor_create_empty(&tensor, builder->context, builder->dtype, rank, shape)
-                               : attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape);
+    attn_status status = packs_on_load
+                             ? attn__tensor_create_empty(&tensor, builder->context, builder->dtype, rank, shape)
+                             : attn_tensor_create(&tensor, builder->context, builder->dtype, rank, shape);
     if (status != ATTN_OK) {
         return NULL;
     }

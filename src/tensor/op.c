@@ -25,7 +25,7 @@ bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...)
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                               "%s: operand %d is a weight that was packed for inference, and has no other form", op,
                               i) == ATTN_OK;
-        else if (x->awaits)
+        else if (x->packs_on_load)
             fine = attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "%s: operand %d waits for weights that are loaded",
                               op, i) == ATTN_OK;
         else if (!x->data)

@@ -223,7 +223,7 @@ static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
            (!w->in_parts || (w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16));
 }
 
-bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision)
+bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precision)
 {
     bool rows;
     return has_form(w, precision, &rows) && !w->table && w->dtype == ATTN_F32;
@@ -280,14 +280,14 @@ const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16)
 
 attn_status attn__weight_fill(attn_tensor *w)
 {
-    if (w->data || !w->awaits)
+    if (w->data || !w->packs_on_load)
         return ATTN_OK;
     return attn__tensor_allocate(w, NULL) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__weight_filled(attn_tensor *w)
 {
-    attn_precision precision = w->awaits;
-    w->awaits = ATTN_PRECISION_DEFAULT;
+    attn_precision precision = w->packs_on_load;
+    w->packs_on_load = ATTN_PRECISION_DEFAULT;
     return precision ? attn__weight_pack(w, precision) : ATTN_OK;
 }

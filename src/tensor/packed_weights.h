@@ -38,12 +38,12 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
  * whose rows cannot be read from panels; f32 on AMX, whose products may need both; memory that others share.  Nobody
  * else uses the tensor meanwhile; afterwards any number of threads may read it.  ATTN_ERROR_MEMORY (noted). */
 attn_status attn__weight_pack(attn_tensor *w, attn_precision precision);
-/* Whether a parameter may begin without memory (tensor.h: awaits), because its packed form will replace its data. */
-bool attn__weight_may_wait(const attn_tensor *w, attn_precision precision);
+/* Whether a parameter may begin without memory (tensor.h: packs_on_load), because its packed form will replace its data. */
+bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precision);
 /* Its numbers in rows, of f32 or f64, or, with *bf16, of bf16.  NULL: it has panels alone, or rows that products of
  * this tape cannot read (noted). */
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16);
-/* Called before and after the numbers of a tensor are written.  One that awaits them gets memory before and is packed
+/* Called before and after the numbers of a tensor are written.  One that packs on load gets memory before and is packed
  * after.
  * ATTN_ERROR_MEMORY (noted). */
 attn_status attn__weight_fill(attn_tensor *w);

@@ -144,9 +144,9 @@ attn_status attn__tensor_must_have_data(attn_context *context, const attn_tensor
     if (tensor->data)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_ARGUMENT, "tensor \"%.100s\" has no data: %s", name,
-                      tensor->packed   ? "its model packed the weights, and now only infers"
-                      : tensor->awaits ? "it waits for weights that are loaded"
-                                       : "it was freed by the end of a scope");
+                      tensor->packed          ? "its model packed the weights, and now only infers"
+                      : tensor->packs_on_load ? "it waits for weights that are loaded"
+                                              : "it was freed by the end of a scope");
 }
 
 void *attn_tensor_data(const attn_tensor *tensor)

@@ -44,7 +44,7 @@ struct attn_tensor {
      * alone, and linear layers and embeddings read them; else both have them. */
     struct attn__packed *packed;
     /* Not DEFAULT: it gets memory when its numbers come, and is packed for this precision then. */
-    attn_precision awaits;
+    attn_precision packs_on_load;
 };
 
 /* Data that the backward pass needs, alive although the tensor itself may be gone. */
