@@ -21,6 +21,7 @@ static const cli_option options[] = {
     CLI_NAMES_LONG,
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
+    CLI_MBR,
     CLI_FLAG("all_references", 0,
              "a sentence that stands in several pairs is translated once and compared with all their translations"),
     CLI_SHORTLIST,
@@ -173,6 +174,7 @@ static int evaluate_translator(cli_call *cli, const char *data)
         return cli_failed(cli, NULL);
     attn_translator_options how = {.beam = cli_int(cli, "beam"),
                                    .length_penalty = cli_real(cli, "length_penalty"),
+                                   .mbr = cli_flag(cli, "mbr"),
                                    .all_references = cli_flag(cli, "all_references")};
     attn_lexicon *lexicon;
     int code = cli_shortlist(cli, translator, &how, &lexicon);

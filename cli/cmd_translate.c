@@ -20,6 +20,7 @@ static const cli_option options[] = {
     CLI_INT("nbest", 'n', "0", 0, 64,
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
             "score'; 0: the best alone, as it is"),
+    CLI_MBR,
     CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
     CLI_FLAG("alignments", 0,
              "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
@@ -46,6 +47,7 @@ static const char *const examples[] = {
     "attn translate en-fr --beam 4 --length-penalty 0.6 < english.txt > french.txt",
     "attn translate en-fr --precision int8 --shortlist lex.s2t < english.txt > french.txt",
     "attn translate en-fr --beam 8 --nbest 8 < english.txt > choices.txt",
+    "attn translate en-fr --beam 32 --mbr < english.txt > french.txt",
     "attn translate en-fr --prefix --alignments \"$(printf \"I lost.\\tJ'ai\")\"",
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
     NULL,
@@ -225,6 +227,7 @@ static int run(cli_call *cli)
                      .batch = BATCH,
                      .max_len = cli_int(cli, "max_length"),
                      .nbest = cli_int(cli, "nbest"),
+                     .mbr = cli_flag(cli, "mbr"),
                      .alignments = cli_flag(cli, "alignments")}};
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",

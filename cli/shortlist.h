@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * shortlist.h - the options of translations that are made of a lexicon's tokens. */
+ * shortlist.h - the options of the choice among translations, and of those that are made of a lexicon's tokens. */
 #ifndef CLI_SHORTLIST_H
 #define CLI_SHORTLIST_H
 
 #include "command.h"
+
+#define CLI_MBR                                                                                                          \
+    CLI_FLAG(                                                                                                            \
+        "mbr", 0,                                                                                                        \
+        "choose the translation of the beam that is most like all of them (minimum Bayes risk, by chrF) instead of the " \
+        "likeliest; wide beams gain most")
 
 #define CLI_SHORTLIST                                                                                                  \
     CLI_TEXT("shortlist", 0, "FILE", "",                                                                               \

@@ -177,6 +177,19 @@ for beam in 1 3; do
     cmp -s wanted.txt found.txt || fail "a sentence in a batch has other bits than by itself, with a beam of $beam"
 done
 
+# ---- minimum Bayes risk: the same translations in another order, their expected chrF as scores
+"$attn" translate model --quiet --beam 6 --nbest 6 < mixed.txt | sed 's/ ||| [^|]*$//' | sort > likeliest.txt
+"$attn" translate model --quiet --beam 6 --nbest 6 --mbr < mixed.txt > mbr.txt
+same "translations to choose from" "$(cat likeliest.txt)" "$(sed 's/ ||| [^|]*$//' mbr.txt | sort)"
+awk -F ' [|][|][|] ' '$1 == last && $3 + 0 > score + 0 || $3 + 0 < 0 || $3 + 0 > 100 { bad = 1 } { last = $1; score = $3 } END { exit bad }' \
+    mbr.txt || fail "not in the order of their expected chrF: $(cat mbr.txt)"
+same "the choice alone" "$(awk -F ' [|][|][|] ' '$1 != last { print $2 } { last = $1 }' mbr.txt)" \
+    "$("$attn" translate model --quiet --beam 6 --mbr < mixed.txt)"
+"$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 1 < mixed.txt > wanted.txt
+"$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 2 --stream < mixed.txt > found.txt
+cmp -s wanted.txt found.txt || fail "a choice by minimum Bayes risk has other bits by itself"
+expect 2 'mbr chooses among the hypotheses of a beam; the beam is 1' "$attn" translate model --mbr 'Go.'
+
 # ---- batches go to several threads, with the bits of one
 cat many.txt mixed.txt many.txt mixed.txt > more.txt
 for beam in 1 3; do

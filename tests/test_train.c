@@ -3,6 +3,7 @@
 #include "support/cmocka.h"
 
 #include "attn/train.h"
+#include "train/chrf.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -79,6 +80,25 @@ static void chrf_of_a_corpus(void **state)
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         assert_int_equal(attn_chrf_corpus(&chrf, context, &ones[i].prediction, &ones[i].reference, NULL, 1), ATTN_OK);
         CLOSE(chrf, ones[i].score, 1e-9);
+    }
+    attn_context_destroy(context);
+}
+
+/* What a corpus of one pair gives, for each pair of some texts. */
+static void chrf_of_all_pairs(void **state)
+{
+    (void)state;
+    const char *texts[] = {"the cat the cat on the mat", "Il est calme .", "",
+                           "the cat sat on the mat !",   "tttttttt tt",    "va",
+                           "the cat the cat on the mat", "日本語😀 the",    "il est très calme"};
+    enum { N = sizeof texts / sizeof *texts };
+    double chrf[N * N], one;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    assert_int_equal(attn__chrf_pairs(context, texts, N, chrf), ATTN_OK);
+    for (int i = 0; i < N * N; i++) {
+        assert_int_equal(attn_chrf_corpus(&one, context, &texts[i / N], &texts[i % N], NULL, 1), ATTN_OK);
+        CLOSE(chrf[i], one, 1e-12);
     }
     attn_context_destroy(context);
 }
@@ -180,9 +200,10 @@ static void schedules_rise_and_fall(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bleu_of_a_sentence), cmocka_unit_test(bleu_of_a_corpus),
-        cmocka_unit_test(chrf_of_a_corpus),   cmocka_unit_test(several_references),
-        cmocka_unit_test(bleu_of_long_lines), cmocka_unit_test(schedules_rise_and_fall),
+        cmocka_unit_test(bleu_of_a_sentence),      cmocka_unit_test(bleu_of_a_corpus),
+        cmocka_unit_test(chrf_of_a_corpus),        cmocka_unit_test(chrf_of_all_pairs),
+        cmocka_unit_test(several_references),      cmocka_unit_test(bleu_of_long_lines),
+        cmocka_unit_test(schedules_rise_and_fall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

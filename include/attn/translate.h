@@ -101,6 +101,10 @@ typedef struct attn_translator_options {
     int64_t batch;         /* sentences at once; 0: 32 */
     int64_t max_len;       /* most tokens of a translation, its end included, if that is less than the model's own */
     int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
+    /* Of the hypotheses of the beam those come first that are most like all of them: by the mean of their chrF against each, weighted by
+     * the root of its probability (minimum Bayes risk; Kumar and Byrne 2004).  A score is that mean, 0 to 100.  Needs a beam of 2 or
+     * more; wide ones gain most. */
+    bool mbr;
     /* Of each line the text that its translations begin with, in whole words; NULL or "": any. */
     const char *const *prefixes;
     bool alignments; /* fill in `alignment` of the translations */
@@ -120,7 +124,7 @@ typedef struct attn_translator_options {
 typedef struct attn_translation {
     char *text;             /* as a reader wants it; "" for an empty line */
     char *tokens;           /* as the model said it: words joined by spaces */
-    double score;           /* log-probability after the length penalty */
+    double score;           /* log-probability after the length penalty; with mbr the expected chrF */
     int64_t words, unknown; /* tokens of the source sentence, and those of them that the vocabulary lacks */
     char *unknown_words;    /* these, joined by ", "; "" if there are none */
     bool truncated;         /* the sentence was longer than the model takes */
@@ -132,7 +136,7 @@ typedef struct attn_translation {
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,
  * unknown_words, truncated) stands in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
- * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named); ATTN_ERROR_ARGUMENT: nbest is above the beam, or a
+ * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named); ATTN_ERROR_ARGUMENT: nbest is above the beam, mbr has no beam, or a
  * prefix (its number is named) is longer than a translation may be or has a word that the vocabulary lacks;
  * ATTN_ERROR_UNSUPPORTED: alignments of a model whose decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,

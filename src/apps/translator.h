@@ -42,6 +42,9 @@ attn_tensor *attn__ids_on_tape(attn_tape *tape, int64_t rows, int64_t cols, cons
 attn_status attn__normalized(const attn_translator *translator, const char *line, char **text);
 /* The words of a line as vocabularies of words have them; freed by attn__free, on error too. */
 attn_status attn__normalized_words(attn_context *context, const char *line, attn_compat compat, char **text);
+/* Text, tokens and score of a hypothesis; freed by attn_translations_free, on error too. */
+attn_status attn__translation_make(const attn_translator *translator, const attn_hypothesis *hypothesis,
+                                   attn_translation *result);
 /* Tokens as a reader of the target language wants them; freed by attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
 /* The target side of a pair of the data, likewise. */

@@ -3,6 +3,7 @@
  * Translating lines: they go through the model in batches of like length, on several threads, and the results come
  * back in the order of the lines. */
 #include "apps/translator_lines.h"
+#include "apps/translator_mbr.h"
 
 #include "base/context.h"
 #include "base/parallel.h"
@@ -15,7 +16,8 @@
 
 /* -------------------------------------------------------------------------------------------- decoding */
 
-static attn_status finish(const attn_translator *t, const attn_hypothesis *hypothesis, attn_translation *result)
+attn_status attn__translation_make(const attn_translator *t, const attn_hypothesis *hypothesis,
+                                   attn_translation *result)
 {
     size_t size = attn_vocab_decode(t->target, hypothesis->ids, hypothesis->n, NULL, 0) + 1;
     result->tokens = attn__alloc(t->context, size);
@@ -39,6 +41,12 @@ static int64_t wanted(const attn_translator_options *options)
     return options && options->nbest > 0 ? options->nbest : 1;
 }
 
+/* Hypotheses of each sentence that the search is to give. */
+static int64_t searched(const attn_translator_options *options)
+{
+    return options && options->mbr ? options->beam : wanted(options);
+}
+
 static attn_beam_search_options decoding_options(const attn_translator *t, const attn_translator_options *options)
 {
     return (attn_beam_search_options){
@@ -46,7 +54,7 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
         .eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS),
         .max_len = attn__translation_limit(t, options),
         .beam = options ? options->beam : 0,
-        .nbest = options ? options->nbest : 0,
+        .nbest = searched(options),
         .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,
         .rule = t->search.rule,
@@ -145,17 +153,35 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     return status;
 }
 
+/* Leaves the wanted hypotheses of each sentence, those of the next one behind them. */
+static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
+                          attn_hypothesis *hypotheses)
+{
+    int64_t each = searched(options), most = wanted(options);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+        status = attn__translator_rank(t, hypotheses + i * each, each, most);
+    for (int64_t i = 1; i < n && status == ATTN_OK; i++)
+        memmove(hypotheses + i * most, hypotheses + i * each, (size_t)most * sizeof *hypotheses);
+    if (status != ATTN_OK)
+        attn_hypotheses_free(t->context, hypotheses, n * each);
+    return status;
+}
+
 static attn_status translate_batch(const attn_translator *t, const tapes *on, const batch_of *batch,
                                    const attn_translator_options *options, attn_hypothesis *hypotheses,
                                    attn_translation *results)
 {
     attn_status status = search(t, on, batch, options, hypotheses);
+    if (status == ATTN_OK && options && options->mbr)
+        status = choose(t, batch->n, options, hypotheses);
     if (status != ATTN_OK)
         return status;
     int64_t each = wanted(options), n = batch->n * each;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         if (hypotheses[i].ids)
-            status = finish(batch->owner, &hypotheses[i], &results[batch->sentences[i / each].line * each + i % each]);
+            status = attn__translation_make(batch->owner, &hypotheses[i],
+                                            &results[batch->sentences[i / each].line * each + i % each]);
     }
     if (status == ATTN_OK && options && options->alignments)
         status = align(t, on, batch, each, hypotheses, results);
@@ -236,7 +262,7 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
         return w->status;
     attn_context *context = w->t.context;
     w->hypotheses =
-        attn__alloc_zero(context, attn__size_mul(size * (size_t)wanted(all->options), sizeof *w->hypotheses));
+        attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
     size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
     size_t counts = attn__size_mul(3 * size, sizeof *w->batch.nprefix);
     w->batch =
@@ -385,6 +411,9 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
                           "%lld translations of a line are asked for with a beam of %lld", (long long)each,
                           (long long)beam);
+    if (options && options->mbr && beam < 2)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "mbr chooses among the hypotheses of a beam; the beam is %lld", (long long)beam);
     if (attn__shortlist_fits(t, options) != ATTN_OK)
         return ATTN_ERROR_ARGUMENT;
     memset(results, 0, (size_t)(n * each) * sizeof *results);

@@ -3,6 +3,7 @@
 #include "attn/train.h"
 
 #include "base/context.h"
+#include "train/chrf.h"
 #include "train/ngrams.h"
 
 #include <string.h>
@@ -121,5 +122,40 @@ attn_status attn_chrf_corpus(double *chrf, attn_context *context, const char *co
     }
     if (status == ATTN_OK)
         *chrf = score(orders);
+    return status;
+}
+
+/* chrf[i * n + j] from the n-grams that texts share. */
+static void score_pairs(int64_t n, const int64_t *counts, const int64_t *shared, double *chrf)
+{
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            attn__ngrams orders[ORDERS];
+            for (int order = 0; order < ORDERS; order++)
+                orders[order] =
+                    (attn__ngrams){counts[order * n + i], counts[order * n + j], shared[(order * n + i) * n + j]};
+            chrf[i * n + j] = score(orders);
+        }
+}
+
+attn_status attn__chrf_pairs(attn_context *context, const char *const *texts, int64_t n, double *chrf)
+{
+    int64_t split_up = 0;
+    size_t numbers = attn__size_mul(ORDERS, attn__size_mul((size_t)n, (size_t)n + 1));
+    attn__words *words = attn__alloc(context, attn__size_mul((size_t)n, sizeof *words));
+    int64_t *counts = attn__alloc(context, attn__size_mul(numbers, sizeof *counts));
+    attn_status status = words && counts ? ATTN_OK : ATTN_ERROR_MEMORY;
+    while (status == ATTN_OK && split_up < n) {
+        status = split(&words[split_up], context, texts[split_up]);
+        split_up += status == ATTN_OK;
+    }
+    if (status == ATTN_OK)
+        status = attn__ngrams_shared(context, words, n, ORDERS, counts, counts + ORDERS * n);
+    if (status == ATTN_OK)
+        score_pairs(n, counts, counts + ORDERS * n, chrf);
+    while (split_up > 0)
+        attn__words_free(&words[--split_up], context);
+    attn__free(context, counts);
+    attn__free(context, words);
     return status;
 }

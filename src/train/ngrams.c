@@ -80,6 +80,55 @@ attn_status attn__ngrams_add(attn_context *context, const attn__words *predictio
     return status;
 }
 
+/* Sorts the n-grams of all texts, numbers equal ones alike for the next order, and adds up what pairs of texts share.
+ * own[t]: room for how often one n-gram stands in text t. */
+static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
+{
+    int64_t next;
+    qsort(grams, (size_t)all, sizeof *grams, by_words_and_text);
+    for (int64_t at = 0; at < all; at = next) {
+        int64_t texts = 0; /* grams[at + k].text for k < texts: those that have it */
+        for (next = at; next < all && by_words(grams + at, grams + next) == 0; next++) {
+            heads[grams[next].start] = at;
+            if (next == at || grams[next].text != grams[at + texts - 1].text) {
+                grams[at + texts++].text = grams[next].text;
+                own[grams[next].text] = 0;
+            }
+            own[grams[next].text]++;
+        }
+        for (int64_t i = 0; i < texts; i++) {
+            int64_t x = grams[at + i].text;
+            for (int64_t j = 0; j < texts; j++) {
+                int64_t y = grams[at + j].text;
+                shared[x * n + y] += own[x] < own[y] ? own[x] : own[y];
+            }
+        }
+    }
+}
+
+attn_status attn__ngrams_shared(attn_context *context, const attn__words *texts, int64_t n, int orders, int64_t *counts,
+                                int64_t *shared)
+{
+    size_t words = 0;
+    for (int64_t i = 0; i < n; i++)
+        words = attn__size_add(words, (size_t)texts[i].n);
+    gram *grams = attn__alloc(context, attn__size_mul(words, sizeof *grams));
+    int64_t *heads = attn__alloc_zero(context, attn__size_mul(attn__size_add(words, (size_t)n), sizeof *heads));
+    attn_status status = grams && heads ? ATTN_OK : ATTN_ERROR_MEMORY;
+    memset(shared, 0, (size_t)(orders * n * n) * sizeof *shared);
+    for (int order = 1; status == ATTN_OK && order <= orders; order++, counts += n, shared += n * n) {
+        int64_t all = 0, first = 0;
+        for (int64_t i = 0; i < n; first += texts[i++].n) {
+            counts[i] = list_grams(grams + all, &texts[i], i, heads, first, order);
+            all += counts[i];
+        }
+        share_grams(grams, all, heads, n, heads + words, shared);
+    }
+    attn__free(context, heads);
+    attn__free(context, grams);
+    return status;
+}
+
 attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n)
 {
     for (int64_t i = 0; counts && i < n; i++)
