@@ -181,9 +181,9 @@ done
 "$attn" translate model --quiet --beam 6 --nbest 6 < mixed.txt | sed 's/ ||| [^|]*$//' | sort > likeliest.txt
 "$attn" translate model --quiet --beam 6 --nbest 6 --mbr < mixed.txt > mbr.txt
 same "translations to choose from" "$(cat likeliest.txt)" "$(sed 's/ ||| [^|]*$//' mbr.txt | sort)"
-awk -F ' [|][|][|] ' '$1 == last && $3 + 0 > score + 0 || $3 + 0 < 0 || $3 + 0 > 100 { bad = 1 } { last = $1; score = $3 } END { exit bad }' \
+awk -F ' [|][|][|] ' 'NR > 1 && $1 == last && $3 + 0 > score + 0 || $3 + 0 < 0 || $3 + 0 > 100 { bad = 1 } { last = $1; score = $3 } END { exit bad }' \
     mbr.txt || fail "not in the order of their expected chrF: $(cat mbr.txt)"
-same "the choice alone" "$(awk -F ' [|][|][|] ' '$1 != last { print $2 } { last = $1 }' mbr.txt)" \
+same "the choice alone" "$(awk -F ' [|][|][|] ' 'NR == 1 || $1 != last { print $2 } { last = $1 }' mbr.txt)" \
     "$("$attn" translate model --quiet --beam 6 --mbr < mixed.txt)"
 "$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 1 < mixed.txt > wanted.txt
 "$attn" translate model --quiet --beam 6 --mbr --scores --alignments --threads 2 --stream < mixed.txt > found.txt
