@@ -69,7 +69,7 @@ static const attn_setting keys[] = {
         "encoder's embedding too; default: all with one vocabulary of pieces, decoder with two, none with words"),
     ATTN__TEXT("norm", "", norms,
                "where norms stand (transformer): post, behind the residual connections, or pre, before the layers; "
-               "default post"),
+               "default: pre with a vocabulary of pieces, post with words"),
     ATTN__REAL("dropout", "0.1", 0, 0.95, "share of activations dropped in training"),
     /* training */
     ATTN__INT("average", "1", 1, 100,

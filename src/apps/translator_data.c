@@ -178,16 +178,22 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
-/* Which tables are shared, where nobody said it: what training.json keeps, so that a resumed run has the same model. */
-static attn_status choose_tie(training *t)
+/* What a vocabulary of pieces changes of a new Transformer where nobody said it; training.json keeps it, so that a resumed run
+ * has the same model. */
+static attn_status choose_model(training *t)
 {
     attn_config *settings = t->run.settings;
     bool words = attn__setting_vocabulary(settings) == ATTN_VOCAB_WORDS;
     bool transformer = strcmp(attn_config_text(settings, "model", ""), "transformer") == 0;
-    if (t->run.resume || t->from || words || !transformer || attn_config_get(settings, "tie"))
+    const char *tie = attn_config_bool(settings, "joint_vocabulary", true) ? "all" : "decoder";
+    attn_status status = ATTN_OK;
+    if (t->run.resume || t->from || words || !transformer)
         return ATTN_OK;
-    return attn_config_set_text(settings, "tie",
-                                attn_config_bool(settings, "joint_vocabulary", true) ? "all" : "decoder");
+    if (!attn_config_get(settings, "tie"))
+        status = attn_config_set_text(settings, "tie", tie);
+    if (status == ATTN_OK && !attn_config_get(settings, "norm"))
+        status = attn_config_set_text(settings, "norm", "pre");
+    return status;
 }
 
 /* Sentences of the validation part that are translated after each epoch: spread over it, since files are often sorted. */
@@ -219,7 +225,7 @@ attn_status attn__training_data(attn__translator_training *t)
     if (status == ATTN_OK)
         status = choose_vocabulary(t);
     if (status == ATTN_OK)
-        status = choose_tie(t);
+        status = choose_model(t);
     if (status == ATTN_OK)
         status = attn__training_guided(t);
     if (status == ATTN_OK)
