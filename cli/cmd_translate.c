@@ -40,7 +40,8 @@ static const char description[] =
     "lines are read from standard input; an empty line gives an empty line. A note on standard error names the words that "
     "the translator does not know, for the first ten sentences that have any, and one more note at the end counts the "
     "others (--quiet: no notes). With --json each translation is one object on a line of its own. A score is the "
-    "logarithm of the translation's probability, after the length penalty; an index counts sentences from 0.";
+    "logarithm of the translation's probability, after the length penalty, with --mbr the expected chrF; an index counts "
+    "sentences from 0.";
 
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
