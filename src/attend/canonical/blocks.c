@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * The mask of blocks. */
+ * What a tile sees of masks. */
 #include "attend/canonical/blocks.h"
 
 #include "attend/canonical/offsets.h"
+
+#include <string.h>
 
 /* Along the axis of blocks an index counts by its block. */
 static void find(const attn__group *group, int axis, int64_t size, int64_t first, int64_t count, int64_t *out)
@@ -47,4 +49,22 @@ attn__block_view attn__blocks_seen(const uint8_t *blocks, const int64_t *rows, i
         }
     }
     return all ? ATTN__BLOCKS_ALL : any ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_NONE;
+}
+
+static attn__block_view row_seen(const uint8_t *row, int64_t keys)
+{
+    if (row[0])
+        return memchr(row, 0, (size_t)keys) ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_ALL;
+    return memcmp(row, row + 1, (size_t)keys - 1) ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_NONE;
+}
+
+attn__block_view attn__mask_seen(const uint8_t *mask, const int64_t *rows, int64_t nrows, int64_t keys)
+{
+    if (nrows < 1 || keys < 1)
+        return ATTN__BLOCKS_SOME;
+    attn__block_view first = row_seen(mask + rows[0], keys);
+    for (int64_t r = 1; r < nrows && first != ATTN__BLOCKS_SOME; r++)
+        if (rows[r] != rows[r - 1] && row_seen(mask + rows[r], keys) != first)
+            return ATTN__BLOCKS_SOME;
+    return first;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocks.h - the mask of blocks: where the byte of a query and a key lies, and what a tile sees.
+ * blocks.h - what a tile sees of the mask of blocks and of a boolean mask; where the byte of a block lies.
  */
 #ifndef ATTN_ATTEND_BLOCKS_H
 #define ATTN_ATTEND_BLOCKS_H
@@ -20,5 +20,7 @@ typedef enum attn__block_view {
 
 attn__block_view attn__blocks_seen(const uint8_t *blocks, const int64_t *rows, int64_t nrows, const int64_t *columns,
                                    int64_t ncolumns);
+/* The same of a boolean mask: query i sees key j where mask[rows[i] + j] is not 0. */
+attn__block_view attn__mask_seen(const uint8_t *mask, const int64_t *rows, int64_t nrows, int64_t keys);
 
 #endif

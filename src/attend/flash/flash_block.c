@@ -108,6 +108,15 @@ attn__block_view attn__flash_blocks_seen(const attn__flash_item *t, const attn__
     return attn__blocks_seen(t->arrays->blocks, t->s.query_at.block + sub.lane, sub.lanes, t->s.key_at.block, b->keys);
 }
 
+static attn__block_view mask_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (!t->canonical->has_mask)
+        return ATTN__BLOCKS_ALL;
+    if (!t->flash->mask_adjacent)
+        return ATTN__BLOCKS_SOME;
+    return attn__mask_seen(t->arrays->mask + t->s.key_at.mask[0], t->s.query_at.mask + sub.lane, sub.lanes, b->keys);
+}
+
 /* Lanes of padding score what they like. */
 static void hide_blocks(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float fill)
 {
@@ -136,7 +145,8 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
         f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
         f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
     }
-    if (canonical->has_mask) {
+    bool masks = mask_seen(t, b, sub) != ATTN__BLOCKS_ALL;
+    if (masks) {
         attn__lane_view view =
             key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, f->mask_adjacent);
         f->lanes->gather(&view, s->extra, sub.width, 1.0f);
@@ -146,7 +156,7 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     if (hides)
         hide_blocks(t, b, sub, fill);
     if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return capped || hides || canonical->has_bias || canonical->has_mask;
+        return capped || hides || canonical->has_bias || masks;
     for (int l = 0; l < f->nlimits; l++)
         f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
     return true;
@@ -343,27 +353,25 @@ static int64_t portions(const attn__flash *f, int64_t keys)
     return f->pairs ? (keys + STEP - 1) / STEP : attn__most(whole, 1);
 }
 
-/* Masked keys that score a number are not skipped. */
-static bool skips_blocks(const attn__flash_item *t)
+/* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
+static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    return t->canonical->has_blocks && t->canonical->problem.mask_fill == 0.0;
-}
-
-/* Whether any query of the item sees any of these keys; fills their places in the mask of blocks. */
-static bool sees_blocks(attn__flash_item *t, const attn__flash_keys *b)
-{
-    attn__block_columns(t->canonical, b->at, b->keys, t->s.key_at.block);
-    return !skips_blocks(t) || attn__blocks_seen(t->arrays->blocks, t->s.query_at.block, t->count, t->s.key_at.block,
-                                                 b->keys) != ATTN__BLOCKS_NONE;
+    return t->canonical->problem.mask_fill != 0.0 ||
+           (attn__flash_blocks_seen(t, b, sub) != ATTN__BLOCKS_NONE && mask_seen(t, b, sub) != ATTN__BLOCKS_NONE);
 }
 
 void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
-    if (t->canonical->has_blocks && !sees_blocks(t, &b))
+    bool seen_at_all = false;
+    if (t->canonical->has_blocks)
+        attn__block_columns(t->canonical, at, keys, t->s.key_at.block);
+    attn__flash_key_tables(t, &b);
+    for (int64_t i = 0; i < t->subtiles && !seen_at_all; i++)
+        seen_at_all = sees(t, &b, attn__flash_subtile_at(t, i));
+    if (!seen_at_all)
         return;
     load_panels(t, &b);
-    attn__flash_key_tables(t, &b);
     attn__flash_plan_prefetch(t, at, keys,
                               t->subtiles * (b.parts ? attn__flash_amx_portions(t, &b) : portions(t->flash, keys)));
     for (int64_t i = 0; i < t->subtiles; i++) {
@@ -374,7 +382,7 @@ void attn__flash_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
-        if (!skips_blocks(t) || attn__flash_blocks_seen(t, &seen, sub) != ATTN__BLOCKS_NONE)
+        if (sees(t, &seen, sub))
             see_keys(t, &seen, sub);
     }
     if (b.parts)

@@ -245,6 +245,9 @@ void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t firs
 /* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
 attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows,
                                                   int64_t first, int64_t n);
+/* By the boolean mask; SOME where that is not known of all pairs at once. */
+attn__block_view attn__flash_backward_mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n,
+                                                int64_t row, int64_t rows);
 int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t row);
 void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n);
 void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,

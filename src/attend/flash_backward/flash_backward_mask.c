@@ -96,11 +96,24 @@ static void mask_structure(const attn__flash_backward_run *run, int64_t first, i
     }
 }
 
+static bool keys_adjacent(const attn__canonical *canonical)
+{
+    return attn__flash_backward_one_key_axis(canonical) && canonical->key.axis[0].dim.mask == 1;
+}
+
+attn__block_view attn__flash_backward_mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n,
+                                                int64_t row, int64_t rows)
+{
+    if (!run->canonical->has_mask || run->canonical->has_blocks || !keys_adjacent(run->canonical))
+        return ATTN__BLOCKS_SOME;
+    return attn__mask_seen(run->arrays->mask + run->m.key_at.mask[first], run->m.query_at.mask + row, rows, n);
+}
+
 /* Bytes for keys first .. first + n of the block; nothing to do where intervals say it all. */
 void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     const attn__canonical *canonical = run->canonical;
-    bool close = attn__flash_backward_one_key_axis(canonical) && canonical->key.axis[0].dim.mask == 1;
+    bool close = keys_adjacent(canonical);
     for (int64_t r = 0; r < run->tile_n; r++) {
         uint8_t *mask = run->m.mask + r * run->plan->strip;
         memset(mask, 1, (size_t)run->plan->strip);

@@ -253,6 +253,8 @@ bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first,
         return false;
     *row = e.row;
     *t = describe(run, first, e);
+    if (t->mask && attn__flash_backward_mask_seen(run, first, e.keys, e.row, e.rows) == ATTN__BLOCKS_ALL)
+        t->mask = NULL;
     if (t->mask)
         attn__flash_backward_mask(run, first, e.keys);
     if (t->bias)
@@ -266,6 +268,8 @@ void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, in
     attn__softmax_backward_args t;
     int64_t row;
     if (!attn__flash_backward_describe(run, first, n, &t, &row))
+        return;
+    if (t.mask && !t.fill && attn__flash_backward_mask_seen(run, first, t.keys, row, t.rows) == ATTN__BLOCKS_NONE)
         return;
     unsigned want = run->want;
     if (run->plan->amx)
