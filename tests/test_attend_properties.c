@@ -358,6 +358,46 @@ static void rows_without_keys_give_and_take_nothing(void **state)
         }
 }
 
+/* Masks that leave whole tiles open or hide them: nothing, the future, the last keys, all but blocks on the diagonal, all of
+ * some queries and all of some keys. */
+static bool open_pair(int pattern, int64_t i, int64_t j)
+{
+    const bool open[] = {true, j <= i, j < 120, i / 100 == j / 100, i >= 100 && j >= 200};
+    return open[pattern];
+}
+
+static void masks_of_whole_tiles(void **state)
+{
+    (void)state;
+    const attn_heads shape = {.batch = 1, .heads = 2, .queries = 210, .keys = 310, .dim = 24};
+    for (int pattern = 0; pattern < 5; pattern++) {
+        static random_problem r;
+        truth t;
+        double worst = 0;
+        r = (random_problem){0};
+        assert_int_equal(attn_problem_heads(&r.forward, &shape), ATTN_OK);
+        for (int i = 0; i < r.forward.ndims; i++) {
+            attn_dim *dim = &r.forward.dims[i];
+            dim->mask = dim->role == ATTN_ROLE_QUERY ? shape.keys : dim->role == ATTN_ROLE_KEY ? 1 : 0;
+        }
+        r.forward.flags |= ATTN_WANT_LSE | ATTN_WITH_MASK;
+        r.backward = r.forward;
+        r.backward.direction = ATTN_DIRECTION_BACKWARD;
+        r.backward.flags |= ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+        random_problem_arrays(&r, 5);
+        for (int64_t at = 0; at < shape.queries * shape.keys; at++)
+            ((uint8_t *)r.array[ARRAY_MASK].block)[at] = open_pair(pattern, at / shape.keys, at % shape.keys) ? 3 : 0;
+        truth_make(&t, &r);
+        for (int s = 0; attn_solver_name(s); s++)
+            solver_check(context, attn_solver_name(s), &r, &t, ATTN_DIRECTION_FORWARD, &worst);
+        solver_prepare_backward(context, &r);
+        for (int s = 0; attn_solver_name(s); s++)
+            solver_check(context, attn_solver_name(s), &r, &t, ATTN_DIRECTION_BACKWARD, &worst);
+        truth_free(&t, &r);
+        random_problem_free(&r);
+    }
+}
+
 /* The evaluation itself: each gradient against a difference quotient of its own output, in float64. */
 
 static double objective(random_problem *r, truth *t)
@@ -471,6 +511,7 @@ int main(void)
         cmocka_unit_test(another_layout_gives_the_same_bits),
         cmocka_unit_test(the_gradient_of_values_is_the_adjoint),
         cmocka_unit_test(rows_without_keys_give_and_take_nothing),
+        cmocka_unit_test(masks_of_whole_tiles),
     };
     return cmocka_run_group_tests(tests, open_context, close_context);
 }
