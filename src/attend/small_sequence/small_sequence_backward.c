@@ -32,9 +32,11 @@ static void weigh(const attn__small_sequence_head *h, bool finite)
                                         .dp = h->m.ds,
                                         .lse = h->m.lse,
                                         .delta = h->m.delta,
-                                        .plain = finite && !p->limited && !canonical->has_dropout && !p->has_bias,
+                                        .plain = finite && !p->limited && !canonical->has_dropout && !p->has_bias &&
+                                                 !p->has_mask,
                                         .from = h->m.from,
                                         .to = h->m.to,
+                                        .mask = p->has_mask ? h->m.mask : NULL,
                                         .bias = p->has_bias ? h->m.bias : NULL,
                                         .alive = finite ? NULL : h->m.alive};
     if (!args.plain) /* columns without a key are never read */
@@ -87,8 +89,7 @@ static void run_head(attn__small_sequence_head *h)
     p->kernel->transpose(&v, 1.0f, m->panel, p->width);
     finite = p->kernel->score(&dout, m->panel, m->ds, p->width) && finite;
     read_lse(h);
-    if (p->has_bias)
-        attn__small_sequence_load_bias(h);
+    attn__small_sequence_load_pairs(h);
     weigh(h, finite);
     if (p->wants_dbias)
         p->lanes->add(m->dbias, m->ds, p->queries * p->width, 1.0f);

@@ -56,6 +56,8 @@ static void find_weights(const attn__small_sequence_head *h, const operands *x, 
         p->lanes->add(m->s, m->bias, p->keys * p->width, 1.0f);
     if (p->limited)
         p->lanes->limit(m->s, p->keys, p->width, p->index, m->from, m->to, -INFINITY);
+    if (p->has_mask)
+        p->lanes->hide(m->s, m->flags, p->keys * p->width, -INFINITY);
     if (careful)
         note_alive(h);
     for (int64_t i = 0; i < p->width; i++) {
@@ -87,8 +89,7 @@ static void run_head(attn__small_sequence_head *h)
     operands x = find_operands(h);
     if (p->limited || h->canonical->has_dropout)
         attn__small_sequence_limits(h);
-    if (p->has_bias)
-        attn__small_sequence_load_bias(h);
+    attn__small_sequence_load_pairs(h);
     p->kernel->transpose(&x.q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, p->width);
     find_weights(h, &x, false);
     attn__small_sequence_sums t = {x.o, x.v, m->s, p->width, 1, 1.0f, m->shrink, false};

@@ -33,12 +33,10 @@ const char *attn__small_sequence_refuse(const attn__canonical *canonical)
         return "heads of more than 256 channels";
     if (canonical->problem.dtype != ATTN_F32)
         return "f32 only";
-    if (canonical->has_mask)
-        return "has a mask";
     bool limited = canonical->has_lens || canonical->problem.nbands;
     if (limited && (canonical->query.n > 1 || canonical->key.n > 1))
         return "lengths or bands with several query or key axes";
-    if (limited && canonical->problem.mask_fill != 0.0)
+    if ((limited || canonical->has_mask) && canonical->problem.mask_fill != 0.0)
         return "masked keys take part";
     int gradients = canonical->backward ? 2 : 0;
     if (!adjacent(&canonical->contract, q, 2 + gradients) || !adjacent(&canonical->value, v, 2 + gradients))
@@ -58,6 +56,8 @@ size_t attn__small_sequence_divide(const attn__small_sequence *p, char *base, at
     m->s = attn__arena_take(&arena, size, sizeof(float));
     m->ds = attn__arena_take(&arena, size, sizeof(float));
     m->bias = attn__arena_take(&arena, p->has_bias ? size : 0, sizeof(float));
+    m->flags = attn__arena_take(&arena, p->has_mask ? size : 0, sizeof(float));
+    m->mask = attn__arena_take(&arena, p->has_mask ? size : 0, 1);
     m->dbias = attn__arena_take(&arena, p->wants_dbias ? size : 0, sizeof(float));
     for (int i = 0; i < 5; i++)
         *rows[i] = attn__arena_take(&arena, queries, sizeof(float));
@@ -76,19 +76,25 @@ size_t attn__small_sequence_divide(const attn__small_sequence *p, char *base, at
 
 /* ------------------------------------------------------------------------------------------ the order of heads */
 
-/* Whether heads along a batch axis share the bias and its gradient. */
-static bool shares_bias(const attn__small_sequence *p, const attn__axis *axis)
+/* Whether heads along a batch axis share the bias and the mask. */
+static bool shares_pairs(const attn__small_sequence *p, const attn_dim *dim)
 {
-    return (!p->has_bias || axis->dim.bias == 0) && (!p->wants_dbias || axis->dim.dbias == 0);
+    return (!p->has_bias || dim->bias == 0) && (!p->has_mask || dim->mask == 0);
 }
 
-/* Axes along which heads share the bias become the innermost. */
+/* 0: heads along the axis have other gradients of the bias; 1: they share it; 2: also the bias and the mask. */
+static int how_shared(const attn__small_sequence *p, const attn_dim *dim)
+{
+    return p->wants_dbias && dim->dbias != 0 ? 0 : 1 + shares_pairs(p, dim);
+}
+
+/* Axes along which heads share the gradient of the bias become the innermost, the last of them those with the same bias and mask. */
 static void order_axes(const attn__group *batch, attn__small_sequence *p)
 {
     int n = 0;
-    for (int sharing = 0; sharing < 2; sharing++)
+    for (int sharing = 0; sharing < 3; sharing++)
         for (int a = 0; a < batch->n; a++)
-            if (shares_bias(p, &batch->axis[a]) == (sharing == 1))
+            if (sharing == how_shared(p, &batch->axis[a].dim))
                 p->order[n++] = a;
     int64_t weight = 1;
     for (int a = batch->n - 1; a >= 0; a--) {
@@ -103,7 +109,7 @@ static void divide_work(const attn__group *batch, attn__small_sequence *p)
     p->together = attn__most(1, attn__least(16, batch->size / ITEMS));
     if (p->wants_dbias && batch->size > 0) {
         for (int a = 0; a < batch->n; a++)
-            p->sharing /= shares_bias(p, &batch->axis[a]) ? 1 : batch->axis[a].dim.n;
+            p->sharing /= how_shared(p, &batch->axis[a].dim) > 0 ? 1 : batch->axis[a].dim.n;
         int64_t parts = attn__most(1, ITEMS / (batch->size / p->sharing));
         p->together = attn__pieces(p->sharing, attn__least(parts, p->sharing));
     }
@@ -169,6 +175,7 @@ static attn__small_sequence make(const attn__canonical *canonical)
                               .values = canonical->value.size,
                               .limited = canonical->has_lens || canonical->problem.nbands,
                               .has_bias = canonical->has_bias,
+                              .has_mask = canonical->has_mask,
                               .wants_dbias = canonical->backward && (canonical->problem.flags & ATTN_WANT_DBIAS),
                               .copies = canonical->query.n > 1 || canonical->key.n > 1,
                               .drop_below = attn__dropout_threshold(canonical->problem.dropout),
@@ -275,6 +282,8 @@ static void begin(const job *j, int64_t number, int thread, attn__small_sequence
     attn__small_sequence_divide(p, j->workspace + (size_t)thread * p->each, &h->m);
     if (p->has_bias)
         memset(h->m.bias, 0, size); /* columns without a key are read */
+    if (p->has_mask)
+        memset(h->m.mask, 0, size / sizeof(float));
     if (p->wants_dbias)
         memset(h->m.dbias, 0, size);
     locate(h, number);

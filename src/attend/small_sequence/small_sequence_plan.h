@@ -33,7 +33,7 @@ typedef struct attn__small_sequence {
     int64_t together, parts;       /* heads of one work item, which divides `sharing` heads into parts */
     int64_t items;
     bool joins; /* parts of the gradient of a bias */
-    bool has_bias, wants_dbias;
+    bool has_bias, has_mask, wants_dbias;
     bool limited; /* some queries may not see all keys */
     bool copies;  /* rows lie along several axes */
     uint32_t drop_below;
@@ -51,6 +51,8 @@ typedef struct attn__small_sequence_scratch {
     float *m, *l, *shrink;       /* [width of queries] */
     float *lse, *delta;          /* [queries] */
     float *bias;                 /* as s: of the head now; base 2 in the forward pass */
+    float *flags;                /* as s: in the forward pass 0 where the mask hides a pair; */
+    uint8_t *mask;               /* as s: in the backward pass its bytes */
     float *dbias;                /* as s: the gradient's sum over the heads of the item */
     float *copy[ATTN__OPERANDS]; /* rows that are copied, one behind the other */
     int32_t *from, *to;          /* [queries, padded]: the keys that a query sees */
@@ -70,8 +72,8 @@ typedef struct attn__small_sequence_head {
     attn__flash_backward_item now, next;
     int64_t number;               /* of the batch item, */
     int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
-    bool has_bias;                /* m.bias is that of ... */
-    int64_t bias;                 /* ... this offset */
+    bool loaded;                  /* m.bias, m.flags and m.mask are those of ... */
+    int64_t bias, mask;           /* ... these offsets */
 } attn__small_sequence_head;
 
 /* Why neither pass can run a problem. */
@@ -94,8 +96,8 @@ void attn__small_sequence_copy(const attn__small_sequence_head *head, attn__oper
 void attn__small_sequence_sum_guarded(const attn__small_sequence_head *head, const attn__small_sequence_sums *t,
                                       const uint8_t *alive, uint8_t bit);
 
-/* The head's bias to m.bias, unless it is there. */
-void attn__small_sequence_load_bias(attn__small_sequence_head *head);
+/* The head's bias and mask to m.bias and m.flags or m.mask, unless they are there. */
+void attn__small_sequence_load_pairs(attn__small_sequence_head *head);
 /* The gradient of the bias, whose sum over an item is in m.dbias: of a part, and of all parts. */
 void attn__small_sequence_store_dbias(const attn__small_sequence_head *head, float *parts, int64_t item);
 void attn__small_sequence_join_dbias(const attn__small_sequence_head *head, const float *parts, int64_t first);
