@@ -123,7 +123,7 @@ static size_t divide_offsets(attn__small_sequence *p, char *base)
 {
     attn__arena arena = {base, 0};
     int64_t queries = attn__round_up(p->queries, p->kernel->lanes), keys = attn__round_up(p->keys, p->kernel->lanes);
-    for (int op = 0; op < ATTN__OPERANDS; op++) {
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         int roles = attn__operand_table[op].roles;
         p->query_at[op] = attn__arena_take(&arena, roles & ATTN__IN_QUERY ? queries : 0, sizeof(int64_t));
         p->key_at[op] = attn__arena_take(&arena, roles & ATTN__IN_KEY ? keys : 0, sizeof(int64_t));
@@ -145,7 +145,7 @@ static void fill(const attn__group *group, size_t stride, int64_t lanes, int64_t
 static void fill_offsets(const attn__canonical *canonical, attn__small_sequence *p)
 {
     const attn__group *query = &canonical->query, *key = &canonical->key;
-    for (int op = 0; op < ATTN__OPERANDS; op++) {
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         int roles = attn__operand_table[op].roles;
         const attn__group *group = roles & ATTN__IN_QUERY ? query : key;
         p->of[op] = (attn__small_sequence_rows){.step = attn__stride(&group->axis[group->n - 1].dim, op),
