@@ -101,9 +101,9 @@ typedef struct attn_translator_options {
     int64_t batch;         /* sentences at once; 0: 32 */
     int64_t max_len;       /* most tokens of a translation, its end included, if that is less than the model's own */
     int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
-    /* Of the hypotheses of the beam those come first that are most like all of them: by the mean of their chrF against each, weighted by
-     * the root of its probability (minimum Bayes risk; Kumar and Byrne 2004).  A score is that mean, 0 to 100.  Needs a beam of 2 or
-     * more; wide ones gain most. */
+    /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of their
+     * probability.  The expected chrF of one is the mean of its chrF against every hypothesis, each weighted by the square root of
+     * its probability; it becomes the score, 0 to 100.  Needs a beam of at least 2; wide beams gain most. */
     bool mbr;
     /* Of each line the text that its translations begin with, in whole words; NULL or "": any. */
     const char *const *prefixes;

@@ -16,18 +16,19 @@
 
 static void set_scores(attn_hypothesis *hypotheses, int64_t n, const double *chrf)
 {
-    double most = -INFINITY;
-    for (int64_t i = 0; i < n; i++)
-        most = fmax(most, hypotheses[i].log_prob);
+    double most = -INFINITY, weights = 0;
     for (int64_t i = 0; i < n; i++) {
-        double sum = 0, weights = 0;
-        for (int64_t j = 0; j < n; j++) {
-            double weight = exp((hypotheses[j].log_prob - most) / 2);
-            sum += weight * chrf[i * n + j];
-            weights += weight;
-        }
-        hypotheses[i].score = sum / weights;
+        most = fmax(most, hypotheses[i].log_prob);
+        hypotheses[i].score = 0;
     }
+    for (int64_t j = 0; j < n; j++) {
+        double weight = exp((hypotheses[j].log_prob - most) / 2);
+        weights += weight;
+        for (int64_t i = 0; i < n; i++)
+            hypotheses[i].score += weight * chrf[i * n + j];
+    }
+    for (int64_t i = 0; i < n; i++)
+        hypotheses[i].score /= weights;
 }
 
 /* Equal ones stay in their order: an insertion sort. */
@@ -42,7 +43,7 @@ static void sort(attn_hypothesis *hypotheses, int64_t n)
     }
 }
 
-attn_status attn__translator_rank(const attn_translator *t, attn_hypothesis *hypotheses, int64_t n, int64_t wanted)
+attn_status attn__translator_rank(const attn_translator *t, attn_hypothesis *hypotheses, int64_t n, int64_t keep)
 {
     attn_context *context = t->context;
     int64_t found = 0;
@@ -61,7 +62,7 @@ attn_status attn__translator_rank(const attn_translator *t, attn_hypothesis *hyp
     if (status == ATTN_OK) {
         set_scores(hypotheses, found, chrf);
         sort(hypotheses, found);
-        attn_hypotheses_free(context, hypotheses + wanted, n - wanted);
+        attn_hypotheses_free(context, hypotheses + keep, n - keep);
     }
     if (made)
         attn_translations_free(context, made, found);

@@ -41,7 +41,7 @@ static int64_t wanted(const attn_translator_options *options)
     return options && options->nbest > 0 ? options->nbest : 1;
 }
 
-/* Hypotheses of each sentence that the search is to give. */
+/* How many hypotheses of each sentence the search returns. */
 static int64_t searched(const attn_translator_options *options)
 {
     return options && options->mbr ? options->beam : wanted(options);
@@ -153,16 +153,17 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
     return status;
 }
 
-/* Leaves the wanted hypotheses of each sentence, those of the next one behind them. */
+/* Ranks the hypotheses of each of n sentences, keeps the first ones and moves them together: those of sentence i begin at
+ * i * wanted(options). */
 static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
                           attn_hypothesis *hypotheses)
 {
-    int64_t each = searched(options), most = wanted(options);
+    int64_t each = searched(options), keep = wanted(options);
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++)
-        status = attn__translator_rank(t, hypotheses + i * each, each, most);
+        status = attn__translator_rank(t, hypotheses + i * each, each, keep);
     for (int64_t i = 1; i < n && status == ATTN_OK; i++)
-        memmove(hypotheses + i * most, hypotheses + i * each, (size_t)most * sizeof *hypotheses);
+        memmove(hypotheses + i * keep, hypotheses + i * each, (size_t)keep * sizeof *hypotheses);
     if (status != ATTN_OK)
         attn_hypotheses_free(t->context, hypotheses, n * each);
     return status;

@@ -14,7 +14,8 @@ from . import _ops, _sdpa, _wins
 _TAKEN = (torch.float32,)
 _lock = threading.Lock()
 _theirs = torch.nn.functional.scaled_dot_product_attention
-_counter, _looks = itertools.count(), 0  # of calls taken and of looks at it: a step of it needs no lock
+# Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks says how often.
+_counter, _looks = itertools.count(), 0
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
 

@@ -278,7 +278,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tensor) -> None:
-    """Writes o and lse, views of other tensors; lse has the axes of o but the last."""
+    """Writes the result to o and the log-sum-exp to lse, which may be views; lse has all axes of o but the last."""
     mine = engine()
     key = (problem, *map(meta, tensors), o.stride(), lse.stride())
     plan = mine.plans.get(key)
@@ -290,7 +290,7 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tenso
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],
                   grads: Sequence[Tensor]) -> None:
-    """Writes the gradients wanted to `grads`; lse as in forward_into."""
+    """Writes each wanted gradient to its tensor in `grads`, which has no others.  lse: as forward_into wrote it."""
     mine = engine()
     key = (problem, *map(meta, tensors), meta(dout), o.stride(), lse.stride(), tuple(want), *(x.stride() for x in grads))
     plan = mine.plans.get(key)

@@ -165,13 +165,18 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
     problem = _scaled(f"A{queries}Bc,A{keys}Bc,A{keys}Bv->A{queries}Bv;A{queries}Bv;{pairs};", query, scale)
     bias = None if relative_bias is None else _window_bias(_sdpa.as_sums(relative_bias, query.dtype), windows, query.shape[-2])
-    regions = [_regions(n, window, moved) for n, window, moved in zip(query.shape[1:], windows, shifts)]
+    regions = [_slices(_regions(n, window, moved)) for n, window, moved in zip(query.shape[1:], windows, shifts)]
+    parts: list[_Part] = [tuple(zip(*part)) for part in itertools.product(*regions)]
     tensors = query, key, value
     if query.dtype in _engine.TYPES and _ops.unwatched() and all(map(_ops.plain, tensors)):
-        parts = [tuple(zip(*part)) for part in itertools.product(*map(_slices, regions))]
         o: Tensor = _Windows.apply(problem, parts, *tensors, bias)
         return o
-    return _in_regions(problem, tensors, bias, regions, ())
+    o = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    for part in parts:
+        at = (slice(None), *part[0])
+        of_bias = None if bias is None else _bias_of(part, bias)
+        o[at] = _attend(problem, *_of_part(part, *tensors), of_bias)[0].reshape(o[at].shape)
+    return o
 
 
 def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
@@ -195,23 +200,6 @@ def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
     """(positions, window) of each region of an axis: where the seam cuts a window, each side is a window of its own."""
     parts = ((shift, shift), (n - window, window), (window - shift, window - shift)) if shift else ((n, window),)
     return [(size, each) for size, each in parts if size]
-
-
-def _in_regions(problem: Problem, tensors: Sequence[Tensor], bias: Optional[Tensor], regions: Sequence[list[tuple[int, int]]],
-                cut: tuple[int, ...]) -> Tensor:
-    """The result for one region of the first len(cut) axes, with the windows `cut`; the other axes are split here, one by one."""
-    axis = len(cut)
-    if axis == len(regions):
-        shape = (*tensors[0].shape[:-1], tensors[2].shape[-1])
-        for i in reversed(range(axis)):
-            tensors = [x.unflatten(1 + i, (-1, cut[i])) for x in tensors]
-        if bias is not None:
-            bias = bias[(slice(None), *(slice(window) for window in cut + cut))]
-        return _attend(problem, *tensors, bias)[0].reshape(shape)
-    sizes = [size for size, _ in regions[axis]]
-    found = [_in_regions(problem, parts, bias, regions, (*cut, window))
-             for (_, window), *parts in zip(regions[axis], *(x.split(sizes, 1 + axis) for x in tensors))]
-    return torch.cat(found, 1 + axis) if len(found) > 1 else found[0]
 
 
 _Part = tuple[tuple[slice, ...], tuple[int, ...]]  # of a picture: positions, and the windows they fall into
@@ -260,7 +248,8 @@ class _WindowsBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], want: Sequence[bool], dout: Tensor, q: Tensor, k: Tensor,
                 v: Tensor, bias: Optional[Tensor], o: Tensor, lse: Tensor) -> Any:
-        grads = [torch.empty_like(x) if wanted else None for x, wanted in zip((q, k, v), want)]
+        # One for each of q, k and v; None where it is not wanted.
+        grads = [torch.empty_like(x) if needed else None for x, needed in zip((q, k, v), want)]
         dbias = torch.zeros_like(bias) if bias is not None and want[3] else None
         for part in parts:
             of_q, of_k, of_v, of_dout, of_o, of_lse = _of_part(part, q, k, v, dout, o, lse)
