@@ -62,7 +62,7 @@ def calls(torch, product, sgemm, isa, threads, shape):
     assert torch.allclose(own, out, rtol=1e-3, atol=1e-3 * k ** 0.5)
     w = b if tb else b.t().contiguous()
     x = a.t().contiguous() if ta else a
-    result = [lambda: product(isa, threads, ta, tb, *sizes, *pointers), lambda: torch.mm(left, right, out=out),
+    result = [lambda keep=(a, b, own): product(isa, threads, ta, tb, *sizes, *pointers), lambda: torch.mm(left, right, out=out),
               lambda: torch.ops.mkldnn._linear_pointwise(x, w, None, "none", [], "")]
     if sgemm:
         letters, one, zero = (b"T" if ta else b"N", b"T" if tb else b"N"), ctypes.c_float(1), ctypes.c_float(0)

@@ -146,9 +146,29 @@ class Corners(unittest.TestCase):
                              ((q.int(), q.int(), q.int()), "int32"), ((q, q, q, mask[:3]), "mask"),
                              ((q[0, 0, 0], q, q), "at least 2"), ((q, q, q, mask, 0.0, True), "is_causal"),
                              ((q, q, q, mask, 1.5), "dropout_p"), ((q, q, q, None, 0.0, False, float("nan")), "scale"),
+                             ((q, q, q, None, 0.0, False, torch.tensor(0.5, requires_grad=True)), "scale"),
                              ((q, q, q, mask.int()), "attn_mask")):
             with self.subTest(words=words), self.assertRaisesRegex(attn.Error, words):
                 sdpa(*wrong)
+
+    def test_scale_as_tensor(self):
+        """Its number now, not that of an earlier call; enable() leaves it to PyTorch, as a scale that is not finite."""
+        q, scale = torch.randn(2, 3, 20, 16), torch.tensor(0.5)
+        for number in (0.5, 3.0):
+            self.assertTrue(torch.equal(sdpa(q, q, q, scale=scale.fill_(number)), sdpa(q, q, q, scale=number)))
+        before = attn.torch.calls()
+        with attn.torch.enable(always=True):
+            for given in (scale, float("nan")):
+                torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=given)
+        self.assertEqual(attn.torch.calls(), before)
+
+    def test_gradients_at_once(self):
+        x = torch.randn(1, 2, 4, 3)
+        wanted = torch.autograd.functional.jacobian(lambda a: torch.nn.functional.scaled_dot_product_attention(a, x, x), x)
+        for found in (torch.autograd.functional.jacobian(lambda a: sdpa(a, x, x), x), torch.func.jacrev(lambda a: sdpa(a, x, x))(x)):
+            torch.testing.assert_close(found, wanted)
+        with self.assertRaisesRegex(attn.UnsupportedError, "is_grads_batched"):
+            torch.autograd.functional.jacobian(lambda a: sdpa(a, x, x), x, vectorize=True)
 
     def test_kept_log_sum_exps(self):
         """Gradients of calls that a plan is kept for, through the operator (create_graph), twice, with a bias, a mask or

@@ -261,6 +261,18 @@ class Formula(unittest.TestCase):
                 for causal in (True, "top-left", "bottom-right")]
         self.assertTrue(torch.equal(same[0], same[1]) and torch.equal(same[0], same[2]))
 
+    def test_packed_expanded(self):
+        """Tensors without a place in memory for each position: operands, and the gradient that sum() hands back."""
+        ends = torch.tensor([0, 4, 10], dtype=torch.int32)
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+            one = torch.randn(1, 2, 8).to(dtype)
+            tensors = [x.to(dtype).requires_grad_() for x in (torch.randn(10, 2, 8), torch.randn(10, 2, 8), one)]
+            found = attn.torch.varlen_attention(*tensors[:2], tensors[2].expand(10, 2, 8), ends, ends, 6, 6)
+            torch.testing.assert_close(found, one.expand(10, 2, 8), rtol=1e-2, atol=1e-2)  # a mean of equal values
+            grads = torch.autograd.grad(found.sum(), tensors)
+            torch.testing.assert_close(grads[2], torch.full_like(one, 10), rtol=1e-2, atol=1e-2)
+            self.assertLess(max(x.abs().max().item() for x in grads[:2]), 1e-2)
+
     def test_packed_log_sum_exp(self):
         """[H, tokens], with a gradient; what no sequence has is minus infinity."""
         ends = torch.tensor([0, 3, 7], dtype=torch.int32)

@@ -460,10 +460,18 @@ typedef struct a_rows {
     int64_t m0, m, nk;
 } a_rows;
 
+/* Rows of A that lie whole pages apart fall into one set of the first cache, which has room for 8 of their lines. */
+static int64_t rows_of_tile(const plan *p, const a_rows *a)
+{
+    enum { PAGE = 4096, WAYS = 8 };
+    bool meet = a->ld > 0 && a->ld * a->size % PAGE == 0;
+    return meet ? attn__least(WAYS, p->kernel->rows) : p->kernel->rows;
+}
+
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
-    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk);
+    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk), rows = rows_of_tile(p, a);
     for (int64_t j = 0; j < t->n; j += kernel->columns) {
         attn__gemm_tile tile = {.k = a->nk,
                                 .columns = (int)attn__least(t->n - j, kernel->columns),
@@ -472,8 +480,8 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
                                 .ldb = b->ld,
                                 .ldc = t->ldc,
                                 .add = add};
-        for (int64_t i = 0; i < a->m; i += kernel->rows) {
-            tile.rows = (int)attn__least(a->m - i, kernel->rows);
+        for (int64_t i = 0; i < a->m; i += rows) {
+            tile.rows = (int)attn__least(a->m - i, rows);
             tile.a = at(a->data, i * a_step, a->size);
             tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
             kernel->run(&tile);

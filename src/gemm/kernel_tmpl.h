@@ -199,6 +199,15 @@ VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_R
         gv_store(to + i * width, r[i]);
 }
 
+/* Of a square's rows, the line that comes four squares later.  They lie far apart, so the hardware does not prefetch them. */
+VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK(kind) kind)
+{
+    const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL);
+    VF_UNROLL
+    for (int i = 0; i < GV_LANES; i++)
+        __builtin_prefetch((const char *)x + (at + i * outer + 4 * GV_LANES) * size, 0, 2);
+}
+
 /* One panel whose columns are adjacent in the matrix.  The strides are copied: the compiler cannot know that what is
  * written is not `p`. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
@@ -208,8 +217,11 @@ VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, 
     for (int64_t j = 0; j < width; j += GV_LANES) {
         int64_t left = n - j, at = (first + j) * outer;
         int rows = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
-        for (int64_t k = 0; k < whole && rows == GV_LANES; k += GV_LANES)
+        for (int64_t k = 0; k < whole && rows == GV_LANES; k += GV_LANES) {
+            if (k % (64 / (int64_t)sizeof(GK_REAL)) == 0) /* once a line */
+                GK(prefetch_square)(x, at + k, outer, kind);
             GK(pack_square)(x, at + k, outer, GV_LANES, to + k * width + j, width, kind);
+        }
         for (int64_t k = 0; k < whole && rows < GV_LANES; k += GV_LANES)
             GK(pack_square)(x, at + k, outer, rows, to + k * width + j, width, kind);
     }

@@ -269,12 +269,13 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     _point_index(plan.arrays, problem, index)
     if seed is not None:
         plan.arrays.seed_offset = int(seed)
+    q, k, v, bias, mask = tensors
     if not want_lse:
-        return run_forward(plan, *tensors, None), None
+        return run_forward(plan, q, k, v, bias, mask, None), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
     if plan.zeroed:
         lse.fill_(-math.inf)
-    return run_forward(plan, *tensors, lse.data_ptr() or _nowhere(lse)), lse
+    return run_forward(plan, q, k, v, bias, mask, lse.data_ptr() or _nowhere(lse)), lse
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tensor) -> None:
@@ -285,7 +286,8 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tenso
     if plan is None:
         plan = forward_plan(problem, tensors, True, into=(o, lse))
         mine.keep(key, plan)
-    run_forward(plan, *tensors, lse.data_ptr() or _nowhere(lse), o)
+    q, k, v, bias, mask = tensors
+    run_forward(plan, q, k, v, bias, mask, lse.data_ptr() or _nowhere(lse), o)
 
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],
@@ -298,6 +300,11 @@ def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Ten
         plan = _backward_plan(problem, dout, tensors, o, want, grads, None, None, None, lse)
         mine.keep(key, plan)
     _run_backward(plan, dout, tensors, o, lse.data_ptr() or _nowhere(lse), grads)
+
+
+def own_positions(x: Tensor) -> Tensor:
+    """For packed sequences, whose positions each need a place in memory: a copy of a tensor that was expanded."""
+    return x.contiguous() if 0 in x.stride() else x
 
 
 def gradients_like(tensors: Sequence[Any], want: Sequence[bool]) -> list[Tensor]:
@@ -314,6 +321,8 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
              offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
              index: Optional[Tensor] = None, blocks: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
     """The gradients wanted, in order."""
+    if offsets[0] is not None:
+        dout = own_positions(dout)
     learned = (*tensors[:4], sinks)
     grads = gradients_like(learned, want)
     mine = engine()

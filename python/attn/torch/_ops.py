@@ -4,7 +4,7 @@ dispatcher for plain tensors in eager mode."""
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence, cast
 
 import torch
 from torch import Tensor
@@ -98,8 +98,7 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
         grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9],
                                      read[10], dlse))
     else:
-        way = _TransformedBack.apply if _in_transform() else _op_backward
-        grads = iter(way(dout, dlse, *read, o, lse, *ctx.problem, want))
+        grads = iter(_way_back(dout)(dout, dlse, *read, o, lse, *ctx.problem, want))
     found = [next(grads) if wanted else None for wanted in want]
     return (*found[:4], *(None,) * (_SINKS - 4), found[4], *(None,) * (_READS - _SINKS - 1),
             *(None,) * len(Problem._fields))
@@ -126,7 +125,8 @@ class _Direct(torch.autograd.Function):
             o = _run_forward(plan, q, k, v, None, None, _address(lse))
             ctx.save_for_backward(q, k, v, o)
         else:
-            o = _run_forward(plan, q, k, v, *plan.places(given), _address(lse))
+            bias, mask = plan.places(given)
+            o = _run_forward(plan, q, k, v, bias, mask, _address(lse))
             ctx.save_for_backward(q, k, v, o, given)
         ctx.kept = plan, lse
         return o
@@ -140,9 +140,9 @@ class _Direct(torch.autograd.Function):
         if not torch.is_grad_enabled() and unwatched() and plain(dout):
             grads = _engine.backward_again(plan, dout, read, o, lse, want)
         else:
-            way = _TransformedBack.apply if _in_transform() else _op_backward
             sums = torch.frombuffer(lse, dtype=_engine.sums_of(o.dtype))[:math.prod(plan.rows)].view(plan.rows)
-            grads = way(dout, None, *read, None, *_ABSENT, o, sums, *plan.problem, [*want, *[False] * (5 - len(want))])
+            grads = _way_back(dout)(dout, None, *read, None, *_ABSENT, o, sums, *plan.problem,
+                                    [*want, *[False] * (5 - len(want))])
         if all(want):
             return (None, *grads)
         found = iter(grads)
@@ -254,6 +254,14 @@ def _in_transform() -> bool:
     return not torch.compiler.is_compiling() and _transform() is not None
 
 
+def _way_back(dout: Tensor) -> Callable[..., Any]:
+    """The operator's backward pass, for tensors that the engine cannot read where they lie."""
+    if _batched_before(dout):
+        raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
+                               "supported; torch.func and vectorize=False are")
+    return cast(Callable[..., Any], _TransformedBack.apply if _in_transform() else _op_backward)
+
+
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
            mask: Optional[Tensor] = None, seed: Optional[Tensor] = None,
            offsets: tuple[Optional[Tensor], Optional[Tensor]] = (None, None),
@@ -277,6 +285,7 @@ _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torc
 _tracing, _transform = torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack
 _transforms, _JVP = torch._C._functorch.get_interpreter_stack, torch._C._functorch.TransformType.Jvp
 _compiling, _autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
+_batched_before = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -297,4 +306,4 @@ def unwatched() -> bool:
 
 def plain(x: Tensor) -> bool:
     """Whether the engine can read x where it lies."""
-    return type(x) in _PLAIN and x.is_cpu and not x.is_neg()
+    return type(x) in _PLAIN and x.is_cpu and not x.is_neg() and not _batched_before(x)

@@ -81,6 +81,8 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         grad = _records() and (query.requires_grad or key.requires_grad or value.requires_grad or of_mask[3])
     else:
         return None
+    if scale is not None and not isinstance(scale, (float, int)):
+        return None  # a tensor's number may change
     mine = _engine_now()
     try:
         kind = (query.shape, key.shape, value.shape, query.stride(), key.stride(), value.stride(), query.dtype, key.dtype,
@@ -152,6 +154,8 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
     """The engine's score and scale, for which 0 is the default."""
     if scale is None:
         return (0, 0.0) if channels else (0, 1.0)
+    if isinstance(scale, Tensor) and scale.requires_grad:
+        raise ArgumentError("scale requires a gradient, which attn does not compute; a number is wanted")
     if not math.isfinite(scale):
         raise ArgumentError(f"scale is {scale}; a finite number is wanted")
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)

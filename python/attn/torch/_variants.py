@@ -175,7 +175,8 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     for part in parts:
         at = (slice(None), *part[0])
         of_bias = None if bias is None else _bias_of(part, bias)
-        o[at] = _attend(problem, *_of_part(part, *tensors), of_bias)[0].reshape(o[at].shape)
+        q, k, v = _of_part(part, *tensors)
+        o[at] = _attend(problem, q, k, v, of_bias)[0].reshape(o[at].shape)
     return o
 
 
@@ -215,7 +216,7 @@ def _of_part(part: _Part, *tensors: Tensor) -> list[Tensor]:
     places, windows = part
     found = [x[(slice(None), *places)] for x in tensors]
     for i in reversed(range(len(windows))):
-        found = [x.unflatten(1 + i, (-1, windows[i])) for x in found]
+        found = [x.view(*x.shape[:1 + i], -1, windows[i], *x.shape[2 + i:]) for x in found]
     return found
 
 
@@ -447,7 +448,7 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
               int(_corner(is_causal, cu_seqlens_q, cu_seqlens_k) == "bottom-right"))
     problem = _scaled("SqBc,SkBc,SkBv->SqBv;SqBv;;", query, scale, packed + (_sdpa.CAUSAL if is_causal else ()))
     half = query.dtype == torch.float16
-    q, k, v = [(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
+    q, k, v = [_engine.own_positions(x.float() if half else x).unsqueeze(0) for x in (query, key, value)]
     o, lse = (x.squeeze(0) for x in _ops.attend(problem, q, k, v, offsets=(offsets[0], offsets[1])))
     o = o.to(query.dtype) if half else o
     return (o, lse) if return_lse else o
