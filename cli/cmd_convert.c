@@ -144,21 +144,6 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* Whether its config.json names an architecture of attn's, as every directory that attn writes does. */
-static bool is_own(const cli_call *cli, const char *directory)
-{
-    char path[4096];
-    attn_config *config = NULL;
-    int length = snprintf(path, sizeof path, "%s/config.json", directory);
-    if (length < 0 || length >= (int)sizeof path || attn_config_read(&config, cli->context, path) != ATTN_OK) {
-        cli_forgive(cli);
-        return false;
-    }
-    bool own = attn_architecture_find(attn_config_text(config, "architecture", "")) != NULL;
-    attn_config_destroy(config);
-    return own;
-}
-
 /* What the weights are to be stored as; DEFAULT: as they are. */
 static attn_precision stored_precision(const cli_call *cli)
 {
@@ -166,20 +151,25 @@ static attn_precision stored_precision(const cli_call *cli)
     return attn_precision_find(&precision, cli_text(cli, "precision")) ? precision : ATTN_PRECISION_DEFAULT;
 }
 
+static const char translator_keeps[] = "--precision: a translator in MarianMT's form keeps its numbers";
+
 static int convert_known(const cli_call *cli)
 {
     attn_checkpoint_kind kind;
+    cli_form form = cli_form_of(cli, cli->words[0]);
     if (attn_model_has_adapter(cli->context, cli->words[0]))
         return attn_model_merge_adapter(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
                    ? CLI_OK
                    : cli_failed(cli, NULL);
-    if (is_own(cli, cli->words[0]) && stored_precision(cli))
+    if (form == CLI_FORM_OWN && stored_precision(cli))
         return CLI_OK; /* write_out stores it */
-    if (is_own(cli, cli->words[0]))
+    if (form == CLI_FORM_MARIANMT && stored_precision(cli))
+        return cli_fail(CLI_BAD, translator_keeps);
+    if (form == CLI_FORM_OWN || form == CLI_FORM_MARIANMT)
         return cli_fail(
             CLI_BAD,
-            "%s is in attn's own form already: attn's commands take it as it is; its tensors alone: -o NAME.safetensors",
-            cli->words[0]);
+            "%s is in %s form already: attn's commands take it as it is; its tensors alone: -o NAME.safetensors",
+            cli->words[0], form == CLI_FORM_OWN ? "attn's own" : "MarianMT's");
     if (attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == ATTN_CHECKPOINT_OTHER)
@@ -189,7 +179,7 @@ static int convert_known(const cli_call *cli)
                         "tensors alone",
                         cli->words[0]);
     if (kind == ATTN_CHECKPOINT_MARIAN && stored_precision(cli))
-        return cli_fail(CLI_BAD, "--precision: a translator in MarianMT's form keeps its numbers");
+        return cli_fail(CLI_BAD, translator_keeps);
     if (kind == ATTN_CHECKPOINT_MARIAN)
         return attn_marian_convert(cli->context, cli->words[0], cli_text(cli, "out")) == ATTN_OK
                    ? CLI_OK
@@ -212,7 +202,8 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
         return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
     int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK && stored_precision(cli)) {
-        bool own = !named && is_own(cli, cli->words[0]) && !attn_model_has_adapter(cli->context, cli->words[0]);
+        bool own = !named && cli_form_of(cli, cli->words[0]) == CLI_FORM_OWN &&
+                   !attn_model_has_adapter(cli->context, cli->words[0]);
         const char *from = own ? cli->words[0] : out;
         if (attn_model_quantize(cli->context, from, out, stored_precision(cli)) != ATTN_OK)
             code = cli_failed(cli, NULL);

@@ -129,7 +129,7 @@ static void print_score(const char *part, const attn_translator_score *score)
     if (score->references != score->sentences)
         printf(" with %s references", cli_count(score->references, count));
     printf("\n");
-    printf("loss          %.4f nats per word\n", score->loss);
+    printf("loss          %.4f nats per token\n", score->loss);
     printf("BLEU (d2l)    %.4f  mean over the sentences, k = 2\n", score->bleu_d2l);
     printf("BLEU          %.2f  corpus, as sacreBLEU; %.1f/%.1f/%.1f/%.1f, brevity penalty %.3f\n", b->score,
            b->precisions[0], b->precisions[1], b->precisions[2], b->precisions[3], b->brevity_penalty);

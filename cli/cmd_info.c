@@ -51,13 +51,16 @@ typedef struct subject {
     const attn_model *model;
 } subject;
 
-static void print_words(const attn_translator *translator)
+static void print_vocabularies(const attn_translator *translator)
 {
-    char a[32], b[32];
+    static const char *const names[] = {[ATTN_SIDE_SOURCE] = "source", [ATTN_SIDE_TARGET] = "target"};
+    char count[32];
     puts("\nVocabularies");
-    printf("  %-20s %s words\n  %-20s %s words\n", "source",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SIDE_SOURCE)), a), "target",
-           cli_count(attn_vocab_size(attn_translator_vocab(translator, ATTN_SIDE_TARGET)), b));
+    for (int side = 0; side < 2; side++) {
+        const attn_vocab *vocab = attn_translator_vocab(translator, (attn_side)side);
+        printf("  %-20s %s %s\n", names[side], cli_count(attn_vocab_size(vocab), count),
+               attn_vocab_has_subwords(vocab) ? "pieces" : "words");
+    }
 }
 
 static void print_classes(const attn_classifier *classifier)
@@ -89,7 +92,7 @@ static void print_info(const cli_call *cli, const subject *of)
     printf("%s: %s\n%s\n\nSettings\n", architecture->name, architecture->summary, architecture->source);
     print_config(attn_model_config(model));
     if (of->translator)
-        print_words(of->translator);
+        print_vocabularies(of->translator);
     else if (of->classifier)
         print_classes(of->classifier);
     else if (of->msa)
@@ -167,26 +170,20 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* A directory whose config.json names no architecture of attn's, or that has weights without one. */
+/* A directory of weights whose config.json is no model's that attn loads, or that has none. */
 static bool is_foreign_directory(const cli_call *cli, const char *path)
 {
     static const char *const inside[] = {"model.safetensors", "model.safetensors.index.json",
                                          "pytorch_model.bin", "pytorch_model.bin.index.json",
                                          "model.npz",         "adapter_model.safetensors"};
-    char file[4096];
-    attn_config *config = NULL;
-    bool own = false, weights = false;
+    bool weights = false;
     for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         weights = weights || is_there(path, inside[i]);
     if (is_there(path, "decoder.yml")) /* a translator as Marian leaves it */
         return false;
     if (!is_there(path, "config.json"))
         return weights;
-    snprintf(file, sizeof file, "%s/config.json", path);
-    own = attn_config_read(&config, cli->context, file) != ATTN_OK || attn_config_get(config, "architecture");
-    attn_config_destroy(config);
-    cli_forgive(cli);
-    return !own && weights;
+    return weights && cli_form_of(cli, path) == CLI_FORM_OTHER;
 }
 
 /* Weights that are no model of attn's own; a published MSA Transformer's are one. */

@@ -7,6 +7,7 @@
 #include "attn/generate.h"
 #include "attn/msa.h"
 
+#include <stdio.h>
 #include <string.h>
 
 const char *cli_names(const cli_call *cli)
@@ -40,6 +41,22 @@ attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const c
                                                        : CLI_TRANSLATES;
     attn_name_map_destroy(names);
     return status == ATTN_OK ? attn_context_status(context) : status;
+}
+
+cli_form cli_form_of(const cli_call *cli, const char *directory)
+{
+    char path[4096];
+    attn_config *config = NULL;
+    int length = snprintf(path, sizeof path, "%s/config.json", directory);
+    if (length < 0 || length >= (int)sizeof path || attn_config_read(&config, cli->context, path) != ATTN_OK) {
+        cli_forgive(cli);
+        return CLI_FORM_UNKNOWN;
+    }
+    cli_form form = attn_architecture_find(attn_config_text(config, "architecture", "")) ? CLI_FORM_OWN
+                    : strcmp(attn_config_text(config, "model_type", ""), "marian") == 0  ? CLI_FORM_MARIANMT
+                                                                                         : CLI_FORM_OTHER;
+    attn_config_destroy(config);
+    return form;
 }
 
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign)

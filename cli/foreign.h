@@ -24,6 +24,15 @@ const char *cli_names(const cli_call *cli);
 typedef enum cli_model_kind { CLI_TRANSLATES, CLI_CLASSIFIES, CLI_DRAWS, CLI_READS_ALIGNMENTS } cli_model_kind;
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 
+/* The form of a model's directory, by its config.json. */
+typedef enum cli_form {
+    CLI_FORM_UNKNOWN, /* there is no such file, or it is damaged */
+    CLI_FORM_OTHER,
+    CLI_FORM_OWN,
+    CLI_FORM_MARIANMT /* Hugging Face's, of a translator */
+} cli_form;
+cli_form cli_form_of(const cli_call *cli, const char *directory);
+
 /* To be freed in any case. */
 attn_status cli_foreign_read(const cli_call *cli, cli_foreign *foreign);
 /* Adds settings that the names file reads from the shapes of the weights. */

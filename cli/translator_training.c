@@ -25,7 +25,7 @@ static void begin(void *user, const attn_translator_run_info *plan)
     training->plan.taken = NULL;
     cli_note(cli, "%s pairs to train on, %s for validation, %s kept for testing", cli_count(plan->train_pairs, train),
              cli_count(plan->valid_pairs, valid), cli_count(plan->test_pairs, test));
-    cli_note(cli, "%s source and %s target words known", cli_count(plan->source_words, source),
+    cli_note(cli, "vocabularies of %s source and %s target tokens", cli_count(plan->source_words, source),
              cli_count(plan->target_words, target));
     tell_data(cli, plan);
     if (plan->taken)

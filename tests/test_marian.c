@@ -95,7 +95,8 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {"config.json", "vocab.json", "source.spm", "target.spm", "model.safetensors"};
+    static const char *const names[] = {"config.json", "generation_config.json", "vocab.json", "source.spm",
+                                        "target.spm",  "model.safetensors"};
     fixture *f = *state;
     char path[128];
     size_t held = 0;
@@ -125,6 +126,22 @@ static void banned_and_forced_tokens(void **state)
         assert_int_equal(said.unknown, 0);
         attn_translations_free(f->c, &said, 1);
     }
+    attn_translator_destroy(t);
+}
+
+/* Where there is a generation_config.json, config.json says nothing of the search: no end is forced here. */
+static void one_file_describes_the_search(void **state)
+{
+    static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 4}";
+    fixture *f = *state;
+    attn_translator *t;
+    attn_translation said;
+    const char *line = ">>fra<< a b";
+    put(f, "generation_config.json", search, sizeof search - 1);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
+    assert_string_equal(said.text, "b b b");
+    attn_translations_free(f->c, &said, 1);
     attn_translator_destroy(t);
 }
 
@@ -163,7 +180,8 @@ static void what_is_wrong_is_named(void **state)
         {"{\"</s>\": 0, \"<unk>\": 7, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "an id from 0 to 5"},
         {"{\"</s>\": 0, \"x\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5}", "<unk> not among them"},
         {"{\"</s>\": 0, \"<unk>\": 1, \"\\ud800\": 2}", "vocab.json"},
-        {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}", "config.json says 6"},
+        {"{\"</s>\": 0, \"<unk>\": 1, \"a\": 2, \"b\": 3, \"c\": 4, \"<pad>\": 5, \"d\": 6}",
+         "config.json: the model has 6 and 6 pieces"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -469,6 +487,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(one_file_describes_the_search, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
         cmocka_unit_test(words_of_pieces_are_numbered),

@@ -103,6 +103,17 @@ static attn_status model_config(const attn_translator *t, const char *path, attn
                              : status;
 }
 
+static attn_status check_vocabularies(const attn_translator *t, const attn_config *model, const char *path)
+{
+    int64_t source = attn_config_int(model, "src_vocab_size", 0), target = attn_config_int(model, "tgt_vocab_size", 0);
+    if (source == attn_vocab_size(t->source) && target == attn_vocab_size(t->target))
+        return ATTN_OK;
+    return attn__fail(t->context, ATTN_ERROR_FORMAT,
+                      "%s: the model has %lld and %lld pieces, its vocabularies have %lld and %lld", path,
+                      (long long)source, (long long)target, (long long)attn_vocab_size(t->source),
+                      (long long)attn_vocab_size(t->target));
+}
+
 static attn_status build_model(attn_translator *t, const char *path)
 {
     attn_config *config = NULL;
@@ -111,6 +122,8 @@ static attn_status build_model(attn_translator *t, const char *path)
         status = attn_config_create(&config, t->context);
     if (status == ATTN_OK)
         status = model_config(t, path, config);
+    if (status == ATTN_OK)
+        status = check_vocabularies(t, config, path);
     if (status == ATTN_OK)
         status = attn_model_create(&t->model, t->context, "transformer", config, &(attn_model_options){.blank = true});
     attn_config_destroy(config);
@@ -164,30 +177,24 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
 
 /* ------------------------------------------------------------------------------------------- searching */
 
-/* generation_config.json wins over config.json, which has the same keys in older directories. */
-static const attn_config_value *search_value(const attn_translator *t, const attn_config *newer, const char *key)
+/* `how`, here and below, is what the file at `path` says of the search. */
+static double search_number(const attn_config *how, const char *key, double otherwise)
 {
-    const attn_config_value *value = newer ? attn_config_get(newer, key) : NULL;
-    return value ? value : attn_config_get(t->config, key);
-}
-
-static double search_number(const attn_translator *t, const attn_config *newer, const char *key, double otherwise)
-{
-    const attn_config_value *value = search_value(t, newer, key);
+    const attn_config_value *value = attn_config_get(how, key);
     return value && value->type == ATTN_CONFIG_TYPE_INT    ? (double)value->integer
            : value && value->type == ATTN_CONFIG_TYPE_REAL ? value->real
                                                            : otherwise;
 }
 
 /* Lists of one token each, which is all that Marian's have. */
-static attn_status read_banned(attn_translator *t, const attn_config *newer, const char *path)
+static attn_status read_banned(attn_translator *t, const attn_config *how, const char *path)
 {
     char key[48];
     const attn_config_value *value;
     int64_t n = 0;
     for (;; n++) {
         snprintf(key, sizeof key, "bad_words_ids.%d", (int)n);
-        value = search_value(t, newer, key);
+        value = attn_config_get(how, key);
         if (!value)
             break;
         if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
@@ -226,9 +233,9 @@ static bool is_neutral(const attn_config_value *value, double neutral)
 }
 
 /* Settings that change sentences in ways that are not done here must not be passed over. */
-static attn_status check_search(attn_translator *t, const attn_config *newer, const char *path)
+static attn_status check_search(const attn_translator *t, const attn_config *how, const char *path)
 {
-    const double eos = search_number(t, newer, "eos_token_id", 0);
+    const double eos = search_number(how, "eos_token_id", 0);
     const struct {
         const char *key;
         double neutral;
@@ -247,7 +254,7 @@ static attn_status check_search(attn_translator *t, const attn_config *newer, co
                 {"suppress_tokens", -1},
                 {"begin_suppress_tokens", -1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = search_value(t, newer, keys[i].key);
+        const attn_config_value *value = attn_config_get(how, keys[i].key);
         if (value && !is_neutral(value, keys[i].neutral))
             return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
                               keys[i].key);
@@ -256,54 +263,57 @@ static attn_status check_search(attn_translator *t, const attn_config *newer, co
 }
 
 /* What is a number here must be one, and not below the least that makes sense; null is like none. */
-static attn_status check_numbers(attn_translator *t, const attn_config *newer, const char *path)
+static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
     static const struct {
         const char *key;
         double min;
     } keys[] = {{"length_penalty", -1e9}, {"max_length", 1}, {"max_new_tokens", 1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = search_value(t, newer, keys[i].key);
+        const attn_config_value *value = attn_config_get(how, keys[i].key);
         if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
             continue;
-        if (!(search_number(t, newer, keys[i].key, (double)NAN) >= keys[i].min))
+        if (!(search_number(how, keys[i].key, (double)NAN) >= keys[i].min))
             return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
                               keys[i].min > 0 ? " from 1 on" : "");
     }
     return ATTN_OK;
 }
 
-static attn_status set_search(attn_translator *t, const attn_config *newer, const char *path)
+static attn_status set_search(attn_translator *t, const attn_config *how, const char *path)
 {
-    attn_status status = check_search(t, newer, path);
+    attn_status status = check_search(t, how, path);
     if (status == ATTN_OK)
-        status = check_numbers(t, newer, path);
+        status = check_numbers(t, how, path);
     if (status != ATTN_OK)
         return status;
-    const attn_config_value *early = search_value(t, newer, "early_stopping");
+    const attn_config_value *early = attn_config_get(how, "early_stopping");
     t->search.rule = ATTN_LENGTH_POWER;
     t->search.stopping = early && early->type == ATTN_CONFIG_TYPE_TEXT                     ? ATTN_STOP_NEVER
                          : early && early->type == ATTN_CONFIG_TYPE_BOOL && early->boolean ? ATTN_STOP_FULL
                                                                                            : ATTN_STOP_LIKELY;
-    t->search.length_penalty = search_number(t, newer, "length_penalty", 1);
-    double forced = search_number(t, newer, "forced_eos_token_id", -1);
+    t->search.length_penalty = search_number(how, "length_penalty", 1);
+    double forced = search_number(how, "forced_eos_token_id", -1);
     t->search.force_end = forced >= 0;
-    double longest = search_number(t, newer, "max_length", (double)t->max_tokens);
-    longest = search_number(t, newer, "max_new_tokens", longest - 1) + 1;
+    double longest = search_number(how, "max_length", (double)t->max_tokens);
+    longest = search_number(how, "max_new_tokens", longest - 1) + 1;
     t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
-    return read_banned(t, newer, path);
+    return read_banned(t, how, path);
 }
 
+/* From generation_config.json; a directory without one has it all in config.json. */
 static attn_status read_search(attn_translator *t, const char *directory)
 {
     char path[ATTN__PATH];
-    attn_config *newer = NULL;
+    attn_config *how = NULL;
     attn_status status = attn__path(t->context, path, directory, "generation_config.json");
     if (status == ATTN_OK && attn_file_exists(path))
-        status = attn_config_read(&newer, t->context, path);
+        status = attn_config_read(&how, t->context, path);
+    else if (status == ATTN_OK)
+        status = attn__path(t->context, path, directory, "config.json");
     if (status == ATTN_OK)
-        status = set_search(t, newer, path);
-    attn_config_destroy(newer);
+        status = set_search(t, how ? how : t->config, path);
+    attn_config_destroy(how);
     return status;
 }
 
@@ -341,14 +351,7 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     }
     if (status != ATTN_OK)
         return status;
-    const attn_config *own = attn_model_config(t->model);
-    int64_t source = attn_config_int(own, "src_vocab_size", 0), target = attn_config_int(own, "tgt_vocab_size", 0);
-    if (source != attn_vocab_size(t->source) || target != attn_vocab_size(t->target))
-        return attn__fail(t->context, ATTN_ERROR_FORMAT,
-                          "%s: its vocabularies have %lld and %lld pieces, %s says %lld and %lld", directory,
-                          (long long)attn_vocab_size(t->source), (long long)attn_vocab_size(t->target),
-                          archive ? "the model" : "config.json", (long long)source, (long long)target);
-    t->max_tokens = attn_config_int(own, "max_len", 512);
+    t->max_tokens = attn_config_int(attn_model_config(t->model), "max_len", 512);
     status = read_search(t, directory);
     return status == ATTN_OK ? load_parameters(t, archive ? archive->weights : directory, archive != NULL, names)
                              : status;

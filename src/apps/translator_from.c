@@ -22,9 +22,26 @@ static attn_status take_vocabulary(const attn__translator_training *t, const cha
         return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                           "%s comes with its vocabularies (%s): --vocabulary %s does not go with --from", path, its,
                           own);
+    static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
+    for (size_t i = 0; i < sizeof making / sizeof *making; i++)
+        if (t->run.given && attn_config_get(t->run.given, making[i]))
+            return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
+                              "%s: %s comes with its vocabularies, so leave this setting out", making[i], path);
     if (attn__setting_compat(settings) != t->from->compat)
         return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: another --compat than the training's", path);
     return attn_config_set_text(settings, "vocabulary", its);
+}
+
+/* The kind of model is the checkpoint's, too. */
+static attn_status take_kind(const attn__translator_training *t, const char *path)
+{
+    bool transformer = strcmp(attn_model_architecture(t->from->model)->name, "transformer") == 0;
+    const char *its = transformer ? "transformer" : "bahdanau";
+    const attn_config_value *given = t->run.given ? attn_config_get(t->run.given, "model") : NULL;
+    if (given && strcmp(attn_config_text(t->run.given, "model", ""), its) != 0)
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "model: %s is a %s, so leave this setting out", path,
+                          its);
+    return attn_config_set_text(t->run.settings, "model", its);
 }
 
 /* The checkpoint's sizes are the training's: what the settings said before is not what is trained. */
@@ -54,6 +71,8 @@ static attn_status take_settings(const attn__translator_training *t, const char 
         status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                             "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64, path, longest,
                             attn_config_int(settings, "max_tokens", 64));
+    if (status == ATTN_OK)
+        status = take_kind(t, path);
     if (status == ATTN_OK)
         status = take_sizes(t);
     return status == ATTN_OK && marks ? attn_config_set(settings, "space_before_marks", marks) : status;
