@@ -11,6 +11,7 @@ static const cli_option options[] = {
     CLI_TEXT(
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
+    CLI_FLAG("words", 'w', "of a translator of pieces: one row and column a word, which its pieces share"),
     CLI_INT("layer", 0, "0", 0, 1000,
             "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),
@@ -30,7 +31,8 @@ static const char description[] =
     "A translator: translates SENTENCE and draws where each word looked: a row of panels for each layer, a panel for each "
     "head, all in one colour scale. \"encoder\" is how the words of SENTENCE look at each other, \"decoder\" how those of the "
     "translation do, \"cross\" how the translation looks at SENTENCE. Models with a single attention have \"cross\" "
-    "only.\n"
+    "only. With --words the pieces of a word are joined: what it looks at is the mean of what they look at, and how much it is "
+    "looked at is their sum.\n"
     "\n"
     "A classifier: draws IMAGE in grey, and in red over it how much one place looked at each part. There is a panel for each "
     "layer, the mean of its heads; with --layer there is a panel for each head of that layer. vit: the class token or a patch, "
@@ -47,10 +49,14 @@ static const char description[] =
     "What is not finite is drawn as not there.";
 
 static const char *const examples[] = {
-    "attn show out/demo \"Is the door open?\"",   "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
-    "attn show en-fr \"I'm home.\" -o home.html", "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
-    "attn show clothes shirt.png -o shirt.html",  "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
-    "attn show weights.npy -o weights.png",       NULL,
+    "attn show out/demo \"Is the door open?\" --words",
+    "attn show en-fr \"I'm home.\" --kinds cross -o home.svg",
+    "attn show en-fr \"I'm home.\" -o home.html",
+    "attn show clothes shirt.png --layer 2 --query 3,4 -o shirt.svg",
+    "attn show clothes shirt.png -o shirt.html",
+    "attn show msa1b family.a3m --kinds rows --layer 12 -o rows.html",
+    "attn show weights.npy -o weights.png",
+    NULL,
 };
 
 static int run(cli_call *cli)

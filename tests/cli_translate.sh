@@ -103,6 +103,10 @@ else
     expect 0 'BLEU' "$attn" eval pieces
     expect 0 'attention.svg' "$attn" show pieces 'Is the door open?' -o attention.svg --kinds cross
     expect 0 . "$attn" train translate --out pieces --resume --epochs 16
+    expect 0 'fine.html' "$attn" show pieces 'Is the door open?' -o fine.html
+    expect 0 'words.html' "$attn" show pieces 'Is the door open?' --words -o words.html
+    ! command -v python3 > /dev/null || python3 "$root/tests/word_maps.py" fine.html words.html 'Is the door open?' ||
+        fail "show --words does not join pieces"
     expect 0 'pieces.html' "$attn" show pieces 'Go.' -o pieces.html
     grep -q '"title":"[^"]*▁' pieces.html && fail "the title of a page holds pieces: $(grep -o '"title":"[^"]*' pieces.html)"
     # a pair for each word of the translation, whose source word is one of the line's

@@ -181,11 +181,12 @@ ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_
 typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
-    ATTN_SHOW_CROSS = 1 << 2
+    ATTN_SHOW_CROSS = 1 << 2,
+    ATTN_SHOW_WORDS = 1 << 3 /* no kind: pieces are joined to words, queries by their mean, keys by their sum */
 } attn_attention_kind;
 
 /* Draws the attention while `sentence` is translated: one panel a head, one row of panels a layer and kind, token
- * labels, one colour scale.  `kinds`: ATTN_SHOW_* or 0 for all.  `translation` (may be NULL) gets the words said,
+ * labels, one colour scale.  `kinds`: ATTN_SHOW_* added up; without a kind, all.  `translation` (may be NULL) gets the words said,
  * to be freed with attn_bytes_free.  ATTN_ERROR_ARGUMENT: an empty sentence. */
 ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
                                                       attn_plot_format format, attn_bytes *picture,

@@ -6,6 +6,7 @@
 #include "apps/translator.h"
 
 #include "base/context.h"
+#include "data/token_words.h"
 #include "data/vocab.h"
 
 #include <math.h>
@@ -14,8 +15,10 @@
 
 enum { LAYERS = 64, LABEL = 128 };
 
+/* Of tokens, or of words where a word's pieces share one. */
 typedef struct labels {
-    int64_t n;
+    int64_t tokens, n;
+    int64_t *of; /* [tokens]: the label of each, ascending */
     char (*text)[LABEL];
     const char **pointer;
 } labels;
@@ -32,6 +35,7 @@ typedef struct picture {
     attn_translator *t;
     attn_tape *tape;
     labels source, said, read; /* the source, the words produced, the words the decoder reads */
+    bool words;                /* pieces are joined */
     layer_row rows[LAYERS];
     attn_panel_row panel_rows[LAYERS];
     int64_t n;
@@ -51,18 +55,51 @@ static void put_label(char *label, const char *token, size_t length)
 
 static attn_status make_labels(attn_context *context, labels *l, const attn_vocab *vocab, int64_t n, const int32_t *ids)
 {
-    l->n = n;
+    l->tokens = l->n = n;
+    l->of = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->of));
     l->text = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->text));
     l->pointer = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *l->pointer));
-    if (!l->text || !l->pointer)
+    if (!l->of || !l->text || !l->pointer)
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n; i++) {
         const char *token = attn_vocab_token(vocab, ids[i]);
         token = token ? token : "<unk>";
         put_label(l->text[i], token, strlen(token));
         l->pointer[i] = l->text[i];
+        l->of[i] = i;
     }
     return ATTN_OK;
+}
+
+static bool is_mark(const attn_vocab *vocab, int32_t id)
+{
+    return id == attn_vocab_special(vocab, ATTN_SPECIAL_BOS) || id == attn_vocab_special(vocab, ATTN_SPECIAL_EOS) ||
+           id == attn_vocab_special(vocab, ATTN_SPECIAL_PAD);
+}
+
+/* One label for the pieces of a word, without SentencePiece's mark of a space. */
+static void join_words(labels *l, const attn_vocab *vocab, const int32_t *ids)
+{
+    static const char space[] = "\xe2\x96\x81";
+    attn__word_counter counter = {.subwords = true};
+    int64_t last = -1;
+    if (!attn_vocab_has_subwords(vocab))
+        return;
+    l->n = 0;
+    for (int64_t i = 0; i < l->tokens; i++) {
+        bool mark = is_mark(vocab, ids[i]);
+        char piece[LABEL], joined[2 * LABEL];
+        memcpy(piece, l->text[i], LABEL);
+        int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, strlen(piece));
+        counter.space = counter.space || mark;
+        bool begins = l->n == 0 || word != last;
+        last = word;
+        l->n += begins;
+        const char *text = piece + (strncmp(piece, space, sizeof space - 1) == 0 ? sizeof space - 1 : 0);
+        int length = snprintf(joined, sizeof joined, "%s%s", begins ? "" : l->text[l->n - 1], text);
+        put_label(l->text[l->n - 1], joined, (size_t)length);
+        l->of[i] = l->n - 1;
+    }
 }
 
 typedef struct spelling {
@@ -76,7 +113,7 @@ static void spell_token(void *user, const char *token, size_t length)
 {
     spelling *s = user;
     int64_t i = s->at++;
-    if (i < s->labels->n && s->ids[i] == s->unknown)
+    if (i < s->labels->tokens && s->ids[i] == s->unknown)
         put_label(s->labels->text[i], token, length);
 }
 
@@ -86,39 +123,65 @@ static attn_status label_source(picture *p, const char *text, int64_t n, const i
     const attn_vocab *vocab = p->t->source;
     attn_status status = make_labels(p->t->context, &p->source, vocab, n, ids);
     spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_SPECIAL_UNK)};
-    return status == ATTN_OK ? attn__vocab_split(vocab, text, spell_token, &s) : status;
+    if (status == ATTN_OK)
+        status = attn__vocab_split(vocab, text, spell_token, &s);
+    if (status == ATTN_OK && p->words)
+        join_words(&p->source, vocab, ids);
+    return status;
 }
 
 static void free_labels(attn_context *context, labels *l)
 {
+    attn__free(context, l->of);
     attn__free(context, l->text);
     attn__free(context, l->pointer);
 }
 
-/* Weights [1,H,rows,cols] as one row of panels; what a causal query may not see becomes NaN. */
+/* The first token behind those that share the label of token i. */
+static int64_t end_of(const labels *l, int64_t i)
+{
+    int64_t end = i + 1;
+    while (end < l->tokens && l->of[end] == l->of[i])
+        end++;
+    return end;
+}
+
+/* Weights between tokens, as weights between labels: a query's mean over its tokens, a key's sum.  What a causal query may
+ * not see becomes NaN. */
+static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
+{
+    memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
+    for (int64_t first = 0, end; first < queries->tokens; first = end) {
+        end = end_of(queries, first);
+        float *row = map + queries->of[first] * keys->n;
+        for (int64_t i = first; i < end; i++)
+            for (int64_t j = 0; j < keys->tokens; j++)
+                row[keys->of[j]] += weights[i * keys->tokens + j] / (float)(end - first);
+        for (int64_t j = 0; causal && j < keys->tokens; j = end_of(keys, j))
+            if (j >= end)
+                row[keys->of[j]] = NAN;
+    }
+}
+
+/* Weights [1,H,queries,keys] as one row of panels. */
 static attn_status add_row(picture *p, const attn_tensor *weights, const char *kind, int layer, const labels *queries,
                            const labels *keys, bool causal)
 {
     attn_context *context = p->t->context;
-    int64_t heads = attn_tensor_length(weights, 1), rows = attn_tensor_length(weights, 2),
-            cols = attn_tensor_length(weights, 3);
+    int64_t heads = attn_tensor_length(weights, 1), size = queries->n * keys->n;
     layer_row *row = &p->rows[p->n];
-    size_t size = attn__size_mul((size_t)attn_tensor_size(weights), sizeof(float));
-    row->values = attn__alloc(context, size);
+    row->values = attn__alloc(context, attn__size_mul((size_t)(heads * size), sizeof(float)));
     row->heads = attn__alloc(context, attn__size_mul((size_t)heads, sizeof *row->heads));
     row->panels = attn__alloc_zero(context, attn__size_mul((size_t)heads, sizeof *row->panels));
     p->n++; /* from here on it is freed with the rest */
     if (!row->values || !row->heads || !row->panels)
         return ATTN_ERROR_MEMORY;
-    memcpy(row->values, attn_tensor_data(weights), size);
+    const float *all = attn_tensor_data(weights);
     for (int64_t h = 0; h < heads; h++) {
-        float *map = row->values + h * rows * cols;
+        float *map = row->values + h * size;
         snprintf(row->heads[h], sizeof *row->heads, "Head %lld", (long long)h + 1);
-        row->panels[h] = (attn_panel){heads > 1 ? row->heads[h] : NULL, rows, cols, map};
-        for (int64_t i = 0; causal && i < rows; i++) {
-            for (int64_t j = i + 1; j < cols; j++)
-                map[i * cols + j] = NAN;
-        }
+        row->panels[h] = (attn_panel){heads > 1 ? row->heads[h] : NULL, queries->n, keys->n, map};
+        join_weights(all + h * queries->tokens * keys->tokens, queries, keys, causal, map);
     }
     snprintf(row->title, sizeof row->title, "%s, layer %d", kind, layer + 1);
     p->panel_rows[p->n - 1] = (attn_panel_row){.title = row->title,
@@ -180,6 +243,10 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
         status = make_labels(t->context, &p->read, t->target, m, in);
     if (status != ATTN_OK)
         return status;
+    if (p->words) {
+        join_words(&p->said, t->target, said);
+        join_words(&p->read, t->target, in);
+    }
     attn_seq2seq_options options = {.weights = weights};
     return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
                                                                                : attn_context_status(t->context);
@@ -222,6 +289,7 @@ static attn_status normalized(const attn_translator *t, const char *sentence, ch
 
 static attn_status build(picture *p, const char *text, const char *tokens, unsigned kinds)
 {
+    unsigned chosen = kinds & (ATTN_SHOW_ENCODER | ATTN_SHOW_DECODER | ATTN_SHOW_CROSS);
     int32_t *source = NULL, *said = NULL;
     int64_t n = 0, m = 0;
     attn_named_list weights = {.context = p->t->context};
@@ -233,7 +301,7 @@ static attn_status build(picture *p, const char *text, const char *tokens, unsig
     if (status == ATTN_OK)
         status = collect(p, source, n, said, m, &weights);
     if (status == ATTN_OK)
-        status = add_all(p, &weights, kinds ? kinds : ~0u);
+        status = add_all(p, &weights, chosen ? chosen : ~0u);
     attn_named_clear(&weights);
     attn__free(p->t->context, source);
     attn__free(p->t->context, said);
@@ -279,6 +347,7 @@ attn_status attn_translator_render_attention(attn_translator *t, const char *sen
     if (!p)
         return ATTN_ERROR_MEMORY;
     p->t = t;
+    p->words = kinds & ATTN_SHOW_WORDS;
     attn_status status = attn_tape_create(&p->tape, t->context);
     if (status == ATTN_OK)
         status = normalized(t, sentence, &text);
