@@ -26,6 +26,8 @@ typedef struct bench_arrays {
 /* `rounded`: inputs are numbers of this type, whatever the plan's.  False: no memory. */
 bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded);
 void bench_arrays_destroy(bench_arrays *made);
+/* The upper half of the number, to the nearest, halves to even. */
+uint16_t bench_to_bf16(float x);
 /* Element i of a block of a real type. */
 double bench_element(const void *block, attn_dtype dtype, int64_t i);
 

@@ -46,8 +46,7 @@ static uint64_t scatter(uint64_t array, uint64_t i)
     return x ^ x >> 31;
 }
 
-/* The upper half of the number, to the nearest, halves to even. */
-static uint16_t to_bf16(float x)
+uint16_t bench_to_bf16(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -79,7 +78,7 @@ static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int ar
 {
     for (int64_t i = 0; i < n; i++) {
         float x = (float)(int32_t)(uint32_t)scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
-        uint16_t half = to_bf16(x);
+        uint16_t half = bench_to_bf16(x);
         if (rounded == ATTN_BF16)
             x = from_bf16(half);
         if (dtype == ATTN_F64)

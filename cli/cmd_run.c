@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * attn run: any architecture on arrays from .npy files. */
+ * attn run: any architecture, or one attention, on arrays from .npy files. */
 #include "commands.h"
 #include "foreign.h"
+#include "run_problem.h"
 
 #include <string.h>
 
@@ -12,22 +13,31 @@ static const cli_option options[] = {
     CLI_TEXT("weights", 'w', "FILE", "",
              "its parameters, safetensors, PyTorch's .pt or NumPy's .npz; default: fresh ones from --seed"),
     CLI_NAMES,
+    CLI_TEXT("problem", 'p', "PROBLEM", "", "one attention instead, written as for attn bench attend"),
     CLI_MANY("input", 'i', "NAME=FILE", "an input, a .npy file; give the option once for each"),
     CLI_MANY("output", 'o', "NAME=FILE", "an output to write, a .npy file; give the option once for each"),
 };
 
 static const char *const usage[] = {
-    "--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...", NULL};
+    "--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...",
+    "--problem PROBLEM --input NAME=FILE... --output NAME=FILE...", NULL};
 
 static const char description[] =
     "Builds a model, gives it the inputs and writes the outputs asked for. attn list NAME tells what an architecture "
-    "takes and gives. Prints the shape of each output.";
+    "takes and gives. Prints the shape of each output.\n"
+    "\n"
+    "With --problem the engine runs a single attention; attn bench attend --help tells how one is written. Inputs are q, k, v "
+    "and, by the problem's features, bias, mask, lens, sinks, bias_index, blocks, q_offsets, k_offsets, table0 and others, "
+    "outputs o and lse. If an output is a gradient (dq, dk, dv, dbias, dsinks, dtable0 ...), dout is an input too. An error "
+    "names what is missing and its shape.";
 
 static const char *const examples[] = {
     "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' \\",
     "         --input x=x.npy --output weights=weights.npy",
     "attn run --arch transformer --config config.json --weights model.safetensors \\",
     "         --input tokens=src.npy --input tgt_tokens=tgt.npy --output logits=logits.npy",
+    "attn run --problem b1h8q512k512d64:causal,softcap=30 --input q=q.npy --input k=k.npy \\",
+    "         --input v=v.npy --output o=o.npy",
     NULL,
 };
 
@@ -176,16 +186,21 @@ static int run(cli_call *cli)
 {
     attn_model *model = NULL;
     attn_tape *tape = NULL;
+    bool problem = *cli_text(cli, "problem");
     attn_context_set_inference(cli->context, true);
     attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
-    int code = make_model(cli, &model);
+    if (problem && (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names")))
+        return cli_fail(CLI_BAD, "--problem goes without --arch, --weights and --names");
+    int code = problem ? CLI_OK : make_model(cli, &model);
     if (code == CLI_OK)
         code = read_inputs(cli, &inputs);
     if (code == CLI_OK)
         code = ask_outputs(cli, &outputs);
     if (code == CLI_OK && attn_tape_create(&tape, cli->context) != ATTN_OK)
         code = cli_failed(cli, NULL);
-    if (code == CLI_OK && attn_model_forward(model, tape, &inputs, &outputs) != ATTN_OK)
+    if (code == CLI_OK && problem)
+        code = cli_run_problem(cli, &inputs, &outputs);
+    else if (code == CLI_OK && attn_model_forward(model, tape, &inputs, &outputs) != ATTN_OK)
         code = cli_failed(cli, NULL);
     if (code == CLI_OK)
         code = write_outputs(cli, &outputs);

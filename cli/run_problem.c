@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ * attn run --problem: the arrays of one attention from tensors, by name, and back. */
+#include "run_problem.h"
+#include "bench.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { NAME = 24 };
+
+/* Arrays by name, and where attn_dim has their strides; 0: nowhere, their numbers lie in a row. */
+static const struct array_of {
+    const char *name;
+    size_t strides;
+} arrays[] = {
+    [ATTN_ARRAY_Q] = {"q", offsetof(attn_dim, q)},
+    [ATTN_ARRAY_K] = {"k", offsetof(attn_dim, k)},
+    [ATTN_ARRAY_V] = {"v", offsetof(attn_dim, v)},
+    [ATTN_ARRAY_BIAS] = {"bias", offsetof(attn_dim, bias)},
+    [ATTN_ARRAY_MASK] = {"mask", offsetof(attn_dim, mask)},
+    [ATTN_ARRAY_LENS] = {"lens", offsetof(attn_dim, lens)},
+    [ATTN_ARRAY_W] = {"w", offsetof(attn_dim, w)},
+    [ATTN_ARRAY_W2] = {"w2", offsetof(attn_dim, w)},
+    [ATTN_ARRAY_Q_OFFSETS] = {"q_offsets", 0},
+    [ATTN_ARRAY_K_OFFSETS] = {"k_offsets", 0},
+    [ATTN_ARRAY_BIAS_INDEX] = {"bias_index", 0},
+    [ATTN_ARRAY_SINKS] = {"sinks", offsetof(attn_dim, sinks)},
+    [ATTN_ARRAY_DLSE] = {"dlse", offsetof(attn_dim, lse)},
+    [ATTN_ARRAY_BLOCKS] = {"blocks", 0},
+    [ATTN_ARRAY_O] = {"o", offsetof(attn_dim, o)},
+    [ATTN_ARRAY_LSE] = {"lse", offsetof(attn_dim, lse)},
+    [ATTN_ARRAY_DOUT] = {"dout", offsetof(attn_dim, o)},
+    [ATTN_ARRAY_DQ] = {"dq", offsetof(attn_dim, q)},
+    [ATTN_ARRAY_DK] = {"dk", offsetof(attn_dim, k)},
+    [ATTN_ARRAY_DV] = {"dv", offsetof(attn_dim, v)},
+    [ATTN_ARRAY_DBIAS] = {"dbias", offsetof(attn_dim, bias)},
+    [ATTN_ARRAY_DW] = {"dw", offsetof(attn_dim, w)},
+    [ATTN_ARRAY_DW2] = {"dw2", offsetof(attn_dim, w)},
+    [ATTN_ARRAY_DSINKS] = {"dsinks", offsetof(attn_dim, sinks)},
+};
+
+static const char *name_of(int array, char name[NAME])
+{
+    if (array < ATTN_ARRAY_TABLE)
+        return arrays[array].name;
+    bool gradient = array >= ATTN_ARRAY_DTABLE;
+    snprintf(name, NAME, "%stable%d", gradient ? "d" : "", array - (gradient ? ATTN_ARRAY_DTABLE : ATTN_ARRAY_TABLE));
+    return name;
+}
+
+/* ATTN_ARRAY_COUNT: none has this name. */
+static int find(const char *wanted)
+{
+    char name[NAME];
+    int array = 0;
+    while (array < ATTN_ARRAY_COUNT && strcmp(name_of(array, name), wanted) != 0)
+        array++;
+    return array;
+}
+
+static int64_t stride_of(const attn_problem *problem, int array, int dim)
+{
+    int64_t stride;
+    memcpy(&stride, (const char *)&problem->dims[dim] + arrays[array].strides, sizeof stride);
+    return stride;
+}
+
+/* Of an array along one of its dims: positions, where the dim counts those of one sequence or the taps of a window. */
+static int64_t length_of(const attn_problem *problem, int array, int dim)
+{
+    const attn_packed *packed = &problem->packed;
+    bool is_packed = problem->flags & ATTN_WITH_PACKED;
+    bool of_keys = array == ATTN_ARRAY_K || array == ATTN_ARRAY_V || array == ATTN_ARRAY_DK || array == ATTN_ARRAY_DV ||
+                   array == ATTN_ARRAY_MASK;
+    for (int i = 0; i < problem->nwindows && of_keys; i++)
+        if (problem->windows[i].key_dim == dim)
+            return problem->windows[i].size;
+    return is_packed && dim == packed->query_dim ? packed->queries
+           : is_packed && dim == packed->key_dim ? packed->keys
+                                                 : problem->dims[dim].n;
+}
+
+/* The dims that the array has, outermost first, if its numbers lie in a row by them; else one dim of all its numbers. */
+static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
+{
+    int64_t strides[ATTN_MAX_DIMS], size = span->high - span->low, expected = 1;
+    int rank = 0;
+    bool indexed = (array == ATTN_ARRAY_BIAS || array == ATTN_ARRAY_DBIAS) && problem->flags & ATTN_WITH_BIAS_INDEX;
+    bool flat = array >= ATTN_ARRAY_TABLE || arrays[array].strides == 0 || indexed;
+    for (int d = 0; d < problem->ndims && !flat; d++) {
+        int64_t stride = stride_of(problem, array, d);
+        if (stride == 0)
+            continue;
+        int at = rank++;
+        for (; at > 0 && strides[at - 1] < stride; at--) {
+            strides[at] = strides[at - 1];
+            shape[at] = shape[at - 1];
+        }
+        strides[at] = stride;
+        shape[at] = length_of(problem, array, d);
+    }
+    for (int i = rank - 1; i >= 0; i--) {
+        flat = flat || (strides[i] != expected && shape[i] != 1);
+        expected *= shape[i];
+    }
+    if (!flat && expected == size)
+        return rank;
+    shape[0] = size;
+    return 1;
+}
+
+static void print_shape(char text[128], const int64_t *shape, int rank)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < rank && used < 100; i++)
+        used += (size_t)snprintf(text + used, 128 - used, "%s%lld", i ? "," : "", (long long)shape[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------ inputs */
+
+static double number(const attn_tensor *x, int64_t i)
+{
+    const void *data = attn_tensor_data(x);
+    switch (attn_tensor_dtype(x)) {
+    case ATTN_I32:
+        return ((const int32_t *)data)[i];
+    case ATTN_I64:
+        return (double)((const int64_t *)data)[i];
+    case ATTN_U8:
+    case ATTN_BOOL:
+        return ((const uint8_t *)data)[i];
+    default:
+        return bench_element(data, attn_tensor_dtype(x), i);
+    }
+}
+
+/* Converts; false: a number that the array's type does not hold. */
+static bool put(void *block, attn_dtype dtype, int64_t i, double x)
+{
+    bool whole = x == floor(x);
+    switch (dtype) {
+    case ATTN_F64:
+        ((double *)block)[i] = x;
+        return true;
+    case ATTN_F32:
+        ((float *)block)[i] = (float)x;
+        return true;
+    case ATTN_BF16:
+        ((uint16_t *)block)[i] = bench_to_bf16((float)x);
+        return true;
+    case ATTN_I32:
+        ((int32_t *)block)[i] = whole && fabs(x) <= INT32_MAX ? (int32_t)x : 0;
+        return whole && fabs(x) <= INT32_MAX;
+    default:
+        ((uint8_t *)block)[i] = x != 0;
+        return true;
+    }
+}
+
+static int take(const attn_problem *problem, bench_arrays *a, int array, const attn_tensor *x)
+{
+    char name[NAME], text[128], given[128];
+    int64_t shape[ATTN_MAX_DIMS], lengths[ATTN_MAX_DIMS], size = a->spans[array].high - a->spans[array].low;
+    int rank = shape_of(problem, array, &a->spans[array], shape), its = attn_tensor_rank(x);
+    bool fits = its == rank && its <= ATTN_MAX_DIMS;
+    for (int i = 0; i < its && i < ATTN_MAX_DIMS; i++) {
+        lengths[i] = attn_tensor_length(x, i);
+        fits = fits && lengths[i] == shape[i];
+    }
+    print_shape(text, shape, rank);
+    print_shape(given, lengths, its < ATTN_MAX_DIMS ? its : ATTN_MAX_DIMS);
+    if (!fits)
+        return cli_fail(CLI_BAD, "--input %s: [%s] is wanted, not [%s]", name_of(array, name), text, given);
+    for (int64_t i = 0; i < size; i++)
+        if (!put(a->blocks[array], a->spans[array].dtype, i, number(x, i)))
+            return cli_fail(CLI_BAD, "--input %s: number %lld is %g; integers of 32 bits are wanted",
+                            name_of(array, name), (long long)i, number(x, i));
+    return CLI_OK;
+}
+
+/* Whether an array comes from the caller: the forward pass's results, which the backward one reads, do not. */
+static bool is_asked(const bench_arrays *a, int array)
+{
+    return a->blocks[array] && !a->spans[array].output && array != ATTN_ARRAY_O && array != ATTN_ARRAY_LSE;
+}
+
+static int take_all(const attn_problem *problem, bench_arrays *a, const attn_named_list *inputs)
+{
+    char name[NAME];
+    int code = CLI_OK;
+    for (int64_t i = 0; i < inputs->n && code == CLI_OK; i++) {
+        int array = find(inputs->items[i].name);
+        if (array == ATTN_ARRAY_COUNT || !is_asked(a, array))
+            return cli_fail(CLI_BAD, "--input: this problem takes no \"%s\"", inputs->items[i].name);
+        code = take(problem, a, array, inputs->items[i].tensor);
+    }
+    for (int array = 0; array < ATTN_ARRAY_COUNT && code == CLI_OK; array++)
+        if (is_asked(a, array) && !attn_named_find(inputs, name_of(array, name))) {
+            char text[128];
+            int64_t shape[ATTN_MAX_DIMS];
+            print_shape(text, shape, shape_of(problem, array, &a->spans[array], shape));
+            code = cli_fail(CLI_BAD, "--input %s is needed, [%s]", name_of(array, name), text);
+        }
+    return code;
+}
+
+/* ----------------------------------------------------------------------------------------------- outputs */
+
+/* bf16 becomes f32, which .npy knows. */
+static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
+{
+    int array = find(output->name);
+    bool there = array != ATTN_ARRAY_COUNT && a->blocks[array] && !is_asked(a, array);
+    int64_t shape[ATTN_MAX_DIMS];
+    if (!there)
+        return cli_fail(CLI_BAD, "--output: this problem gives no \"%s\"", output->name);
+    const attn_span *span = &a->spans[array];
+    attn_dtype dtype = span->dtype == ATTN_BF16 ? ATTN_F32 : span->dtype;
+    if (attn_tensor_create(&output->tensor, cli->context, dtype, shape_of(problem, array, span, shape), shape) !=
+        ATTN_OK)
+        return cli_failed(cli, NULL);
+    for (int64_t i = 0; i < span->high - span->low; i++)
+        put(attn_tensor_data(output->tensor), dtype, i, bench_element(a->blocks[array], span->dtype, i));
+    return CLI_OK;
+}
+
+static bool asks_for(const attn_named_list *outputs, const char *name)
+{
+    int64_t i = 0;
+    while (i < outputs->n && strcmp(outputs->items[i].name, name) != 0)
+        i++;
+    return i < outputs->n;
+}
+
+/* Gradients want the backward pass. */
+static attn_direction direction_of(const attn_named_list *outputs)
+{
+    for (int64_t i = 0; i < outputs->n; i++)
+        if (outputs->items[i].name[0] == 'd')
+            return ATTN_DIRECTION_BACKWARD;
+    return ATTN_DIRECTION_FORWARD;
+}
+
+static int execute(const cli_call *cli, const attn_problem *problem, const attn_plan *plan, bench_arrays *a,
+                   const attn_named_list *inputs, attn_named_list *outputs)
+{
+    int code = take_all(problem, a, inputs);
+    if (code != CLI_OK)
+        return code;
+    attn_status status = bench_run_before(cli->context, problem, NULL, a);
+    if (status == ATTN_OK)
+        status = attn_plan_execute(plan, &a->arrays, NULL);
+    if (status != ATTN_OK)
+        return cli_failed(cli, NULL);
+    for (int64_t i = 0; i < outputs->n && code == CLI_OK; i++)
+        code = give(cli, problem, a, &outputs->items[i]);
+    return code;
+}
+
+int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_named_list *outputs)
+{
+    attn_problem problem;
+    attn_plan *plan = NULL;
+    bench_arrays a;
+    outputs->owns = true;
+    if (attn_problem_parse(&problem, cli->context, cli_text(cli, "problem"), direction_of(outputs)) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (problem.direction == ATTN_DIRECTION_FORWARD && asks_for(outputs, "lse"))
+        problem.flags |= ATTN_WANT_LSE;
+    if (attn_plan_create(&plan, cli->context, &problem, NULL) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    int code = bench_arrays_create(&a, plan, &problem, problem.dtype) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
+    if (code == CLI_OK) {
+        code = execute(cli, &problem, plan, &a, inputs, outputs);
+        bench_arrays_destroy(&a);
+    }
+    attn_plan_destroy(plan);
+    return code;
+}

@@ -1,0 +1,8 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# attn run --problem: one attention on arrays, beside the formula.
+set -eu
+: "${ATTN_BUILD:?the build directory}"
+command -v python3 >/dev/null || { echo "not tried: no python3 here"; exit 77; }
+export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.txt:print_suppressions=0"
+python3 tests/run_problem.py "$ATTN_BUILD/attn"
