@@ -26,10 +26,12 @@ static const char description[] =
     "Builds a model, gives it the inputs and writes the outputs asked for. attn list NAME tells what an architecture "
     "takes and gives. Prints the shape of each output.\n"
     "\n"
-    "With --problem the engine runs a single attention; attn bench attend --help tells how one is written. Inputs are q, k, v "
-    "and, by the problem's features, bias, mask, lens, sinks, bias_index, blocks, q_offsets, k_offsets, table0 and others, "
-    "outputs o and lse. If an output is a gradient (dq, dk, dv, dbias, dsinks, dtable0 ...), dout is an input too. An error "
-    "names what is missing and its shape.";
+    "With --problem the engine runs a single attention; attn bench attend --help tells how one is written. The arrays have "
+    "the names of attn_arrays in attn.h. Inputs are q, k, v and, by the problem's features, bias, mask, lens, sinks, blocks, "
+    "bias_index, q_offsets, k_offsets, w, w2, table0, table1. Outputs are o and lse, and the gradients dq, dk, dv, dbias, "
+    "dsinks, dw, dw2, dtable0, dtable1, for which dout is an input too (and dlse by the feature of that name). A bias by "
+    "distance and its index begin with the first key seen from the last query. An error names an input that is missing, and "
+    "its shape.";
 
 static const char *const examples[] = {
     "attn run --arch self-attention --config '{\"dim\": 64, \"heads\": 4}' \\",
@@ -189,8 +191,9 @@ static int run(cli_call *cli)
     bool problem = *cli_text(cli, "problem");
     attn_context_set_inference(cli->context, true);
     attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
-    if (problem && (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names")))
-        return cli_fail(CLI_BAD, "--problem goes without --arch, --weights and --names");
+    if (problem &&
+        (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names") || cli_given(cli, "config")))
+        return cli_fail(CLI_BAD, "--problem goes without --arch, --config, --weights and --names");
     int code = problem ? CLI_OK : make_model(cli, &model);
     if (code == CLI_OK)
         code = read_inputs(cli, &inputs);

@@ -11,7 +11,7 @@ static const cli_option options[] = {
     CLI_TEXT(
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
-    CLI_FLAG("words", 'w', "of a translator of pieces: one row and column a word, which its pieces share"),
+    CLI_FLAG("words", 'w', "of a translator of pieces: a row and a column for each word instead of each piece"),
     CLI_INT("layer", 0, "0", 0, 1000,
             "which layer or block of a classifier or an alignment's model, from 1; 0: all (vit: their rollout)"),
     CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),

@@ -82,33 +82,81 @@ static int64_t length_of(const attn_problem *problem, int array, int dim)
                                                  : problem->dims[dim].n;
 }
 
-/* The dims that the array has, outermost first, if its numbers lie in a row by them; else one dim of all its numbers. */
-static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
+/* Of arrays whose strides are no shape: tables [distances,channels], blocks [query blocks,key blocks], and a bias by distance
+ * or through an index, [heads,distances] or [heads,rows].  0: of another array. */
+static int shape_of_table(const attn_problem *problem, int array, int64_t size, int64_t shape[ATTN_MAX_DIMS])
 {
-    int64_t strides[ATTN_MAX_DIMS], size = span->high - span->low, expected = 1;
-    int rank = 0;
-    bool indexed = (array == ATTN_ARRAY_BIAS || array == ATTN_ARRAY_DBIAS) && problem->flags & ATTN_WITH_BIAS_INDEX;
-    bool flat = array >= ATTN_ARRAY_TABLE || arrays[array].strides == 0 || indexed;
-    for (int d = 0; d < problem->ndims && !flat; d++) {
-        int64_t stride = stride_of(problem, array, d);
-        if (stride == 0)
-            continue;
-        int at = rank++;
-        for (; at > 0 && strides[at - 1] < stride; at--) {
-            strides[at] = strides[at - 1];
-            shape[at] = shape[at - 1];
+    bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
+    int64_t inner = size;
+    if (array >= ATTN_ARRAY_TABLE)
+        inner = problem->relatives[(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE].row_stride;
+    else if (array == ATTN_ARRAY_BLOCKS)
+        inner = problem->dims[problem->blocks.query_dim].blocks;
+    else if (array == ATTN_ARRAY_BIAS || array == ATTN_ARRAY_DBIAS) {
+        for (int d = 0; d < problem->ndims; d++) {
+            by_row = by_row || problem->dims[d].bias < 0;
+            if (problem->dims[d].role == ATTN_ROLE_BATCH && problem->dims[d].bias > 0)
+                inner = problem->dims[d].bias < inner ? problem->dims[d].bias : inner;
         }
-        strides[at] = stride;
-        shape[at] = length_of(problem, array, d);
-    }
-    for (int i = rank - 1; i >= 0; i--) {
-        flat = flat || (strides[i] != expected && shape[i] != 1);
-        expected *= shape[i];
-    }
-    if (!flat && expected == size)
-        return rank;
+        if (!by_row)
+            return 0;
+    } else if (arrays[array].strides != 0)
+        return 0;
+    shape[0] = inner > 0 ? size / inner : 0;
+    shape[1] = inner;
+    if (inner != size)
+        return 2;
     shape[0] = size;
     return 1;
+}
+
+/* Whether dim `inner` counts the query heads that share a head of keys, and `outer` those heads. */
+static bool is_group(const attn_problem *problem, int array, int outer, int inner)
+{
+    const attn_dim *a = &problem->dims[outer], *b = &problem->dims[inner];
+    return a->role == ATTN_ROLE_BATCH && b->role == ATTN_ROLE_BATCH && b->k == 0 && b->q != 0 &&
+           stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
+}
+
+/* The dims that the array has, outermost first, those of query heads as one, if its numbers lie in a row by them; else one
+ * dim of all its numbers. */
+static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
+{
+    int64_t size = span->high - span->low, expected = 1;
+    int dims[ATTN_MAX_DIMS], n = 0, rank = shape_of_table(problem, array, size, shape);
+    if (rank > 0)
+        return rank;
+    for (int d = 0; d < problem->ndims; d++) {
+        int64_t stride = stride_of(problem, array, d);
+        int at = n;
+        if (stride == 0)
+            continue;
+        /* Of equal strides all but one are of length 1. */
+        for (; at > 0 && (stride_of(problem, array, dims[at - 1]) < stride ||
+                          (stride_of(problem, array, dims[at - 1]) == stride && problem->dims[dims[at - 1]].n == 1));
+             at--)
+            dims[at] = dims[at - 1];
+        dims[at] = d;
+        n++;
+    }
+    bool flat = false;
+    for (int i = n - 1; i >= 0; i--) {
+        int64_t length = length_of(problem, array, dims[i]);
+        flat = flat || (stride_of(problem, array, dims[i]) != expected && length != 1);
+        expected *= length;
+    }
+    if (flat || expected != size) {
+        shape[0] = size;
+        return 1;
+    }
+    for (int i = 0; i < n; i++) {
+        int64_t length = length_of(problem, array, dims[i]);
+        if (i > 0 && is_group(problem, array, dims[i - 1], dims[i]))
+            shape[rank - 1] *= length;
+        else
+            shape[rank++] = length;
+    }
+    return rank;
 }
 
 static void print_shape(char text[128], const int64_t *shape, int rank)
@@ -170,6 +218,7 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
         lengths[i] = attn_tensor_length(x, i);
         fits = fits && lengths[i] == shape[i];
     }
+    fits = fits || (size == 0 && attn_tensor_size(x) == 0);
     print_shape(text, shape, rank);
     print_shape(given, lengths, its < ATTN_MAX_DIMS ? its : ATTN_MAX_DIMS);
     if (!fits)
@@ -195,6 +244,8 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
         int array = find(inputs->items[i].name);
         if (array == ATTN_ARRAY_COUNT || !is_asked(a, array))
             return cli_fail(CLI_BAD, "--input: this problem takes no \"%s\"", inputs->items[i].name);
+        if (attn_named_find(inputs, inputs->items[i].name) != inputs->items[i].tensor)
+            return cli_fail(CLI_BAD, "--input: \"%s\" is given twice", inputs->items[i].name);
         code = take(problem, a, array, inputs->items[i].tensor);
     }
     for (int array = 0; array < ATTN_ARRAY_COUNT && code == CLI_OK; array++)
@@ -238,9 +289,12 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
 /* Gradients want the backward pass. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
-    for (int64_t i = 0; i < outputs->n; i++)
-        if (outputs->items[i].name[0] == 'd')
+    for (int64_t i = 0; i < outputs->n; i++) {
+        int array = find(outputs->items[i].name);
+        bool gradient = (array >= ATTN_ARRAY_DQ && array < ATTN_ARRAY_TABLE) || array >= ATTN_ARRAY_DTABLE;
+        if (gradient && array < ATTN_ARRAY_COUNT)
             return ATTN_DIRECTION_BACKWARD;
+    }
     return ATTN_DIRECTION_FORWARD;
 }
 
@@ -266,8 +320,12 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
     attn_plan *plan = NULL;
     bench_arrays a;
     outputs->owns = true;
+    if (outputs->n == 0)
+        return cli_fail(CLI_BAD, "--problem: no output is asked for");
     if (attn_problem_parse(&problem, cli->context, cli_text(cli, "problem"), direction_of(outputs)) != ATTN_OK)
         return cli_failed(cli, NULL);
+    if (problem.dropout > 0)
+        problem.seed = (uint64_t)cli_int(cli, "seed");
     if (problem.direction == ATTN_DIRECTION_FORWARD && asks_for(outputs, "lse"))
         problem.flags |= ATTN_WANT_LSE;
     if (attn_plan_create(&plan, cli->context, &problem, NULL) != ATTN_OK)

@@ -86,6 +86,8 @@ expect 2 'comes with its vocabularies (word)' "$attn" train translate --data ask
 expect 2 'model: base is a transformer' "$attn" train translate --data asked.tsv --out bad --from base --model bahdanau
 expect 2 'vocabulary_size: base comes with its vocabularies' "$attn" train translate --data asked.tsv --out bad --from base \
     --vocabulary-size 333
+expect 2 'space_before_marks: base has another value' "$attn" train translate --data asked.tsv --out bad --from base \
+    --space-before-marks=false
 expect 2 'nowhere/config.json' "$attn" train translate --data asked.tsv --out bad --from nowhere
 expect 2 'filter: a ratio of 0.5' "$attn" train translate --data asked.tsv --out bad --max-ratio 0.5
 expect 2 'no sentence is left to judge' "$attn" train translate --data asked.tsv --out bad --best-by bleu --valid-sentences 0

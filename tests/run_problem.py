@@ -89,7 +89,7 @@ def compare(features, inputs, **how):
     assert shape == (B, Q, H, D) and math.prod(rows_shape) == B * Q * H, (shape, rows_shape)
     for b in range(B):
         for h in range(H):
-            mine = {key: value(h) if key == "sink" else value for key, value in how.items()}
+            mine = {key: value(h) if key in ("sink", "bias") else value for key, value in how.items()}
             wanted, logs = head(*(rows(x, B, n, H, D, b, h) for x, n in ((q, Q), (k, K), (v, K))), **mine)
             close(sum(rows(o, B, Q, H, D, b, h), []), sum(wanted, []))
             first, step = {(B, H, Q): ((b * H + h) * Q, 1), (B, Q, H): (b * Q * H + h, H)}[rows_shape]
@@ -100,8 +100,47 @@ compare("causal", (), allowed=lambda i, j: j <= i)
 compare("softcap=2", (), softcap=2.0)
 compare("sinks,causal-br", ("sinks",), allowed=lambda i, j: j <= i + K - Q, sink=lambda h: sinks[h])
 blocks = [draw.random() < 0.6 for _ in range(3 * 4)]
-write("blocks", (3 * 4,), [int(x) for x in blocks], "|u1")
+write("blocks", (3, 4), [int(x) for x in blocks], "|u1")
 compare("blocks=2", ("blocks",), allowed=lambda i, j: blocks[i // 2 * 4 + j // 2])
+
+# A bias by distance, and one through an index: [heads,distances] and [heads,rows], the distance of the last query first.
+distances = Q + K - 1
+of_distance, table, index = numbers(H * distances), numbers(H * 3), [draw.randrange(3) for _ in range(distances)]
+write("bias", (H, distances), of_distance)
+compare("biasd", ("bias",), bias=lambda h: lambda i, j: of_distance[h * distances + j - i + Q - 1])
+write("bias", (H, 3), table)
+write("bias_index", (distances,), index, "<i4")
+compare("buckets=3", ("bias", "bias_index"), bias=lambda h: lambda i, j: table[h * 3 + index[j - i + Q - 1]])
+
+# Heads that share keys, one head, no queries, bf16.
+more = numbers(B * Q * 2 * H * D)
+write("many", (B, Q, 2 * H, D), more)
+shared = ["--input=q=many.npy", "--input=k=k.npy", "--input=v=v.npy", "--output=o=o.npy"]
+subprocess.run([ATTN, "run", "--problem", f"b{B}h{2 * H}g{H}q{Q}k{K}d{D}", *shared], check=True, capture_output=True)
+shape, o = read("o")
+assert shape == (B, Q, 2 * H, D), shape
+for h in range(2 * H):
+    wanted = head(rows(more, B, Q, 2 * H, D, 1, h), *(rows(x, B, K, H, D, 1, h // 2) for x in (k, v)))[0]
+    close(sum(rows(o, B, Q, 2 * H, D, 1, h), []), sum(wanted, []))
+for name, tokens in (("q", Q), ("k", K), ("v", K)):
+    write("one" + name, (1, tokens, 1, D), numbers(tokens * D))
+one_head = [f"--input={n}=one{n}.npy" for n in "qkv"] + ["--output=o=o.npy"]
+subprocess.run([ATTN, "run", "--problem", f"b1h1q{Q}k{K}d{D}:bf16", *one_head], check=True, capture_output=True)
+shape, o = read("o")
+assert shape == (1, Q, 1, D), shape
+parts = [[x[t * D:][:D] for t in range(n)] for x, n in ((read("oneq")[1], Q), (read("onek")[1], K), (read("onev")[1], K))]
+close(o, sum(head(*parts)[0], []), 3e-2)
+write("oneq", (1, 0, 1, D), [])
+subprocess.run([ATTN, "run", "--problem", f"b1h1q0k{K}d{D}", *one_head], check=True, capture_output=True)
+assert read("o")[1] == []
+
+# Dropout follows the seed.
+drops = []
+for seed in (1, 2, 1):
+    subprocess.run([ATTN, "run", "--seed", str(seed), "--problem", f"b{B}h{H}q{Q}k{K}d{D}:dropout=0.5", "--input=q=q.npy", *shared[1:]],
+                   check=True, capture_output=True)
+    drops.append(read("o")[1])
+assert drops[0] == drops[2] != drops[1]
 
 # Packed sequences: rows behind the last one are zeros.
 ends = {"q_offsets": [0, 2, 2, 5], "k_offsets": [0, 3, 4, 6]}
@@ -142,6 +181,9 @@ refused(text, ("q", "k", "v"), ("o",), "--input sinks is needed, [2]")
 refused(text, ("q", "k", "k"), ("o",), "v")
 refused(text, (*inputs, "blocks"), ("o",), 'takes no "blocks"')
 refused(text, inputs, ("weights",), 'gives no "weights"')
+refused(text, inputs, ("dog",), 'gives no "dog"')
+refused(text, inputs, (), "no output is asked for")
+refused(text, (*inputs, "q"), ("o",), '"q" is given twice')
 refused(text, inputs, ("dq",), "--input dout is needed")
 refused("b2h2q5k7d8:softcap=2,sinks", inputs, ("o",), "--input q: [2,5,2,8] is wanted, not [2,5,2,4]")
 refused("b2h2q5k7d4:softcat=2", inputs, ("o",), "softcat")

@@ -195,7 +195,9 @@ static void what_is_wrong_is_named(void **state)
     static const char *const searches[][2] = {{"{\"repetition_penalty\": 1.5}", "\"repetition_penalty\""},
                                               {"{\"min_length\": 3}", "\"min_length\""},
                                               {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
-                                              {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""}};
+                                              {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""},
+                                              {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
+                                              {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
@@ -204,6 +206,8 @@ static void what_is_wrong_is_named(void **state)
         {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is no number"},
         {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
         {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
+        {"{\"max_length\": 2.5}", "\"max_length\" is no number from 1 on"},
+        {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is no list of lists"},
         {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is no token"},
         {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {

@@ -169,6 +169,19 @@ class Corners(unittest.TestCase):
             torch.testing.assert_close(found, wanted)
         with self.assertRaisesRegex(attn.UnsupportedError, "is_grads_batched"):
             torch.autograd.functional.jacobian(lambda a: sdpa(a, x, x), x, vectorize=True)
+        packed, ends = torch.randn(6, 2, 8, requires_grad=True), torch.tensor([0, 6], dtype=torch.int32)
+        lse = attn.torch.varlen_attention(packed, packed, packed, ends, ends, 6, 6, return_lse=True)[1]
+        with self.assertRaisesRegex(attn.UnsupportedError, "is_grads_batched"):
+            torch.autograd.grad(lse, packed, torch.ones(3, *lse.shape), is_grads_batched=True)
+
+    def test_compiled_scale(self):
+        """A scale that changes, in one graph, also under enable()."""
+        q = torch.randn(1, 2, 6, 8)
+        with attn.torch.enable(always=True):
+            for call in (sdpa, lambda *x, scale: torch.nn.functional.scaled_dot_product_attention(*x, scale=scale)):
+                compiled = torch.compile(lambda a, s: call(a, a, a, scale=s), fullgraph=True, dynamic=True)  # noqa: B023
+                for scale in (0.3, 0.7):
+                    torch.testing.assert_close(compiled(q, scale), sdpa(q, q, q, scale=scale))
 
     def test_kept_log_sum_exps(self):
         """Gradients of calls that a plan is kept for, through the operator (create_graph), twice, with a bias, a mask or

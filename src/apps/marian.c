@@ -177,7 +177,7 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
 
 /* ------------------------------------------------------------------------------------------- searching */
 
-/* `how`, here and below, is what the file at `path` says of the search. */
+/* Of `how`, the settings of the search; `path` is their file. */
 static double search_number(const attn_config *how, const char *key, double otherwise)
 {
     const attn_config_value *value = attn_config_get(how, key);
@@ -190,8 +190,10 @@ static double search_number(const attn_config *how, const char *key, double othe
 static attn_status read_banned(attn_translator *t, const attn_config *how, const char *path)
 {
     char key[48];
-    const attn_config_value *value;
+    const attn_config_value *value = attn_config_get(how, "bad_words_ids");
     int64_t n = 0;
+    if (value && value->type != ATTN_CONFIG_TYPE_NULL && !(value->type == ATTN_CONFIG_TYPE_INTS && value->n == 0))
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is no list of lists", path);
     for (;; n++) {
         snprintf(key, sizeof key, "bad_words_ids.%d", (int)n);
         value = attn_config_get(how, key);
@@ -226,7 +228,7 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     case ATTN_CONFIG_TYPE_REAL:
         return value->real == neutral;
     case ATTN_CONFIG_TYPE_INTS:
-        return value->n == 0;
+        return value->n == 0 || (value->n == 1 && (double)value->integers[0] == neutral);
     default:
         return false;
     }
@@ -235,7 +237,8 @@ static bool is_neutral(const attn_config_value *value, double neutral)
 /* Settings that change sentences in ways that are not done here must not be passed over. */
 static attn_status check_search(const attn_translator *t, const attn_config *how, const char *path)
 {
-    const double eos = search_number(how, "eos_token_id", 0);
+    const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
+    const double start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
     const struct {
         const char *key;
         double neutral;
@@ -251,6 +254,8 @@ static attn_status check_search(const attn_translator *t, const attn_config *how
                 {"num_beam_groups", 1},
                 {"forced_bos_token_id", -1},
                 {"forced_eos_token_id", eos},
+                {"eos_token_id", eos},
+                {"decoder_start_token_id", start},
                 {"suppress_tokens", -1},
                 {"begin_suppress_tokens", -1}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -273,7 +278,8 @@ static attn_status check_numbers(const attn_translator *t, const attn_config *ho
         const attn_config_value *value = attn_config_get(how, keys[i].key);
         if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
             continue;
-        if (!(search_number(how, keys[i].key, (double)NAN) >= keys[i].min))
+        double x = search_number(how, keys[i].key, (double)NAN);
+        if (!(x >= keys[i].min) || (keys[i].min > 0 && value->type != ATTN_CONFIG_TYPE_INT))
             return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
                               keys[i].min > 0 ? " from 1 on" : "");
     }

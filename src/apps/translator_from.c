@@ -65,6 +65,10 @@ static attn_status take_settings(const attn__translator_training *t, const char 
                           "%s is a MarianMT directory, which has no place for adapters: --lora does not go with it",
                           path);
     const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");
+    const attn_config_value *given = t->run.given ? attn_config_get(t->run.given, "space_before_marks") : NULL;
+    if (marks && given && !attn_config_value_equal(given, marks))
+        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
+                          "space_before_marks: %s has another value, so leave this setting out", path);
     int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
     attn_status status = take_vocabulary(t, path);
     if (status == ATTN_OK && attn_config_int(settings, "max_tokens", 64) > longest)

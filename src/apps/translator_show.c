@@ -77,29 +77,57 @@ static bool is_mark(const attn_vocab *vocab, int32_t id)
            id == attn_vocab_special(vocab, ATTN_SPECIAL_PAD);
 }
 
-/* One label for the pieces of a word, without SentencePiece's mark of a space. */
-static void join_words(labels *l, const attn_vocab *vocab, const int32_t *ids)
+/* A word's pieces, joined by spaces, as its label. */
+static attn_status label_word(const attn_vocab *vocab, const char *pieces, char *label)
 {
-    static const char space[] = "\xe2\x96\x81";
+    char *text = NULL;
+    attn_status status = attn__vocab_join(vocab, pieces, &text);
+    if (status == ATTN_OK)
+        put_label(label, text, strlen(text));
+    attn__free(vocab->context, text);
+    return status;
+}
+
+/* One label for the pieces of a word; marks have their own. */
+static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
+{
     attn__word_counter counter = {.subwords = true};
     int64_t last = -1;
-    if (!attn_vocab_has_subwords(vocab))
-        return;
+    size_t used = 0;
+    attn_status status = ATTN_OK;
     l->n = 0;
-    for (int64_t i = 0; i < l->tokens; i++) {
+    for (int64_t i = 0; i < l->tokens && status == ATTN_OK; i++) {
         bool mark = is_mark(vocab, ids[i]);
-        char piece[LABEL], joined[2 * LABEL];
+        char piece[LABEL];
         memcpy(piece, l->text[i], LABEL);
         int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, strlen(piece));
         counter.space = counter.space || mark;
-        bool begins = l->n == 0 || word != last;
+        if (l->n == 0 || word != last) {
+            l->n++;
+            used = 0;
+        }
         last = word;
-        l->n += begins;
-        const char *text = piece + (strncmp(piece, space, sizeof space - 1) == 0 ? sizeof space - 1 : 0);
-        int length = snprintf(joined, sizeof joined, "%s%s", begins ? "" : l->text[l->n - 1], text);
-        put_label(l->text[l->n - 1], joined, (size_t)length);
         l->of[i] = l->n - 1;
+        size_t length = strlen(piece);
+        memcpy(pieces + used, piece, length);
+        memcpy(pieces + used + length, " ", 2);
+        used += length + 1;
+        if (mark)
+            put_label(l->text[l->n - 1], piece, length);
+        else
+            status = label_word(vocab, pieces, l->text[l->n - 1]);
     }
+    return status;
+}
+
+static attn_status join_words(labels *l, const attn_vocab *vocab, const int32_t *ids)
+{
+    if (!attn_vocab_has_subwords(vocab))
+        return ATTN_OK;
+    char *pieces = attn__alloc(vocab->context, attn__size_mul((size_t)l->tokens + 1, LABEL + 1));
+    attn_status status = pieces ? join_labels(l, vocab, ids, pieces) : ATTN_ERROR_MEMORY;
+    attn__free(vocab->context, pieces);
+    return status;
 }
 
 typedef struct spelling {
@@ -125,9 +153,7 @@ static attn_status label_source(picture *p, const char *text, int64_t n, const i
     spelling s = {.labels = &p->source, .ids = ids, .unknown = attn_vocab_special(vocab, ATTN_SPECIAL_UNK)};
     if (status == ATTN_OK)
         status = attn__vocab_split(vocab, text, spell_token, &s);
-    if (status == ATTN_OK && p->words)
-        join_words(&p->source, vocab, ids);
-    return status;
+    return status == ATTN_OK && p->words ? join_words(&p->source, vocab, ids) : status;
 }
 
 static void free_labels(attn_context *context, labels *l)
@@ -241,12 +267,12 @@ static attn_status collect(picture *p, const int32_t *source, int64_t n, const i
     attn_status status = make_labels(t->context, &p->said, t->target, m, said);
     if (status == ATTN_OK)
         status = make_labels(t->context, &p->read, t->target, m, in);
+    if (status == ATTN_OK && p->words)
+        status = join_words(&p->said, t->target, said);
+    if (status == ATTN_OK && p->words)
+        status = join_words(&p->read, t->target, in);
     if (status != ATTN_OK)
         return status;
-    if (p->words) {
-        join_words(&p->said, t->target, said);
-        join_words(&p->read, t->target, in);
-    }
     attn_seq2seq_options options = {.weights = weights};
     return attn_seq2seq_forward(t->model, p->tape, src, lens, input, &options) ? ATTN_OK
                                                                                : attn_context_status(t->context);
@@ -279,12 +305,15 @@ static attn_status said_ids(const attn_translator *t, const char *tokens, int32_
     return ATTN_OK;
 }
 
+static attn_status refuse_empty(const attn_translator *t)
+{
+    return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
+}
+
 static attn_status normalized(const attn_translator *t, const char *sentence, char **text)
 {
     attn_status status = attn__normalized(t, sentence, text);
-    if (status == ATTN_OK && (*text)[0] == '\0')
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "there is nothing to show for an empty sentence");
-    return status;
+    return status == ATTN_OK && (*text)[0] == '\0' ? refuse_empty(t) : status;
 }
 
 static attn_status build(picture *p, const char *text, const char *tokens, unsigned kinds)
@@ -294,6 +323,8 @@ static attn_status build(picture *p, const char *text, const char *tokens, unsig
     int64_t n = 0, m = 0;
     attn_named_list weights = {.context = p->t->context};
     attn_status status = encode_ids(p->t, text, &source, &n);
+    if (status == ATTN_OK && (n == 0 || (n == 1 && is_mark(p->t->source, source[0])))) /* of blanks alone */
+        status = refuse_empty(p->t);
     if (status == ATTN_OK)
         status = said_ids(p->t, tokens, &said, &m);
     if (status == ATTN_OK)

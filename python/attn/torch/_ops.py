@@ -98,7 +98,7 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
         grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9],
                                      read[10], dlse))
     else:
-        grads = iter(_way_back(dout)(dout, dlse, *read, o, lse, *ctx.problem, want))
+        grads = iter(_way_back(dout, dlse)(dout, dlse, *read, o, lse, *ctx.problem, want))
     found = [next(grads) if wanted else None for wanted in want]
     return (*found[:4], *(None,) * (_SINKS - 4), found[4], *(None,) * (_READS - _SINKS - 1),
             *(None,) * len(Problem._fields))
@@ -254,9 +254,9 @@ def _in_transform() -> bool:
     return not torch.compiler.is_compiling() and _transform() is not None
 
 
-def _way_back(dout: Tensor) -> Callable[..., Any]:
-    """The operator's backward pass, for tensors that the engine cannot read where they lie."""
-    if _batched_before(dout):
+def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
+    """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
+    if any(x is not None and _batched_before(x) for x in given):
         raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
                                "supported; torch.func and vectorize=False are")
     return cast(Callable[..., Any], _TransformedBack.apply if _in_transform() else _op_backward)

@@ -156,7 +156,7 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
         return (0, 0.0) if channels else (0, 1.0)
     if isinstance(scale, Tensor) and scale.requires_grad:
         raise ArgumentError("scale requires a gradient, which attn does not compute; a number is wanted")
-    if not math.isfinite(scale):
+    if not -math.inf < scale < math.inf:
         raise ArgumentError(f"scale is {scale}; a finite number is wanted")
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)
 
