@@ -109,9 +109,9 @@ static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t
         last = word;
         l->of[i] = l->n - 1;
         size_t length = strlen(piece);
-        memcpy(pieces + used, piece, length);
-        memcpy(pieces + used + length, " ", 2);
+        memcpy(pieces + used, piece, length + 1);
         used += length + 1;
+        memcpy(pieces + used - 1, " ", 2);
         if (mark)
             put_label(l->text[l->n - 1], piece, length);
         else
