@@ -51,11 +51,11 @@ static const char *name_of(int array, char name[NAME])
 }
 
 /* ATTN_ARRAY_COUNT: none has this name. */
-static int find(const char *wanted)
+static int array_named(const char *text)
 {
     char name[NAME];
     int array = 0;
-    while (array < ATTN_ARRAY_COUNT && strcmp(name_of(array, name), wanted) != 0)
+    while (array < ATTN_ARRAY_COUNT && strcmp(name_of(array, name), text) != 0)
         array++;
     return array;
 }
@@ -67,7 +67,8 @@ static int64_t stride_of(const attn_problem *problem, int array, int dim)
     return stride;
 }
 
-/* Of an array along one of its dims: positions, where the dim counts those of one sequence or the taps of a window. */
+/* The length of an array along a dim.  Packed arrays hold the positions of all sequences, and the keys of a window all
+ * positions of its axis, where the dim itself counts one sequence or the taps. */
 static int64_t length_of(const attn_problem *problem, int array, int dim)
 {
     const attn_packed *packed = &problem->packed;
@@ -241,7 +242,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
     char name[NAME];
     int code = CLI_OK;
     for (int64_t i = 0; i < inputs->n && code == CLI_OK; i++) {
-        int array = find(inputs->items[i].name);
+        int array = array_named(inputs->items[i].name);
         if (array == ATTN_ARRAY_COUNT || !is_asked(a, array))
             return cli_fail(CLI_BAD, "--input: this problem takes no \"%s\"", inputs->items[i].name);
         if (attn_named_find(inputs, inputs->items[i].name) != inputs->items[i].tensor)
@@ -263,7 +264,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
 /* bf16 becomes f32, which .npy knows. */
 static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
 {
-    int array = find(output->name);
+    int array = array_named(output->name);
     bool there = array != ATTN_ARRAY_COUNT && a->blocks[array] && !is_asked(a, array);
     int64_t shape[ATTN_MAX_DIMS];
     if (!there)
@@ -290,7 +291,7 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {
-        int array = find(outputs->items[i].name);
+        int array = array_named(outputs->items[i].name);
         bool gradient = (array >= ATTN_ARRAY_DQ && array < ATTN_ARRAY_TABLE) || array >= ATTN_ARRAY_DTABLE;
         if (gradient && array < ATTN_ARRAY_COUNT)
             return ATTN_DIRECTION_BACKWARD;

@@ -88,7 +88,7 @@ static attn_status label_word(const attn_vocab *vocab, const char *pieces, char 
     return status;
 }
 
-/* One label for the pieces of a word; marks have their own. */
+/* One label for the pieces of a word, which is decoded once all of them are in `pieces`; marks have their own. */
 static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t *ids, char *pieces)
 {
     attn__word_counter counter = {.subwords = true};
@@ -100,24 +100,25 @@ static attn_status join_labels(labels *l, const attn_vocab *vocab, const int32_t
         bool mark = is_mark(vocab, ids[i]);
         char piece[LABEL];
         memcpy(piece, l->text[i], LABEL);
-        int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, strlen(piece));
+        size_t length = strlen(piece);
+        int64_t word = mark ? counter.n++ : attn__word_number(&counter, piece, length);
         counter.space = counter.space || mark;
         if (l->n == 0 || word != last) {
+            status = used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : ATTN_OK;
             l->n++;
             used = 0;
         }
         last = word;
         l->of[i] = l->n - 1;
-        size_t length = strlen(piece);
+        if (mark) {
+            put_label(l->text[l->n - 1], piece, length);
+            continue;
+        }
         memcpy(pieces + used, piece, length + 1);
         used += length + 1;
         memcpy(pieces + used - 1, " ", 2);
-        if (mark)
-            put_label(l->text[l->n - 1], piece, length);
-        else
-            status = label_word(vocab, pieces, l->text[l->n - 1]);
     }
-    return status;
+    return status == ATTN_OK && used > 0 ? label_word(vocab, pieces, l->text[l->n - 1]) : status;
 }
 
 static attn_status join_words(labels *l, const attn_vocab *vocab, const int32_t *ids)
