@@ -401,10 +401,43 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_tensor_create(&lens, context, ATTN_I32, 1, (int64_t[]){1});
     memset(attn_tensor_data(src), 0, 2 * sizeof(int32_t));
     *(int32_t *)attn_tensor_data(lens) = 2;
-    for (int64_t beam = 1; beam < 4; beam += 2) {
-        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = 5, .beam = beam};
+    for (int i = 0; i < 3; i++) {
+        attn_beam_search_options options = {
+            .bos = BOS, .eos = EOS, .max_len = 5, .beam = i < 2 ? 1 : 3, .unscored = i == 0};
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, &result), ATTN_ERROR_UNSUPPORTED);
         assert_non_null(strstr(attn_context_error(context), "not finite"));
+        attn_context_clear_error(context);
+    }
+    attn_tensor_destroy(src);
+    attn_tensor_destroy(lens);
+    attn_model_destroy(model);
+    attn_context_destroy(context);
+}
+
+/* Without scores greedy search finds the same; a beam has its scores all the same. */
+static void searches_without_scores(void **state)
+{
+    attn_context *context = test_context();
+    attn_model *model = talkative(context, "transformer");
+    attn_tensor *src, *lens;
+    (void)state;
+    make_sources(context, 0, SENTENCES, &src, &lens);
+    for (int64_t beam = 1; beam < 4; beam += 2) {
+        attn_hypothesis scored[SENTENCES], unscored[SENTENCES];
+        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam};
+        assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, scored), ATTN_OK);
+        options.unscored = true;
+        assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, unscored), ATTN_OK);
+        for (int i = 0; i < SENTENCES; i++) {
+            assert_int_equal(unscored[i].n, scored[i].n);
+            assert_int_equal(unscored[i].finished, scored[i].finished);
+            assert_memory_equal(unscored[i].ids, scored[i].ids, (size_t)scored[i].n * sizeof *scored[i].ids);
+            assert_true(scored[i].log_prob < 0);
+            assert_true(unscored[i].log_prob == (beam == 1 ? 0 : scored[i].log_prob));
+            assert_true(unscored[i].score == (beam == 1 ? 0 : scored[i].score));
+        }
+        attn_hypotheses_free(context, scored, SENTENCES);
+        attn_hypotheses_free(context, unscored, SENTENCES);
     }
     attn_tensor_destroy(src);
     attn_tensor_destroy(lens);
@@ -807,6 +840,7 @@ int main(void)
         cmocka_unit_test(the_end_must_be_a_token),
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
+        cmocka_unit_test(searches_without_scores),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(rows_that_leave_take_no_memory),
         cmocka_unit_test(translations_may_be_made_of_some_tokens),

@@ -6,7 +6,7 @@
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
-both do the same work.  Each engine runs in a process of its own; cutting into pieces and joining them counts.  Prints
+both do the same work.  Each engine runs in a process of its own; cutting into pieces and joining them counts.  Their rounds alternate.  Prints
 source words a second (the best round), their ratio, how many translations are the same, and the most
 memory that each process held.
 """
@@ -101,7 +101,11 @@ class Attn:
 
     class Options(ctypes.Structure):
         _fields_ = [("beam", ctypes.c_int64), ("length_penalty", ctypes.c_double), ("batch", ctypes.c_int64),
-                    ("rest", ctypes.c_char * 256)]
+                    ("max_len", ctypes.c_int64), ("nbest", ctypes.c_int64), ("mbr", ctypes.c_bool),
+                    ("prefixes", ctypes.c_void_p), ("alignments", ctypes.c_bool), ("shortlist", ctypes.c_void_p),
+                    ("shortlist_first", ctypes.c_int64), ("shortlist_best", ctypes.c_int64),
+                    ("all_references", ctypes.c_bool), ("sample", ctypes.c_void_p), ("user", ctypes.c_void_p),
+                    ("unscored", ctypes.c_bool)]
 
     def __init__(self, folder, threads, precision):
         self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
@@ -121,7 +125,7 @@ class Attn:
                         ("words", ctypes.c_int64), ("unknown", ctypes.c_int64), ("unknown_words", ctypes.c_char_p),
                         ("truncated", ctypes.c_bool), ("alignment", ctypes.c_char_p)]
         array, results = (ctypes.c_char_p * len(lines))(*[line.encode() for line in lines]), (Translation * len(lines))()
-        options = self.Options(beam, 1.0, batch)
+        options = self.Options(beam, 1.0, batch, unscored=True)  # CTranslate2's return_scores is false, too
         status = self.lib.attn_translator_translate(self.translator, array, ctypes.c_int64(len(lines)),
                                                     ctypes.byref(options), results)
         assert status == 0, self.lib.attn_context_error(self.context)
@@ -153,40 +157,47 @@ def most_memory():
         return next(int(line.split()[1]) for line in file if line.startswith("VmHWM:")) / 1024
 
 
-def work(job):
-    """One engine in this process: reads a job, prints what it found."""
+def work():
+    """One engine in this process: reads a job, then a line for each round, which it answers with what it found."""
+    job = json.loads(sys.stdin.readline())
     engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job["folder"], job["threads"], job["precision"])
-    lines, best, texts = job["lines"], None, None
+    lines = job["lines"]
     clock = time.process_time if job["cpu"] else time.perf_counter
     at_once = job["batch"] if job["batch"] == 1 else len(lines)
 
     def run(some):
         return [t for i in range(0, len(some), at_once) for t in engine.translate(some[i:i + at_once], job["beam"], job["batch"])]
     run(lines[:2])
-    for _ in range(job["rounds"]):
+    for _ in sys.stdin:
         start = clock()
         texts = run(lines)
-        seconds = clock() - start
-        best = seconds if best is None else min(best, seconds)
-    json.dump({"seconds": best, "texts": texts, "memory": most_memory()}, sys.stdout)
+        print(json.dumps({"seconds": clock() - start, "texts": texts, "memory": most_memory()}), flush=True)
 
 
-def ask(**job):
+def start_worker(**job):
     environment = dict(os.environ, ATTN_THREADS=str(job["threads"]), OMP_NUM_THREADS=str(job["threads"]))
-    done = subprocess.run([sys.executable, __file__, "--worker"], input=json.dumps(job), capture_output=True, text=True,
-                          env=environment)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
-    return json.loads(done.stdout)
+    worker = subprocess.Popen([sys.executable, __file__, "--worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True, env=environment)
+    print(json.dumps(job), file=worker.stdin, flush=True)
+    return worker
+
+
+def run_round(worker):
+    print("go", file=worker.stdin, flush=True)
+    answer = worker.stdout.readline()
+    if not answer:
+        sys.exit("an engine failed")
+    return json.loads(answer)
 
 
 def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision):
     words = sum(len(line.split()) for line in lines)
-    found = {}
-    for engine, folder in folders.items():
-        found[engine] = ask(engine=engine, folder=folder, lines=lines, beam=beam, batch=batch, threads=threads,
-                            rounds=rounds, cpu=cpu, precision=precision)
-    ours, theirs = found["attn"], found["ctranslate2"]
+    workers = [start_worker(engine=engine, folder=folder, lines=lines, beam=beam, batch=batch, threads=threads, cpu=cpu,
+                            precision=precision) for engine, folder in folders.items()]
+    found = [[run_round(worker) for worker in workers] for _ in range(rounds)]  # in turns
+    for worker in workers:
+        worker.communicate()
+    ours, theirs = (min(rounds, key=lambda r: r["seconds"]) for rounds in zip(*found))
     same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
     longest = sum(len(t.split()) for t in ours["texts"]) / words
     print(f"{name:22} {threads} thread{'s' if threads > 1 else ' '}  attn {words / ours['seconds']:7.0f} words/s"
@@ -197,7 +208,7 @@ def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision):
 
 def main():
     if sys.argv[1:] == ["--worker"]:
-        work(json.load(sys.stdin))
+        work()
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data")

@@ -177,6 +177,7 @@ typedef struct attn_beam_search_options {
      * those of its prefix among them.  Others have no share of the probability.  NULL: all. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
+    bool unscored; /* greedy search leaves log_prob and score 0, and computes no probabilities */
 } attn_beam_search_options;
 
 typedef struct attn_hypothesis {

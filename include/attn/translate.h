@@ -119,6 +119,7 @@ typedef struct attn_translator_options {
     /* Of attn_translator_evaluate: called for each sentence, with the first of its references.  May be NULL. */
     void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
     void *user;
+    bool unscored; /* greedy search leaves `score` 0, which takes less time */
 } attn_translator_options;
 
 typedef struct attn_translation {

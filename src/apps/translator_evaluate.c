@@ -213,6 +213,7 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     best.nbest = 1; /* there is room for one of each */
     best.prefixes = NULL;
     best.alignments = false;
+    best.unscored = true;
     double from = attn__now();
     status = attn_translator_translate(t, r->sources, r->n, &best, r->translations);
     double tokens = 0, source_words = 0, seconds = attn__seconds_since(from);

@@ -62,6 +62,7 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
         .force_end = t->search.force_end,
         .nbanned = t->search.nbanned,
         .banned = t->search.banned,
+        .unscored = options && options->unscored,
     };
 }
 

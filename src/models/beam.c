@@ -55,8 +55,13 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
                               const attn_beam_search_options *options, const int64_t *numbers)
 {
     int64_t width = options->beam > 1 ? options->beam : 1, n = options->max_len > 0 ? options->max_len : 64;
-    *beam = (attn__beam){
-        .context = context, .options = *options, .numbers = numbers, .batch = batch, .width = width, .max_len = n};
+    *beam = (attn__beam){.context = context,
+                         .options = *options,
+                         .numbers = numbers,
+                         .batch = batch,
+                         .width = width,
+                         .max_len = n,
+                         .unscored = options->unscored && width == 1};
     beam->wanted = options->nbest > 0 ? options->nbest : 1;
     if (beam->wanted > width) {
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%lld hypotheses are asked for, and the beam holds only %lld",
@@ -171,39 +176,27 @@ static double logit(const logits_row *x, int64_t i)
     return x->is_double ? ((const double *)(const void *)x->data)[i] : ((const float *)(const void *)x->data)[i];
 }
 
-static double log_sum_exp(const attn_context *context, const logits_row *x)
+/* Runs a kernel on n logits from `at` on; it writes two numbers. */
+static void run_on_row(const attn_context *context, const logits_row *x, int64_t at, int64_t n,
+                       attn__elementwise_kernel kernel, double *first, double *second)
 {
-    double loss = 0, sum = 0; /* room for either type */
-    attn__elementwise_args args = {.x = x->data, .y = &loss, .y2 = &sum, .n = x->n, .ids = &(int32_t){0}};
-    attn__elementwise_for(x->is_double, context->isa)->run[ATTN__ELEMENTWISE_CROSS_ENTROPY](&args, 0, 1);
-    float single;
-    memcpy(&single, &sum, sizeof single);
-    return x->is_double ? sum : single;
+    union {
+        float single[2];
+        double twice[2];
+    } y = {{0}};
+    size_t size = x->is_double ? sizeof(double) : sizeof(float);
+    attn__elementwise_args args = {
+        .x = x->data + (size_t)at * size, .y = &y, .y2 = (char *)&y + size, .n = n, .ids = &(int32_t){0}};
+    attn__elementwise_for(x->is_double, context->isa)->run[kernel](&args, 0, 1);
+    *first = x->is_double ? y.twice[0] : (double)y.single[0];
+    *second = x->is_double ? y.twice[1] : (double)y.single[1];
 }
 
-/* The greatest of n logits from `at` on, in chains that do not wait for each other. */
-static double greatest(const logits_row *x, int64_t at, int64_t n)
+static double log_sum_exp(const attn_context *context, const logits_row *x)
 {
-    enum { CHAINS = 8 };
-    float chain[CHAINS];
-    double most = -INFINITY;
-    for (int i = 0; i < CHAINS; i++) {
-        chain[i] = -INFINITY;
-    }
-    int64_t whole = x->is_double ? 0 : n / CHAINS * CHAINS;
-    const float *from = (const float *)(const void *)x->data + (x->is_double ? 0 : at);
-    for (int64_t i = 0; i < whole; i += CHAINS) {
-        for (int j = 0; j < CHAINS; j++) {
-            chain[j] = from[i + j] > chain[j] ? from[i + j] : chain[j];
-        }
-    }
-    for (int i = 0; i < CHAINS; i++) {
-        most = chain[i] > most ? chain[i] : most;
-    }
-    for (int64_t i = whole; i < n; i++) {
-        most = logit(x, at + i) > most ? logit(x, at + i) : most;
-    }
-    return most;
+    double loss, lse;
+    run_on_row(context, x, 0, x->n, ATTN__ELEMENTWISE_CROSS_ENTROPY, &loss, &lse);
+    return lse;
 }
 
 /* Puts `c` into the list of the `n` likeliest, which is sorted; the earlier of equals stays first. */
@@ -230,16 +223,19 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
     return false;
 }
 
-/* Adds the continuations of one hypothesis to the list of the likeliest.  Most logits are too small: they are looked at
- * in blocks, by the greatest of each. */
-static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
+/* Adds the continuations of one hypothesis, `base` more likely than their logits say, to the list of the likeliest.
+ * Most logits are too small: they are looked at in blocks, by the greatest of each.  *sum is that of the logits. */
+static int64_t add_logits(const attn__beam *beam, const logits_row *x, int64_t row, double base, candidate *list,
+                          int64_t n, double *sum)
 {
     enum { BLOCK = 256 };
     int64_t room = 2 * beam->width;
-    double base = beam->log_prob[row] - log_sum_exp(beam->context, x);
     for (int64_t at = 0; at < x->n; at += BLOCK) {
         int64_t end = at + BLOCK < x->n ? at + BLOCK : x->n;
-        if (n == room && !(base + greatest(x, at, end - at) > list[n - 1].log_prob)) {
+        double most, part;
+        run_on_row(beam->context, x, at, end - at, ATTN__ELEMENTWISE_LARGEST, &most, &part);
+        *sum += part;
+        if (n == room && !(base + most > list[n - 1].log_prob)) {
             continue;
         }
         for (int64_t i = at; i < end; i++) {
@@ -251,6 +247,19 @@ static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row,
         }
     }
     return n;
+}
+
+/* Greedy search without scores needs no probabilities where all logits are finite. */
+static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
+{
+    double sum = 0;
+    if (beam->unscored) {
+        int64_t found = add_logits(beam, x, row, 0, list, n, &sum);
+        if (isfinite(sum)) {
+            return found;
+        }
+    }
+    return add_logits(beam, x, row, beam->log_prob[row] - log_sum_exp(beam->context, x), list, n, &sum);
 }
 
 static bool is_forced(const attn__beam *beam, int64_t sentence)
@@ -483,6 +492,9 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
         if (finished || beam->log_prob[at] != -INFINITY || i == 0) {
             status = take(beam, finished, at, &results[i]);
         }
+    }
+    if (beam->unscored && isfinite(results[0].log_prob)) {
+        results[0].log_prob = results[0].score = 0;
     }
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
         return attn__fail(

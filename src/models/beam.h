@@ -12,6 +12,7 @@ typedef struct attn__beam {
     const int64_t *numbers; /* what errors call the sentences; NULL: from 1 */
     int64_t batch, width, max_len;
     int64_t wanted;         /* hypotheses of each sentence */
+    bool unscored;          /* log_prob need only be finite */
     int64_t step;           /* tokens so far */
     double *log_prob;       /* [batch,width] of live hypotheses; -inf where there is none */
     int32_t *ids, *old_ids; /* [batch,width,max_len] */

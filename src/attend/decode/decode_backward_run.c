@@ -150,14 +150,6 @@ static void end_head(const job *j, int64_t batch, int64_t head, int64_t part, co
 
 /* --------------------------------------------------------------------------------------------- one block */
 
-static attn__decode_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
-                                 int64_t keys, int64_t channels)
-{
-    attn_dtype dtype = j->canonical->problem.dtype;
-    int64_t start = attn__offsets_one(&j->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
-    return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, true};
-}
-
 /* The queries' ranges inside the block; false if none sees any of it. */
 static bool clip(const job *j, int64_t head, int64_t at, int64_t keys, const scratch *s)
 {
@@ -234,26 +226,24 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
     }
 }
 
-static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, const scratch *s)
+static void see_block(const job *j, const attn__decode_place *place, int64_t at, const scratch *s)
 {
     const attn__decode *f = j->decode;
     const attn__canonical *canonical = j->canonical;
-    int64_t n = canonical->query.size;
-    bool seen = clip(j, head, at, keys, s);
+    int64_t n = canonical->query.size, head = place->head;
+    bool seen = clip(j, head, at, place->keys, s);
     if (seen) {
-        attn__decode_rows k =
-            rows_of(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, s->k_at, keys, canonical->contract.size);
-        attn__decode_rows v =
-            rows_of(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, s->v_at, keys, canonical->value.size);
+        attn__decode_rows k, v;
+        attn__decode_block(&k, &v, f, canonical, j->arrays, place);
         weigh(j, &k, &v, head, s);
-        k.prefetch = false;
+        k.next = NULL;
         float *dq = s->dq + head * n * f->channels;
         for (int64_t i = 0; i < n && (canonical->problem.flags & ATTN_WANT_DQ); i++)
             if (s->from[i] < s->to[i])
                 f->kernel->add(&k, s->from[i], s->to[i], s->ds + i * ATTN__DECODE_BLOCK, 1.0f, dq + i * f->channels);
     }
     if (seen || !canonical->problem.accumulate)
-        spread(j, batch, head, keys, seen ? n : 0, s);
+        spread(j, place->item + head, head, place->keys, seen ? n : 0, s);
 }
 
 /* -------------------------------------------------------------------------------------------- work items */
@@ -267,6 +257,7 @@ static void run_part(void *user, int64_t item, int thread)
     int64_t begin = part * f->part, end = attn__least(begin + f->part, canonical->key.size);
     scratch s;
     divide(f, canonical, j->workspace + (size_t)thread * j->each, &s);
+    attn__decode_place place = {batch, 0, 0, s.k_at, s.v_at, end - begin <= ATTN__DECODE_BLOCK};
     for (int64_t h = 0; h < f->heads; h++)
         begin_head(j, batch + h, h, part, &s);
     for (int64_t at = begin; at < end; at += ATTN__DECODE_BLOCK) {
@@ -274,8 +265,9 @@ static void run_part(void *user, int64_t item, int thread)
         attn__decode_locate(canonical, ATTN__STRIDE(dim.v), at, s.v_at);
         attn__decode_locate(canonical, ATTN__STRIDE(dim.dk), at, s.dk_at);
         attn__decode_locate(canonical, ATTN__STRIDE(dim.dv), at, s.dv_at);
-        for (int64_t h = 0; h < f->heads; h++)
-            see_block(j, batch + h, h, at, attn__least(ATTN__DECODE_BLOCK, end - at), &s);
+        place.keys = attn__least(ATTN__DECODE_BLOCK, end - at);
+        for (place.head = 0; place.head < f->heads; place.head++)
+            see_block(j, &place, at, &s);
     }
     for (int64_t h = 0; h < f->heads; h++)
         end_head(j, batch + h, h, part, &s);

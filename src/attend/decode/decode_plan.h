@@ -20,6 +20,7 @@ enum {
     ATTN__DECODE_QUERIES = 16,
     ATTN__DECODE_HEADS = 64,
     ATTN__DECODE_BLOCK = 64,
+    ATTN__DECODE_AHEAD = 48, /* rows from one that is read to the one that is prefetched */
     ATTN__DECODE_ITEMS = 16,
     ATTN__DECODE_PART = 256
 };
@@ -71,6 +72,17 @@ bool attn__decode_find_ranges(const attn__canonical *canonical, const int32_t *l
                               int64_t end, attn__decode_range *range);
 /* Offsets of keys first, first + 1, ... in one operand, for a block and the rows to prefetch; at[2 * BLOCK]. */
 void attn__decode_locate(const attn__canonical *canonical, size_t stride, int64_t first, int64_t *at);
+
+/* A block of one head's keys: head `head` of the work item that starts at batch item `item`. */
+typedef struct attn__decode_place {
+    int64_t item, head, keys;
+    const int64_t *k_at, *v_at;
+    bool only_block; /* of the work item */
+} attn__decode_place;
+/* Its keys and values, with what to prefetch meanwhile: rows further on, or, where there is but one block, a key's value and
+ * a value's counterpart among the keys that are read next, the next head's or the next item's. */
+void attn__decode_block(attn__decode_rows *k, attn__decode_rows *v, const attn__decode *decode,
+                        const attn__canonical *canonical, const attn_arrays *arrays, const attn__decode_place *place);
 
 /* Bytes of the sums of one part and head, and of one thread's scratch memory. */
 size_t attn__decode_sums_size(const attn__decode *decode, const attn__canonical *canonical);

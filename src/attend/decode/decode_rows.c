@@ -7,13 +7,14 @@
 #include "attend/flash/flash.h"
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/operand.h"
 #include "base/integers.h"
 
 #include <stdio.h>
 
 /* Queries and sums of one work item fit in the first cache with the keys; the rows of a block and the prefetched ones
  * fit in the second. */
-enum { HEADS_FLOATS = 8192, FETCHED_ROWS = 2 * (ATTN__DECODE_BLOCK + ATTN__DECODE_PREFETCH_ROWS) };
+enum { HEADS_FLOATS = 8192, FETCHED_ROWS = 2 * (ATTN__DECODE_BLOCK + ATTN__DECODE_AHEAD) };
 
 const char *attn__decode_refuse(const attn__canonical *canonical)
 {
@@ -130,8 +131,35 @@ bool attn__decode_find_ranges(const attn__canonical *canonical, const int32_t *l
 
 void attn__decode_locate(const attn__canonical *canonical, size_t stride, int64_t first, int64_t *at)
 {
-    int64_t n = attn__least(canonical->key.size - first, ATTN__DECODE_BLOCK + ATTN__DECODE_PREFETCH_ROWS);
+    int64_t n = attn__least(canonical->key.size - first, ATTN__DECODE_BLOCK + ATTN__DECODE_AHEAD);
     attn__offsets_fill(&canonical->key, stride, first, n, at);
     for (int64_t i = n; i < 2 * ATTN__DECODE_BLOCK; i++)
         at[i] = at[n - 1];
+}
+
+/* The rows of one operand that start at key at[0] of a batch item. */
+static attn__decode_rows rows_of(const attn__canonical *canonical, size_t stride, const void *base, int64_t batch,
+                                 const int64_t *at, int64_t keys, int64_t channels)
+{
+    attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
+    int64_t start = attn__offsets_one(&canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
+    const char *first = (const char *)base + start;
+    return (attn__decode_rows){first, dtype, at, keys, channels, first, at + ATTN__DECODE_AHEAD};
+}
+
+void attn__decode_block(attn__decode_rows *k, attn__decode_rows *v, const attn__decode *decode,
+                        const attn__canonical *canonical, const attn_arrays *arrays, const attn__decode_place *place)
+{
+    int64_t batch = place->item + place->head, next = batch + 1;
+    *k = rows_of(canonical, ATTN__STRIDE(dim.k), arrays->k, batch, place->k_at, place->keys, canonical->contract.size);
+    *v = rows_of(canonical, ATTN__STRIDE(dim.v), arrays->v, batch, place->v_at, place->keys, canonical->value.size);
+    if (!place->only_block)
+        return;
+    k->next = v->base;
+    k->next_at = v->at;
+    v->next = NULL;
+    if (next < canonical->batch.size && (place->head + 1 < decode->heads || decode->parts == 1)) {
+        v->next = rows_of(canonical, ATTN__STRIDE(dim.k), arrays->k, next, place->k_at, 0, 0).base;
+        v->next_at = place->k_at;
+    }
 }

@@ -66,33 +66,26 @@ size_t attn__decode_thread_size(const attn__decode *decode, const attn__canonica
     return divide(decode, canonical, NULL, &unused);
 }
 
-static attn__decode_rows rows_of(const job *j, size_t stride, const void *base, int64_t batch, const int64_t *at,
-                                 int64_t keys, int64_t channels)
-{
-    attn_dtype dtype = attn__operand_dtype(&j->canonical->problem, ATTN__OP_K);
-    int64_t start = attn__offsets_one(&j->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
-    return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, true};
-}
-
 /* Keys [at, at + keys) of one head.  Each query computes weights for its own range only, so that no other key can leak
  * into its output. */
-static void see_block(const job *j, int64_t batch, int64_t head, int64_t at, int64_t keys, scratch *s)
+static void see_block(const job *j, const attn__decode_place *place, int64_t at, scratch *s)
 {
     const attn__decode *f = j->decode;
     const attn__canonical *canonical = j->canonical;
-    const attn__decode_range *range = s->range + head * canonical->query.size;
-    attn__decode_sums *sums = &s->sums[head];
-    attn__decode_rows k = rows_of(j, ATTN__STRIDE(dim.k), j->arrays->k, batch, s->k_at, keys, canonical->contract.size);
-    attn__decode_rows v = rows_of(j, ATTN__STRIDE(dim.v), j->arrays->v, batch, s->v_at, keys, canonical->value.size);
-    f->kernel->score(&k, s->q + head * canonical->query.size * f->channels, f->channels, canonical->query.size, s->s,
-                     ATTN__DECODE_BLOCK);
+    const attn__decode_range *range = s->range + place->head * canonical->query.size;
+    attn__decode_sums *sums = &s->sums[place->head];
+    attn__decode_rows k, v;
+    attn__decode_block(&k, &v, f, canonical, j->arrays, place);
+    f->kernel->score(&k, s->q + place->head * canonical->query.size * f->channels, f->channels, canonical->query.size,
+                     s->s, ATTN__DECODE_BLOCK);
     for (int64_t i = 0; i < canonical->query.size; i++) {
-        int64_t from = attn__most(range[i].from - at, 0), to = attn__least(range[i].to - at, keys);
+        int64_t from = attn__most(range[i].from - at, 0), to = attn__least(range[i].to - at, place->keys);
         float *p = s->s + i * ATTN__DECODE_BLOCK;
         if (from >= to)
             continue;
         float shrink = f->kernel->weigh(p + from, to - from, &sums->m[i], &sums->l[i]);
         f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
+        v.next = NULL;
     }
 }
 
@@ -187,12 +180,14 @@ static void run_part(void *user, int64_t item, int thread)
     divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &s);
     for (int64_t h = 0; h < f->heads; h++)
         begin_head(j, batch + h, h, part, &s, &first, &last);
-    /* Blocks begin at the same keys whatever the ranges. */
-    for (int64_t at = first - first % ATTN__DECODE_BLOCK; at < last; at += ATTN__DECODE_BLOCK) {
+    first -= first % ATTN__DECODE_BLOCK; /* blocks begin at the same keys whatever the ranges */
+    attn__decode_place place = {batch, 0, 0, s.k_at, s.v_at, last - first <= ATTN__DECODE_BLOCK};
+    for (int64_t at = first; at < last; at += ATTN__DECODE_BLOCK) {
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.k), at, s.k_at);
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.v), at, s.v_at);
-        for (int64_t h = 0; h < f->heads; h++)
-            see_block(j, batch + h, h, at, attn__least(ATTN__DECODE_BLOCK, last - at), &s);
+        place.keys = attn__least(ATTN__DECODE_BLOCK, last - at);
+        for (place.head = 0; place.head < f->heads; place.head++)
+            see_block(j, &place, at, &s);
     }
     for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
         write(j, batch + h, &s.sums[h]);

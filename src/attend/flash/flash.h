@@ -42,7 +42,6 @@ typedef struct attn__flash {
     int64_t vectors;  /* largest number in a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
-    bool bias_adjacent, mask_adjacent; /* along the keys */
     /* Key axes whose index must lie in a range that depends on the query, because of bands or lengths. */
     int nlimits;
     int limit_axis[ATTN__FLASH_LIMITS];

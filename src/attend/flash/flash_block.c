@@ -84,6 +84,12 @@ void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
     }
 }
 
+/* Asked for each sequence of packed ones: a shorter one's keys need not be adjacent. */
+static bool mask_adjacent(const attn__flash_item *t)
+{
+    return attn__offsets_adjacent(&t->canonical->key, ATTN__STRIDE(dim.mask));
+}
+
 /* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
 static attn__lane_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
                                 const int64_t *lane_at, const int64_t *key_at, bool adjacent)
@@ -112,7 +118,7 @@ static attn__block_view mask_seen(const attn__flash_item *t, const attn__flash_k
 {
     if (!t->canonical->has_mask)
         return ATTN__BLOCKS_ALL;
-    if (!t->flash->mask_adjacent)
+    if (!mask_adjacent(t))
         return ATTN__BLOCKS_SOME;
     return attn__mask_seen(t->arrays->mask + t->s.key_at.mask[0], t->s.query_at.mask + sub.lane, sub.lanes, b->keys);
 }
@@ -140,15 +146,15 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     if (capped)
         f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
     if (canonical->has_bias) {
-        attn__lane_view view =
-            key_view(b, sub, t->arrays->bias, ATTN_F32, s->query_at.bias, s->key_at.bias, f->bias_adjacent);
+        attn__lane_view view = key_view(b, sub, t->arrays->bias, ATTN_F32, s->query_at.bias, s->key_at.bias,
+                                        attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.bias)));
         f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
         f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
     }
     bool masks = mask_seen(t, b, sub) != ATTN__BLOCKS_ALL;
     if (masks) {
         attn__lane_view view =
-            key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, f->mask_adjacent);
+            key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, mask_adjacent(t));
         f->lanes->gather(&view, s->extra, sub.width, 1.0f);
         f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
     }

@@ -159,8 +159,6 @@ void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
     f->values = canonical->value.size;
     f->held = f->values;
     f->vectors = f->tile->vectors;
-    f->bias_adjacent = attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.bias));
-    f->mask_adjacent = attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.mask));
     find_limits(f, canonical);
 }
 

@@ -16,16 +16,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Rows of keys or values: element (j, c) is base[at[j] + c].  `at` has ATTN__DECODE_PREFETCH_ROWS more entries, the
- * rows to prefetch: the hardware prefetcher does not follow rows that are pages apart. */
-enum { ATTN__DECODE_PREFETCH_ROWS = 48 };
-
+/* Rows of keys or values: element (j, c) is base[at[j] + c].  Meanwhile the rows that come next are prefetched, row
+ * next_at[j] of `next` with row j: the hardware prefetcher does not follow rows that are pages apart.  next_at has whole
+ * vectors of entries. */
 typedef struct attn__decode_rows {
     const void *base;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
     const int64_t *at;
     int64_t rows, channels;
-    bool prefetch; /* prefetch the rows that follow */
+    const void *next; /* NULL: none */
+    const int64_t *next_at;
 } attn__decode_rows;
 
 /* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).

@@ -17,9 +17,15 @@ VF_FN vf row_load(const void *base, attn_dtype dtype, int64_t at, int n)
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at)
+/* Channels [c, c + 2 * VF_LANES) of a row, each line twice: the processor drops a prefetch for which it has no room. */
+VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t c)
 {
-    __builtin_prefetch((const char *)base + at * (dtype == ATTN_BF16 ? 2 : 4), 0, 2);
+    enum { HALF_LINE = 32 };
+    const int size = dtype == ATTN_BF16 ? 2 : 4;
+    const char *from = (const char *)base + (at + c) * size;
+    VF_UNROLL
+    for (int i = 0; i < 2 * VF_LANES * size; i += HALF_LINE)
+        __builtin_prefetch(from + i, 0, 2);
 }
 
 static void decode_load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
@@ -32,8 +38,8 @@ static void decode_load(const void *from, attn_dtype dtype, int64_t n, float fac
 }
 
 /* As many keys as lanes: a vector of partial sums for each, transposed, adds up to a vector of scores. */
-VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *prefetch,
-                     const float *q, bool first)
+VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *next,
+                     const float *q)
 {
     vf sum[VF_LANES];
     int left = (int)(k->channels % VF_LANES);
@@ -42,10 +48,8 @@ VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t
         vf even = vf_zero(), odd = even; /* row by row, in the order of memory */
         int64_t c = 0;
         for (; c + 2 * VF_LANES <= k->channels; c += 2 * VF_LANES) {
-            if (first) {
-                row_prefetch(k->base, dtype, prefetch[r] + c);
-                row_prefetch(k->base, dtype, prefetch[r] + c + VF_LANES);
-            }
+            if (next)
+                row_prefetch(k->next, dtype, next[r], c);
             even = vf_fma(vf_load(q + c), row_load(k->base, dtype, at[r] + c, VF_LANES), even);
             odd = vf_fma(vf_load(q + c + VF_LANES), row_load(k->base, dtype, at[r] + c + VF_LANES, VF_LANES), odd);
         }
@@ -75,8 +79,8 @@ VF_FN void score_as(const attn__decode_rows *k, attn_dtype dtype, const float *q
         for (int r = 0; r < VF_LANES; r++)
             at[r] = k->at[j + r < k->rows ? j + r : k->rows - 1];
         for (int64_t i = 0; i < queries; i++)
-            vf_store(s + i * lds + j, score_lanes(k, dtype, at, k->at + j + ATTN__DECODE_PREFETCH_ROWS, q + i * ldq,
-                                                  i == 0 && k->prefetch));
+            vf_store(s + i * lds + j,
+                     score_lanes(k, dtype, at, i == 0 && k->next ? k->next_at + j : NULL, q + i * ldq));
     }
 }
 
@@ -134,14 +138,14 @@ VF_FN void add_chunk(const attn__decode_rows *v, attn_dtype dtype, int64_t from,
         vf x = vf_set1(p[j]), y = vf_set1(p[j + 1]);
         VF_UNROLL
         for (int i = 0; i < vectors; i++) {
-            if (prefetch)
-                row_prefetch(v->base, dtype, v->at[j + ATTN__DECODE_PREFETCH_ROWS] + at + i * VF_LANES);
+            if (prefetch && i % 2 == 0)
+                row_prefetch(v->next, dtype, v->next_at[j], at + i * VF_LANES);
             even[i] = vf_fma(x, row_load(v->base, dtype, v->at[j] + at + i * VF_LANES, n), even[i]);
         }
         VF_UNROLL
         for (int i = 0; i < vectors; i++) {
-            if (prefetch)
-                row_prefetch(v->base, dtype, v->at[j + 1 + ATTN__DECODE_PREFETCH_ROWS] + at + i * VF_LANES);
+            if (prefetch && i % 2 == 0)
+                row_prefetch(v->next, dtype, v->next_at[j + 1], at + i * VF_LANES);
             odd[i] = vf_fma(y, row_load(v->base, dtype, v->at[j + 1] + at + i * VF_LANES, n), odd[i]);
         }
     }
@@ -173,8 +177,8 @@ VF_FN void add_as(const attn__decode_rows *v, attn_dtype dtype, int64_t from, in
 static void decode_add(const attn__decode_rows *v, int64_t from, int64_t to, const float *p, float shrink, float *o)
 {
     if (v->dtype == ATTN_BF16)
-        add_as(v, ATTN_BF16, from, to, p, shrink, o, v->prefetch);
-    else if (v->prefetch)
+        add_as(v, ATTN_BF16, from, to, p, shrink, o, v->next != NULL);
+    else if (v->next)
         add_as(v, ATTN_F32, from, to, p, shrink, o, true);
     else
         add_as(v, ATTN_F32, from, to, p, shrink, o, false);

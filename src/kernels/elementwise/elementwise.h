@@ -33,6 +33,7 @@
  *   BINARY: the same: y contiguous = x (kind) x2, kind an attn__binary; y may be x or x2 if that is contiguous too
  *   REDUCE: elements of y [outer, n]: y = s[0] * sum of x [outer, rows, n] over rows (+ y if `add`)
  *   SOFTMAX: rows: y = softmax of x where column < lens[row / lens_rows], else 0, or the score s[0] if that is not 0
+ *   LARGEST: rows: y = the largest of x, y2 = their sum, which is NaN or infinite if one of them is
  *   SOFTMAX_BACKWARD: rows: y = x2 * (x - sum(x * x2)), x2 the softmax, x the gradient
  *   LAYER_NORM: rows: t = x + dropout(x2); y = normalized t * x3 + x4; s[0] = eps; y2 = normalized t, may be NULL; y3 =
  *       1/sqrt(var + eps), one number a row, may be NULL
@@ -67,6 +68,7 @@
     X(BINARY, binary)                                                                                                  \
     X(REDUCE, reduce)                                                                                                  \
     X(SOFTMAX, softmax)                                                                                                \
+    X(LARGEST, largest)                                                                                                \
     X(SOFTMAX_BACKWARD, softmax_backward)                                                                              \
     X(LAYER_NORM, layer_norm)                                                                                          \
     X(LAYER_NORM_BACKWARD, layer_norm_backward)                                                                        \

@@ -135,6 +135,22 @@ VF_FN real largest_of(const real *x, int64_t n)
     return vf_largest(most);
 }
 
+static void run_largest(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
+    int64_t n = a->n;
+    for (int64_t row = begin; row < end; row++) {
+        const real *x = (const real *)a->x + row * n;
+        vf most = constant(-INFINITY), sum = vf_zero();
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf v = elementwise_load(x + i, n - i);
+            most = vf_max(only_first(n - i, v, most), most);
+            sum = vf_add(sum, v);
+        }
+        ((real *)a->y)[row] = vf_largest(most);
+        ((real *)a->y2)[row] = vf_sum(sum);
+    }
+}
+
 /* y = e^(x - most); returns the sum.  y may be x; NULL: only the sum. */
 VF_FN real exponentials(const real *x, real *y, int64_t n, real most)
 {
