@@ -4,6 +4,7 @@ rules.  ATTN_LONG=1 tries many more calls.  Skipped where there is no PyTorch.""
 import concurrent.futures
 import os
 import random
+import re
 import unittest
 
 try:
@@ -200,6 +201,22 @@ class Corners(unittest.TestCase):
                 got = torch.autograd.grad(o.sin().sum(), (q, k, v), create_graph=again == 1, retain_graph=True)
                 for g, w in zip(got, wanted):
                     self.assertLess(float((g.detach() - w).abs().max()) if g.numel() else 0.0, 1e-12)
+
+    def test_types_are_those_of_pytorch(self):
+        """A call that PyTorch refuses for a type is refused alike, under enable() in PyTorch's words."""
+        q = torch.randn(1, 2, 8, 16)
+        sdpa(q, q, q, is_causal=True), sdpa(q, q, q, enable_gqa=True)  # an int must not find the plans that bools made
+        for args, more in (((q, q, None), {}), ((q, q, q, 3), {}), (([1], q, q), {}), ((q, q, q), {"is_causal": 1}),
+                           ((q, q, q), {"enable_gqa": 1}), ((q, q, q), {"scale": "x"}), ((q, q, q), {"dropout_p": "x"})):
+            with self.subTest(types=[type(x).__name__ for x in args], more=more):
+                with self.assertRaisesRegex(TypeError, "is wanted"):
+                    sdpa(*args, **more)
+                with self.assertRaises(TypeError) as theirs:
+                    torch.nn.functional.scaled_dot_product_attention(*args, **more)
+                with attn.torch.enable(), self.assertRaises(TypeError) as enabled:
+                    torch.nn.functional.scaled_dot_product_attention(*args, **more)
+                place = r" \(position \d\)"  # said of what was not given by name
+                self.assertEqual(*(re.sub(place, "", str(x.exception)) for x in (enabled, theirs)))
 
     def test_second_derivative_is_refused(self):
         q = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)

@@ -25,7 +25,7 @@ def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
              enable_gqa: bool) -> bool:
     """Whether attn may take a call without dropout, which would draw other numbers than PyTorch's from the same seed; what
     PyTorch would refuse is left to it, words and all."""
-    if _ops.in_forward_mode():
+    if _ops.in_forward_mode() or _sdpa.wrong_type(query, key, value, attn_mask, 0.0, is_causal, None, enable_gqa):
         return False
     for x in (query, key, value):
         if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:

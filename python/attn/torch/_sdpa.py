@@ -37,7 +37,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     query [..., L, E], key [..., S, E], value [..., S, Ev]; leading axes broadcast.  float32, bfloat16, float64, and
     float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
-    mask is as large as the mask.  Raises attn.ShapeError and attn.ArgumentError.
+    mask is as large as the mask.  Raises attn.ShapeError, attn.ArgumentError and TypeError.
     """
     if not dropout_p and _unwatched():
         found: Optional[Tensor] = quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
@@ -70,6 +70,8 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
           scale: Optional[float], enable_gqa: bool, takes: Optional[Callable[..., bool]] = None) -> Any:
     """The result for plain tensors; None where the long way has to look.  `takes`, called with the arguments of a first
     call of its kind, says whether attn takes such calls: NotImplemented where it does not."""
+    if (is_causal is not False and is_causal is not True) or (enable_gqa is not False and enable_gqa is not True):
+        return None  # 1 would find the plan of True
     if not (type(query) in _PLAIN and query.is_cpu and not query.is_neg() and type(key) in _PLAIN and key.is_cpu
             and not key.is_neg() and type(value) in _PLAIN and value.is_cpu and not value.is_neg()):
         return None
@@ -122,6 +124,9 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
 
 def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
          scale: Optional[float], enable_gqa: bool) -> Asked:
+    wrong = wrong_type(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if wrong:
+        raise TypeError(wrong)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     form = _form_of(query, key, value, attn_mask, enable_gqa)
     score, scale = _scale_of(scale, query.shape[-1])
@@ -159,6 +164,19 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
     if not -math.inf < scale < math.inf:
         raise ArgumentError(f"scale is {scale}; a finite number is wanted")
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)
+
+
+def wrong_type(*call: Any) -> Optional[str]:
+    """What is of a type that PyTorch's own function does not take in its place."""
+    names = "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"
+    numbers, none = (float, int, Tensor), type(None)
+    wanted: tuple[tuple[str, Any], ...] = (
+        *(("a tensor", Tensor),) * 3, ("a tensor or None", (Tensor, none)), ("a number", numbers), ("a bool", bool),
+        ("a number or None", (*numbers, none)), ("a bool", bool))
+    for name, x, (words, types) in zip(names, call, wanted):
+        if not isinstance(x, types):
+            return f"{name} is {'None' if x is None else 'of type ' + type(x).__name__}; {words} is wanted"
+    return None
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, causal: bool) -> None:
