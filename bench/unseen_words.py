@@ -2,19 +2,20 @@
 # SPDX-License-Identifier: MIT
 """Translates words that a training has not seen: subwords beside whole words, on the phrasebook of `attn demo`.
 
-    unseen_words.py [--attn build/attn] [--choices 6]
+    unseen_words.py [--attn build/attn] [--choices 6] [--forms]
 
-Each choice leaves out all pairs whose English side has one of 20 words of middling frequency, trains on the others as `attn demo`
-does, with either vocabulary, and translates what was left out.  BLEU and chrF are sacreBLEU's, in lower case and with spaces
-around marks, as words are written; at the end the means.
+Each choice leaves out all pairs whose English side has one of some words of middling frequency, trains on the others as
+`attn demo` does, with either vocabulary, and translates what was left out.  --forms: only words of which another form stays,
+as "works" beside "work".  BLEU and chrF are sacreBLEU's, in lower case and with spaces around marks, as words are
+written; at the end the means.
 """
 import argparse
 import collections
+import hashlib
 import os
 import re
 import subprocess
 import tempfile
-import zlib
 
 import sacrebleu
 
@@ -22,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 AS_DEMO = ["--epochs", "28", "--batch", "64", "--schedule", "cosine", "--rate", "0.0015", "--warmup", "100",
            "--num-hiddens", "128", "--ffn-num-hiddens", "256", "--quiet"]
 VOCABULARIES = {"unigram": ["--vocabulary-size", "1000", "--joint-vocabulary"], "word": []}
+ENDINGS = ["s", "es", "ed", "d", "ing", "y"]
 SPACES = str.maketrans({"\u202f": " ", "\u00a0": " "})
 
 
@@ -29,12 +31,15 @@ def words(text):
     return {word.lower() for word in re.findall(r"[A-Za-z']+", text)}
 
 
-def divide(pairs, choice):
+def divide(pairs, choice, forms):
     """The pairs without the chosen words, and those with them."""
     count = collections.Counter(word for english, _ in pairs for word in words(english))
-    chosen = sorted((word for word in count if 2 <= count[word] <= 15), 
-                    key=lambda word: zlib.crc32(f"{word}{choice}".encode()))[:20]
-    unseen = [pair for pair in pairs if words(pair[0]) & set(chosen)]
+    known = {word for word in count if count[word] > 15}
+    eligible = [word for word in count if 2 <= count[word] <= (60 if forms else 15)
+                and (not forms or word != "and" and any(word == stem + ending for stem in known for ending in ENDINGS))]
+    order = sorted(eligible, key=lambda word: hashlib.sha1(f"{word} {choice}".encode()).digest())
+    chosen = set(order[:8 if forms else 20])
+    unseen = [pair for pair in pairs if words(pair[0]) & chosen]
     return [pair for pair in pairs if pair not in unseen], unseen
 
 
@@ -57,12 +62,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--attn", default="build/attn")
     parser.add_argument("--choices", type=int, default=6)
+    parser.add_argument("--forms", action="store_true")
     args = parser.parse_args()
     with open(os.path.join(HERE, "..", "data", "phrasebook.tsv"), encoding="utf-8") as file:
         pairs = [line.rstrip("\n").split("\t")[:2] for line in file if "\t" in line]
     scores = collections.defaultdict(list)
     for choice in range(args.choices):
-        known, unseen = divide(pairs, choice)
+        known, unseen = divide(pairs, choice, args.forms)
         wanted = [as_words(french) for _, french in unseen]
         for vocabulary, options in VOCABULARIES.items():
             said = train_and_translate(args.attn, known, [english for english, _ in unseen],
