@@ -414,6 +414,35 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_context_destroy(context);
 }
 
+/* A single step with a logit that is not finite spoils the sentence, whatever follows. */
+static void a_step_that_is_not_finite_is_not_forgotten(void **state)
+{
+    static const float bad[] = {NAN, INFINITY};
+    (void)state;
+    for (int i = 0; i < 2 * 2 * V; i++) {
+        attn_context *context = test_context();
+        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2};
+        attn_hypothesis result;
+        attn__beam beam;
+        bool left = true;
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        for (int step = 0; left; step++) {
+            attn_tensor *logits = NULL;
+            attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){1, V});
+            for (int v = 0; v < V; v++) {
+                bool here = step == 0 && v == i / 4;
+                test_set(logits, v, here ? (double)bad[i / 2 % 2] : v == EOS ? -9 : (double)v);
+            }
+            left = attn__beam_advance(&beam, logits);
+            attn_tensor_destroy(logits);
+        }
+        assert_int_equal(attn__beam_results(&beam, &result), ATTN_ERROR_UNSUPPORTED);
+        assert_non_null(strstr(attn_context_error(context), "not finite"));
+        attn__beam_destroy(&beam);
+        attn_context_destroy(context);
+    }
+}
+
 /* Without scores greedy search finds the same; a beam has its scores all the same. */
 static void searches_without_scores(void **state)
 {
@@ -841,6 +870,7 @@ int main(void)
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(searches_without_scores),
+        cmocka_unit_test(a_step_that_is_not_finite_is_not_forgotten),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(rows_that_leave_take_no_memory),
         cmocka_unit_test(translations_may_be_made_of_some_tokens),

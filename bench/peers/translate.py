@@ -197,7 +197,8 @@ def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision):
     found = [[run_round(worker) for worker in workers] for _ in range(rounds)]  # in turns
     for worker in workers:
         worker.communicate()
-    ours, theirs = (min(rounds, key=lambda r: r["seconds"]) for rounds in zip(*found))
+    ours, theirs = (dict(min(rounds, key=lambda r: r["seconds"]), memory=max(r["memory"] for r in rounds))
+                    for rounds in zip(*found))
     same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
     longest = sum(len(t.split()) for t in ours["texts"]) / words
     print(f"{name:22} {threads} thread{'s' if threads > 1 else ' '}  attn {words / ours['seconds']:7.0f} words/s"

@@ -177,7 +177,9 @@ typedef struct attn_beam_search_options {
      * those of its prefix among them.  Others have no share of the probability.  NULL: all. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
-    bool unscored; /* greedy search leaves log_prob and score 0, and computes no probabilities */
+    /* Greedy search leaves log_prob and score 0 and looks for the largest logit alone: it tells logits apart whose
+     * probabilities differ by less than a double does. */
+    bool unscored;
 } attn_beam_search_options;
 
 typedef struct attn_hypothesis {

@@ -8,6 +8,7 @@ import re
 import unittest
 
 try:
+    import numpy as np
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 except ImportError:
@@ -207,7 +208,8 @@ class Corners(unittest.TestCase):
         q = torch.randn(1, 2, 8, 16)
         sdpa(q, q, q, is_causal=True), sdpa(q, q, q, enable_gqa=True)  # an int must not find the plans that bools made
         for args, more in (((q, q, None), {}), ((q, q, q, 3), {}), (([1], q, q), {}), ((q, q, q), {"is_causal": 1}),
-                           ((q, q, q), {"enable_gqa": 1}), ((q, q, q), {"scale": "x"}), ((q, q, q), {"dropout_p": "x"})):
+                           ((q, q, q), {"enable_gqa": 1}), ((q, q, q), {"scale": "x"}), ((q, q, q), {"dropout_p": "x"}),
+                           ((q, q, q), {"dropout_p": None}), ((q, q, q), {"scale": 1j})):
             with self.subTest(types=[type(x).__name__ for x in args], more=more):
                 with self.assertRaisesRegex(TypeError, "is wanted"):
                     sdpa(*args, **more)
@@ -217,6 +219,13 @@ class Corners(unittest.TestCase):
                     torch.nn.functional.scaled_dot_product_attention(*args, **more)
                 place = r" \(position \d\)"  # said of what was not given by name
                 self.assertEqual(*(re.sub(place, "", str(x.exception)) for x in (enabled, theirs)))
+
+    def test_numbers_of_numpy(self):
+        q = torch.randn(1, 2, 8, 16)
+        self.assertTrue(torch.equal(sdpa(q, q, q, scale=np.float32(0.5)), sdpa(q, q, q, scale=0.5)))
+        self.assertTrue(torch.equal(sdpa(q, q, q, dropout_p=np.float64(0), scale=np.int64(2)), sdpa(q, q, q, scale=2)))
+        with torch.autocast("cpu"), self.assertRaisesRegex(TypeError, "value is None"):
+            sdpa(q, q, None)
 
     def test_second_derivative_is_refused(self):
         q = torch.randn(1, 2, 5, 4, dtype=torch.float64, requires_grad=True)

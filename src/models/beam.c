@@ -249,11 +249,11 @@ static int64_t add_logits(const attn__beam *beam, const logits_row *x, int64_t r
     return n;
 }
 
-/* Greedy search without scores needs no probabilities where all logits are finite. */
+/* Greedy search without scores needs no probabilities where all logits are finite, and those of earlier steps were. */
 static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;
-    if (beam->unscored) {
+    if (beam->unscored && isfinite(beam->log_prob[row])) {
         int64_t found = add_logits(beam, x, row, 0, list, n, &sum);
         if (isfinite(sum)) {
             return found;

@@ -55,7 +55,7 @@ _takes: Callable[..., bool] = _faster
 
 def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    if not dropout_p and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
+    if dropout_p == 0 and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
         if _unwatched():
             found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
             if found is NotImplemented:

@@ -278,16 +278,17 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     return run_forward(plan, q, k, v, bias, mask, lse.data_ptr() or _nowhere(lse)), lse
 
 
-def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Tensor) -> None:
-    """Writes the result to o and the log-sum-exp to lse, which may be views; lse has all axes of o but the last."""
+def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optional[Tensor]) -> None:
+    """Writes the result to o and the log-sum-exp to lse, if that is wanted; both may be views, and lse has all axes of o
+    but the last."""
     mine = engine()
-    key = (problem, *map(meta, tensors), o.stride(), lse.stride())
+    key = (problem, *map(meta, tensors), o.stride(), None if lse is None else lse.stride())
     plan = mine.plans.get(key)
     if plan is None:
-        plan = forward_plan(problem, tensors, True, into=(o, lse))
+        plan = forward_plan(problem, tensors, lse is not None, into=(o, lse))
         mine.keep(key, plan)
     q, k, v, bias, mask = tensors
-    run_forward(plan, q, k, v, bias, mask, lse.data_ptr() or _nowhere(lse), o)
+    run_forward(plan, q, k, v, bias, mask, None if lse is None else lse.data_ptr() or _nowhere(lse), o)
 
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],

@@ -39,10 +39,13 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
     mask is as large as the mask.  Raises attn.ShapeError, attn.ArgumentError and TypeError.
     """
-    if not dropout_p and _unwatched():
+    if dropout_p == 0 and _unwatched():
         found: Optional[Tensor] = quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if found is not None:
             return found
+    wrong = wrong_type(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    if wrong:
+        raise TypeError(wrong)
     if torch.is_autocast_enabled("cpu"):
         query, key, value = (_autocast(x) for x in (query, key, value))
     asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
@@ -124,9 +127,6 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
 
 def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
          scale: Optional[float], enable_gqa: bool) -> Asked:
-    wrong = wrong_type(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if wrong:
-        raise TypeError(wrong)
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     form = _form_of(query, key, value, attn_mask, enable_gqa)
     score, scale = _scale_of(scale, query.shape[-1])
@@ -166,16 +166,26 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)
 
 
+def _is_number(x: Any) -> bool:
+    """A symbolic one and NumPy's scalars, too."""
+    return (isinstance(x, (float, int, torch.SymFloat, torch.SymInt, Tensor))
+            or (hasattr(x, "__float__") and getattr(x, "ndim", 1) == 0))
+
+
+_PLACES = (("query", "a tensor"), ("key", "a tensor"), ("value", "a tensor"), ("attn_mask", "a tensor or None"),
+           ("dropout_p", "a number"), ("is_causal", "a bool"), ("scale", "a number or None"), ("enable_gqa", "a bool"))
+
+
 def wrong_type(*call: Any) -> Optional[str]:
     """What is of a type that PyTorch's own function does not take in its place."""
-    names = "query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"
-    numbers, none = (float, int, Tensor), type(None)
-    wanted: tuple[tuple[str, Any], ...] = (
-        *(("a tensor", Tensor),) * 3, ("a tensor or None", (Tensor, none)), ("a number", numbers), ("a bool", bool),
-        ("a number or None", (*numbers, none)), ("a bool", bool))
-    for name, x, (words, types) in zip(names, call, wanted):
-        if not isinstance(x, types):
-            return f"{name} is {'None' if x is None else 'of type ' + type(x).__name__}; {words} is wanted"
+    for (name, wanted), x in zip(_PLACES, call):
+        fits = (isinstance(x, bool) if wanted == "a bool" else isinstance(x, Tensor) if wanted == "a tensor"
+                else x is None or isinstance(x, Tensor) if wanted == "a tensor or None"
+                else _is_number(x) or (x is None and wanted == "a number or None"))
+        if not fits:
+            kind = type(x)
+            of = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+            return f"{name} is {'None' if x is None else 'of type ' + of}; {wanted} is wanted"
     return None
 
 

@@ -2,6 +2,7 @@
 """The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any, Optional, Sequence, Union
@@ -169,13 +170,14 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     parts: list[_Part] = [tuple(zip(*part)) for part in itertools.product(*regions)]
     tensors = query, key, value
     if query.dtype in _engine.TYPES and _ops.unwatched() and all(map(_ops.plain, tensors)):
-        o: Tensor = _Windows.apply(problem, parts, *tensors, bias)
+        records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
+        o: Tensor = _Windows.apply(problem, parts, records, *tensors, bias)
         return o
     o = query.new_empty((*query.shape[:-1], value.shape[-1]))
     for part in parts:
         at = (slice(None), *part[0])
         of_bias = None if bias is None else _bias_of(part, bias)
-        q, k, v = _of_part(part, *tensors)
+        q, k, v = (_windowed(x[at], part[1]) for x in tensors)
         o[at] = _attend(problem, q, k, v, of_bias)[0].reshape(o[at].shape)
     return o
 
@@ -186,15 +188,22 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
     if tuple(table.shape) != (rows, heads):
         raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
                          f"{tuple(windows)}")
-    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device=table.device)
+    # Contiguous along the keys, so that the engine reads and sums it in vectors.
+    return table.t()[:, _differences(tuple(windows)).to(table.device)].reshape(heads, *windows, *windows).contiguous()
+
+
+@functools.lru_cache
+def _differences(windows: tuple[int, ...]) -> Tensor:
+    """The table's row for each pair of positions."""
+    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device="cpu")
     for i, window in enumerate(windows):
-        at = torch.arange(window, device=table.device)
+        at = torch.arange(window, device="cpu")
         far = at[:, None] - at + window - 1
         shape = [1] * (2 * len(windows))
         shape[i] = shape[i + len(windows)] = window
         index = index * (2 * window - 1) + far.reshape(shape)
-    # Contiguous along the keys, so that the engine reads and sums it in vectors.
-    return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
+    flat: Tensor = index.flatten()
+    return flat
 
 
 def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
@@ -211,12 +220,25 @@ def _slices(regions: Sequence[tuple[int, int]]) -> list[tuple[slice, int]]:
     return [(slice(end - size, end), window) for end, (size, window) in zip(ends, regions)]
 
 
-def _of_part(part: _Part, *tensors: Tensor) -> list[Tensor]:
-    """Views with two axes, windows and the positions in them, in place of each."""
-    places, windows = part
-    found = [x[(slice(None), *places)] for x in tensors]
+def _windowed(x: Tensor, windows: Sequence[int]) -> Tensor:
+    """A view with two axes, windows and the positions in them, in place of each."""
     for i in reversed(range(len(windows))):
-        found = [x.view(*x.shape[:1 + i], -1, windows[i], *x.shape[2 + i:]) for x in found]
+        x = x.view(*x.shape[:1 + i], -1, windows[i], *x.shape[2 + i:])
+    return x
+
+
+def _of_part(part: _Part, *tensors: Tensor) -> list[Tensor]:
+    """The same view of the part of each, by a single call: there are many parts."""
+    places, windows = part
+    found = []
+    for x in tensors:
+        strides, inner = x.stride(), len(windows) + 1
+        shape, steps, start = [x.shape[0]], [strides[0]], x.storage_offset()
+        for place, window, step in zip(places, windows, strides[1:]):
+            shape += (place.stop - place.start) // window, window
+            steps += step * window, step
+            start += place.start * step
+        found.append(x.as_strided((*shape, *x.shape[inner:]), (*steps, *strides[inner:]), start))
     return found
 
 
@@ -228,21 +250,23 @@ class _Windows(torch.autograd.Function):
     """All regions of plain tensors, each read and written where it lies in the picture."""
 
     @staticmethod
-    def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], q: Tensor, k: Tensor, v: Tensor,
+    def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], records: bool, q: Tensor, k: Tensor, v: Tensor,
                 bias: Optional[Tensor]) -> Tensor:
         o = v.new_empty(v.shape)
-        lse = q.new_empty(q.shape[:-1], dtype=_engine.sums_of(q.dtype))
+        lse = q.new_empty(q.shape[:-1], dtype=_engine.sums_of(q.dtype)) if records else None
         for part in parts:
-            of_q, of_k, of_v, of_o, of_lse = _of_part(part, q, k, v, o, lse)
+            of_q, of_k, of_v, of_o, *of_lse = _of_part(part, q, k, v, o, *(() if lse is None else (lse,)))
             of_bias = None if bias is None else _bias_of(part, bias)
-            _engine.forward_into(problem, (of_q, of_k, of_v, of_bias, None), of_o, of_lse)
+            _engine.forward_into(problem, (of_q, of_k, of_v, of_bias, None), of_o, of_lse[0] if of_lse else None)
+        if not records:
+            return o
         ctx.asked = problem, parts
         ctx.save_for_backward(q, k, v, bias, o, lse)
         return o
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        return (None, None, *_WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[2:], dout, *ctx.saved_tensors))
+        return (None, None, None, *_WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[3:], dout, *ctx.saved_tensors))
 
 
 class _WindowsBack(torch.autograd.Function):
