@@ -414,6 +414,28 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_context_destroy(context);
 }
 
+static void where_all_is_banned_the_ban_is_named(void **state)
+{
+    static const int32_t all[V] = {0, 1, 2, 3};
+    attn_context *context = test_context();
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        attn_beam_search_options options = {
+            .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 1 + i, .nbanned = V, .banned = all, .unscored = !i};
+        attn_hypothesis result;
+        attn__beam beam;
+        attn_tensor *logits = NULL;
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){beam.width, V});
+        assert_false(attn__beam_advance(&beam, logits));
+        attn_tensor_destroy(logits);
+        assert_int_equal(attn__beam_results(&beam, &result), ATTN_ERROR_ARGUMENT);
+        assert_non_null(strstr(attn_context_error(context), "banned"));
+        attn__beam_destroy(&beam);
+    }
+    attn_context_destroy(context);
+}
+
 /* A single step with a logit that is not finite spoils the sentence, whatever follows. */
 static void a_step_that_is_not_finite_is_not_forgotten(void **state)
 {
@@ -870,6 +892,7 @@ int main(void)
         cmocka_unit_test(large_vocabularies_are_searched_to_the_last),
         cmocka_unit_test(weights_that_are_not_finite_are_named),
         cmocka_unit_test(searches_without_scores),
+        cmocka_unit_test(where_all_is_banned_the_ban_is_named),
         cmocka_unit_test(a_step_that_is_not_finite_is_not_forgotten),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(rows_that_leave_take_no_memory),

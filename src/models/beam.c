@@ -496,6 +496,13 @@ static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_
     if (beam->unscored && isfinite(results[0].log_prob)) {
         results[0].log_prob = results[0].score = 0;
     }
+    if (status == ATTN_OK && results[0].log_prob == -INFINITY) {
+        return attn__fail(
+            beam->context, ATTN_ERROR_ARGUMENT,
+            "sentence %lld has no translation: all tokens that could follow are banned or have no share of "
+            "the probability",
+            number(beam, sentence));
+    }
     if (status == ATTN_OK && !isfinite(results[0].log_prob)) {
         return attn__fail(
             beam->context, ATTN_ERROR_UNSUPPORTED,
