@@ -127,7 +127,7 @@ expect 2 'must end in .png' "$attn" show good hello -o picture.gif
 expect 2 '--kinds: "middle"' "$attn" show good hello --kinds encoder,middle
 expect 2 '--layer is not for a translator' "$attn" show good hello --layer 1
 expect 2 '--words is not for an array of weights' "$attn" show weights.npy --words
-expect 2 'the number behind g does not divide the one behind h' "$attn" bench attend b1h3q4k4d8g2
+expect 2 'g does not divide h' "$attn" bench attend b1h3q4k4d8g2
 
 # ---- nowhere to write
 expect 2 'standard output: No space left' sh -c "'$attn' list transformer > /dev/full"

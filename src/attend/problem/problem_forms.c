@@ -74,10 +74,9 @@ attn_status attn__phrase_form(attn_problem *problem, attn_context *context, cons
         [ATTN__TIED] = fill_tied,   [ATTN__WINDOW] = fill_window,
     };
     static const char *const reasons[ATTN__FORMS] = {
-        [ATTN__HEADS] = "the sizes are too large, or the number behind g does not divide the one behind h",
-        [ATTN__ADDITIVE] = "the sizes are too large, or the number behind g does not divide the one behind h",
-        [ATTN__AXIS] =
-            "the sizes are too large, the number behind h does not divide the one behind c, or there is no such axis",
+        [ATTN__HEADS] = "the sizes are too large, or g does not divide h",
+        [ATTN__ADDITIVE] = "the sizes are too large, or g does not divide h",
+        [ATTN__AXIS] = "the sizes are too large, h does not divide c, or there is no such axis",
         [ATTN__TIED] = "the sizes are too large",
         [ATTN__WINDOW] = "the sizes are too large",
     };
