@@ -98,6 +98,14 @@ class Formula(unittest.TestCase):
                 self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride, step, causal), formula,
                              *(random(2, *sizes, 2, 4) for _ in range(3)))
 
+    def test_shifted_windows_after_inference(self):
+        """A call in inference mode leaves nothing behind that a later gradient would need."""
+        x, table = torch.randn(1, 8, 8, 2, 4), torch.randn(49, 2, requires_grad=True)
+        with torch.inference_mode():
+            attn.torch.shifted_window_attention(x, x, x, 4, 2, table)
+        attn.torch.shifted_window_attention(x, x, x, 4, 2, table).sum().backward()
+        self.assertTrue(torch.isfinite(table.grad).all())
+
     def test_shifted_windows(self):
         """Against Swin's own way: the picture rolled, cut into windows, the table and the mask of the seam added."""
         for sizes, windows, shift in (((6,), 3, 1), ((6, 8), (3, 4), (1, 3)), ((6, 8), (3, 4), 0), ((4, 4), 4, 2),

@@ -2,7 +2,6 @@
 """The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from typing import Any, Optional, Sequence, Union
@@ -188,22 +187,15 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
     if tuple(table.shape) != (rows, heads):
         raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
                          f"{tuple(windows)}")
-    # Contiguous along the keys, so that the engine reads and sums it in vectors.
-    return table.t()[:, _differences(tuple(windows)).to(table.device)].reshape(heads, *windows, *windows).contiguous()
-
-
-@functools.lru_cache
-def _differences(windows: tuple[int, ...]) -> Tensor:
-    """The table's row for each pair of positions."""
-    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device="cpu")
+    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device=table.device)
     for i, window in enumerate(windows):
-        at = torch.arange(window, device="cpu")
+        at = torch.arange(window, device=table.device)
         far = at[:, None] - at + window - 1
         shape = [1] * (2 * len(windows))
         shape[i] = shape[i + len(windows)] = window
         index = index * (2 * window - 1) + far.reshape(shape)
-    flat: Tensor = index.flatten()
-    return flat
+    # Contiguous along the keys, so that the engine reads and sums it in vectors.
+    return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
 
 
 def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
