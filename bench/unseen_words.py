@@ -24,6 +24,7 @@ AS_DEMO = ["--epochs", "28", "--batch", "64", "--schedule", "cosine", "--rate", 
            "--num-hiddens", "128", "--ffn-num-hiddens", "256", "--quiet"]
 VOCABULARIES = {"unigram": ["--vocabulary-size", "1000", "--joint-vocabulary"], "word": []}
 ENDINGS = ["s", "es", "ed", "d", "ing", "y"]
+NO_FORM = "and"  # of "an"
 SPACES = str.maketrans({"\u202f": " ", "\u00a0": " "})
 
 
@@ -36,7 +37,7 @@ def divide(pairs, choice, forms):
     count = collections.Counter(word for english, _ in pairs for word in words(english))
     known = {word for word in count if count[word] > 15}
     eligible = [word for word in count if 2 <= count[word] <= (60 if forms else 15)
-                and (not forms or word != "and" and any(word == stem + ending for stem in known for ending in ENDINGS))]
+                and (not forms or word != NO_FORM and any(word == stem + ending for stem in known for ending in ENDINGS))]
     order = sorted(eligible, key=lambda word: hashlib.sha1(f"{word} {choice}".encode()).digest())
     chosen = set(order[:8 if forms else 20])
     unseen = [pair for pair in pairs if words(pair[0]) & chosen]

@@ -59,10 +59,11 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* What is shown, and which of the options are read for it. */
+/* What is shown. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8 };
 
-static int check_options(const cli_call *cli, unsigned shown, const char *what)
+/* Refuses options that are not for what is shown. */
+static int show_as(cli_call *cli, unsigned shown, const char *what, int (*show)(cli_call *cli))
 {
     static const struct read {
         const char *option;
@@ -75,20 +76,19 @@ static int check_options(const cli_call *cli, unsigned shown, const char *what)
     for (size_t i = 0; i < sizeof reads / sizeof *reads; i++)
         if (cli_given(cli, reads[i].option) && !(reads[i].by & shown))
             return cli_fail(CLI_BAD, "show %s: --%s is not for %s", cli->words[0], reads[i].option, what);
-    return 0;
+    return show(cli);
 }
 
 static int run(cli_call *cli)
 {
     cli_model_kind kind;
-    int code;
     bool array = cli_is_array(cli->words[0]);
     attn_context_set_inference(cli->context, true);
     if (cli->nwords == 2 && array)
         return cli_fail(CLI_BAD, "%s is an array of weights, which is shown alone, without %s", cli->words[0],
                         cli->words[1]);
     if (array)
-        return (code = check_options(cli, ARRAY, "an array of weights")) ? code : cli_show_weights(cli);
+        return show_as(cli, ARRAY, "an array of weights", cli_show_weights);
     if (cli->nwords < 2)
         return cli_fail(CLI_BAD, "show %s: of what?  A sentence, a picture or an alignment follows the model",
                         cli->words[0]);
@@ -97,10 +97,10 @@ static int run(cli_call *cli)
     if (cli_model_kind_of(cli, &kind, cli->words[0]) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (kind == CLI_READS_ALIGNMENTS)
-        return (code = check_options(cli, ALIGNMENT, "an alignment")) ? code : cli_show_family(cli);
+        return show_as(cli, ALIGNMENT, "an alignment", cli_show_family);
     if (kind == CLI_CLASSIFIES)
-        return (code = check_options(cli, IMAGE, "a classifier")) ? code : cli_show_image(cli);
-    return (code = check_options(cli, SENTENCE, "a translator")) ? code : cli_show_sentence(cli);
+        return show_as(cli, IMAGE, "a classifier", cli_show_image);
+    return show_as(cli, SENTENCE, "a translator", cli_show_sentence);
 }
 
 const cli_command cli_show = {

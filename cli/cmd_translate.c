@@ -230,7 +230,7 @@ static int run(cli_call *cli)
                      .nbest = cli_int(cli, "nbest"),
                      .mbr = cli_flag(cli, "mbr"),
                      .alignments = cli_flag(cli, "alignments")}};
-    j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli_flag(cli, "json");
+    j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli->json;
     if (j.how.nbest > j.how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);

@@ -414,6 +414,15 @@ static void weights_that_are_not_finite_are_named(void **state)
     attn_context_destroy(context);
 }
 
+/* Ends the beam, whose results are refused by an error with this word. */
+static void expect_refusal(attn__beam *beam, attn_status status, const char *word)
+{
+    attn_hypothesis result;
+    assert_int_equal(attn__beam_results(beam, &result), status);
+    assert_non_null(strstr(attn_context_error(beam->context), word));
+    attn__beam_destroy(beam);
+}
+
 static void where_all_is_banned_the_ban_is_named(void **state)
 {
     static const int32_t all[V] = {0, 1, 2, 3};
@@ -422,16 +431,13 @@ static void where_all_is_banned_the_ban_is_named(void **state)
     for (int i = 0; i < 2; i++) {
         attn_beam_search_options options = {
             .bos = BOS, .eos = EOS, .max_len = MOST, .beam = 1 + i, .nbanned = V, .banned = all, .unscored = !i};
-        attn_hypothesis result;
         attn__beam beam;
         attn_tensor *logits = NULL;
         assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
         attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){beam.width, V});
         assert_false(attn__beam_advance(&beam, logits));
         attn_tensor_destroy(logits);
-        assert_int_equal(attn__beam_results(&beam, &result), ATTN_ERROR_ARGUMENT);
-        assert_non_null(strstr(attn_context_error(context), "banned"));
-        attn__beam_destroy(&beam);
+        expect_refusal(&beam, ATTN_ERROR_ARGUMENT, "banned");
     }
     attn_context_destroy(context);
 }
@@ -444,7 +450,6 @@ static void a_step_that_is_not_finite_is_not_forgotten(void **state)
     for (int i = 0; i < 2 * 2 * V; i++) {
         attn_context *context = test_context();
         attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2};
-        attn_hypothesis result;
         attn__beam beam;
         bool left = true;
         assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
@@ -458,9 +463,7 @@ static void a_step_that_is_not_finite_is_not_forgotten(void **state)
             left = attn__beam_advance(&beam, logits);
             attn_tensor_destroy(logits);
         }
-        assert_int_equal(attn__beam_results(&beam, &result), ATTN_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(attn_context_error(context), "not finite"));
-        attn__beam_destroy(&beam);
+        expect_refusal(&beam, ATTN_ERROR_UNSUPPORTED, "not finite");
         attn_context_destroy(context);
     }
 }

@@ -6,9 +6,9 @@
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
-both do the same work.  Each engine runs in a process of its own; cutting into pieces and joining them counts.  Their rounds alternate.  Prints
-source words a second (the best round), their ratio, how many translations are the same, and the most
-memory that each process held.
+both do the same work.  Each engine runs in a process of its own, and their rounds alternate; cutting into pieces and
+joining them counts.  Prints source words a second (the best round), their ratio, how many translations are the same,
+and the most memory that each process held.
 """
 import argparse
 import ctypes

@@ -177,8 +177,8 @@ typedef struct attn_beam_search_options {
      * those of its prefix among them.  Others have no share of the probability.  NULL: all. */
     const int32_t *const *allowed;
     const int64_t *nallowed;
-    /* Greedy search leaves log_prob and score 0 and looks for the largest logit alone: it tells logits apart whose
-     * probabilities differ by less than a double does. */
+    /* Greedy search compares logits instead of probabilities, and leaves log_prob and score 0.  Two logits may differ
+     * although their probabilities, as doubles, are equal; only then it may choose another token than with scores. */
     bool unscored;
 } attn_beam_search_options;
 

@@ -249,7 +249,7 @@ static int64_t add_logits(const attn__beam *beam, const logits_row *x, int64_t r
     return n;
 }
 
-/* Greedy search without scores needs no probabilities where all logits are finite, and those of earlier steps were. */
+/* Greedy search without scores needs no probabilities as long as the logits of all steps are finite. */
 static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;

@@ -279,7 +279,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optional[Tensor]) -> None:
-    """Writes the result to o and the log-sum-exp to lse, if that is wanted; both may be views, and lse has all axes of o
+    """Writes the result to o and, where lse is not None, the log-sum-exp to lse.  Both may be views.  lse has the axes of o
     but the last."""
     mine = engine()
     key = (problem, *map(meta, tensors), o.stride(), None if lse is None else lse.stride())

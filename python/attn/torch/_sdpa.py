@@ -166,26 +166,36 @@ def _scale_of(scale: Optional[float], channels: int) -> tuple[int, float]:
     return (0, float(scale)) if scale else (_CONSTANT, 1.0)
 
 
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, Tensor)
+
+
+def _is_bool(x: Any) -> bool:
+    return isinstance(x, bool)
+
+
 def _is_number(x: Any) -> bool:
-    """A symbolic one and NumPy's scalars, too."""
+    """Also a symbolic number, or a scalar of NumPy."""
     return (isinstance(x, (float, int, torch.SymFloat, torch.SymInt, Tensor))
             or (hasattr(x, "__float__") and getattr(x, "ndim", 1) == 0))
 
 
-_PLACES = (("query", "a tensor"), ("key", "a tensor"), ("value", "a tensor"), ("attn_mask", "a tensor or None"),
-           ("dropout_p", "a number"), ("is_causal", "a bool"), ("scale", "a number or None"), ("enable_gqa", "a bool"))
+# Name, what is wanted, the check, whether None is taken.
+_ARGUMENTS = (("query", "a tensor", _is_tensor, False), ("key", "a tensor", _is_tensor, False),
+              ("value", "a tensor", _is_tensor, False), ("attn_mask", "a tensor or None", _is_tensor, True),
+              ("dropout_p", "a number", _is_number, False), ("is_causal", "a bool", _is_bool, False),
+              ("scale", "a number or None", _is_number, True), ("enable_gqa", "a bool", _is_bool, False))
 
 
 def wrong_type(*call: Any) -> Optional[str]:
-    """What is of a type that PyTorch's own function does not take in its place."""
-    for (name, wanted), x in zip(_PLACES, call):
-        fits = (isinstance(x, bool) if wanted == "a bool" else isinstance(x, Tensor) if wanted == "a tensor"
-                else x is None or isinstance(x, Tensor) if wanted == "a tensor or None"
-                else _is_number(x) or (x is None and wanted == "a number or None"))
-        if not fits:
-            kind = type(x)
-            of = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-            return f"{name} is {'None' if x is None else 'of type ' + of}; {wanted} is wanted"
+    """Names the first argument whose type PyTorch's own function refuses; None if there is none."""
+    for (name, wanted, fits, optional), x in zip(_ARGUMENTS, call):
+        if fits(x) or (x is None and optional):
+            continue
+        if x is None:
+            return f"{name} is None; {wanted} is wanted"
+        module, kind = type(x).__module__, type(x).__name__
+        return f"{name} is of type {kind if module == 'builtins' else f'{module}.{kind}'}; {wanted} is wanted"
     return None
 
 

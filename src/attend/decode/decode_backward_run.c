@@ -257,7 +257,8 @@ static void run_part(void *user, int64_t item, int thread)
     int64_t begin = part * f->part, end = attn__least(begin + f->part, canonical->key.size);
     scratch s;
     divide(f, canonical, j->workspace + (size_t)thread * j->each, &s);
-    attn__decode_place place = {batch, 0, 0, s.k_at, s.v_at, end - begin <= ATTN__DECODE_BLOCK};
+    attn__decode_place place = {
+        .item = batch, .k_at = s.k_at, .v_at = s.v_at, .only_block = end - begin <= ATTN__DECODE_BLOCK};
     for (int64_t h = 0; h < f->heads; h++)
         begin_head(j, batch + h, h, part, &s);
     for (int64_t at = begin; at < end; at += ATTN__DECODE_BLOCK) {

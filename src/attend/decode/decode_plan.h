@@ -20,7 +20,7 @@ enum {
     ATTN__DECODE_QUERIES = 16,
     ATTN__DECODE_HEADS = 64,
     ATTN__DECODE_BLOCK = 64,
-    ATTN__DECODE_AHEAD = 48, /* rows from one that is read to the one that is prefetched */
+    ATTN__DECODE_AHEAD = 48, /* prefetch distance in rows */
     ATTN__DECODE_ITEMS = 16,
     ATTN__DECODE_PART = 256
 };
@@ -79,8 +79,9 @@ typedef struct attn__decode_place {
     const int64_t *k_at, *v_at;
     bool only_block; /* of the work item */
 } attn__decode_place;
-/* Its keys and values, with what to prefetch meanwhile: rows further on, or, where there is but one block, a key's value and
- * a value's counterpart among the keys that are read next, the next head's or the next item's. */
+/* Its keys and values, and the rows to prefetch while they are read: those ATTN__DECODE_AHEAD rows later.  If the item has
+ * one block only, the values are prefetched while the keys are read, and the keys of the next head or item while the
+ * values are read. */
 void attn__decode_block(attn__decode_rows *k, attn__decode_rows *v, const attn__decode *decode,
                         const attn__canonical *canonical, const attn_arrays *arrays, const attn__decode_place *place);
 

@@ -181,7 +181,8 @@ static void run_part(void *user, int64_t item, int thread)
     for (int64_t h = 0; h < f->heads; h++)
         begin_head(j, batch + h, h, part, &s, &first, &last);
     first -= first % ATTN__DECODE_BLOCK; /* blocks begin at the same keys whatever the ranges */
-    attn__decode_place place = {batch, 0, 0, s.k_at, s.v_at, last - first <= ATTN__DECODE_BLOCK};
+    attn__decode_place place = {
+        .item = batch, .k_at = s.k_at, .v_at = s.v_at, .only_block = last - first <= ATTN__DECODE_BLOCK};
     for (int64_t at = first; at < last; at += ATTN__DECODE_BLOCK) {
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.k), at, s.k_at);
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.v), at, s.v_at);

@@ -137,17 +137,10 @@ VF_FN real largest_of(const real *x, int64_t n)
 
 static void run_largest(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
-    int64_t n = a->n;
     for (int64_t row = begin; row < end; row++) {
-        const real *x = (const real *)a->x + row * n;
-        vf most = constant(-INFINITY), sum = vf_zero();
-        for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf v = elementwise_load(x + i, n - i);
-            most = vf_max(only_first(n - i, v, most), most);
-            sum = vf_add(sum, v);
-        }
-        ((real *)a->y)[row] = vf_largest(most);
-        ((real *)a->y2)[row] = vf_sum(sum);
+        const real *x = (const real *)a->x + row * a->n;
+        ((real *)a->y)[row] = largest_of(x, a->n);
+        ((real *)a->y2)[row] = row_total(x, a->n);
     }
 }
 
