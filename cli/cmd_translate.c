@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Lines that have arrived are read ahead, so that those of a batch are of like length; a terminal's arrive alone. */
+enum { AHEAD = 1024, NAMED = 10 };
+
 static const cli_option options[] = {
     CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
     CLI_REAL(
@@ -26,6 +29,9 @@ static const cli_option options[] = {
              "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
              "translation attends to word i of the sentence most, both counted from 0"),
     CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
+    CLI_INT(
+        "batch", 0, "32", 1, AHEAD,
+        "sentences of like length that a thread translates together; a smaller batch takes less memory and more time"),
     CLI_FLAG("stream", 0,
              "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,
@@ -53,9 +59,6 @@ static const char *const examples[] = {
     "attn translate en-fr --json \"I lost.\" \"Go.\"",
     NULL,
 };
-
-/* Lines that have arrived are read ahead, so that those of a batch are of like length; a terminal's arrive alone. */
-enum { BATCH = 32, AHEAD = 1024, NAMED = 10 };
 
 /* A run of the command. */
 typedef struct job {
@@ -225,7 +228,7 @@ static int run(cli_call *cli)
     job j = {.cli = cli,
              .how = {.beam = cli_int(cli, "beam"),
                      .length_penalty = cli_real(cli, "length_penalty"),
-                     .batch = BATCH,
+                     .batch = cli_int(cli, "batch"),
                      .max_len = cli_int(cli, "max_length"),
                      .nbest = cli_int(cli, "nbest"),
                      .mbr = cli_flag(cli, "mbr"),

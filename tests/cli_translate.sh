@@ -197,7 +197,7 @@ expect 2 'mbr chooses among the hypotheses of a beam; the beam is 1' "$attn" tra
 # ---- batches go to several threads, with the bits of one
 cat many.txt mixed.txt many.txt mixed.txt > more.txt
 for beam in 1 3; do
-    "$attn" translate model --quiet --scores --alignments --beam $beam --threads 1 < more.txt > wanted.txt
+    "$attn" translate model --quiet --scores --alignments --beam $beam --threads 1 --batch 5 < more.txt > wanted.txt
     for threads in 2 3; do
         "$attn" translate model --quiet --scores --alignments --beam $beam --threads $threads < more.txt > found.txt
         cmp -s wanted.txt found.txt || fail "$threads threads have other bits than one, with a beam of $beam"
