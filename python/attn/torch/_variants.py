@@ -2,6 +2,7 @@
 """The attentions that are no scaled_dot_product_attention: neighbourhoods, axes, tied rows, and biased scores."""
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any, Optional, Sequence, Union
@@ -165,8 +166,7 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     pairs = "" if relative_bias is None else "B" + queries[1::2] + keys[1::2]
     problem = _scaled(f"A{queries}Bc,A{keys}Bc,A{keys}Bv->A{queries}Bv;A{queries}Bv;{pairs};", query, scale)
     bias = None if relative_bias is None else _window_bias(_sdpa.as_sums(relative_bias, query.dtype), windows, query.shape[-2])
-    regions = [_slices(_regions(n, window, moved)) for n, window, moved in zip(query.shape[1:], windows, shifts)]
-    parts: list[_Part] = [tuple(zip(*part)) for part in itertools.product(*regions)]
+    parts = _parts(query.shape[1:-2], windows, shifts)
     tensors = query, key, value
     if query.dtype in _engine.TYPES and _ops.unwatched() and all(map(_ops.plain, tensors)):
         records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
@@ -174,10 +174,8 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
         return o
     o = query.new_empty((*query.shape[:-1], value.shape[-1]))
     for part in parts:
-        at = (slice(None), *part[0])
-        of_bias = None if bias is None else _bias_of(part, bias)
-        q, k, v = (_windowed(x[at], part[1]) for x in tensors)
-        o[at] = _attend(problem, q, k, v, of_bias)[0].reshape(o[at].shape)
+        q, k, v, of_o = (_windowed(x, part) for x in (*tensors, o))
+        of_o.copy_(_attend(problem, q, k, v, None if bias is None else _bias_of(part, bias))[0])
     return o
 
 
@@ -187,55 +185,54 @@ def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
     if tuple(table.shape) != (rows, heads):
         raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
                          f"{tuple(windows)}")
-    index: Any = torch.zeros((1,) * (2 * len(windows)), dtype=torch.int64, device=table.device)
+    # Row q - k + window - 1 of an axis: with the table and the queries in reverse order, row q + k, which unfold reads.
+    axes = range(len(windows))
+    bias = table.reshape(*(2 * window - 1 for window in windows), heads).flip(tuple(axes))
     for i, window in enumerate(windows):
-        at = torch.arange(window, device=table.device)
-        far = at[:, None] - at + window - 1
-        shape = [1] * (2 * len(windows))
-        shape[i] = shape[i + len(windows)] = window
-        index = index * (2 * window - 1) + far.reshape(shape)
+        bias = bias.unfold(i, window, 1)
     # Contiguous along the keys, so that the engine reads and sums it in vectors.
-    return table.t()[:, index.flatten()].reshape(heads, *windows, *windows).contiguous()
+    return bias.movedim(len(windows), 0).flip([1 + i for i in axes]).contiguous()
 
 
-def _regions(n: int, window: int, shift: int) -> list[tuple[int, int]]:
-    """(positions, window) of each region of an axis: where the seam cuts a window, each side is a window of its own."""
-    parts = ((shift, shift), (n - window, window), (window - shift, window - shift)) if shift else ((n, window),)
-    return [(size, each) for size, each in parts if size]
+_Region = tuple[int, int, int]  # of an axis: its first position, its windows, and the positions of each
+_Part = tuple[_Region, ...]     # of a picture
 
 
-_Part = tuple[tuple[slice, ...], tuple[int, ...]]  # of a picture: positions, and the windows they fall into
+def _regions(n: int, window: int, shift: int) -> list[_Region]:
+    """Where the seam cuts a window, each side is a window of its own."""
+    first, last = (0, 1, shift), (n - window + shift, 1, window - shift)
+    found = (first, (shift, n // window - 1, window), last) if shift else ((0, n // window, window),)
+    return [region for region in found if region[1]]
 
 
-def _slices(regions: Sequence[tuple[int, int]]) -> list[tuple[slice, int]]:
-    ends = itertools.accumulate(size for size, _ in regions)
-    return [(slice(end - size, end), window) for end, (size, window) in zip(ends, regions)]
+def _parts(lengths: Sequence[int], windows: Sequence[int], shifts: Sequence[int]) -> tuple[_Part, ...]:
+    return tuple(itertools.product(*map(_regions, lengths, windows, shifts)))
 
 
-def _windowed(x: Tensor, windows: Sequence[int]) -> Tensor:
-    """A view with two axes, windows and the positions in them, in place of each."""
-    for i in reversed(range(len(windows))):
-        x = x.view(*x.shape[:1 + i], -1, windows[i], *x.shape[2 + i:])
+def _windowed(x: Tensor, part: _Part) -> Tensor:
+    """A view of the part with two axes, windows and the positions in them, in place of each."""
+    for i, (first, windows, each) in reversed(tuple(enumerate(part))):
+        x = torch.unflatten(x.narrow(1 + i, first, windows * each), 1 + i, (windows, each))
     return x
 
 
-def _of_part(part: _Part, *tensors: Tensor) -> list[Tensor]:
-    """The same view of the part of each, by a single call: there are many parts."""
-    places, windows = part
-    found = []
-    for x in tensors:
-        strides, inner = x.stride(), len(windows) + 1
-        shape, steps, start = [x.shape[0]], [strides[0]], x.storage_offset()
-        for place, window, step in zip(places, windows, strides[1:]):
-            shape += (place.stop - place.start) // window, window
-            steps += step * window, step
-            start += place.start * step
-        found.append(x.as_strided((*shape, *x.shape[inner:]), (*steps, *strides[inner:]), start))
-    return found
+@functools.lru_cache(maxsize=256)
+def _layouts(parts: Sequence[_Part], shape: Sequence[int], strides: Sequence[int]) -> list[Any]:
+    """Shape, strides and offset of each part's view."""
+    views = [_windowed(torch.empty_strided(shape, strides, device="meta"), part) for part in parts]
+    return [(x.shape, x.stride(), x.storage_offset()) for x in views]
+
+
+def _of_parts(parts: Sequence[_Part], x: Optional[Tensor]) -> Sequence[Any]:
+    """`_windowed` for each part, by a single call each."""
+    if x is None:
+        return [None] * len(parts)
+    first = x.storage_offset()
+    return [x.as_strided(shape, strides, first + at) for shape, strides, at in _layouts(parts, x.shape, x.stride())]
 
 
 def _bias_of(part: _Part, bias: Tensor) -> Tensor:
-    return bias[(slice(None), *map(slice, part[1] + part[1]))]
+    return bias[(slice(None), *[slice(each) for _, _, each in part + part])]
 
 
 class _Windows(torch.autograd.Function):
@@ -246,10 +243,9 @@ class _Windows(torch.autograd.Function):
                 bias: Optional[Tensor]) -> Tensor:
         o = v.new_empty(v.shape)
         lse = q.new_empty(q.shape[:-1], dtype=_engine.sums_of(q.dtype)) if records else None
-        for part in parts:
-            of_q, of_k, of_v, of_o, *of_lse = _of_part(part, q, k, v, o, *(() if lse is None else (lse,)))
+        for part, of_q, of_k, of_v, *found in zip(parts, *(_of_parts(parts, x) for x in (q, k, v, o, lse))):
             of_bias = None if bias is None else _bias_of(part, bias)
-            _engine.forward_into(problem, (of_q, of_k, of_v, of_bias, None), of_o, of_lse[0] if of_lse else None)
+            _engine.forward_into(problem, (of_q, of_k, of_v, of_bias, None), *found)
         if not records:
             return o
         ctx.asked = problem, parts
@@ -268,10 +264,10 @@ class _WindowsBack(torch.autograd.Function):
         # One for each of q, k and v; None where it is not wanted.
         grads = [torch.empty_like(x) if needed else None for x, needed in zip((q, k, v), want)]
         dbias = torch.zeros_like(bias) if bias is not None and want[3] else None
-        for part in parts:
-            of_q, of_k, of_v, of_dout, of_o, of_lse = _of_part(part, q, k, v, dout, o, lse)
+        of_parts = (_of_parts(parts, x) for x in (q, k, v, dout, o, lse, *grads))
+        for part, of_q, of_k, of_v, of_dout, of_o, of_lse, *of_grads in zip(parts, *of_parts):
             of_bias = None if bias is None else _bias_of(part, bias)
-            found = _of_part(part, *(x for x in grads if x is not None))
+            found = [x for x in of_grads if x is not None]
             if dbias is not None and of_bias is not None:
                 found.append(torch.empty_like(of_bias))
             _engine.backward_into(problem, of_dout, (of_q, of_k, of_v, of_bias, None), of_o, of_lse, want, found)

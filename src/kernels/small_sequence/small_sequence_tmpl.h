@@ -16,6 +16,12 @@ VF_FN void prefetch_row(const attn__small_sequence_rows *x, int64_t r)
         __builtin_prefetch(x->next + x->row_at[r] + c, 0, 2);
 }
 
+VF_FN void prefetch_rows(const attn__small_sequence_rows *x, int64_t from, int64_t to)
+{
+    for (int64_t r = from; r < to && r < x->rows; r++)
+        prefetch_row(x, r);
+}
+
 VF_FN void transpose_square(const attn__small_sequence_rows *x, int64_t j, int64_t c, int channels, vf factor,
                             float *panel, int64_t width)
 {
@@ -135,8 +141,7 @@ static bool small_sequence_score(const attn__small_sequence_rows *x, const float
     int64_t each = tile_rows(x->rows, SCORE_ROWS);
     for (int64_t i = 0; i < x->rows; i += each) {
         int64_t rows = x->rows - i < each ? x->rows - i : each, j = 0;
-        for (int64_t r = i; r < i + rows; r++)
-            prefetch_row(x, r);
+        prefetch_rows(x, i, i + rows);
         for (; j + 2 * VF_LANES <= width; j += 2 * VF_LANES)
             finite = small_sequence_score_rows(x, panel, s, width, i, j, rows, 2) && finite;
         if (j < width)
@@ -255,8 +260,8 @@ VF_FN bool sum_as(const attn__small_sequence_sums *t, bool adjacent)
     int64_t each = tile_rows(t->out.rows, SUM_ROWS);
     for (int64_t j = 0; j < t->out.rows; j += each) {
         int64_t rows = t->out.rows - j < each ? t->out.rows - j : each;
-        for (int64_t r = j; r < j + rows; r++)
-            prefetch_row(&t->out, r);
+        prefetch_rows(&t->out, j, j + rows);
+        prefetch_rows(&t->x, j, j + each < t->out.rows ? j + each : t->x.rows);
         finite = small_sequence_sum_rows(t, j, rows, adjacent) && finite;
     }
     return finite;
