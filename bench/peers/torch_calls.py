@@ -4,7 +4,8 @@ from.  A line says how much faster attn is forward and in a training step, and w
 
     PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small [MASK]
 
-MASK: none, causal, keys (bool, the same for all queries), bool, float (one for all heads), or learned (with a gradient).
+MASK: none, causal, keys (bool: the last fifth of the keys is hidden), bool (causal, as a mask), random (bool, half of the
+pairs), float (one for all heads), or learned (with a gradient).
 `small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  One thread and processor time, the
 least of calls in turns.
 """
@@ -27,6 +28,8 @@ def mask_of(kind, batch, heads, n):
         return mask.expand(batch, 1, n, n)
     if kind == "bool":
         return torch.ones(n, n, dtype=torch.bool).tril().expand(batch, 1, n, n)
+    if kind == "random":
+        return (torch.rand(batch, 1, n, n) < 0.5).logical_or_(torch.eye(n, dtype=torch.bool))
     if kind == "float":
         return torch.randn(batch, 1, n, n)
     return torch.randn(batch, heads, n, n, requires_grad=True) if kind == "learned" else None
