@@ -33,7 +33,7 @@ def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, recor
     if mask is not None and mask.requires_grad:
         return not records or longest <= 96  # PyTorch stores the scores, and multiplies larger ones faster
     if records:
-        return causal or longest <= (256 if mask is None else 128) or (mask is None and channels <= 96)
+        return causal or longest <= 256 or channels <= 96
     if queries <= 16 and keys > 2 * queries:
         return keys >= 1024 or query.shape[-3] != key.shape[-3]
     return causal or channels <= 96 or longest <= (1024 if channels <= 128 else 256)
