@@ -174,11 +174,16 @@ VF_FN void GK(pack_row)(const attn__gemm_pack *p, int64_t at, int64_t n, bool la
     }
 }
 
-/* Panels of rows that are adjacent in the matrix, n columns in all: a row goes to all panels before the next is read. */
+/* Panels of rows that are adjacent in the matrix, n columns in all: a row goes to all panels before the next is read.  Rows
+ * lie far apart, so that the hardware prefetches the beginning of none. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
+    enum { AHEAD = 4, LINE = 64 };
+    const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL);
     for (int64_t k = 0; k < p->k; k++) {
         GK_REAL *row = to + k * p->width;
+        for (int64_t line = 0; line < n * size; line += LINE)
+            __builtin_prefetch((const char *)p->x + ((k + AHEAD) * p->inner + first) * size + line, 0, 2);
         for (int64_t done = 0; done < n; done += p->width, row += p->k * p->width)
             GK(pack_row)(p, k * p->inner + first + done, n - done, k == p->k - 1, row, kind);
     }
