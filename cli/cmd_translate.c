@@ -29,9 +29,8 @@ static const cli_option options[] = {
              "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
              "translation attends to word i of the sentence most, both counted from 0"),
     CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
-    CLI_INT(
-        "batch", 0, "32", 1, AHEAD,
-        "sentences of like length that a thread translates together; a smaller batch takes less memory and more time"),
+    CLI_INT("batch", 0, "32", 1, AHEAD,
+            "sentences of like length that go through the model together; fewer take less memory"),
     CLI_FLAG("stream", 0,
              "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,

@@ -194,6 +194,10 @@ same "the choice alone" "$(awk -F ' [|][|][|] ' 'NR == 1 || $1 != last { print $
 cmp -s wanted.txt found.txt || fail "a choice by minimum Bayes risk has other bits by itself"
 expect 2 'mbr chooses among the hypotheses of a beam; the beam is 1' "$attn" translate model --mbr 'Go.'
 
+for batch in 0 1025; do
+    expect 2 "--batch cannot be $batch; it must lie between 1 and 1024" "$attn" translate model --batch $batch 'Go.'
+done
+
 # ---- batches go to several threads, with the bits of one
 cat many.txt mixed.txt many.txt mixed.txt > more.txt
 for beam in 1 3; do

@@ -24,7 +24,7 @@ WORK = 2e8  # operations of a call; batch follows
 def mask_of(kind, batch, heads, n):
     if kind == "keys":
         mask = torch.ones(batch, 1, 1, n, dtype=torch.bool)
-        mask[0, :, :, n * 4 // 5:] = False
+        mask[..., n * 4 // 5:] = False
         return mask.expand(batch, 1, n, n)
     if kind == "bool":
         return torch.ones(n, n, dtype=torch.bool).tril().expand(batch, 1, n, n)

@@ -8,7 +8,7 @@ DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory wit
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
 both do the same work.  Each engine runs in a process of its own, and their rounds alternate; cutting into pieces and
 joining them counts.  CTranslate2 uses several threads in two ways, together on one batch or each on a batch of its own:
-both run.  Prints source words a second (the best round), their ratio, how many translations are the same, and the most
+where sentences come in batches both run.  Prints source words a second (the best round), their ratio, how many translations are the same, and the most
 memory that each process held.
 """
 import argparse
@@ -194,11 +194,12 @@ def run_round(worker):
     return json.loads(answer)
 
 
-def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision):
+def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision, own_batch):
     words = sum(len(line.split()) for line in lines)
     ways = [("attn", 1), ("ctranslate2", 1)] + ([("ctranslate2", threads)] if threads > 1 and batch > 1 else [])
-    workers = [start_worker(engine=engine, workers=n, folder=folders[engine], lines=lines, beam=beam, batch=batch,
-                            threads=threads, cpu=cpu, precision=precision) for engine, n in ways]
+    workers = [start_worker(engine=engine, workers=n, folder=folders[engine], lines=lines, beam=beam,
+                            batch=min(own_batch, batch) if engine == "attn" else batch, threads=threads, cpu=cpu,
+                            precision=precision) for engine, n in ways]
     found = [[run_round(worker) for worker in workers] for _ in range(rounds)]  # in turns
     for worker in workers:
         worker.communicate()
@@ -227,6 +228,7 @@ def main():
     parser.add_argument("--cpu", action="store_true",
                         help="processor time in place of the clock: one thread on a machine that others use too")
     parser.add_argument("--precision", choices=["f32", "int8"], default="f32", help="of both")
+    parser.add_argument("--batch", type=int, default=32, help="attn's, at most CTranslate2's 32")
     parser.add_argument("--only", type=int, help="one of the searches: 0, 1, 2")
     parser.add_argument("--keep", default="/tmp/attn-bench-translate")
     args = parser.parse_args()
@@ -240,7 +242,7 @@ def main():
             if args.only in (None, i):
                 lines = sources[:max(1, int(share * len(sources)))]
                 compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu,
-                        args.precision)
+                        args.precision, args.batch)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,33 @@ class Formula(unittest.TestCase):
         attn.torch.shifted_window_attention(x, x, x, 4, 2, table).sum().backward()
         self.assertTrue(torch.isfinite(table.grad).all())
 
+    def test_shifted_windows_backward_watched(self):
+        """Gradients that are negated lazily, traced alone, or batched; a map over the keys alone; a picture without rows."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+        q, k, v = (random(1, 4, 6, 2, 4).requires_grad_() for _ in range(3))
+        table = random(9, 2).requires_grad_()
+        o = attn.torch.shifted_window_attention(q, k, v, 2, 1, table)
+        dout, other = torch.randn(2, *o.shape)
+        negated = torch.complex(other, -dout).conj().imag
+        self.assertTrue(negated.is_neg())
+
+        def grads(given):
+            return torch.autograd.grad(o, (q, k, v, table), given, retain_graph=True)
+
+        wanted = grads(dout)
+        for found in (grads(negated), make_fx(grads)(other)(dout)):
+            for x, y in zip(found, wanted):
+                self.assertTrue(torch.allclose(x, y, atol=1e-5))
+        with self.assertRaisesRegex(attn.UnsupportedError, "several outputs at once"):
+            torch.autograd.grad(o, q, torch.stack((dout, other)), is_grads_batched=True, retain_graph=True)
+        keys = torch.randn(3, *k.shape)
+        mapped = torch.func.vmap(lambda x: attn.torch.shifted_window_attention(q, x, v, 2, 1, table))(keys)
+        for x, y in zip(mapped, keys):
+            self.assertTrue(torch.allclose(x, attn.torch.shifted_window_attention(q, y, v, 2, 1, table), atol=1e-5))
+        empty = torch.randn(2, 0, 2, 4)
+        for x in (empty, empty.half(), empty.to("meta")):
+            self.assertEqual(attn.torch.shifted_window_attention(x, x, x, 3, 1).shape, x.shape)
+
     def test_shifted_windows(self):
         """Against Swin's own way: the picture rolled, cut into windows, the table and the mask of the seam added."""
         for sizes, windows, shift in (((6,), 3, 1), ((6, 8), (3, 4), (1, 3)), ((6, 8), (3, 4), 0), ((4, 4), 4, 2),

@@ -254,11 +254,16 @@ def _in_transform() -> bool:
     return not torch.compiler.is_compiling() and _transform() is not None
 
 
-def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
-    """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
-    if any(x is not None and _batched_before(x) for x in given):
+def refuse_batched(dout: Optional[Tensor]) -> None:
+    if dout is not None and _batched_before(dout):
         raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
                                "supported; torch.func and vectorize=False are")
+
+
+def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
+    """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
+    for x in given:
+        refuse_batched(x)
     return cast(Callable[..., Any], _TransformedBack.apply if _in_transform() else _op_backward)
 
 

@@ -172,11 +172,7 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
         records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
         o: Tensor = _Windows.apply(problem, parts, records, *tensors, bias)
         return o
-    o = query.new_empty((*query.shape[:-1], value.shape[-1]))
-    for part in parts:
-        q, k, v, of_o = (_windowed(x, part) for x in (*tensors, o))
-        of_o.copy_(_attend(problem, q, k, v, None if bias is None else _bias_of(part, bias))[0])
-    return o
+    return _by_parts(problem, parts, *tensors, bias)
 
 
 def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
@@ -201,7 +197,7 @@ _Part = tuple[_Region, ...]     # of a picture
 def _regions(n: int, window: int, shift: int) -> list[_Region]:
     """Where the seam cuts a window, each side is a window of its own."""
     first, last = (0, 1, shift), (n - window + shift, 1, window - shift)
-    found = (first, (shift, n // window - 1, window), last) if shift else ((0, n // window, window),)
+    found = (first, (shift, n // window - 1, window), last) if shift and n else ((0, n // window, window),)
     return [region for region in found if region[1]]
 
 
@@ -214,6 +210,21 @@ def _windowed(x: Tensor, part: _Part) -> Tensor:
     for i, (first, windows, each) in reversed(tuple(enumerate(part))):
         x = torch.unflatten(x.narrow(1 + i, first, windows * each), 1 + i, (windows, each))
     return x
+
+
+def _by_parts(problem: Problem, parts: Sequence[_Part], q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """The outputs of all parts as one picture, by the operator."""
+    axes, found = q.dim() - 3, []
+    for part in parts:
+        of_bias = None if bias is None else _bias_of(part, bias)
+        o = _attend(problem, _windowed(q, part), _windowed(k, part), _windowed(v, part), of_bias)[0]
+        for i in range(axes):
+            o = torch.flatten(o, 1 + i, 2 + i)
+        found.append(o)
+    for i in reversed(range(axes)):
+        n = len({part[i] for part in parts})
+        found = [torch.cat(found[at:at + n], 1 + i) for at in range(0, len(found), n)] if n > 1 else found
+    return found[0] if found else q.new_empty((*q.shape[:-1], v.shape[-1]))
 
 
 @functools.lru_cache(maxsize=256)
@@ -254,13 +265,17 @@ class _Windows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        return (None, None, None, *_WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[3:], dout, *ctx.saved_tensors))
+        _ops.refuse_batched(dout)
+        found = _WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[3:], dout.resolve_neg(), *ctx.saved_tensors)
+        return (None, None, None, *found)
 
 
 class _WindowsBack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], want: Sequence[bool], dout: Tensor, q: Tensor, k: Tensor,
                 v: Tensor, bias: Optional[Tensor], o: Tensor, lse: Tensor) -> Any:
+        if not (_ops.unwatched() and _ops.plain(dout)):
+            return _gradients_by_parts(problem, parts, want, dout, q, k, v, bias)
         # One for each of q, k and v; None where it is not wanted.
         grads = [torch.empty_like(x) if needed else None for x, needed in zip((q, k, v), want)]
         dbias = torch.zeros_like(bias) if bias is not None and want[3] else None
@@ -276,6 +291,17 @@ class _WindowsBack(torch.autograd.Function):
         return (*grads, dbias)
 
     backward = staticmethod(_ops.refuse_twice)
+
+
+def _gradients_by_parts(problem: Problem, parts: Sequence[_Part], want: Sequence[bool], dout: Tensor,
+                        *tensors: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
+    """For a compiler, mode or transform that sees the backward pass alone: through the operator, computed once more."""
+    with torch.enable_grad():
+        q, k, v, bias = (None if x is None else x.detach().requires_grad_(needed) for x, needed in zip(tensors, want))
+        assert q is not None and k is not None and v is not None
+        wanted = [x for x, needed in zip((q, k, v, bias), want) if needed and x is not None]
+        found = iter(torch.autograd.grad(_by_parts(problem, parts, q, k, v, bias), wanted, dout))
+    return tuple(next(found) if needed else None for needed in want)
 
 
 # ------------------------------------------------------------------------------------------- biased scores
