@@ -98,6 +98,12 @@ class Formula(unittest.TestCase):
                 self.compare(lambda q, k, v: attn.torch.neighborhood_attention(q, k, v, taps, stride, step, causal), formula,
                              *(random(2, *sizes, 2, 4) for _ in range(3)))
 
+    def test_map_over_the_keys_of_a_neighborhood_in_parts(self):
+        q, keys = torch.randn(1, 7, 2, 4), torch.randn(3, 1, 7, 2, 4)  # a stride of 2 does not divide 7: several parts
+        mapped = torch.func.vmap(lambda k: attn.torch.na1d(q, k, q, 3, stride=2))(keys)
+        for x, k in zip(mapped, keys):
+            self.assertTrue(torch.allclose(x, attn.torch.na1d(q, k, q, 3, stride=2), atol=1e-5))
+
     def test_shifted_windows_after_inference(self):
         """A call in inference mode leaves nothing behind that a later gradient would need."""
         x, table = torch.randn(1, 8, 8, 2, 4), torch.randn(49, 2, requires_grad=True)
@@ -119,9 +125,9 @@ class Formula(unittest.TestCase):
         def grads(given):
             return torch.autograd.grad(o, (q, k, v, table), given, retain_graph=True)
 
-        wanted = grads(dout)
+        expected = grads(dout)
         for found in (grads(negated), make_fx(grads)(other)(dout)):
-            for x, y in zip(found, wanted):
+            for x, y in zip(found, expected):
                 self.assertTrue(torch.allclose(x, y, atol=1e-5))
         with self.assertRaisesRegex(attn.UnsupportedError, "several outputs at once"):
             torch.autograd.grad(o, q, torch.stack((dout, other)), is_grads_batched=True, retain_graph=True)

@@ -46,8 +46,7 @@ def _faster(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tenso
             enable_gqa: bool) -> bool:
     if not _allowed(query, key, value, attn_mask, is_causal, enable_gqa):
         return False
-    records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (query, key, value, attn_mask))
-    return _wins.wins(query, key, attn_mask, is_causal, records)
+    return _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask))
 
 
 _takes: Callable[..., bool] = _faster

@@ -254,16 +254,11 @@ def _in_transform() -> bool:
     return not torch.compiler.is_compiling() and _transform() is not None
 
 
-def refuse_batched(dout: Optional[Tensor]) -> None:
-    if dout is not None and _batched_before(dout):
-        raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
-                               "supported; torch.func and vectorize=False are")
-
-
 def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
     """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
-    for x in given:
-        refuse_batched(x)
+    if any(x is not None and _batched_before(x) for x in given):
+        raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
+                               "supported; torch.func and vectorize=False are")
     return cast(Callable[..., Any], _TransformedBack.apply if _in_transform() else _op_backward)
 
 
@@ -307,6 +302,11 @@ def unwatched() -> bool:
     """Whether nothing looks at calls or changes them: no compiler, mode, transform, tracing or autocast."""
     return not _compiling() and not _modes() and not _function_modes() and _transform() is None and _tracing() is None \
         and not _autocast() and forward_ad._current_level < 0
+
+
+def records(*tensors: Optional[Tensor]) -> bool:
+    """Whether a backward pass may follow."""
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def plain(x: Tensor) -> bool:

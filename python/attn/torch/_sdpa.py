@@ -180,7 +180,7 @@ def _is_number(x: Any) -> bool:
             or (hasattr(x, "__float__") and getattr(x, "ndim", 1) == 0))
 
 
-# Name, what is wanted, the check, whether None is taken.
+# Of each argument: its name, the words for what it may be, the check of its type, and whether it may be None.
 _ARGUMENTS = (("query", "a tensor", _is_tensor, False), ("key", "a tensor", _is_tensor, False),
               ("value", "a tensor", _is_tensor, False), ("attn_mask", "a tensor or None", _is_tensor, True),
               ("dropout_p", "a number", _is_number, False), ("is_causal", "a bool", _is_bool, False),

@@ -68,10 +68,13 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
 
     if len(found) == 1:
         return computed(found[0]).reshape(*query.shape[:-1], value.shape[-1])
-    o = query.new_empty((*query.shape[:-1], value.shape[-1]))
+    o: Optional[Tensor] = None
     for part in found:
-        at = part.queries()
-        o[at] = computed(part).reshape(o[at].shape)
+        at, output = part.queries(), computed(part)
+        if o is None:  # made of an output, so that vmap maps it where it maps any input
+            o = output.new_empty((*query.shape[:-1], value.shape[-1]))
+        o[at] = output.reshape(o[at].shape)
+    assert o is not None  # an axis has at least one part
     return o
 
 
@@ -169,8 +172,7 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     parts = _parts(query.shape[1:-2], windows, shifts)
     tensors = query, key, value
     if query.dtype in _engine.TYPES and _ops.unwatched() and all(map(_ops.plain, tensors)):
-        records = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (*tensors, bias))
-        o: Tensor = _Windows.apply(problem, parts, records, *tensors, bias)
+        o: Tensor = _Windows.apply(problem, parts, _ops.records(*tensors, bias), *tensors, bias)
         return o
     return _by_parts(problem, parts, *tensors, bias)
 
@@ -265,9 +267,7 @@ class _Windows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Tensor) -> Any:
-        _ops.refuse_batched(dout)
-        found = _WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[3:], dout.resolve_neg(), *ctx.saved_tensors)
-        return (None, None, None, *found)
+        return (None, None, None, *_WindowsBack.apply(*ctx.asked, ctx.needs_input_grad[3:], dout, *ctx.saved_tensors))
 
 
 class _WindowsBack(torch.autograd.Function):
@@ -295,13 +295,12 @@ class _WindowsBack(torch.autograd.Function):
 
 def _gradients_by_parts(problem: Problem, parts: Sequence[_Part], want: Sequence[bool], dout: Tensor,
                         *tensors: Optional[Tensor]) -> tuple[Optional[Tensor], ...]:
-    """For a compiler, mode or transform that sees the backward pass alone: through the operator, computed once more."""
+    """For a dout that the engine cannot read, or a backward pass that is watched: the operator computes both passes again."""
     with torch.enable_grad():
-        q, k, v, bias = (None if x is None else x.detach().requires_grad_(needed) for x, needed in zip(tensors, want))
-        assert q is not None and k is not None and v is not None
-        wanted = [x for x, needed in zip((q, k, v, bias), want) if needed and x is not None]
-        found = iter(torch.autograd.grad(_by_parts(problem, parts, q, k, v, bias), wanted, dout))
-    return tuple(next(found) if needed else None for needed in want)
+        leaves: list[Any] = [x if x is None else x.detach().requires_grad_(needed) for x, needed in zip(tensors, want)]
+        o = _by_parts(problem, parts, *leaves)
+        grads = iter(torch.autograd.grad(o, [x for x, needed in zip(leaves, want) if needed], dout))
+    return tuple(next(grads) if needed else None for needed in want)
 
 
 # ------------------------------------------------------------------------------------------- biased scores
