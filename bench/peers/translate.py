@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
 """Times translation beside CTranslate2: the same weights, the same sentences, the same searches.
 
-    translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--precision f32|int8] [--cpu]
-                 [--keep DIR]
+    translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--precision f32|int8] [--batch N]
+                 [--cpu] [--keep DIR]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
 both do the same work.  Each engine runs in a process of its own, and their rounds alternate; cutting into pieces and
 joining them counts.  CTranslate2 uses several threads in two ways, together on one batch or each on a batch of its own:
-where sentences come in batches both run.  Prints source words a second (the best round), their ratio, how many translations are the same, and the most
-memory that each process held.
+where sentences come in batches both run.  Prints source words a second (the best round), their ratio, how many translations
+are the same, and the most memory that each process held.
 """
 import argparse
 import ctypes
@@ -108,16 +108,16 @@ class Attn:
                     ("all_references", ctypes.c_bool), ("sample", ctypes.c_void_p), ("user", ctypes.c_void_p),
                     ("unscored", ctypes.c_bool)]
 
-    def __init__(self, folder, threads, precision, workers):
-        del workers  # it divides threads itself
+    def __init__(self, job):
+        precision = job["precision"]
         self.lib = lib = ctypes.CDLL(os.path.join(BUILD, "libattn.so"))
         lib.attn_context_error.restype = ctypes.c_char_p
         self.context, self.translator = ctypes.c_void_p(), ctypes.c_void_p()
-        os.environ["ATTN_THREADS"] = str(threads)
+        os.environ["ATTN_THREADS"] = str(job["threads"])
         os.environ["ATTN_PRECISION"] = precision
         assert lib.attn_context_create(ctypes.byref(self.context), None) == 0
         lib.attn_context_set_inference(self.context, ctypes.c_bool(precision != "f32"))  # as the command does
-        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, folder.encode(), None)
+        status = lib.attn_translator_load(ctypes.byref(self.translator), self.context, job["folder"].encode(), None)
         assert status == 0, lib.attn_context_error(self.context)
         assert lib.attn_translator_pack_weights(self.translator) == 0
 
@@ -137,15 +137,15 @@ class Attn:
 
 
 class CTranslate2:
-    def __init__(self, folder, threads, precision, workers):
+    def __init__(self, job):
         import ctranslate2
         import sentencepiece
-        marian = os.path.join(os.path.dirname(folder), "marian")
+        marian = os.path.join(os.path.dirname(job["folder"]), "marian")
         self.source = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "source.spm"))
         self.target = sentencepiece.SentencePieceProcessor(model_file=os.path.join(marian, "target.spm"))
-        self.translator = ctranslate2.Translator(folder, device="cpu", inter_threads=workers,
-                                                 intra_threads=threads // workers,
-                                                 compute_type={"f32": "float32"}.get(precision, precision))
+        self.translator = ctranslate2.Translator(
+            job["folder"], device="cpu", inter_threads=job["workers"], intra_threads=job["threads"] // job["workers"],
+            compute_type={"f32": "float32"}.get(job["precision"], job["precision"]))
 
     def translate(self, lines, beam, batch):
         pieces = [self.source.encode(line, out_type=str) + ["</s>"] for line in lines]
@@ -163,8 +163,7 @@ def most_memory():
 def work():
     """One engine in this process: reads a job, then a line for each round, which it answers with what it found."""
     job = json.loads(sys.stdin.readline())
-    engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job["folder"], job["threads"], job["precision"],
-                                                                     job["workers"])
+    engine = {"attn": Attn, "ctranslate2": CTranslate2}[job["engine"]](job)
     lines = job["lines"]
     clock = time.process_time if job["cpu"] else time.perf_counter
     at_once = job["batch"] if job["batch"] == 1 else len(lines)
@@ -196,20 +195,22 @@ def run_round(worker):
 
 def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision, own_batch):
     words = sum(len(line.split()) for line in lines)
-    ways = [("attn", 1), ("ctranslate2", 1)] + ([("ctranslate2", threads)] if threads > 1 and batch > 1 else [])
+    ways = [("attn", 1, ""), ("ctranslate2", 1, "")]  # the workers matter to CTranslate2 alone
+    if threads > 1 and batch > 1:
+        ways[1:] = [("ctranslate2", 1, ", together"), ("ctranslate2", threads, ", a batch each")]
     workers = [start_worker(engine=engine, workers=n, folder=folders[engine], lines=lines, beam=beam,
                             batch=min(own_batch, batch) if engine == "attn" else batch, threads=threads, cpu=cpu,
-                            precision=precision) for engine, n in ways]
+                            precision=precision) for engine, n, _ in ways]
     found = [[run_round(worker) for worker in workers] for _ in range(rounds)]  # in turns
     for worker in workers:
         worker.communicate()
     best = [dict(min(rounds, key=lambda r: r["seconds"]), memory=max(r["memory"] for r in rounds)) for rounds in zip(*found)]
     ours = best[0]
     longest = sum(len(t.split()) for t in ours["texts"]) / words
-    for (_, n), theirs in list(zip(ways, best))[1:]:
+    for (_, _, way), theirs in zip(ways[1:], best[1:]):
         same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
-        use = "1 thread " if threads == 1 else f"{threads} threads" + (", a batch each" if n > 1 else ", together" * (batch > 1))
-        print(f"{name:22} {use:{9 if threads == 1 else 23}}  attn {words / ours['seconds']:7.0f} words/s"
+        use = f"{threads} thread{'s' if threads > 1 else ''}{way}"
+        print(f"{name:22} {use:23}  attn {words / ours['seconds']:7.0f} words/s"
               f"  CTranslate2 {words / theirs['seconds']:7.0f}  {theirs['seconds'] / ours['seconds']:5.2f} x"
               f"  same {100 * same:6.2f} %  memory {ours['memory']:5.0f} and {theirs['memory']:5.0f} MiB"
               f"  ({len(lines)} sentences, {longest:.2f} words out a word in)", flush=True)

@@ -5,8 +5,8 @@
  *     s[i,j] = sum_c x[i,c] y[j,c]          out[j,c] (+)= factor sum_i w[i,j] x[i,c]
  *
  * Rows are read and written where they are; only the operand in the lanes of the scores is transposed into a panel.  Reading
- * a row takes as long as multiplying by it, so that every loop over rows prefetches the rows of the next head; some are asked for
- * twice, since processors drop prefetches.
+ * a row takes as long as multiplying by it, so that every loop over rows prefetches the rows of the next head.  Some
+ * rows are prefetched twice, since processors drop prefetches.
  *
  * Contract: rows need no alignment; scratch memory is aligned to 64 bytes; nothing is allocated.
  */
