@@ -8,14 +8,14 @@
 
 #include <string.h>
 
-/* A C block of M_BLOCK rows keeps A's K block in half of a second-level cache of 512 KiB; a panel of B is in the
- * first. */
-enum { M_BLOCK = 192, N_BLOCK = 256, LINE = 64 };
+/* M_BLOCK rows of A's K block are less than half of a second-level cache of 512 KiB, as are N_BLOCK columns of B's; a panel
+ * of B is in the first.  Where a block packs A, it has up to WIDE_BLOCK columns to use it for. */
+enum { M_BLOCK = 192, N_BLOCK = 256, WIDE_BLOCK = 1024, LINE = 64 };
 /* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would meet in few lines
  * of the first cache. */
 enum { GAP = 16 };
 /* B is packed for all threads in rounds of at most so many bytes, which the last cache holds. */
-enum { ROUND_BYTES = 1 << 24, LEAST_ROUND = 4 * ATTN__GEMM_K };
+enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 * ATTN__GEMM_K };
 
 typedef attn__gemm_plan plan;
 
@@ -85,39 +85,57 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* Panels of one block, so that blocks are even. */
-static int64_t even(int64_t panels, int64_t pieces)
+/* At most so many panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the
+ * larger one a block packs its own part, which never leaves the thread's cache: a block has all rows and packs B, or has
+ * many columns and packs A.  With few rows, for which packing is much of the work, a panel of B never leaves the first
+ * cache.  Blocks of AMX, which multiplies faster than the last cache reads, are so small that C stays in the second; so are
+ * blocks that lie in memory of their own. */
+static void most_panels(const plan *p, int64_t *high, int64_t *broad)
 {
-    return attn__pieces(panels, attn__least(pieces, panels));
+    enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
+    const attn__gemm_problem *g = &p->g;
+    bool small = p->own_c || p->kernel->begin, alone = g->batch == 1 && !g->a.gather && !g->b.gather;
+    bool all_rows = !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!small && g->m <= g->n));
+    bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !p->kernel->begin;
+    int64_t columns = one_panel ? p->kernel->columns : all_rows || small ? N_BLOCK : WIDE_BLOCK;
+    *high = attn__most(attn__pieces(all_rows ? g->m : M_BLOCK, p->kernel->rows), 1);
+    *broad = attn__pieces(columns, p->kernel->columns);
 }
 
-/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  In a
- * batch, and where the rows are not many, a block has all of them: it packs B for itself, and B's panels never leave
- * its cache; with few rows, for which packing is much of the work, a panel never leaves the first cache where B lies
- * along k.  What each block gathers, or packs of A, is worth it only for many columns. */
+/* Panels of each block, at most `most`: so that blocks are even, or that threads which share `others` times as many blocks
+ * end together. */
+static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
+{
+    int64_t best = attn__pieces(panels, attn__pieces(panels, most)), best_end = INT64_MAX;
+    for (int64_t each = most; threads > 1 && 2 * each > most; each--) {
+        int64_t end = attn__pieces(attn__pieces(panels, each) * others, threads) * each;
+        if (end < best_end)
+            best = each, best_end = end;
+    }
+    return best;
+}
+
+/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads. */
 static void divide(plan *p)
 {
-    enum { EACH = 4, NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
-    bool all_rows = (p->g.batch > 1 || p->g.m <= NOT_MANY_ROWS) && !p->own_c;
+    enum { EACH = 4 };
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
     int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
-    bool alone = p->g.batch == 1 && !p->g.a.gather && !p->g.b.gather;
-    bool one_panel = p->g.m <= FEW_ROWS && p->g.b.inner == 1 && alone && !p->g.packed && !p->kernel->begin;
-    int64_t n_block = one_panel ? columns : N_BLOCK;
-    int64_t high = even(tall, all_rows ? 1 : attn__pieces(p->g.m, M_BLOCK)),
-            broad = even(wide, attn__pieces(p->g.n, n_block));
-    for (;;) {
-        p->m_block = high * rows;
-        p->n_block = broad * columns;
-        p->m_blocks = attn__pieces(tall, high);
-        p->n_blocks = attn__pieces(wide, broad);
-        if (items_of(p) >= wanted || (high == 1 && broad == 1))
-            return;
-        if (broad > 1 && (high == 1 || p->n_block >= p->m_block))
+    int64_t matrices = p->g.c_batch ? p->g.batch : 1, high, broad;
+    most_panels(p, &high, &broad);
+    high = attn__least(high, tall), broad = attn__least(broad, wide);
+    while (attn__pieces(tall, high) * attn__pieces(wide, broad) * matrices < wanted && high * broad > 1) {
+        if (broad > 1 && (high == 1 || broad * columns >= high * rows))
             broad = attn__pieces(broad, 2);
         else
             high = attn__pieces(high, 2);
     }
+    high = even(tall, high, attn__pieces(wide, broad) * matrices, p->threads);
+    broad = even(wide, broad, attn__pieces(tall, high) * matrices, p->threads);
+    p->m_block = high * rows;
+    p->n_block = broad * columns;
+    p->m_blocks = attn__pieces(tall, high);
+    p->n_blocks = attn__pieces(wide, broad);
 }
 
 /* Rows of A are read in place where they are few, or do not meet in the same lines of the first cache. */
@@ -164,7 +182,7 @@ static void choose_packing(plan *p)
     bool in_place = g->packed || reads_b_in_place(p), packs_a = !reads_a_in_place(p);
     p->gather_a = g->a.gather != NULL;
     p->gather_b = g->b.gather && !g->packed;
-    p->share_a = packs_a && !p->gather_a && p->n_blocks > 1 && g->batch == 1;
+    p->share_a = packs_a && !p->gather_a && p->n_blocks > 1 && g->batch == 1 && p->n_block < WIDE_BLOCK / 2;
     p->pack_a = packs_a && !p->share_a;
     p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
     p->pack_b = !in_place && !p->share_b;
@@ -506,8 +524,15 @@ static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m
     return a;
 }
 
-/* One K block of one matrix of the batch. */
-static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add)
+/* Rows [m0, m0 + m) of the block, where they lie. */
+static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
+{
+    for (int64_t i = m0; i < m0 + m && p->g.finish; i++)
+        p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
+}
+
+/* One K block of one matrix of the batch.  Rows that end with it are finished while they are in the cache. */
+static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
     b_panels b = panels_of(r, t, batch, k0, nk);
@@ -516,6 +541,8 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
         part piece = {batch, k0, nk, t->m0 + m0, attn__least(t->m - m0, most)};
         a_rows a = rows_of(r, t, &piece, m0);
         multiply(p, t, &a, &b, add);
+        if (ends)
+            finish_rows(p, t, m0, piece.n);
     }
 }
 
@@ -541,23 +568,20 @@ static void store_block(const plan *p, const block *t)
     }
 }
 
-/* In C, for blocks that were transposed on their way there; else where the block lies. */
-static void finish_block(const plan *p, const block *t)
+/* In C, for a block that was transposed on its way there. */
+static void finish_stored(const plan *p, const block *t)
 {
-    int64_t size = size_of_sum(p);
-    if (!p->g.finish)
-        return;
-    for (int64_t j = 0; j < t->n && p->transposed; j++)
-        p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size), t->n0 + j, t->m0, t->m);
-    for (int64_t i = 0; i < t->m && !p->transposed; i++)
-        p->g.finish(p->g.user, at(t->c, i * t->ldc, size), t->m0 + i, t->n0, t->n);
+    for (int64_t j = 0; j < t->n && p->g.finish; j++)
+        p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
 /* A sum over no k is zero. */
-static void clear_block(const plan *p, const block *t)
+static void sum_nothing(const plan *p, const block *t)
 {
-    for (int64_t i = 0; i < t->m; i++)
+    for (int64_t i = 0; i < t->m && !p->g.add; i++)
         memset(at(t->c, i * t->ldc, size_of_sum(p)), 0, (size_t)(t->n * size_of_sum(p)));
+    if (!p->transposed)
+        finish_rows(p, t, 0, t->m);
 }
 
 static void run_block(void *user, int64_t item, int thread)
@@ -571,20 +595,20 @@ static void run_block(void *user, int64_t item, int thread)
         p->kernel->begin();
     if (p->own_c && add)
         load_block(p, &t);
-    else if (p->g.k == 0 && !add)
-        clear_block(p, &t);
     for (; batch < batch_end; batch++) {
-        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += ATTN__GEMM_K, add = true)
-            add_k_block(r, &t, batch, k0, attn__least(r->k_end - k0, ATTN__GEMM_K), add);
+        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += ATTN__GEMM_K, add = true) {
+            int64_t nk = attn__least(r->k_end - k0, ATTN__GEMM_K);
+            add_k_block(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
+        }
     }
     if (p->kernel->end)
         p->kernel->end();
-    if (last && !p->transposed)
-        finish_block(p, &t);
+    if (p->g.k == 0)
+        sum_nothing(p, &t);
     if (p->own_c)
         store_block(p, &t);
     if (last && p->transposed)
-        finish_block(p, &t);
+        finish_stored(p, &t);
 }
 
 void attn__gemm_run(const attn__gemm_plan *p, void *workspace)

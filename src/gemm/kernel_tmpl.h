@@ -161,31 +161,39 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
 
 /* A row of a panel, n numbers of it from x[at] on.  What a whole vector has behind the row's end belongs to the next one,
  * which is written afterwards; the last row has none. */
-VF_FN void GK(pack_row)(const attn__gemm_pack *p, int64_t at, int64_t n, bool last, GK_REAL *to, enum GK(kind) kind)
+VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool last, GK_REAL *to, enum GK(kind) kind)
 {
-    for (int j = 0; j < p->width; j += GV_LANES) {
+    for (int j = 0; j < width; j += GV_LANES) {
         int64_t left = n - j;
         int part = left >= GV_LANES ? GV_LANES : left > 0 ? (int)left : 0;
-        gv x = part ? GK(load)(p->x, at + j, part, kind) : gv_zero();
-        if (last && j + GV_LANES > p->width)
-            gv_store_part(to + j, x, p->width - j);
+        gv y = part ? GK(load)(x, at + j, part, kind) : gv_zero();
+        if (last && j + GV_LANES > width)
+            gv_store_part(to + j, y, width - j);
         else
-            gv_store(to + j, x);
+            gv_store(to + j, y);
     }
 }
 
-/* Panels of rows that are adjacent in the matrix, n columns in all: a row goes to all panels before the next is read.  Rows
- * lie far apart, so that the hardware prefetches the beginning of none. */
-VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
+/* Panels of rows that are adjacent in the matrix, n columns in all: some rows go to all panels before the next are read.
+ * Rows lie far apart, so that the hardware prefetches the beginning of none; the panels share the prefetching of those to
+ * come.  The width is a constant for the kernel's own panels. */
+VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
-    enum { AHEAD = 4, LINE = 64 };
-    const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL);
-    for (int64_t k = 0; k < p->k; k++) {
-        GK_REAL *row = to + k * p->width;
-        for (int64_t line = 0; line < n * size; line += LINE)
-            __builtin_prefetch((const char *)p->x + ((k + AHEAD) * p->inner + first) * size + line, 0, 2);
-        for (int64_t done = 0; done < n; done += p->width, row += p->k * p->width)
-            GK(pack_row)(p, k * p->inner + first + done, n - done, k == p->k - 1, row, kind);
+    enum { ROWS = 8, LINE = 64 };
+    const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL), k = p->k, inner = p->inner;
+    const int64_t panels = (n + width - 1) / width, each = (ROWS + panels - 1) / panels;
+    const char *x = (const char *)p->x + first * size;
+    for (int64_t k0 = 0; k0 < k; k0 += ROWS) {
+        const int64_t k_end = k0 + ROWS < k ? k0 + ROWS : k;
+        for (int64_t panel = 0; panel < panels; panel++) {
+            GK_REAL *y = to + panel * k * width;
+            for (int64_t row = panel * each; row < (panel + 1) * each && row < ROWS; row++) {
+                for (int64_t line = 0; line < n * size; line += LINE)
+                    __builtin_prefetch(x + (k0 + ROWS + row) * inner * size + line, 0, 2);
+            }
+            for (int64_t i = k0; i < k_end; i++)
+                GK(pack_row)(x, i * inner + panel * width, n - panel * width, width, i == k - 1, y + i * width, kind);
+        }
     }
 }
 
@@ -236,13 +244,17 @@ VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, 
 
 VF_FN void GK(pack_panels)(const attn__gemm_pack *p, enum GK(kind) kind)
 {
-    enum { AT_ONCE = 8 };
+    enum { AT_ONCE = 16 };
     int64_t n = p->outer == 1 ? AT_ONCE * p->width : p->width;
     GK_REAL *to = p->to;
     for (int64_t first = 0; first < p->n; first += n, to += n * p->k) {
         int64_t part = p->n - first < n ? p->n - first : n;
-        if (p->outer == 1)
-            GK(pack_rows)(p, first, part, to, kind);
+        if (p->outer == 1 && p->width == GK_ROWS)
+            GK(pack_rows)(p, first, part, to, GK_ROWS, kind);
+        else if (p->outer == 1 && p->width == GK_VECTORS * GV_LANES)
+            GK(pack_rows)(p, first, part, to, GK_VECTORS * GV_LANES, kind);
+        else if (p->outer == 1)
+            GK(pack_rows)(p, first, part, to, p->width, kind);
 #ifdef GV_TRANSPOSE
         else if (p->inner == 1 && (p->width % GV_LANES == 0 || p->width < GV_LANES))
             GK(pack_columns)(p, first, part, to, kind);
