@@ -115,23 +115,26 @@ static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
     return best;
 }
 
-/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads. */
+/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  These are cut
+ * along the side that is cut anyway, up to FINER times as fine as the other. */
 static void divide(plan *p)
 {
-    enum { EACH = 4 };
+    enum { EACH = 4, FINER = 8 };
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
     int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
     int64_t matrices = p->g.c_batch ? p->g.batch : 1, high, broad;
     most_panels(p, &high, &broad);
     high = attn__least(high, tall), broad = attn__least(broad, wide);
+    bool all_rows = high == tall, many_columns = !all_rows && broad * columns > N_BLOCK;
+    int64_t length = columns * (all_rows ? FINER : 1), height = rows * (many_columns ? FINER : 1);
     while (attn__pieces(tall, high) * attn__pieces(wide, broad) * matrices < wanted && high * broad > 1) {
-        if (broad > 1 && (high == 1 || broad * columns >= high * rows))
+        if (broad > 1 && (high == 1 || broad * length >= high * height))
             broad = attn__pieces(broad, 2);
         else
             high = attn__pieces(high, 2);
     }
-    high = even(tall, high, attn__pieces(wide, broad) * matrices, p->threads);
-    broad = even(wide, broad, attn__pieces(tall, high) * matrices, p->threads);
+    high = even(tall, high, attn__pieces(wide, broad) * matrices, all_rows ? 1 : p->threads);
+    broad = even(wide, broad, attn__pieces(tall, high) * matrices, all_rows ? p->threads : 1);
     p->m_block = high * rows;
     p->n_block = broad * columns;
     p->m_blocks = attn__pieces(tall, high);
