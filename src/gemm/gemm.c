@@ -146,12 +146,12 @@ static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096, FEW_PANELS = 4 };
     const attn__gemm_operand *a = &p->g.a;
-    if (!p->kernel->unpacked_rows || a->bf16 || a->inner != 1)
+    if (!p->kernel->in_place || a->bf16 || a->inner != 1)
         return false;
     if (a->gather || a->outer == 0)
-        return a->gather && p->kernel->unpacked_rows >= p->kernel->rows;
-    bool few = p->g.m <= p->kernel->unpacked_rows || p->g.n <= FEW_PANELS * p->kernel->columns;
-    return few || (p->kernel->unpacked_rows >= p->kernel->rows && a->outer * size_of_sum(p) % PAGE != 0);
+        return a->gather;
+    bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
+    return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
 
 /* So are rows of B that are whole vectors, and either near each other or read for few rows of A. */
@@ -159,7 +159,7 @@ static bool reads_b_in_place(const plan *p)
 {
     enum { NEAR_PANELS = 4 };
     const attn__gemm_operand *b = &p->g.b;
-    if (!p->kernel->unpacked_rows || b->bf16 || b->outer != 1)
+    if (!p->kernel->in_place || b->bf16 || b->outer != 1)
         return false;
     if (b->gather || p->g.n % p->kernel->lanes != 0)
         return b->gather;

@@ -34,6 +34,26 @@ static tap tap_of(const attn__im2col *s, int64_t batch, int64_t row)
     return t;
 }
 
+/* The next row, without a division. */
+static void next_tap(tap *t)
+{
+    for (int axis = X; axis >= 0; axis--) {
+        if (++t->shift[axis] < t->g->kernel[axis] - t->g->padding[axis])
+            return;
+        t->shift[axis] = -t->g->padding[axis];
+    }
+    t->x += attn__volume(t->g->in) * t->size;
+}
+
+/* Mostly one number or none, for which a call would cost more than the work. */
+static void clear(char *to, int64_t n, int64_t size)
+{
+    if (n == 1 && size == sizeof(float))
+        memset(to, 0, sizeof(float));
+    else if (n > 0)
+        memset(to, 0, (size_t)(n * size));
+}
+
 /* Numbers `step` apart. */
 static void copy_strided(char *to, const char *from, int64_t n, int64_t step, int64_t size)
 {
@@ -54,8 +74,8 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
     int64_t end = g->in[X] > shift ? attn__pieces(g->in[X] - shift, step) : 0;
     first = attn__least(attn__most(first - x, 0), n);
     end = line < 0 ? first : attn__least(attn__most(end - x, first), n);
-    memset(to, 0, (size_t)(first * t->size));
-    memset(to + end * t->size, 0, (size_t)((n - end) * t->size));
+    clear(to, first, t->size);
+    clear(to + end * t->size, n - end, t->size);
     if (end <= first)
         return;
     const char *from = t->x + (line * g->in[X] + (x + first) * step + shift) * t->size;
@@ -97,8 +117,7 @@ static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t colu
     int64_t width = t->g->out[X];
     for (int64_t row = column / width * width; row < column + columns; row += width) {
         int64_t first = attn__most(row + begin, column), last = attn__least(row + end, column + columns);
-        if (first < last)
-            memset(to + (first - column) * t->size, 0, (size_t)((last - first) * t->size));
+        clear(to + (first - column) * t->size, last - first, t->size);
     }
 }
 
@@ -108,9 +127,9 @@ static void copy_range(const tap *t, int64_t column, int64_t columns, char *to)
     int64_t width = g->in[X], shift = t->shift[1] * width + t->shift[X], numbers = g->in[1] * width;
     int64_t first = attn__least(attn__most(-shift, column), column + columns);
     int64_t last = attn__most(attn__least(numbers - shift, column + columns), first);
-    memset(to, 0, (size_t)((first - column) * t->size));
+    clear(to, first - column, t->size);
     memcpy(to + (first - column) * t->size, t->x + (first + shift) * t->size, (size_t)((last - first) * t->size));
-    memset(to + (last - column) * t->size, 0, (size_t)((column + columns - last) * t->size));
+    clear(to + (last - column) * t->size, column + columns - last, t->size);
     if (t->shift[X] < 0)
         clear_columns(t, 0, -t->shift[X], column, columns, to);
     else if (t->shift[X] > 0)
@@ -124,13 +143,13 @@ void attn__im2col_gather(const void *source, int64_t batch, int64_t row, int64_t
     const attn__im2col *s = source;
     int64_t behind = attn__round_up(columns, MULTIPLE) - columns;
     bool one_copy = is_one_copy(&s->grid);
-    for (int64_t i = 0; i < rows; i++) {
-        tap t = tap_of(s, batch, row + i);
+    tap t = tap_of(s, batch, row);
+    for (int64_t i = 0; i < rows; i++, next_tap(&t)) {
         char *line = (char *)to + i * ld * t.size;
         if (one_copy)
             copy_range(&t, column, columns, line);
         else
             copy_lines(&t, column, columns, line);
-        memset(line + columns * t.size, 0, (size_t)(behind * t.size));
+        clear(line + columns * t.size, behind, t.size);
     }
 }

@@ -52,7 +52,7 @@ typedef struct attn__gemm_kernel {
     attn__isa isa;
     attn__cpu_extra needs;
     int rows, columns, lanes;
-    int unpacked_rows;   /* rows of A that a tile reads in place as fast as from a panel; 0: it cannot */
+    bool in_place;       /* a tile may read A and B where they lie */
     int k_step;          /* panels are padded along k to a multiple of it */
     int a_size, b_size;  /* bytes of a packed number of A and of B */
     void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */

@@ -4,20 +4,23 @@
  *
  *     GK_REAL, GK(name)                      the type, and a name of its own
  *     gv, GV_LANES, gv_load ...              the vector operations
- *     GK_ROWS, GK_VECTORS, GK_UNPACKED       the register tile, and kernel.h's unpacked_rows
+ *     GK_ROWS, GK_VECTORS                    the register tile
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
  * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 of 32.
  */
 
-/* One register tile; rows, vectors and panel are constants after inlining. */
+/* One register tile; rows, vectors and panel are constants after inlining.  Rows of A in place are found from the first of
+ * every three and one of three indices along k, since there are fewer general registers than rows. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
+    enum { NEAR = 3 };
     gv sum[GK_ROWS][GK_VECTORS];
-    const GK_REAL *a = t->a, *b = t->b, *row[GK_ROWS];
+    const GK_REAL *a = t->a, *b = t->b, *row[GK_ROWS / NEAR + 1];
+    int64_t at[NEAR] = {0, t->lda, 2 * t->lda};
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
-        row[i] = a + i * t->lda;
+        row[i / NEAR] = a + i / NEAR * NEAR * t->lda;
         __builtin_prefetch((GK_REAL *)t->c + i * t->ldc, 1);
         VF_UNROLL
         for (int j = 0; j < vectors; j++)
@@ -30,11 +33,14 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
             y[j] = gv_load(b + j * GV_LANES);
         VF_UNROLL
         for (int i = 0; i < rows; i++) {
-            gv x = gv_set1(panel ? a[i] : row[i][k]);
+            gv x = gv_set1(panel ? a[i] : row[i / NEAR][at[i % NEAR]]);
             VF_UNROLL
             for (int j = 0; j < vectors; j++)
                 sum[i][j] = gv_fma(x, y[j], sum[i][j]);
         }
+        VF_UNROLL
+        for (int i = 0; i < NEAR; i++)
+            at[i]++;
         a += panel ? GK_ROWS : 0;
         b += t->ldb;
     }
@@ -306,7 +312,7 @@ const attn__gemm_kernel GK_KERNEL = {.isa = VF_ISA,
                                      .rows = GK_ROWS,
                                      .columns = GK_VECTORS * GV_LANES,
                                      .lanes = GV_LANES,
-                                     .unpacked_rows = GK_UNPACKED,
+                                     .in_place = true,
                                      .k_step = 1,
                                      .a_size = sizeof(GK_REAL),
                                      .b_size = sizeof(GK_REAL),

@@ -5,19 +5,15 @@
 #include "simd/vec_f64.h"
 
 #if VF_REGISTERS >= 32 && VF_LANES > 4
-enum { GK_UNPACKED = 4 }; /* more rows than general registers have room for pointers */
 #define GK_ROWS    12
 #define GK_VECTORS 2
 #elif VF_REGISTERS >= 32
-enum { GK_UNPACKED = 8 };
 #define GK_ROWS    8
 #define GK_VECTORS 3
 #elif VF_LANES > 4
-enum { GK_UNPACKED = 6 };
 #define GK_ROWS    6
 #define GK_VECTORS 2
 #else
-enum { GK_UNPACKED = 4 };
 #define GK_ROWS    4
 #define GK_VECTORS 2
 #endif
