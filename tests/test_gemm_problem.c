@@ -7,6 +7,7 @@
 #include "base/system.h"
 #include "gemm/im2col.h"
 #include "gemm/gemm.h"
+#include "gemm/kernel.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -511,6 +512,67 @@ static void gathered_matrices(void **state)
             try_convolution(kinds[i], i % 4 == 1, sets[isa], 1 + (int)i % 3);
 }
 
+/* Padding in front of and behind a single plane: a stride above it reads none of the picture. */
+static void padded_depth(void **state)
+{
+    (void)state;
+    enum { PLACES = 12, NUMBERS = 2 * PLACES };
+    float x[NUMBERS], to[16];
+    for (int i = 0; i < NUMBERS; i++)
+        x[i] = 1;
+    attn__im2col s = {
+        {.in = {1, 3, 4}, .out = {1, 3, 4}, .kernel = {1, 1, 1}, .stride = {3, 1, 1}, .padding = {1, 0, 0}},
+        x,
+        NUMBERS,
+        sizeof(float)};
+    for (int64_t row = 0; row < 2; row++) {
+        attn__im2col_gather(&s, 0, row, 1, 0, PLACES, 16, to);
+        for (int i = 0; i < 16; i++)
+            assert_true(to[i] == 0);
+    }
+}
+
+/* B packed part by part, as weights that leave memory on the way, is B packed at once. */
+static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
+{
+    double *b = malloc((size_t)(n * k) * sizeof *b); /* large enough for each type */
+    assert_non_null(b);
+    for (int64_t i = 0; i < n * k; i++) {
+        if (dtype == ATTN_I32)
+            ((int8_t *)b)[i] = (int8_t)(i % 251 - 125);
+        else if (dtype == ATTN_F64)
+            b[i] = number();
+        else
+            ((float *)b)[i] = (float)number();
+    }
+    attn__gemm_problem g = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, k, 1)};
+    size_t bytes = attn__gemm_packed_bytes(&g, isa);
+    char *whole = calloc(bytes, 1), *parts = calloc(bytes, 1);
+    assert_true(whole && parts);
+    attn__gemm_pack_b(&g, isa, 1, whole);
+    for (int64_t first = 0; first < n; first += ATTN__GEMM_PART)
+        attn__gemm_pack_b_part(&g, isa, 2, first, first + ATTN__GEMM_PART < n ? first + ATTN__GEMM_PART : n, parts);
+    assert_memory_equal(whole, parts, bytes);
+    free(b);
+    free(whole);
+    free(parts);
+}
+
+static void parts_are_the_whole(void **state)
+{
+    (void)state;
+    static const attn_dtype types[] = {ATTN_F32, ATTN_F64, ATTN_BF16, ATTN_I32};
+    for (int isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        for (int i = 0; i < 4 && attn__isa_runs_here((attn__isa)isa); i++) {
+            const attn__gemm_kernel *kernel;
+            for (int at = 0; (kernel = attn__gemm_kernel_at(types[i], (attn__isa)isa, at)); at++)
+                assert_int_equal(ATTN__GEMM_PART % kernel->columns, 0);
+            try_parts(types[i], (attn__isa)isa, 2 * ATTN__GEMM_PART + 80, 300);
+            try_parts(types[i], (attn__isa)isa, ATTN__GEMM_PART + 1, 17);
+        }
+    }
+}
+
 /* Columns of C that one block has. */
 static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64_t batch, attn__isa isa)
 {
@@ -545,10 +607,11 @@ static void blocks_of_few_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strided_matrices),   cmocka_unit_test(large_matrices),
-        cmocka_unit_test(int8_matrices),      cmocka_unit_test(bf16_results_of_long_sums),
-        cmocka_unit_test(bf16_matrices),      cmocka_unit_test(gathered_matrices),
-        cmocka_unit_test(blocks_of_few_rows),
+        cmocka_unit_test(strided_matrices),    cmocka_unit_test(large_matrices),
+        cmocka_unit_test(int8_matrices),       cmocka_unit_test(bf16_results_of_long_sums),
+        cmocka_unit_test(bf16_matrices),       cmocka_unit_test(gathered_matrices),
+        cmocka_unit_test(blocks_of_few_rows),  cmocka_unit_test(padded_depth),
+        cmocka_unit_test(parts_are_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * The blocks of a product, and their way through packing and micro-kernel. */
+ *
+ * gemm.c - the loops of a product:
+ *
+ *     for each round of k:                pack what all blocks share (share_a, share_b)
+ *       for each block of C:              an item of work for a thread
+ *         for each K block:               pack B's panels, unless they are shared or in place
+ *           for each group of rows:       pack A's panels, likewise
+ *             for each panel of B:
+ *               for each register tile:   kernel->run
+ *             after the last K block:     finish
+ */
 #include "gemm/gemm.h"
 
 #include "base/integers.h"
@@ -8,13 +18,14 @@
 
 #include <string.h>
 
-/* M_BLOCK rows of A's K block are less than half of a second-level cache of 512 KiB, as are N_BLOCK columns of B's; a panel
- * of B is in the first.  Where a block packs A, it has up to WIDE_BLOCK columns to use it for. */
+/* In f32, a K block of M_BLOCK rows of A or of N_BLOCK columns of B takes at most half of an L2 cache of 512 KiB.  A panel of
+ * B takes 16 KiB with AVX2, 32 with AVX-512.  Where a block packs A, it has up to WIDE_BLOCK columns to use it for. */
 enum { M_BLOCK = 192, N_BLOCK = 256, WIDE_BLOCK = 1024, LINE = 64 };
-/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would meet in few lines
- * of the first cache. */
+/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would fall into few sets of
+ * the L1 cache. */
 enum { GAP = 16 };
-/* B is packed for all threads in rounds of at most so many bytes, which the last cache holds. */
+/* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache holds,
+ * but at least LEAST_ROUND of k. */
 enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 * ATTN__GEMM_K };
 
 typedef attn__gemm_plan plan;
@@ -85,29 +96,30 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* At most so many panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the
- * larger one a block packs its own part, which never leaves the thread's cache: a block has all rows and packs B, or has
- * many columns and packs A.  With few rows, for which packing is much of the work, a panel of B never leaves the first
- * cache.  Blocks of AMX, which multiplies faster than the last cache reads, are so small that C stays in the second; so are
- * blocks that lie in memory of their own. */
-static void most_panels(const plan *p, int64_t *high, int64_t *broad)
+/* The most panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the larger one
+ * a block packs its own part, which stays in the thread's L2 cache: a block has all rows and packs B, or has many columns
+ * and packs A.  With few rows, for which packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than
+ * L3 reads, so there a block of C has to stay in L2; so has one that lies in memory of its own. */
+static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
     enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
     const attn__gemm_problem *g = &p->g;
-    bool small = p->own_c || p->kernel->begin, alone = g->batch == 1 && !g->a.gather && !g->b.gather;
-    bool all_rows = !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!small && g->m <= g->n));
-    bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !p->kernel->begin;
-    int64_t columns = one_panel ? p->kernel->columns : all_rows || small ? N_BLOCK : WIDE_BLOCK;
-    *high = attn__most(attn__pieces(all_rows ? g->m : M_BLOCK, p->kernel->rows), 1);
-    *broad = attn__pieces(columns, p->kernel->columns);
+    bool amx = p->kernel->begin != NULL, alone = g->batch == 1 && !g->a.gather && !g->b.gather;
+    bool all_rows = !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!amx && g->m <= g->n));
+    bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx;
+    int64_t columns = one_panel ? p->kernel->columns : all_rows || p->own_c || amx ? N_BLOCK : WIDE_BLOCK;
+    *m_each = attn__most(attn__pieces(all_rows ? g->m : M_BLOCK, p->kernel->rows), 1);
+    *n_each = attn__pieces(columns, p->kernel->columns);
 }
 
-/* Panels of each block, at most `most`: so that blocks are even, or that threads which share `others` times as many blocks
- * end together. */
+/* Panels of a block, at most `most`.  One thread gets equal blocks; several the size with which the last of them ends
+ * first.  `others` is the number of blocks along the other side. */
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
-    int64_t best = attn__pieces(panels, attn__pieces(panels, most)), best_end = INT64_MAX;
-    for (int64_t each = most; threads > 1 && 2 * each > most; each--) {
+    if (threads <= 1)
+        return attn__pieces(panels, attn__pieces(panels, most));
+    int64_t best = most, best_end = INT64_MAX;
+    for (int64_t each = most; 2 * each > most; each--) {
         int64_t end = attn__pieces(attn__pieces(panels, each) * others, threads) * each;
         if (end < best_end)
             best = each, best_end = end;
@@ -115,41 +127,44 @@ static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
     return best;
 }
 
-/* Even blocks of at most the usual size; smaller ones where there would be too few items for the threads.  These are cut
- * along the side that is cut anyway, up to FINER times as fine as the other. */
+/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all rows
+ * then loses columns first, up to FINER times as many as rows; a wide one loses rows first. */
 static void divide(plan *p)
 {
     enum { EACH = 4, FINER = 8 };
     int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
-    int64_t tall = attn__most(attn__pieces(p->g.m, rows), 1), wide = attn__most(attn__pieces(p->g.n, columns), 1);
-    int64_t matrices = p->g.c_batch ? p->g.batch : 1, high, broad;
-    most_panels(p, &high, &broad);
-    high = attn__least(high, tall), broad = attn__least(broad, wide);
-    bool all_rows = high == tall, many_columns = !all_rows && broad * columns > N_BLOCK;
-    int64_t length = columns * (all_rows ? FINER : 1), height = rows * (many_columns ? FINER : 1);
-    while (attn__pieces(tall, high) * attn__pieces(wide, broad) * matrices < wanted && high * broad > 1) {
-        if (broad > 1 && (high == 1 || broad * length >= high * height))
-            broad = attn__pieces(broad, 2);
+    int64_t m_panels = attn__most(attn__pieces(p->g.m, rows), 1),
+            n_panels = attn__most(attn__pieces(p->g.n, columns), 1);
+    int64_t matrices = p->g.c_batch ? p->g.batch : 1, m_each, n_each;
+    most_panels(p, &m_each, &n_each);
+    m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
+    bool all_rows = m_each == m_panels, wide = !all_rows && n_each * columns > N_BLOCK;
+    int64_t n_cost = columns * (all_rows ? FINER : 1), m_cost = rows * (wide ? FINER : 1);
+    while (attn__pieces(m_panels, m_each) * attn__pieces(n_panels, n_each) * matrices < wanted && m_each * n_each > 1) {
+        if (n_each > 1 && (m_each == 1 || n_each * n_cost >= m_each * m_cost))
+            n_each = attn__pieces(n_each, 2);
         else
-            high = attn__pieces(high, 2);
+            m_each = attn__pieces(m_each, 2);
     }
-    high = even(tall, high, attn__pieces(wide, broad) * matrices, all_rows ? 1 : p->threads);
-    broad = even(wide, broad, attn__pieces(tall, high) * matrices, all_rows ? p->threads : 1);
-    p->m_block = high * rows;
-    p->n_block = broad * columns;
-    p->m_blocks = attn__pieces(tall, high);
-    p->n_blocks = attn__pieces(wide, broad);
+    m_each = even(m_panels, m_each, attn__pieces(n_panels, n_each) * matrices, all_rows ? 1 : p->threads);
+    n_each = even(n_panels, n_each, attn__pieces(m_panels, m_each) * matrices, all_rows ? p->threads : 1);
+    p->m_block = m_each * rows;
+    p->n_block = n_each * columns;
+    p->m_blocks = attn__pieces(m_panels, m_each);
+    p->n_blocks = attn__pieces(n_panels, n_each);
 }
 
-/* Rows of A are read in place where they are few, or do not meet in the same lines of the first cache. */
+/* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
     enum { PAGE = 4096, FEW_PANELS = 4 };
     const attn__gemm_operand *a = &p->g.a;
     if (!p->kernel->in_place || a->bf16 || a->inner != 1)
         return false;
-    if (a->gather || a->outer == 0)
-        return a->gather;
+    if (a->gather)
+        return true;
+    if (a->outer == 0) /* which would say a panel */
+        return false;
     bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || a->outer * size_of_sum(p) % PAGE != 0;
 }
@@ -161,8 +176,10 @@ static bool reads_b_in_place(const plan *p)
     const attn__gemm_operand *b = &p->g.b;
     if (!p->kernel->in_place || b->bf16 || b->outer != 1)
         return false;
-    if (b->gather || p->g.n % p->kernel->lanes != 0)
-        return b->gather;
+    if (b->gather)
+        return true;
+    if (p->g.n % p->kernel->lanes != 0)
+        return false;
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
@@ -176,7 +193,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__least(p->k_round, attn__most(most, LEAST_ROUND));
 }
 
-/* An operand that several blocks of C need is packed once for all of them. */
+/* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch, nor
+ * an A of blocks that are so wide that each packs its own rows. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -316,18 +334,19 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
                                        .to = to});
 }
 
-/* B packed for all: K block after K block, each with all panels.  Items are groups of panels of one K block. */
+/* Packing an operand for all blocks.  B: K block after K block, each with all panels; an item is a group of panels of one
+ * K block. */
 typedef struct packing {
     const plan *p;
     int64_t k0, k_end;  /* of the round */
-    int64_t begin, end; /* columns of B */
+    int64_t begin, end; /* columns, of B */
     int64_t groups;
     void *to;
 } packing;
 
 enum { GROUP = 8 }; /* panels */
 
-static void pack_group(void *user, int64_t item, int thread)
+static void pack_b_group(void *user, int64_t item, int thread)
 {
     (void)thread;
     const packing *w = user;
@@ -341,10 +360,10 @@ static void pack_group(void *user, int64_t item, int thread)
     pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->b_size));
 }
 
-static void pack_columns(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
+static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
 {
     packing w = {p, k0, k_end, begin, end, attn__pieces(end - begin, GROUP * p->kernel->columns), to};
-    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_group, &w);
+    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_b_group, &w);
 }
 
 /* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
@@ -387,7 +406,7 @@ void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, in
                             void *packed)
 {
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
-    pack_columns(&p, threads, 0, problem->k, first, end, packed);
+    pack_b_round(&p, threads, 0, problem->k, first, end, packed);
 }
 
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed)
@@ -474,14 +493,14 @@ static b_panels panels_of(const run *r, const block *t, int64_t batch, int64_t k
     return b;
 }
 
-/* Register tiles of A's rows [m0, m0 + m) of the block with all its columns, along one K block. */
+/* Rows [m0, m0 + m) of the block along one K block: A's panels, or A in place. */
 typedef struct a_rows {
     const void *data;
     int64_t size, ld; /* bytes of a number; ld 0: panels */
     int64_t m0, m, nk;
 } a_rows;
 
-/* Rows of A that lie whole pages apart fall into one set of the first cache, which has room for 8 of their lines. */
+/* Rows of A that lie whole pages apart fall into the same sets of the L1 cache, which has 8 ways or more. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
@@ -489,6 +508,7 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__least(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
+/* The register tiles of these rows and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
@@ -530,7 +550,9 @@ static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m
 /* Rows [m0, m0 + m) of the block, where they lie. */
 static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
 {
-    for (int64_t i = m0; i < m0 + m && p->g.finish; i++)
+    if (!p->g.finish)
+        return;
+    for (int64_t i = m0; i < m0 + m; i++)
         p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
 }
 
@@ -574,7 +596,9 @@ static void store_block(const plan *p, const block *t)
 /* In C, for a block that was transposed on its way there. */
 static void finish_stored(const plan *p, const block *t)
 {
-    for (int64_t j = 0; j < t->n && p->g.finish; j++)
+    if (!p->g.finish)
+        return;
+    for (int64_t j = 0; j < t->n; j++)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
@@ -626,7 +650,7 @@ void attn__gemm_run(const attn__gemm_plan *p, void *workspace)
         if (p->share_a)
             pack_a_round(p, r.k0, r.k_end, r.shared_a);
         if (p->share_b)
-            pack_columns(p, p->threads, r.k0, r.k_end, 0, p->g.n, r.shared_b);
+            pack_b_round(p, p->threads, r.k0, r.k_end, 0, p->g.n, r.shared_b);
         attn__parallel_items(p->threads, items_of(p), run_block, &r);
         r.k0 = r.k_end;
     } while (r.k0 < p->g.k);

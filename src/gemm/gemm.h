@@ -6,11 +6,10 @@
  *
  * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k;
  * blocks are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k
- * alone: not on m, n, the batch, strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
+ * alone: not on m, n, the batch (unless C is its sum), strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
  *
- * Way: B is packed into panels of the micro-kernel's columns (kernel.h), once for all rows of A or by each block of
- * C that needs it; A is read in place or packed, likewise; a block of C takes one K block after the other and is
- * then finished. */
+ * Way: an operand is read in place, packed into panels (kernel.h) once for all blocks of C, or packed by each block for
+ * itself.  A block takes one K block after the other; its rows are finished with the last one. */
 #ifndef ATTN_GEMM_GEMM_H
 #define ATTN_GEMM_GEMM_H
 
@@ -61,7 +60,7 @@ typedef struct attn__gemm_problem {
     int64_t m, n, k;
     attn__gemm_operand a, b;
     const void *packed; /* all of B, from attn__gemm_pack_b; or NULL */
-    void *c;            /* float or double; rows of adjacent columns, ... */
+    void *c;            /* float, double, int32 or bf16; rows of adjacent columns, ... */
     int64_t ldc;        /* ... so many elements apart */
     int64_t c_batch;    /* from one matrix to the next; 0 with a batch: C is the sum over it */
     bool c_bf16;        /* C is bf16; not with `add`, and finish sees f32 */
@@ -95,11 +94,12 @@ size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
 /* B packed once for several products with it: bytes, and the packing itself.  Of the problem m, A and C are not read;
- * its batch is 1. */
+ * its batch is 1, and B has no gather. */
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed);
-/* The same for columns [first, end) alone, both multiples of ATTN__GEMM_PART, or end n. */
-enum { ATTN__GEMM_PART = 1024 };
+/* The same for columns [first, end) alone, both multiples of ATTN__GEMM_PART, or end n.  It is a multiple of every
+ * micro-kernel's columns, so that a part begins with a panel. */
+enum { ATTN__GEMM_PART = 960 };
 void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                             void *packed);
 /* A column of B, from its panels: k numbers of the product's type, F32 or F64. */

@@ -17,7 +17,7 @@ int64_t attn__volume(const int64_t size[3])
 typedef struct tap {
     const attn__window_grid *g;
     int64_t size;     /* bytes of a number */
-    int64_t shift[3]; /* of the input's position against stride times the output's */
+    int64_t shift[3]; /* input's position = stride * output's position + shift */
     const char *x;
 } tap;
 
@@ -104,11 +104,12 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* Outputs as wide as the input, one depth: a range of positions is one copy, but for the borders. */
+/* Stride 1, outputs as wide as the input, one depth: adjacent positions read adjacent numbers.  A range of them is one copy,
+ * after which the borders are cleared. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&
-           g->kernel[0] == 1 && g->padding[X] < g->in[X];
+           g->kernel[0] == 1 && g->padding[0] == 0 && g->padding[X] < g->in[X];
 }
 
 /* Zeros for columns [begin, end) of every row of the output. */
@@ -126,10 +127,10 @@ static void copy_range(const tap *t, int64_t column, int64_t columns, char *to)
     const attn__window_grid *g = t->g;
     int64_t width = g->in[X], shift = t->shift[1] * width + t->shift[X], numbers = g->in[1] * width;
     int64_t first = attn__least(attn__most(-shift, column), column + columns);
-    int64_t last = attn__most(attn__least(numbers - shift, column + columns), first);
+    int64_t end = attn__most(attn__least(numbers - shift, column + columns), first);
     clear(to, first - column, t->size);
-    memcpy(to + (first - column) * t->size, t->x + (first + shift) * t->size, (size_t)((last - first) * t->size));
-    clear(to + (last - column) * t->size, column + columns - last, t->size);
+    memcpy(to + (first - column) * t->size, t->x + (first + shift) * t->size, (size_t)((end - first) * t->size));
+    clear(to + (end - column) * t->size, column + columns - end, t->size);
     if (t->shift[X] < 0)
         clear_columns(t, 0, -t->shift[X], column, columns, to);
     else if (t->shift[X] > 0)

@@ -7,16 +7,17 @@
  *     GK_ROWS, GK_VECTORS                    the register tile
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
- * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 of 32.
+ * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 or 8 x 3 + 3 + 1
+ * of 32.
  */
 
-/* One register tile; rows, vectors and panel are constants after inlining.  Rows of A in place are found from the first of
- * every three and one of three indices along k, since there are fewer general registers than rows. */
+/* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from at[i % 3]
+ * on: a pointer for each row would not fit into the general registers. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3 };
     gv sum[GK_ROWS][GK_VECTORS];
-    const GK_REAL *a = t->a, *b = t->b, *row[GK_ROWS / NEAR + 1];
+    const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
     int64_t at[NEAR] = {0, t->lda, 2 * t->lda};
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
@@ -128,7 +129,7 @@ static void GK(run)(const attn__gemm_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- packing */
 
-/* What a number is in memory: the kernel's type, that rounded to bf16, or bf16. */
+/* How packing reads numbers: of the kernel's type, of that type and rounded to bf16, or bf16. */
 enum GK(kind) { GK(PLAIN), GK(ROUNDED), GK(BF16) };
 
 /* The first n numbers from x[at] on, zeros behind them. */
@@ -180,9 +181,9 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
     }
 }
 
-/* Panels of rows that are adjacent in the matrix, n columns in all: some rows go to all panels before the next are read.
- * Rows lie far apart, so that the hardware prefetches the beginning of none; the panels share the prefetching of those to
- * come.  The width is a constant for the kernel's own panels. */
+/* Panels of rows that are adjacent in the matrix, n columns in all: ROWS rows go to all panels before the next are read.
+ * Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS.  The width is a
+ * constant for the kernel's own panels. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
