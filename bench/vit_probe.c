@@ -6,10 +6,11 @@
  *         -ljpeg -lz -lm -o vit_probe
  *
  * vit_probe forward BATCH   ViT-B/16 on 224 x 224, 1,000 classes
+ * vit_probe infer BATCH     the same with weights packed once (attn_model_pack_weights)
  * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward, cross-entropy
  *                           and backward
  *
- * Timed next to bench/peers/vit.py.  Threads: ATTN_THREADS, else all. */
+ * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA say how. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/models.h"
 
@@ -57,7 +58,7 @@ static attn_model *build(attn_context *context, const shape *s)
     return model;
 }
 
-/* Operations of a forward pass: 2 a weight and token, and 4 a channel and pair of tokens. */
+/* FLOP of a forward pass: 2 for each weight and token, 4 for each channel and pair of tokens. */
 static double operations(const shape *s, int64_t batch)
 {
     double d = (double)s->hidden, grid = (double)(s->img / s->patch), tokens = grid * grid + 1;
@@ -66,7 +67,7 @@ static double operations(const shape *s, int64_t batch)
     return (double)batch * (patch + (double)s->blocks * block + 2 * d * (double)s->classes);
 }
 
-static void step(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *labels, int train)
+static void step(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor *labels, bool train)
 {
     attn_context *context = attn_model_context(model);
     attn_named_list inputs = {.context = context}, outputs = {.context = context};
@@ -81,15 +82,16 @@ static void step(attn_model *model, attn_tape *tape, attn_tensor *x, attn_tensor
     attn_named_clear(&outputs);
 }
 
-static void run(const shape *s, int64_t batch, int train)
+static void run(const shape *s, int64_t batch, bool train, bool packed)
 {
     attn_context *context;
     attn_tensor *x, *labels;
     attn_tape *tape;
-    const char *threads = getenv("ATTN_THREADS");
-    if (attn_context_create(&context, &(attn_context_options){.threads = threads ? atoi(threads) : 0}) != ATTN_OK)
+    if (attn_context_create(&context, &(attn_context_options){0}) != ATTN_OK)
         exit(1);
     attn_model *model = build(context, s);
+    if (packed)
+        attn_model_pack_weights(model);
     attn_tensor_create(&x, context, ATTN_F32, 4, (int64_t[]){batch, 3, s->img, s->img});
     attn_tensor_create(&labels, context, ATTN_I32, 1, (int64_t[]){batch});
     attn_tape_create(&tape, context);
@@ -98,25 +100,27 @@ static void run(const shape *s, int64_t batch, int train)
         ((float *)attn_tensor_data(x))[i] = (float)((i * 7919) % 1000) / 500 - 1;
     for (int64_t i = 0; i < batch; i++)
         ((int32_t *)attn_tensor_data(labels))[i] = (int32_t)(i % s->classes);
-    double best = 1e30, sum = 0, end = seconds() + 4;
+    for (int warm_up = 0; warm_up < 2; warm_up++)
+        step(model, tape, x, labels, train);
+    double best = 1e30, end = seconds() + 4;
     uint64_t allocations = 0, before = 0;
-    int runs = -2;
+    int runs = 0;
+    attn_context_memory(context, NULL, NULL, &before);
     for (; runs < 3 || seconds() < end; runs++) {
         double start = seconds();
-        attn_context_memory(context, NULL, NULL, runs == 0 ? &before : NULL);
         step(model, tape, x, labels, train);
         double took = seconds() - start;
-        best = runs >= 0 && took < best ? took : best;
-        sum += runs >= 0 ? took : 0;
+        best = took < best ? took : best;
     }
     double rate = operations(s, batch) * (train ? 3 : 1) / best * 1e-9;
     double peak = attn_machine_peak(context, ATTN_F32, attn_context_threads(context));
     size_t most;
     attn_context_memory(context, NULL, &most, &allocations);
+    const char *what = train ? "training step" : packed ? "forward, packed weights" : "forward";
     printf(
-        "attn %s, batch %lld: %.1f ms (fastest %.1f), %.2f of the peak of %.0f GFLOP/s, %.0f MiB, %.1f allocations a step\n",
-        train ? "training step" : "forward", (long long)batch, 1e3 * sum / runs, 1e3 * best, rate / peak, peak,
-        (double)most / 0x1p20, (double)(allocations - before) / runs);
+        "attn %s, batch %lld: fastest %.1f ms, %.2f of the peak of %.0f GFLOP/s, %.0f MiB, %.1f allocations a step\n",
+        what, (long long)batch, 1e3 * best, rate / peak, peak, (double)most / 0x1p20,
+        (double)(allocations - before) / runs);
     attn_tape_destroy(tape);
     attn_tensor_destroy(labels);
     attn_tensor_destroy(x);
@@ -127,11 +131,12 @@ static void run(const shape *s, int64_t batch, int train)
 int main(int argc, char **argv)
 {
     static const shape base = {224, 16, 768, 3072, 12, 12, 1000, 1}, book = {96, 16, 512, 2048, 8, 2, 10, 0};
-    int train = argc > 2 && strcmp(argv[1], "train") == 0;
-    if (argc != 3 || (!train && strcmp(argv[1], "forward") != 0) || atoll(argv[2]) < 1) {
-        fputs("vit_probe forward|train BATCH\n", stderr);
+    const char *what = argc == 3 ? argv[1] : "";
+    bool train = strcmp(what, "train") == 0, packed = strcmp(what, "infer") == 0;
+    if ((!train && !packed && strcmp(what, "forward") != 0) || atoll(argv[2]) < 1) {
+        fputs("vit_probe forward|infer|train BATCH\n", stderr);
         return 2;
     }
-    run(train ? &book : &base, atoll(argv[2]), train);
+    run(train ? &book : &base, atoll(argv[2]), train, packed);
     return 0;
 }
