@@ -98,14 +98,15 @@ static int64_t items_of(const plan *p)
 
 /* The most panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the larger one
  * a block packs its own part, which stays in the thread's L2 cache: a block has all rows and packs B, or has many columns
- * and packs A.  With few rows, for which packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than
+ * and packs A.  Of more than MOST_ROWS a block of C would outgrow the caches.  With few rows, for which packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than
  * L3 reads, so there a block of C has to stay in L2; so has one that lies in memory of its own. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
-    enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64 };
+    enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64, MOST_ROWS = 3072 };
     const attn__gemm_problem *g = &p->g;
     bool amx = p->kernel->begin != NULL, alone = g->batch == 1 && !g->a.gather && !g->b.gather;
-    bool all_rows = !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!amx && g->m <= g->n));
+    bool all_rows =
+        !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!amx && g->m <= attn__least(g->n, MOST_ROWS)));
     bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx;
     int64_t columns = one_panel ? p->kernel->columns : all_rows || p->own_c || amx ? N_BLOCK : WIDE_BLOCK;
     *m_each = attn__most(attn__pieces(all_rows ? g->m : M_BLOCK, p->kernel->rows), 1);
@@ -127,8 +128,8 @@ static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
     return best;
 }
 
-/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all rows
- * then loses columns first, up to FINER times as many as rows; a wide one loses rows first. */
+/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all rows,
+ * or one that gathers B, then loses columns first, up to FINER times as many as rows; a wide one loses rows first. */
 static void divide(plan *p)
 {
     enum { EACH = 4, FINER = 8 };
@@ -138,16 +139,16 @@ static void divide(plan *p)
     int64_t matrices = p->g.c_batch ? p->g.batch : 1, m_each, n_each;
     most_panels(p, &m_each, &n_each);
     m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
-    bool all_rows = m_each == m_panels, wide = !all_rows && n_each * columns > N_BLOCK;
-    int64_t n_cost = columns * (all_rows ? FINER : 1), m_cost = rows * (wide ? FINER : 1);
+    bool cuts_columns = m_each == m_panels || p->g.b.gather, cuts_rows = !cuts_columns && n_each * columns > N_BLOCK;
+    int64_t n_cost = columns * (cuts_columns ? FINER : 1), m_cost = rows * (cuts_rows ? FINER : 1);
     while (attn__pieces(m_panels, m_each) * attn__pieces(n_panels, n_each) * matrices < wanted && m_each * n_each > 1) {
         if (n_each > 1 && (m_each == 1 || n_each * n_cost >= m_each * m_cost))
             n_each = attn__pieces(n_each, 2);
         else
             m_each = attn__pieces(m_each, 2);
     }
-    m_each = even(m_panels, m_each, attn__pieces(n_panels, n_each) * matrices, all_rows ? 1 : p->threads);
-    n_each = even(n_panels, n_each, attn__pieces(m_panels, m_each) * matrices, all_rows ? p->threads : 1);
+    m_each = even(m_panels, m_each, attn__pieces(n_panels, n_each) * matrices, cuts_columns ? 1 : p->threads);
+    n_each = even(n_panels, n_each, attn__pieces(m_panels, m_each) * matrices, cuts_columns ? p->threads : 1);
     p->m_block = m_each * rows;
     p->n_block = n_each * columns;
     p->m_blocks = attn__pieces(m_panels, m_each);
@@ -508,6 +509,16 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__least(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
+/* Rows of A in place for the next tile: they are too short for the hardware to prefetch. */
+static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
+{
+    for (; row < end; row++) {
+        const char *x = at(a->data, row * a->ld, a->size);
+        for (int64_t line = 0; line < a->nk * a->size; line += LINE)
+            __builtin_prefetch(x + line, 0, 2);
+    }
+}
+
 /* The register tiles of these rows and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
@@ -525,6 +536,8 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
             tile.rows = (int)attn__least(a->m - i, rows);
             tile.a = at(a->data, i * a_step, a->size);
             tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
+            if (j == 0 && a->ld)
+                prefetch_rows(a, i + rows, attn__least(a->m, i + 2 * rows));
             kernel->run(&tile);
         }
     }

@@ -50,7 +50,7 @@ typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
 
 /* Called once for each segment of C's rows when its sums are complete, by the thread that made them: row i, columns
- * [column, column + n), float, double or int32. */
+ * [column, column + n), float, double or int32.  It must not use AMX. */
 typedef void attn__gemm_finish(const void *user, void *c, int64_t row, int64_t column, int64_t n);
 
 typedef struct attn__gemm_problem {

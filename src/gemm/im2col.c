@@ -118,7 +118,8 @@ static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t colu
     int64_t width = t->g->out[X];
     for (int64_t row = column / width * width; row < column + columns; row += width) {
         int64_t first = attn__most(row + begin, column), last = attn__least(row + end, column + columns);
-        clear(to + (first - column) * t->size, last - first, t->size);
+        if (first < last)
+            clear(to + (first - column) * t->size, last - first, t->size);
     }
 }
 

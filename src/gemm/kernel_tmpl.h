@@ -182,8 +182,7 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
 }
 
 /* Panels of rows that are adjacent in the matrix, n columns in all: ROWS rows go to all panels before the next are read.
- * Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS.  The width is a
- * constant for the kernel's own panels. */
+ * Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
@@ -258,10 +257,8 @@ VF_FN void GK(pack_panels)(const attn__gemm_pack *p, enum GK(kind) kind)
         int64_t part = p->n - first < n ? p->n - first : n;
         if (p->outer == 1 && p->width == GK_ROWS)
             GK(pack_rows)(p, first, part, to, GK_ROWS, kind);
-        else if (p->outer == 1 && p->width == GK_VECTORS * GV_LANES)
-            GK(pack_rows)(p, first, part, to, GK_VECTORS * GV_LANES, kind);
         else if (p->outer == 1)
-            GK(pack_rows)(p, first, part, to, p->width, kind);
+            GK(pack_rows)(p, first, part, to, GK_VECTORS * GV_LANES, kind);
 #ifdef GV_TRANSPOSE
         else if (p->inner == 1 && (p->width % GV_LANES == 0 || p->width < GV_LANES))
             GK(pack_columns)(p, first, part, to, kind);
