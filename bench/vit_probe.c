@@ -7,8 +7,8 @@
  *
  * vit_probe forward BATCH   ViT-B/16 on 224 x 224, 1,000 classes
  * vit_probe infer BATCH     the same with weights packed once (attn_model_pack_weights)
- * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward, cross-entropy
- *                           and backward
+ * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward,
+ *                           cross-entropy and backward
  *
  * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA say how. */
 #define _POSIX_C_SOURCE 200809L

@@ -4,6 +4,7 @@
  * and wide C, every instruction set, float and double. */
 #include "support/cmocka.h"
 
+#include "base/integers.h"
 #include "base/system.h"
 #include "gemm/im2col.h"
 #include "gemm/gemm.h"
@@ -535,23 +536,14 @@ static void padded_depth(void **state)
 /* B packed part by part, as weights that leave memory on the way, is B packed at once. */
 static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
 {
-    double *b = malloc((size_t)(n * k) * sizeof *b); /* large enough for each type */
-    assert_non_null(b);
-    for (int64_t i = 0; i < n * k; i++) {
-        if (dtype == ATTN_I32)
-            ((int8_t *)b)[i] = (int8_t)(i % 251 - 125);
-        else if (dtype == ATTN_F64)
-            b[i] = number();
-        else
-            ((float *)b)[i] = (float)number();
-    }
+    void *b = dtype == ATTN_I32 ? (void *)integers(n * k) : make(dtype == ATTN_F64, n * k).data;
     attn__gemm_problem g = {.dtype = dtype, .n = n, .k = k, .b = attn__matrix(b, k, 1)};
     size_t bytes = attn__gemm_packed_bytes(&g, isa);
     char *whole = calloc(bytes, 1), *parts = calloc(bytes, 1);
     assert_true(whole && parts);
     attn__gemm_pack_b(&g, isa, 1, whole);
     for (int64_t first = 0; first < n; first += ATTN__GEMM_PART)
-        attn__gemm_pack_b_part(&g, isa, 2, first, first + ATTN__GEMM_PART < n ? first + ATTN__GEMM_PART : n, parts);
+        attn__gemm_pack_b_part(&g, isa, 2, first, attn__least(first + ATTN__GEMM_PART, n), parts);
     assert_memory_equal(whole, parts, bytes);
     free(b);
     free(whole);

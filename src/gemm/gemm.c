@@ -18,14 +18,14 @@
 
 #include <string.h>
 
-/* In f32, a K block of M_BLOCK rows of A or of N_BLOCK columns of B takes at most half of an L2 cache of 512 KiB.  A panel of
- * B takes 16 KiB with AVX2, 32 with AVX-512.  Where a block packs A, it has up to WIDE_BLOCK columns to use it for. */
+/* In f32, a K block of M_BLOCK rows of A or of N_BLOCK columns of B takes at most half of an L2 cache of 512 KiB.  A panel
+ * of B takes 16 KiB with AVX2, 32 with AVX-512.  A block that packs A uses it for up to WIDE_BLOCK columns. */
 enum { M_BLOCK = 192, N_BLOCK = 256, WIDE_BLOCK = 1024, LINE = 64 };
-/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would fall into few sets of
- * the L1 cache. */
+/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would fall into few sets
+ * of the L1 cache. */
 enum { GAP = 16 };
-/* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache holds,
- * but at least LEAST_ROUND of k. */
+/* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
+ * holds, but at least LEAST_ROUND of k. */
 enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 * ATTN__GEMM_K };
 
 typedef attn__gemm_plan plan;
@@ -96,10 +96,11 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* The most panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the larger one
- * a block packs its own part, which stays in the thread's L2 cache: a block has all rows and packs B, or has many columns
- * and packs A.  Of more than MOST_ROWS a block of C would outgrow the caches.  With few rows, for which packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than
- * L3 reads, so there a block of C has to stay in L2; so has one that lies in memory of its own. */
+/* The most panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the larger
+ * one a block packs its own part, which stays in the thread's L2 cache: a block has all rows and packs B, or has many
+ * columns and packs A.  With more than MOST_ROWS rows a block of C would outgrow the caches.  With few rows, for which
+ * packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than L3 reads, so there a block of C has
+ * to stay in L2; so has one that lies in memory of its own. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
     enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64, MOST_ROWS = 3072 };
@@ -128,31 +129,38 @@ static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
     return best;
 }
 
-/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all rows,
- * or one that gathers B, then loses columns first, up to FINER times as many as rows; a wide one loses rows first. */
+static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
+{
+    p->m_block = m_each * p->kernel->rows;
+    p->n_block = n_each * p->kernel->columns;
+    p->m_blocks = attn__most(attn__pieces(p->g.m, p->m_block), 1);
+    p->n_blocks = attn__most(attn__pieces(p->g.n, p->n_block), 1);
+}
+
+/* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all
+ * rows, or one that gathers B, then loses columns first, down to a FINER-th of its rows; a wide one loses rows first. */
 static void divide(plan *p)
 {
     enum { EACH = 4, FINER = 8 };
-    int64_t rows = p->kernel->rows, columns = p->kernel->columns, wanted = p->threads > 1 ? EACH * p->threads : 1;
-    int64_t m_panels = attn__most(attn__pieces(p->g.m, rows), 1),
-            n_panels = attn__most(attn__pieces(p->g.n, columns), 1);
-    int64_t matrices = p->g.c_batch ? p->g.batch : 1, m_each, n_each;
+    int64_t m_panels = attn__most(attn__pieces(p->g.m, p->kernel->rows), 1);
+    int64_t n_panels = attn__most(attn__pieces(p->g.n, p->kernel->columns), 1);
+    int64_t wanted = p->threads > 1 ? EACH * p->threads : 1, m_each, n_each;
     most_panels(p, &m_each, &n_each);
     m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
-    bool cuts_columns = m_each == m_panels || p->g.b.gather, cuts_rows = !cuts_columns && n_each * columns > N_BLOCK;
-    int64_t n_cost = columns * (cuts_columns ? FINER : 1), m_cost = rows * (cuts_rows ? FINER : 1);
-    while (attn__pieces(m_panels, m_each) * attn__pieces(n_panels, n_each) * matrices < wanted && m_each * n_each > 1) {
-        if (n_each > 1 && (m_each == 1 || n_each * n_cost >= m_each * m_cost))
+    set_blocks(p, m_each, n_each);
+    bool cuts_columns = p->m_blocks == 1 || p->g.b.gather, cuts_rows = !cuts_columns && p->n_block > N_BLOCK;
+    int64_t finer_columns = cuts_columns ? FINER : 1, finer_rows = cuts_rows ? FINER : 1;
+    while (items_of(p) < wanted && m_each * n_each > 1) {
+        bool columns_first = p->n_block * finer_columns >= p->m_block * finer_rows;
+        if (n_each > 1 && (m_each == 1 || columns_first))
             n_each = attn__pieces(n_each, 2);
         else
             m_each = attn__pieces(m_each, 2);
+        set_blocks(p, m_each, n_each);
     }
-    m_each = even(m_panels, m_each, attn__pieces(n_panels, n_each) * matrices, cuts_columns ? 1 : p->threads);
-    n_each = even(n_panels, n_each, attn__pieces(m_panels, m_each) * matrices, cuts_columns ? p->threads : 1);
-    p->m_block = m_each * rows;
-    p->n_block = n_each * columns;
-    p->m_blocks = attn__pieces(m_panels, m_each);
-    p->n_blocks = attn__pieces(n_panels, n_each);
+    m_each = even(m_panels, m_each, items_of(p) / p->m_blocks, cuts_columns ? 1 : p->threads);
+    n_each = even(n_panels, n_each, items_of(p) / p->n_blocks, cuts_columns ? p->threads : 1);
+    set_blocks(p, m_each, n_each);
 }
 
 /* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
@@ -194,8 +202,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
     p->k_round = attn__least(p->k_round, attn__most(most, LEAST_ROUND));
 }
 
-/* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch, nor
- * an A of blocks that are so wide that each packs its own rows. */
+/* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch,
+ * nor an A of blocks that are so wide that each packs its own rows. */
 static void choose_packing(plan *p)
 {
     const attn__gemm_problem *g = &p->g;
@@ -335,8 +343,8 @@ static void pack_panels(const plan *p, const attn__gemm_operand *x, const part *
                                        .to = to});
 }
 
-/* Packing an operand for all blocks.  B: K block after K block, each with all panels; an item is a group of panels of one
- * K block. */
+/* Packing an operand for all blocks.  B: K block after K block, each with all panels; an item is a group of panels of
+ * one K block. */
 typedef struct packing {
     const plan *p;
     int64_t k0, k_end;  /* of the round */
@@ -509,7 +517,7 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
     return meet ? attn__least(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
-/* Rows of A in place for the next tile: they are too short for the hardware to prefetch. */
+/* Prefetches rows of A in place, of which the hardware prefetches little: a K block's part of each is short. */
 static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
 {
     for (; row < end; row++) {
@@ -536,7 +544,7 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
             tile.rows = (int)attn__least(a->m - i, rows);
             tile.a = at(a->data, i * a_step, a->size);
             tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
-            if (j == 0 && a->ld)
+            if (j == 0 && a->ld && !p->gather_a)
                 prefetch_rows(a, i + rows, attn__least(a->m, i + 2 * rows));
             kernel->run(&tile);
         }
@@ -615,7 +623,7 @@ static void finish_stored(const plan *p, const block *t)
         p->g.finish(p->g.user, at(p->g.c, place_in_c(p, t, 0, j), size_of_sum(p)), t->n0 + j, t->m0, t->m);
 }
 
-/* A sum over no k is zero. */
+/* For a k of 0, where no K block begins or ends a sum: a sum over no k is zero, and is finished. */
 static void sum_nothing(const plan *p, const block *t)
 {
     for (int64_t i = 0; i < t->m && !p->g.add; i++)
@@ -629,7 +637,7 @@ static void run_block(void *user, int64_t item, int thread)
     const run *r = user;
     const plan *p = r->p;
     block t = block_of(r, item, thread);
-    bool is_sum = p->g.c_batch == 0, add = p->g.add || r->k0 > 0, last = r->k_end == p->g.k;
+    bool is_sum = p->g.c_batch == 0, add = p->g.add || r->k0 > 0;
     int64_t batch = is_sum ? 0 : t.batch, batch_end = is_sum ? p->g.batch : t.batch + 1;
     if (p->kernel->begin)
         p->kernel->begin();
@@ -647,7 +655,7 @@ static void run_block(void *user, int64_t item, int thread)
         sum_nothing(p, &t);
     if (p->own_c)
         store_block(p, &t);
-    if (last && p->transposed)
+    if (p->transposed && r->k_end == p->g.k)
         finish_stored(p, &t);
 }
 

@@ -6,7 +6,8 @@
  *
  * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k;
  * blocks are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k
- * alone: not on m, n, the batch (unless C is its sum), strides, packing or threads.  Error: at most k * 2^-24 * sum |a||b| (f64: 2^-53).
+ * alone: not on m, n, the batch (unless C is its sum), strides, packing or threads.  Error: at most
+ * k * 2^-24 * sum |a||b| (f64: 2^-53).
  *
  * Way: an operand is read in place, packed into panels (kernel.h) once for all blocks of C, or packed by each block for
  * itself.  A block takes one K block after the other; its rows are finished with the last one. */

@@ -104,8 +104,8 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     }
 }
 
-/* Stride 1, outputs as wide as the input, one depth: adjacent positions read adjacent numbers.  A range of them is one copy,
- * after which the borders are cleared. */
+/* Stride 1, outputs as wide as the input, one depth: adjacent positions read adjacent numbers.  A range of them is one
+ * copy, after which the borders are cleared. */
 static bool is_one_copy(const attn__window_grid *g)
 {
     return g->out[X] == g->in[X] && g->stride[X] == 1 && g->stride[1] == 1 && g->out[0] == 1 && g->in[0] == 1 &&

@@ -7,12 +7,11 @@
  *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < rows, j < columns
  *
  * Each element is one chain of multiply-adds in ascending k from zero; with `add` the finished sum is added to C.
- * (On AMX the chain begins with C.)  So its bits depend on neither the tile's size nor the
- * element's place.
+ * (On AMX the chain begins with C.)  So its bits depend on neither the tile's size nor the element's place.
  *
  * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros where the
- * matrix ends.  Element (k, j) lies at [k * width + j]; where `k_step` is above 1, so many numbers that are adjacent along
- * k lie together, as the kernel's file says. */
+ * matrix ends.  Element (k, j) lies at [k * width + j]; where `k_step` is above 1, so many numbers that are adjacent
+ * along k lie together, as the kernel's file says. */
 #ifndef ATTN_GEMM_KERNEL_H
 #define ATTN_GEMM_KERNEL_H
 

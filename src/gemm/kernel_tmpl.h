@@ -7,12 +7,12 @@
  *     GK_ROWS, GK_VECTORS                    the register tile
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
- * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 or 8 x 3 + 3 + 1
- * of 32.
+ * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 or
+ * 8 x 3 + 3 + 1 of 32.
  */
 
-/* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from at[i % 3]
- * on: a pointer for each row would not fit into the general registers. */
+/* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from
+ * at[i % 3] on: a pointer for each row would not fit into the general registers. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3 };
