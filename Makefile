@@ -5,6 +5,7 @@
 #   make test   install what is missing, build, run the tests    make lint    sizes, floors, clang-tidy, format
 #   make asan   the tests under address and undefined sanitizers make fuzz    each fuzz target for FUZZ_SECONDS
 #   make tsan   the tests under the thread sanitizer             make docs    run every command of the documents
+#   make test-isa   with each instruction set                    make test-amx   with AMX emulated, where it is not there
 #   make test-parity   against PyTorch (installs it in build/venv)
 #   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
@@ -32,10 +33,18 @@ run: all
 test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
+ISA_TESTS = -R '^(attend|gemm|slices|simd|tensor|nn|hostile|one_order)'
+
 # The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.
 test-isa: all
 	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | cut -s -d, -f2- | tr -d ,); do echo "ATTN_ISA=$$isa"; \
-	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) -R '^(attend|gemm|slices|simd|tensor|nn|hostile|one_order)' || exit 1; done
+	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) $(ISA_TESTS) || exit 1; done
+
+# The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
+test-amx: all
+	@if $(BUILD)/attn version | grep -q 'has: avx512bf16'; then cmake --preset amx && cmake --build build-amx -j $(JOBS) && \
+	    ctest --test-dir build-amx --output-on-failure -j $(JOBS) $(ISA_TESTS); \
+	    else echo "skipped: this machine has AMX, or no AVX-512 with bf16"; fi
 
 # Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
 # windows and products, which are minutes of loops there whose memory other tests walk through too.
@@ -100,6 +109,6 @@ api:
 	BUILD=$(BUILD) sh scripts/api
 
 clean:
-	rm -rf build build-asan build-tsan build-debug out
+	rm -rf build build-amx build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa asan tsan test-parity bench lint fuzz docs install package wheel wheels api clean
+.PHONY: all run test test-isa test-amx asan tsan test-parity bench lint fuzz docs install package wheel wheels api clean

@@ -26,6 +26,7 @@ typedef enum kind { LINEAR, MATMUL, CONVOLUTION } kind;
 typedef struct product {
     kind kind;
     bool transpose_a, transpose_b;
+    bool batch_invariant; /* the context */
     attn_conv conv;
     int rank[2];
     int64_t shape[2][4]; /* of x and w */
@@ -72,7 +73,8 @@ static answer compute(int nthreads, const product *p, const float *x, const floa
     attn_context *context;
     attn_tape *tape;
     answer a;
-    assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = nthreads}), ATTN_OK);
+    const attn_context_options options = {.threads = nthreads, .batch_invariant = p->batch_invariant};
+    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
     attn_tensor *tx = attn_tape_tensor(tape, ATTN_F32, p->rank[0], p->shape[0], x);
@@ -142,9 +144,19 @@ static void same_answer(const char *what, const int64_t size[3], const answer *a
 
 /* ----------------------------------------------------------------------------------------- linear layers */
 
+/* With AMX the sizes decide whether a product takes int8 slices, unless the context is batch-invariant. */
+static bool sizes_decide(void)
+{
+    attn_context *context;
+    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
+    bool amx = strcmp(attn_context_isa(context), "amx") == 0;
+    attn_context_destroy(context);
+    return amx;
+}
+
 static product linear(int64_t m, int64_t n, int64_t k)
 {
-    return (product){.kind = LINEAR, .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
+    return (product){.kind = LINEAR, .batch_invariant = sizes_decide(), .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
 }
 
 /* The first m rows, and the last one alone, are what they are among all. */
@@ -197,9 +209,11 @@ static void linear_layers(void **state)
 static void any_threads(const char *what, const product *p, const int64_t size[3], const float *x, const float *w,
                         const float *g)
 {
-    answer one = compute(1, p, x, w, g);
+    product usual = *p;
+    usual.batch_invariant = false;
+    answer one = compute(1, &usual, x, w, g);
     for (int t = 1; t < THREADS; t++) {
-        answer more = compute(threads[t], p, x, w, g);
+        answer more = compute(threads[t], &usual, x, w, g);
         same_answer(what, size, &one, &more);
         drop(&more);
     }
@@ -228,7 +242,11 @@ enum { BATCH = 5 };
 
 static product matmul(int64_t batch, const int64_t size[3], int layout)
 {
-    product p = {.kind = MATMUL, .transpose_a = layout & 1, .transpose_b = layout & 2, .rank = {3, 3}};
+    product p = {.kind = MATMUL,
+                 .transpose_a = layout & 1,
+                 .transpose_b = layout & 2,
+                 .batch_invariant = sizes_decide(),
+                 .rank = {3, 3}};
     const int64_t a[3] = {batch, size[p.transpose_a ? 2 : 0], size[p.transpose_a ? 0 : 2]};
     const int64_t b[3] = {batch, size[p.transpose_b ? 1 : 2], size[p.transpose_b ? 2 : 1]};
     memcpy(p.shape[0], a, sizeof a);
