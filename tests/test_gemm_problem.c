@@ -281,8 +281,8 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
 static void bf16_matrices(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},    {32, 32, 32},  {33, 31, 33},   {64, 96, 300},
-                                       {100, 7, 40}, {70, 64, 512}, {200, 130, 65}, {3, 200, 257}};
+    static const int64_t sizes[][3] = {{1, 1, 1},     {32, 32, 32},   {33, 31, 33},  {64, 96, 300}, {100, 7, 40},
+                                       {70, 64, 512}, {200, 130, 65}, {3, 200, 257}, {40, 70, 1031}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON,       ATTN_ISA_AVX2,
                                      ATTN_ISA_AVX512, ATTN_ISA_AVX512BF16, ATTN_ISA_AMX};
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
@@ -376,14 +376,14 @@ static void try_int8(const shape *s, attn__isa isa, bool packs)
 static void int8_matrices(void **state)
 {
     (void)state;
-    static const int64_t sizes[][3] = {{1, 1, 1},   {6, 16, 32},    {7, 17, 33},   {5, 24, 300},
-                                       {3, 9, 257}, {200, 130, 65}, {4, 300, 513}, {197, 31, 64}};
+    static const int64_t sizes[][3] = {{1, 1, 1},      {6, 16, 32},   {7, 17, 33},   {5, 24, 300},  {3, 9, 257},
+                                       {200, 130, 65}, {4, 300, 513}, {197, 31, 64}, {30, 40, 2055}};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512, ATTN_ISA_AMX};
     for (size_t isa = 0; isa < sizeof sets / sizeof *sets; isa++) {
-        for (int i = 0; i < 8 * 8 && attn__isa_runs_here(sets[isa]); i++) {
+        for (size_t i = 0; i < 8 * sizeof sizes / sizeof *sizes && attn__isa_runs_here(sets[isa]); i++) {
             const int64_t *n = sizes[i / 8];
             shape s = {.m = n[0], .n = n[1], .k = n[2], .ta = i % 8 == 3, .tb = i % 8 != 5, .add = i & 1};
-            s.apart = i % 3;
+            s.apart = (int64_t)(i % 3);
             try_int8(&s, sets[isa], i & 2);
         }
     }

@@ -25,8 +25,8 @@ enum { M_BLOCK = 192, N_BLOCK = 256, WIDE_BLOCK = 1024, LINE = 64 };
  * of the L1 cache. */
 enum { GAP = 16 };
 /* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
- * holds, but at least LEAST_ROUND of k. */
-enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 * ATTN__GEMM_K };
+ * holds, but at least LEAST_ROUND K blocks. */
+enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 };
 
 typedef attn__gemm_plan plan;
 
@@ -192,14 +192,14 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND.  All of k for a C of bf16, which holds no sums
- * between rounds. */
+/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND K blocks.  All of k for a C of bf16, which
+ * holds no sums between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
         return;
-    int64_t most = ROUND_BYTES / attn__most(bytes_of_k, 1) / ATTN__GEMM_K * ATTN__GEMM_K;
-    p->k_round = attn__least(p->k_round, attn__most(most, LEAST_ROUND));
+    int64_t blocks = ROUND_BYTES / attn__most(bytes_of_k, 1) / p->kernel->k_block;
+    p->k_round = attn__least(p->k_round, attn__most(blocks, LEAST_ROUND) * p->kernel->k_block);
 }
 
 /* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch,
@@ -216,7 +216,7 @@ static void choose_packing(plan *p)
     p->pack_a = packs_a && !p->share_a;
     p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
     p->pack_b = !in_place && !p->share_b;
-    p->k_round = attn__round_up(attn__most(g->k, 1), ATTN__GEMM_K);
+    p->k_round = attn__round_up(attn__most(g->k, 1), p->kernel->k_block);
     if (p->share_b)
         shorten_round(p, row_bytes);
     if (p->share_a)
@@ -238,7 +238,7 @@ static int64_t gathered_ld(int64_t columns)
 
 static int64_t gathered_bytes(const plan *p, const attn__gemm_operand *x, int64_t n)
 {
-    int64_t rows = x->outer == 1 ? ATTN__GEMM_K : n, columns = x->outer == 1 ? n : ATTN__GEMM_K;
+    int64_t rows = x->outer == 1 ? p->kernel->k_block : n, columns = x->outer == 1 ? n : p->kernel->k_block;
     return attn__round_up(rows * gathered_ld(columns) * size_of_sum(p), LINE);
 }
 
@@ -256,7 +256,7 @@ static int64_t gathered_b_bytes(const plan *p)
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
-    return attn__round_up(rows * ATTN__GEMM_K * p->kernel->a_size + ATTN__GEMM_SLACK, LINE);
+    return attn__round_up(rows * p->kernel->k_block * p->kernel->a_size + ATTN__GEMM_SLACK, LINE);
 }
 
 static int64_t a_bytes(const plan *p)
@@ -272,7 +272,7 @@ static int64_t a_groups(const plan *p)
 
 static int64_t b_bytes(const plan *p)
 {
-    return p->pack_b ? attn__round_up(p->n_block * ATTN__GEMM_K * p->kernel->b_size, LINE) : 0;
+    return p->pack_b ? attn__round_up(p->n_block * p->kernel->k_block * p->kernel->b_size, LINE) : 0;
 }
 
 static int64_t c_bytes(const plan *p)
@@ -292,7 +292,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     divide(p);
     choose_packing(p);
     p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
-    p->shared_a = p->share_a ? p->k_round / ATTN__GEMM_K * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
+    p->shared_a = p->share_a ? p->k_round / p->kernel->k_block * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
 
@@ -361,7 +361,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
     const packing *w = user;
     const plan *p = w->p;
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
-    int64_t k0 = w->k0 + item / w->groups * ATTN__GEMM_K, nk = attn__least(w->k_end - k0, ATTN__GEMM_K);
+    int64_t k0 = w->k0 + item / w->groups * p->kernel->k_block, nk = attn__least(w->k_end - k0, p->kernel->k_block);
     int64_t first = w->begin + item % w->groups * GROUP * columns;
     part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
@@ -372,7 +372,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
 static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
 {
     packing w = {p, k0, k_end, begin, end, attn__pieces(end - begin, GROUP * p->kernel->columns), to};
-    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_b_group, &w);
+    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, p->kernel->k_block), pack_b_group, &w);
 }
 
 /* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
@@ -380,7 +380,7 @@ static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, 
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
-    return (k / ATTN__GEMM_K * p->m_blocks * a_groups(p) + group) * a_panels_bytes(p);
+    return (k / p->kernel->k_block * p->m_blocks * a_groups(p) + group) * a_panels_bytes(p);
 }
 
 static void pack_a_group(void *user, int64_t item, int thread)
@@ -388,12 +388,12 @@ static void pack_a_group(void *user, int64_t item, int thread)
     (void)thread;
     const packing *w = user;
     const plan *p = w->p;
-    int64_t group = item % w->groups, k = item / w->groups * ATTN__GEMM_K, most = rows_at_once(p);
+    int64_t group = item % w->groups, k = item / w->groups * p->kernel->k_block, most = rows_at_once(p);
     int64_t m0 = group / a_groups(p) * p->m_block, begin = m0 + group % a_groups(p) * most;
     int64_t end = attn__least(attn__least(begin + most, m0 + p->m_block), p->g.m);
     if (begin >= end)
         return;
-    part t = {0, w->k0 + k, attn__least(w->k_end - w->k0 - k, ATTN__GEMM_K), begin, end - begin};
+    part t = {0, w->k0 + k, attn__least(w->k_end - w->k0 - k, p->kernel->k_block), begin, end - begin};
     attn__gemm_operand x = find(p, &p->g.a, &t, NULL);
     pack_panels(p, &x, &t, false, at(w->to, place_of_a_group(p, k, begin), 1));
 }
@@ -401,7 +401,7 @@ static void pack_a_group(void *user, int64_t item, int thread)
 static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
 {
     packing w = {.p = p, .k0 = k0, .k_end = k_end, .groups = p->m_blocks * a_groups(p), .to = to};
-    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, ATTN__GEMM_K), pack_a_group, &w);
+    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, p->kernel->k_block), pack_a_group, &w);
 }
 
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
@@ -429,7 +429,7 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
     int64_t columns = p.kernel->columns, size = p.kernel->b_size, n_round = attn__round_up(problem->n, columns);
     for (int64_t k = 0; k < problem->k; k++) {
-        int64_t k0 = k / ATTN__GEMM_K * ATTN__GEMM_K, nk = attn__least(problem->k - k0, ATTN__GEMM_K);
+        int64_t k0 = k / p.kernel->k_block * p.kernel->k_block, nk = attn__least(problem->k - k0, p.kernel->k_block);
         int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
         memcpy(at(to, k, size), at(packed, panel + (k - k0) * columns + column % columns, size), (size_t)size);
     }
@@ -644,8 +644,8 @@ static void run_block(void *user, int64_t item, int thread)
     if (p->own_c && add)
         load_block(p, &t);
     for (; batch < batch_end; batch++) {
-        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += ATTN__GEMM_K, add = true) {
-            int64_t nk = attn__least(r->k_end - k0, ATTN__GEMM_K);
+        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += p->kernel->k_block, add = true) {
+            int64_t nk = attn__least(r->k_end - k0, p->kernel->k_block);
             add_k_block(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
         }
     }

@@ -4,7 +4,7 @@
  *
  *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < m, j < n, k < k
  *
- * Order: k is cut into blocks of ATTN__GEMM_K.  An element's block is one chain of multiply-adds in ascending k;
+ * Order: k is cut into the micro-kernel's K blocks.  An element's block is one chain of multiply-adds in ascending k;
  * blocks are added to C in ascending order.  So the bits of an element depend on its row of A, its column of B and k
  * alone: not on m, n, the batch (unless C is its sum), strides, packing or threads.  Error: at most
  * k * 2^-24 * sum |a||b| (f64: 2^-53).
@@ -20,8 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { ATTN__GEMM_K = 256 }; /* the K block, of every type and instruction set */
 
 /* Writes rows [row, row + rows), columns [column, column + columns) of matrix `batch` to `to`, rows `ld` apart, with
  * zeros up to the next multiple of 16 columns; float or double.  For an operand that is no strided matrix, such as

@@ -47,12 +47,15 @@ typedef struct attn__gemm_pack {
     void *to;
 } attn__gemm_pack;
 
+enum { ATTN__GEMM_K = 256 }; /* the K block of float and double, on every instruction set */
+
 typedef struct attn__gemm_kernel {
     attn__isa isa;
     attn__cpu_extra needs;
     int rows, columns, lanes;
     bool in_place;       /* a tile may read A and B where they lie */
     int k_step;          /* panels are padded along k to a multiple of it */
+    int k_block;         /* the K block, a multiple of k_step: as much of k as a panel holds */
     int a_size, b_size;  /* bytes of a packed number of A and of B */
     void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */
     void (*end)(void);   /* ... and after them */

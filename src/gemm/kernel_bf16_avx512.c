@@ -112,6 +112,7 @@ const attn__gemm_kernel attn__gemm_kernel_bf16_avx512_bf16 = {.isa = ATTN_ISA_AV
                                                               .columns = Q_VECTORS * VF_LANES,
                                                               .lanes = VF_LANES,
                                                               .k_step = Q_STEP,
+                                                              .k_block = 512,
                                                               .a_size = sizeof(uint16_t),
                                                               .b_size = sizeof(uint16_t),
                                                               .run = run_bf16,
