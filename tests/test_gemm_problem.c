@@ -254,7 +254,7 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
                             .add = s->add && !half};
     void *panels = attn__system_alloc(attn__gemm_packed_bytes(&g, isa), 64);
     assert_non_null(panels);
-    attn__gemm_pack_b(&g, isa, 2, panels);
+    attn__gemm_pack_b(&g, isa, 2, 0, g.n, panels);
     g.packed = packs ? panels : NULL;
     run(&g, isa, 2);
     for (int64_t i = 0; i < c.n; i++) {
@@ -356,7 +356,7 @@ static void try_int8(const shape *s, attn__isa isa, bool packs)
     assert_true(c && panels);
     for (int64_t i = 0; i < s->m * ldc; i++)
         c[i] = 1000;
-    attn__gemm_pack_b(&g, isa, 2, panels);
+    attn__gemm_pack_b(&g, isa, 2, 0, g.n, panels);
     g.packed = packs ? panels : NULL;
     run(&g, isa, 2);
     for (int64_t i = 0; i < s->m * ldc; i++) {
@@ -541,9 +541,9 @@ static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
     size_t bytes = attn__gemm_packed_bytes(&g, isa);
     char *whole = calloc(bytes, 1), *parts = calloc(bytes, 1);
     assert_true(whole && parts);
-    attn__gemm_pack_b(&g, isa, 1, whole);
+    attn__gemm_pack_b(&g, isa, 1, 0, g.n, whole);
     for (int64_t first = 0; first < n; first += ATTN__GEMM_PART)
-        attn__gemm_pack_b_part(&g, isa, 2, first, attn__least(first + ATTN__GEMM_PART, n), parts);
+        attn__gemm_pack_b(&g, isa, 2, first, attn__least(first + ATTN__GEMM_PART, n), parts);
     assert_memory_equal(whole, parts, bytes);
     free(b);
     free(whole);

@@ -10,7 +10,6 @@ after each call, on the cores that attn's next call needs.
 """
 import argparse
 import os
-import time
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -18,6 +17,7 @@ import attn  # noqa: E402
 import torch  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
+import measure  # noqa: E402
 import problems  # noqa: E402
 
 DEFAULT = [f"b8h12q197k197d64{mask}" for mask in ("", ":mask")]
@@ -49,20 +49,6 @@ def sides(problem, masked):
                          lambda: attn.attend_backward(dout, *arrays, o, lse, wrt=("q", "k", "v"), **more))}
 
 
-def best_of_turns(calls, seconds):
-    """The shortest time of each call; they run one after the other, again and again."""
-    best = [float("inf")] * len(calls)
-    for call in calls:
-        call()
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for i, call in enumerate(calls):
-            begin = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - begin)
-    return best
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*", metavar="PROBLEM", default=DEFAULT)
@@ -75,7 +61,7 @@ def main():
         problem = problems.parse(name.replace(":mask", ""))
         for direction, calls in sides(problem, ":mask" in name).items():
             work = 1e-9 * problem.operations(direction)
-            peer, own = best_of_turns(calls, options.seconds)
+            peer, own = measure.best_of_turns(calls, options.seconds)
             print(f"{name:28} {direction:9} {work / peer:16.1f} {work / own:13.1f} {peer / own:6.2f}", flush=True)
 
 

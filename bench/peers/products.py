@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+
+import measure
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
@@ -72,20 +73,6 @@ def calls(torch, product, sgemm, isa, threads, shape):
     return m, n, k, result
 
 
-def best_of_turns(functions, seconds):
-    best = [float("inf")] * len(functions)
-    for function in functions:
-        function()
-    end, turns = time.perf_counter() + seconds, 0
-    while turns < 4 or time.perf_counter() < end:
-        turns += 1
-        for i, function in enumerate(functions):
-            begin = time.perf_counter()
-            function()
-            best[i] = min(best[i], time.perf_counter() - begin)
-    return best
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shapes", nargs="*", metavar="SHAPE")
@@ -105,7 +92,7 @@ def main():
     for what, shapes in [("given", options.shapes)] if options.shapes else SHAPES:
         for shape in shapes:
             m, n, k, functions = calls(torch, product, sgemm, isa, options.threads, shape)
-            rates = [2e-9 * m * n * k / t for t in best_of_turns(functions, options.seconds)]
+            rates = [2e-9 * m * n * k / t for t in measure.best_of_turns(functions, options.seconds)]
             rest = [f"{rate:7.1f}" for rate in rates] + ["      -"] * (4 - len(rates))
             print(f"{what:24} {shape:16} {' '.join(rest)}   {rates[0] / max(rates[1:]):.2f}", flush=True)
 

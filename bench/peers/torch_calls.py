@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import attn.torch
+import measure
 
 LENGTHS = (16, 32, 64, 96, 128, 197, 256, 384, 512, 1024, 2048)
 WORK = 2e8  # operations of a call; batch follows
@@ -45,18 +46,21 @@ def step(q, k, v, dout, **options):
 
 
 def ratio(work, *tensors, seconds=0.4, **options):
-    best, end = [1e9, 1e9], time.time() + seconds
-    turns = 0
-    while turns < 4 or time.time() < end:
-        for ours in (0, 1):
-            if ours:
-                attn.torch.enable(always=True)
-            begin = time.process_time()
-            work(*tensors, **options)
-            best[ours] = min(best[ours], time.process_time() - begin)
+    def theirs():
+        work(*tensors, **options)
+
+    def ours():
+        work(*tensors, **options)
+
+    def before(call):
+        if call is ours:
+            attn.torch.enable(always=True)
+        else:
             attn.torch.disable()
-        turns += 1
-    return best[0] / best[1]
+
+    peer, own = measure.best_of_turns([theirs, ours], seconds, time.process_time, before)
+    attn.torch.disable()
+    return peer / own
 
 
 def small(heads, n, channels, calls=200, turns=40):

@@ -411,16 +411,11 @@ size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
                     kernel->b_size);
 }
 
-void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
-                            void *packed)
+void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
+                       void *packed)
 {
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
     pack_b_round(&p, threads, 0, problem->k, first, end, packed);
-}
-
-void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed)
-{
-    attn__gemm_pack_b_part(problem, isa, threads, 0, problem->n, packed);
 }
 
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,

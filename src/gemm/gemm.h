@@ -92,15 +92,13 @@ size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Allocates nothing; the plan may run several times at once with a workspace each. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
-/* B packed once for several products with it: bytes, and the packing itself.  Of the problem m, A and C are not read;
- * its batch is 1, and B has no gather. */
-size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
-void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, void *packed);
-/* The same for columns [first, end) alone, both multiples of ATTN__GEMM_PART, or end n.  It is a multiple of every
- * micro-kernel's columns, so that a part begins with a panel. */
+/* B packed once for several products with it: bytes, and the packing of columns [first, end), both multiples of
+ * ATTN__GEMM_PART, or end n.  It is a multiple of every micro-kernel's columns, so that a part begins with a panel.  Of
+ * the problem m, A and C are not read; its batch is 1, and B has no gather. */
 enum { ATTN__GEMM_PART = 960 };
-void attn__gemm_pack_b_part(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
-                            void *packed);
+size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
+void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
+                       void *packed);
 /* A column of B, from its panels: k numbers of the product's type, F32 or F64. */
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to);

@@ -143,7 +143,7 @@ attn_status attn__linear_int8_pack(attn_tape *tape, const float *b, int64_t ldb,
         int64_t end = attn__least(first + part, n);
         quantize_rows(tape, end - first, k, b + first * ldb, ldb, rows.data, packed->scales + first);
         problem.b.data = (const void *)((uintptr_t)rows.data - (uintptr_t)(first * k)); /* where row 0 would be */
-        attn__gemm_pack_b_part(&problem, tape->context->isa, tape->context->threads, first, end, packed->hold.data);
+        attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, first, end, packed->hold.data);
     }
     attn__scratch_release(rows);
     return ATTN_OK;

@@ -114,7 +114,7 @@ static attn_status pack_panels(attn_tape *tape, attn_dtype dtype, attn__gemm_ope
     int64_t part = over ? ATTN__GEMM_PART : attn__most(n, 1), row = b.outer * (dtype == ATTN_F64 ? 8 : 4);
     for (int64_t first = 0; first < n; first += part) {
         int64_t end = attn__least(first + part, n);
-        attn__gemm_pack_b_part(&problem, tape->context->isa, tape->context->threads, first, end, hold.data);
+        attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, first, end, hold.data);
         if (over)
             attn__system_drop_pages((const char *)b.data + first * row, (size_t)((end - first) * row));
     }
