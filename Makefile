@@ -42,9 +42,16 @@ test-isa: all
 
 # The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
 test-amx: all
-	@if $(BUILD)/attn version | grep -q 'has: avx512bf16'; then cmake --preset amx && cmake --build build-amx -j $(JOBS) && \
-	    ctest --test-dir build-amx --output-on-failure -j $(JOBS) $(ISA_TESTS); \
-	    else echo "skipped: this machine has AMX, or no AVX-512 with bf16"; fi
+	@has=$$(env -u ATTN_ISA $(BUILD)/attn version | sed -n 's/.*machine has: \([a-z0-9]*\).*/\1/p'); \
+	case "$$has" in \
+	amx) echo "skipped: this machine has AMX" ;; \
+	avx512bf16) cmake --preset amx && cmake --build build-amx -j $(JOBS) || exit 1; \
+	    if env -u ATTN_ISA build-amx/attn version | grep -q 'has: amx,'; then \
+	    ATTN_ISA=amx ctest --test-dir build-amx --output-on-failure -j $(JOBS) $(ISA_TESTS); \
+	    else echo "skipped: this machine lacks AVX-512 VBMI or VNNI"; fi ;; \
+	avx512 | avx2 | neon | scalar) echo "skipped: this machine lacks AVX-512 with bf16" ;; \
+	*) echo "attn version names no instruction set"; exit 1 ;; \
+	esac
 
 # Programs of their own processes and scripts that build or install are for the plain build only; so are sizes of models,
 # windows and products, which are minutes of loops there whose memory other tests walk through too.

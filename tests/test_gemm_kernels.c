@@ -163,6 +163,16 @@ static void try_kernel(const attn__gemm_kernel *kernel, attn_dtype dtype, attn__
     free(c);
 }
 
+static void try_size(const attn__gemm_kernel *kernel, attn_dtype dtype, attn__rng *rng, int i, int64_t k)
+{
+    operands o = {.rows = i + 1,
+                  .columns = 1 + (i * 7 + k * 5) % (2 * kernel->columns + 1),
+                  .k = k,
+                  .along_k = k % 3 != 0,
+                  .bf16 = dtype == ATTN_BF16 && i % 2};
+    try_kernel(kernel, dtype, rng, o, (i + k) % 2);
+}
+
 static int try_all(attn_dtype dtype)
 {
     attn__rng rng = {.seed = 11};
@@ -172,14 +182,9 @@ static int try_all(attn_dtype dtype)
     for (; (kernel = attn__gemm_kernel_at(dtype, best, count)); count++) {
         print_message("dtype %d: %s, extra %d\n", (int)dtype, attn__isa_text(kernel->isa), (int)kernel->needs);
         for (int i = 0; i < 2 * kernel->rows + 2; i++) {
-            for (int64_t k = 1; k < MOST_K; k += k < 70 ? 1 : 43) {
-                operands o = {.rows = i + 1,
-                              .columns = 1 + (i * 7 + k * 5) % (2 * kernel->columns + 1),
-                              .k = k,
-                              .along_k = k % 3 != 0,
-                              .bf16 = dtype == ATTN_BF16 && i % 2};
-                try_kernel(kernel, dtype, &rng, o, (i + k) % 2);
-            }
+            for (int64_t k = 1; k < MOST_K; k += k < 70 ? 1 : 43)
+                try_size(kernel, dtype, &rng, i, k);
+            try_size(kernel, dtype, &rng, i, kernel->k_block - i % 2);
         }
     }
     return count;

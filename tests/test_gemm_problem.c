@@ -389,6 +389,63 @@ static void int8_matrices(void **state)
     }
 }
 
+/* More of k than a round has, of bf16 and of int8: some elements. */
+static void try_rounds(attn_dtype dtype, int64_t k, bool adds)
+{
+    enum { M = 2200, N = 2100, STEP = 997 * 1009 };
+    bool int8 = dtype == ATTN_I32;
+    array wide_a = make(false, M * k), wide_b = make(false, N * k);
+    int8_t *a = integers(M * k), *b = integers(N * k);
+    float *c = malloc((size_t)M * N * sizeof *c);
+    assert_non_null(c);
+    for (int64_t i = 0; i < (int64_t)M * N; i++) {
+        int32_t five = 5;
+        float real = 5;
+        memcpy(&c[i], int8 ? (void *)&five : (void *)&real, sizeof *c);
+    }
+    attn__gemm_problem g = {.dtype = dtype,
+                            .m = M,
+                            .n = N,
+                            .k = k,
+                            .a = attn__matrix(int8 ? (void *)a : wide_a.data, k, 1),
+                            .b = attn__matrix(int8 ? (void *)b : wide_b.data, k, 1),
+                            .c = c,
+                            .ldc = N,
+                            .add = adds};
+    attn__gemm_plan plan;
+    attn__gemm_plan_make(&plan, &g, attn__isa_best(), 2);
+    assert_true(plan.k_round < k);
+    run(&g, attn__isa_best(), 2);
+    for (int64_t e = 0; e < (int64_t)M * N; e += STEP / 16) {
+        double sum = adds ? 5 : 0, sizes = sum, got;
+        for (int64_t l = 0; l < k; l++) {
+            int64_t i = e / N * k + l, j = e % N * k + l;
+            double x = int8 ? a[i] : value_of(bf16_of((float)get(wide_a, i)));
+            double y = int8 ? b[j] : value_of(bf16_of((float)get(wide_b, j)));
+            sum += x * y;
+            sizes += fabs(x * y);
+        }
+        int32_t whole;
+        memcpy(&whole, &c[e], sizeof whole);
+        got = int8 ? (double)whole : (double)c[e];
+        assert_true(fabs(got - sum) <= (int8 ? 0 : (double)(k + 1) * 0x1p-24 * sizes));
+    }
+    free(wide_a.data);
+    free(wide_b.data);
+    free(a);
+    free(b);
+    free(c);
+}
+
+static void rounds_of_short_numbers(void **state)
+{
+    (void)state;
+    for (int adds = 0; adds < 2; adds++) {
+        try_rounds(ATTN_BF16, 2100, adds);
+        try_rounds(ATTN_I32, 4200, adds);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- im2col */
 
 typedef struct convolution {
@@ -603,7 +660,7 @@ int main(void)
         cmocka_unit_test(int8_matrices),       cmocka_unit_test(bf16_results_of_long_sums),
         cmocka_unit_test(bf16_matrices),       cmocka_unit_test(gathered_matrices),
         cmocka_unit_test(blocks_of_few_rows),  cmocka_unit_test(padded_depth),
-        cmocka_unit_test(parts_are_the_whole),
+        cmocka_unit_test(parts_are_the_whole), cmocka_unit_test(rounds_of_short_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,11 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int64_t counts[] = {1, 2, 3, 5, 7, 16, 17, 33, 197};
+static const int64_t counts[] = {1, 2, 3, 5, 7, 16, 17, 33, 100, 197};
 static const int64_t depths[] = {1, 2, 17, 64, 197, 300, 384, 768, 1030};
 static const int64_t widths[] = {1, 3, 8, 33, 64, 131, 300};
 static const int threads[] = {1, 2, 3, 7};
-enum { COUNTS = 9, DEPTHS = 9, WIDTHS = 7, THREADS = 4, MOST = 197, MOST_LINES = 12 };
+enum { COUNTS = 10, DEPTHS = 9, WIDTHS = 7, THREADS = 4, MOST = 197, MOST_LINES = 12 };
 
 /* ------------------------------------------------------------------------------------------- one product */
 
@@ -26,7 +26,6 @@ typedef enum kind { LINEAR, MATMUL, CONVOLUTION } kind;
 typedef struct product {
     kind kind;
     bool transpose_a, transpose_b;
-    bool batch_invariant; /* the context */
     attn_conv conv;
     int rank[2];
     int64_t shape[2][4]; /* of x and w */
@@ -68,12 +67,34 @@ static attn_tensor *apply(attn_tape *tape, const product *p, attn_tensor *x, att
     }
 }
 
+static bool batch_invariant; /* the contexts are */
+
+static bool on_amx(void)
+{
+    attn_context *context;
+    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
+    bool is = strcmp(attn_context_isa(context), "amx") == 0;
+    attn_context_destroy(context);
+    return is;
+}
+
+/* On AMX m, n and k decide whether a product takes int8 slices or multiply-adds, unless contexts are batch-invariant. */
+static bool is_small(int64_t m, int64_t n, int64_t k)
+{
+    return 1 / (double)m + 1 / (double)n + 1 / (double)k > 1.0 / 48;
+}
+
+static bool same_route(const int64_t a[3], const int64_t b[3])
+{
+    return batch_invariant || is_small(a[0], a[1], a[2]) == is_small(b[0], b[1], b[2]) || !on_amx();
+}
+
 static answer compute(int nthreads, const product *p, const float *x, const float *w, const float *g)
 {
     attn_context *context;
     attn_tape *tape;
     answer a;
-    const attn_context_options options = {.threads = nthreads, .batch_invariant = p->batch_invariant};
+    const attn_context_options options = {.threads = nthreads, .batch_invariant = batch_invariant};
     assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
@@ -144,27 +165,20 @@ static void same_answer(const char *what, const int64_t size[3], const answer *a
 
 /* ----------------------------------------------------------------------------------------- linear layers */
 
-/* With AMX the sizes decide whether a product takes int8 slices, unless the context is batch-invariant. */
-static bool sizes_decide(void)
-{
-    attn_context *context;
-    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
-    bool amx = strcmp(attn_context_isa(context), "amx") == 0;
-    attn_context_destroy(context);
-    return amx;
-}
-
 static product linear(int64_t m, int64_t n, int64_t k)
 {
-    return (product){.kind = LINEAR, .batch_invariant = sizes_decide(), .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
+    return (product){.kind = LINEAR, .rank = {2, 2}, .shape = {{m, k}, {n, k}}};
 }
 
 /* The first m rows, and the last one alone, are what they are among all. */
 static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < COUNTS; c++) {
-        const int64_t size[3] = {counts[c], n, k}, last = MOST - counts[c];
+        const int64_t size[3] = {counts[c], n, k}, all[3] = {MOST, n, k}, last = MOST - counts[c];
         const product p = linear(counts[c], n, k);
+        if (!same_route(size, all)) {
+            continue;
+        }
         answer first = compute(1, &p, x, w, g), behind = compute(1, &p, x + last * k, w, g + last * n);
         same("y of the first rows", size, first.y, n, whole->y, n, counts[c], n);
         same("dx of the first rows", size, first.dx, k, whole->dx, k, counts[c], k);
@@ -179,8 +193,11 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
-        const int64_t size[3] = {MOST, widths[c], k};
+        const int64_t size[3] = {MOST, widths[c], k}, all[3] = {MOST, n, k};
         const product p = linear(MOST, widths[c], k);
+        if (!same_route(size, all)) {
+            continue;
+        }
         answer first = compute(1, &p, x, w, g);
         same("y of the first outputs", size, first.y, widths[c], whole->y, n, MOST, widths[c]);
         drop(&first);
@@ -192,14 +209,17 @@ static void linear_layers(void **state)
     (void)state;
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
-    for (int i = 0; i < DEPTHS * WIDTHS; i++) {
-        const int64_t n = widths[i % WIDTHS], k = depths[i / WIDTHS];
+    const int turns = on_amx() ? 2 : 1;
+    for (int i = 0; i < turns * DEPTHS * WIDTHS; i++) {
+        const int64_t n = widths[i % WIDTHS], k = depths[i / WIDTHS % DEPTHS];
         const product p = linear(MOST, n, k);
+        batch_invariant = i >= DEPTHS * WIDTHS;
         answer whole = compute(1, &p, x, w, g);
         few_rows(&whole, n, k, x, w, g);
         few_outputs(&whole, n, k, x, w, g);
         drop(&whole);
     }
+    batch_invariant = false;
     free(x);
     free(w);
     free(g);
@@ -209,11 +229,9 @@ static void linear_layers(void **state)
 static void any_threads(const char *what, const product *p, const int64_t size[3], const float *x, const float *w,
                         const float *g)
 {
-    product usual = *p;
-    usual.batch_invariant = false;
-    answer one = compute(1, &usual, x, w, g);
+    answer one = compute(1, p, x, w, g);
     for (int t = 1; t < THREADS; t++) {
-        answer more = compute(threads[t], &usual, x, w, g);
+        answer more = compute(threads[t], p, x, w, g);
         same_answer(what, size, &one, &more);
         drop(&more);
     }
@@ -242,11 +260,7 @@ enum { BATCH = 5 };
 
 static product matmul(int64_t batch, const int64_t size[3], int layout)
 {
-    product p = {.kind = MATMUL,
-                 .transpose_a = layout & 1,
-                 .transpose_b = layout & 2,
-                 .batch_invariant = sizes_decide(),
-                 .rank = {3, 3}};
+    product p = {.kind = MATMUL, .transpose_a = layout & 1, .transpose_b = layout & 2, .rank = {3, 3}};
     const int64_t a[3] = {batch, size[p.transpose_a ? 2 : 0], size[p.transpose_a ? 0 : 2]};
     const int64_t b[3] = {batch, size[p.transpose_b ? 1 : 2], size[p.transpose_b ? 2 : 1]};
     memcpy(p.shape[0], a, sizeof a);
@@ -264,7 +278,7 @@ static void matmul_parts(const int64_t size[3], int layout, const float *a, cons
     same("y of a batch", size, part.y, 0, whole.y + i * m * n, 0, 1, m * n);
     same("da of a batch", size, part.dx, 0, whole.dx + i * m * k, 0, 1, m * k);
     same("db of a batch", size, part.dw, 0, whole.dw + i * k * n, 0, 1, k * n);
-    if (!(layout & 1)) {
+    if (!(layout & 1) && same_route(size, row)) {
         answer first = compute(1, &least, a, b, g);
         same("y of the first row", size, first.y, 0, whole.y, 0, 1, n);
         same("da of the first row", size, first.dx, 0, whole.dx, 0, 1, k);
@@ -282,9 +296,12 @@ static void products(void **state)
     (void)state;
     begin();
     float *a = numbers(BATCH * 200 * 300, 1), *b = numbers(BATCH * 200 * 300, 2), *g = numbers(BATCH * 200 * 200, 3);
-    for (int i = 0; i < 4 * 8; i++) {
-        matmul_parts(sizes[i / 4], i % 4, a, b, g);
+    const int turns = on_amx() ? 2 : 1;
+    for (int i = 0; i < turns * 4 * 8; i++) {
+        batch_invariant = i >= 4 * 8;
+        matmul_parts(sizes[i / 4 % 8], i % 4, a, b, g);
     }
+    batch_invariant = false;
     free(a);
     free(b);
     free(g);

@@ -92,7 +92,8 @@ static void exp2_is_right_at_the_edges(void **state)
     }
 }
 
-/* Scores of masked keys: a product that underflows takes many cycles, on some processors hundreds. */
+/* Scores of masked keys: a product that underflows takes many cycles, on some processors hundreds.  AVX-512's instruction
+ * notes an underflow for finite ones, at no cost. */
 static void exp2_of_masked_scores_does_not_underflow(void **state)
 {
     (void)state;
@@ -100,11 +101,11 @@ static void exp2_of_masked_scores_does_not_underflow(void **state)
     for (int i = 0; (probe = next_probe(&i));) {
         float x[16], y[16];
         for (int j = 0; j < 16; j++)
-            x[j] = j % 2 ? -INFINITY : -(float)j;
+            x[j] = j % 2 == 0 ? -(float)j : j % 4 == 1 || probe->isa >= ATTN_ISA_AVX512 ? -INFINITY : -1e6f;
         feclearexcept(FE_ALL_EXCEPT);
         probe->exp2(x, y, 16);
         if (fetestexcept(FE_UNDERFLOW | FE_INVALID))
-            fail_msg("%s: 2^-infinity underflows", attn__isa_text(probe->isa));
+            fail_msg("%s: the power of a masked score underflows", attn__isa_text(probe->isa));
         for (int j = 1; j < 16; j += 2)
             assert_true(y[j] == 0);
     }

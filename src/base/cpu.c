@@ -99,8 +99,9 @@ static bool has_avx512bf16(const features *f)
 /* AMX has 8 KiB of state, which Linux saves only for processes that asked for it. */
 static bool has_amx(const features *f)
 {
-#if defined(ATTN_EMULATE_AMX)
-    return has_avx512bf16(f);
+#if defined(ATTN_EMULATE_AMX) && ATTN__COMPILES_AMX
+    enum { VBMI = 1 << 1, VNNI = 1 << 11 };
+    return has_avx512bf16(f) && bits(f->leaf7_c, VBMI | VNNI);
 #elif defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX
     enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25, VBMI = 1 << 1 };
     return has_avx512bf16(f) && bits(f->leaf7_d, BF16 | TILES | INT8) && bits(f->leaf7_c, VBMI) &&

@@ -236,9 +236,15 @@ static int64_t gathered_ld(int64_t columns)
     return attn__round_up(columns, GAP) + GAP;
 }
 
+/* The most of k that one K block has. */
+static int64_t most_k(const plan *p)
+{
+    return attn__least(p->kernel->k_block, packed_k(p, p->g.k));
+}
+
 static int64_t gathered_bytes(const plan *p, const attn__gemm_operand *x, int64_t n)
 {
-    int64_t rows = x->outer == 1 ? p->kernel->k_block : n, columns = x->outer == 1 ? n : p->kernel->k_block;
+    int64_t rows = x->outer == 1 ? most_k(p) : n, columns = x->outer == 1 ? n : most_k(p);
     return attn__round_up(rows * gathered_ld(columns) * size_of_sum(p), LINE);
 }
 
@@ -256,7 +262,7 @@ static int64_t gathered_b_bytes(const plan *p)
 static int64_t a_panels_bytes(const plan *p)
 {
     int64_t rows = rows_at_once(p);
-    return attn__round_up(rows * p->kernel->k_block * p->kernel->a_size + ATTN__GEMM_SLACK, LINE);
+    return attn__round_up(rows * most_k(p) * p->kernel->a_size + ATTN__GEMM_SLACK, LINE);
 }
 
 static int64_t a_bytes(const plan *p)
@@ -272,7 +278,7 @@ static int64_t a_groups(const plan *p)
 
 static int64_t b_bytes(const plan *p)
 {
-    return p->pack_b ? attn__round_up(p->n_block * p->kernel->k_block * p->kernel->b_size, LINE) : 0;
+    return p->pack_b ? attn__round_up(p->n_block * most_k(p) * p->kernel->b_size, LINE) : 0;
 }
 
 static int64_t c_bytes(const plan *p)

@@ -6,7 +6,8 @@
  *
  *     C[i,j] (+)= sum over k of A[i,k] B[k,j]        i < rows, j < columns
  *
- * Each element is one chain of multiply-adds in ascending k from zero; with `add` the finished sum is added to C.
+ * Each element is one chain of multiply-adds in ascending k from zero (where k_step is above 1, of groups along k, as the
+ * instruction sums them); with `add` the finished sum is added to C.
  * (On AMX the chain begins with C.)  So its bits depend on neither the tile's size nor the element's place.
  *
  * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros where the
@@ -47,7 +48,7 @@ typedef struct attn__gemm_pack {
     void *to;
 } attn__gemm_pack;
 
-enum { ATTN__GEMM_K = 256 }; /* the K block of float and double, on every instruction set */
+enum { ATTN__GEMM_K = 256 }; /* the K block: of float and double on every instruction set, of bf16 and int8 on some */
 
 typedef struct attn__gemm_kernel {
     attn__isa isa;

@@ -6,7 +6,7 @@
  *
  *     (q_a + q_b)/2 + 1/4 + d2_a d2_b + ROUNDING + [256 (d1_a d2_b + d2_a d1_b): six products only]
  *
- * by Cauchy and Schwarz, all symbols being root mean squares; ROUNDING bounds the two roundings of the epilogue that
+ * by Cauchy and Schwarz, all symbols being root mean squares; ROUNDING bounds the three roundings of the epilogue that
  * precede the sum of the highest slices.  A share N_a(s) of the |a| is at least s, a share N_b(t) of the |b| at least
  * t, so N_a + N_b - 1 of the pairs are both: the mean of |a||b| is at least the sum of rise_s rise_t max(0, N_a + N_b -
  * 1) over all levels s and t.

@@ -125,8 +125,9 @@ VF_FN vi vf_bits(vf x)
     return _mm256_castps_si256(x);
 }
 
-/* The bounds keep infinities out of the subtraction and each half of the power in its range; beyond them the result is
- * settled anyway.  At the lower one both halves are zero: a product that underflows takes many cycles. */
+/* The bounds keep infinities out of the subtraction.  At 254 the result is infinite.  Below -252 a half of the power is 0,
+ * where 2^-127 would be: so 2^-254 and less become 0 without an underflow, which takes many cycles.  Right for |p| below
+ * 2^100. */
 VF_FN vf vf_scale_range(vf x)
 {
     return _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-254.0f), x));

@@ -3,7 +3,9 @@
  * amx_emulated.h - AMX's tiles in memory, for the tests of its kernels on processors with AVX-512 that lack it
  * (ATTN_EMULATE_AMX).  Included before a source that uses the tile intrinsics.  The sums are those of the instructions:
  * bf16 pairs by fused multiply-adds, the even and the odd numbers apart, subnormal numbers as zero (Intel's manual,
- * TDPBF16PS); int8 exactly (TDPBSSD).  A tile that is used outside begin and end, or begun twice, ends the program.
+ * TDPBF16PS); int8 exactly (TDPBSSD).  A tile that is used outside begin and end, or begun twice, or a configuration
+ * other than eight tiles of 16 rows of 64 bytes, ends the program.  Not emulated: the system's permission to use tiles,
+ * and what a compiler may move across a tile load, which is a call here.
  */
 #ifndef ATTN_TESTS_AMX_EMULATED_H
 #define ATTN_TESTS_AMX_EMULATED_H
@@ -40,9 +42,16 @@ EMULATED emulated_tile *emulated_at(int tile)
     return &attn_emulated_amx.tile[tile];
 }
 
-/* The configuration of amx.h, which is the only one: eight tiles of 16 rows of 64 bytes. */
-EMULATED void emulated_begin(void)
+/* Palette 1, no row to begin with, the bytes of a row (16 bits each) of 16 tiles, the rows of each. */
+EMULATED void emulated_begin(const void *shape)
 {
+    uint8_t whole[64] = {1};
+    for (int tile = 0; tile < EMULATED_TILES; tile++)
+        whole[16 + 2 * tile] = 64, whole[48 + tile] = EMULATED_ROWS;
+    if (memcmp(shape, whole, sizeof whole) != 0) {
+        fputs("AMX: another configuration than eight whole tiles\n", stderr);
+        abort();
+    }
     if (attn_emulated_amx.begun) {
         fputs("AMX: the configuration of a thread's tiles is loaded twice\n", stderr);
         abort();
@@ -92,9 +101,9 @@ EMULATED void emulated_bf16_row(uint32_t *c, const uint32_t *a, const emulated_t
 
 EMULATED void emulated_bf16(int c, int a, int b)
 {
-    enum { ZERO_FOR_SUBNORMAL = 0x8040 };
+    enum { ZERO_FOR_SUBNORMAL = 0x8040, ROUNDING = 0x6000 };
     unsigned before = _mm_getcsr();
-    _mm_setcsr(before | ZERO_FOR_SUBNORMAL);
+    _mm_setcsr((before & ~(unsigned)ROUNDING) | ZERO_FOR_SUBNORMAL);
     for (int r = 0; r < EMULATED_ROWS; r++)
         emulated_bf16_row(emulated_at(c)->unit[r], emulated_at(a)->unit[r], emulated_at(b));
     _mm_setcsr(before);
@@ -122,7 +131,7 @@ EMULATED void emulated_int8(int c, int a, int b)
 #undef _tile_zero
 #undef _tile_dpbf16ps
 #undef _tile_dpbssd
-#define _tile_loadconfig(shape)         ((void)(shape), emulated_begin())
+#define _tile_loadconfig(shape)         emulated_begin(shape)
 #define _tile_release()                 emulated_end()
 #define _tile_loadd(tile, from, stride) emulated_load(tile, from, stride)
 #define _tile_stored(tile, to, stride)  emulated_store(tile, to, stride)
