@@ -189,13 +189,13 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* A layer of the first outputs only. */
+/* A layer of the first outputs only.  (On AMX outputs of a panel of 16 share their route.) */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
         const int64_t size[3] = {MOST, widths[c], k}, all[3] = {MOST, n, k};
         const product p = linear(MOST, widths[c], k);
-        if (!same_route(size, all)) {
+        if (!same_route(size, all) || (!batch_invariant && widths[c] % 16 != 0 && on_amx())) {
             continue;
         }
         answer first = compute(1, &p, x, w, g);
