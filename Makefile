@@ -33,20 +33,21 @@ run: all
 test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
+# The instruction sets of this machine as the command in $(1) has them, the best first.
+SETS = env -u ATTN_ISA $(1)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | tr -d ,
 ISA_TESTS = -R '^(attend|gemm|slices|simd|tensor|nn|hostile|one_order)'
 
 # The tests of the engine and the tensors with each further instruction set of this machine: `test` takes the best.
 test-isa: all
-	@for isa in $$($(BUILD)/attn version | sed -n 's/.*machine has: \(.*\))/\1/p' | cut -s -d, -f2- | tr -d ,); do echo "ATTN_ISA=$$isa"; \
+	@for isa in $$($(call SETS,$(BUILD)) | cut -s -d' ' -f2-); do echo "ATTN_ISA=$$isa"; \
 	    ATTN_ISA=$$isa ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS) $(ISA_TESTS) || exit 1; done
 
 # The same with AMX's tiles in memory (tests/support/amx_emulated.h), where there is all that AMX's kernels need but AMX.
 test-amx: all
-	@has=$$(env -u ATTN_ISA $(BUILD)/attn version | sed -n 's/.*machine has: \([a-z0-9]*\).*/\1/p'); \
-	case "$$has" in \
+	@case "$$($(call SETS,$(BUILD)) | cut -d' ' -f1)" in \
 	amx) echo "skipped: this machine has AMX" ;; \
 	avx512bf16) cmake --preset amx && cmake --build build-amx -j $(JOBS) || exit 1; \
-	    if env -u ATTN_ISA build-amx/attn version | grep -q 'has: amx,'; then \
+	    if [ "$$($(call SETS,build-amx) | cut -d' ' -f1)" = amx ]; then \
 	    ATTN_ISA=amx ctest --test-dir build-amx --output-on-failure -j $(JOBS) $(ISA_TESTS); \
 	    else echo "skipped: this machine lacks AVX-512 VBMI or VNNI"; fi ;; \
 	avx512 | avx2 | neon | scalar) echo "skipped: this machine lacks AVX-512 with bf16" ;; \

@@ -5,6 +5,7 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
+#include "tensor/gemm_slices.h"
 #include "tensor/number.h"
 #include "tensor/packed_weights.h"
 
@@ -69,24 +70,21 @@ static attn_tensor *apply(attn_tape *tape, const product *p, attn_tensor *x, att
 
 static bool batch_invariant; /* the contexts are */
 
-static bool on_amx(void)
+/* Whether an f32 product takes int8 slices, as large ones do on AMX unless contexts are batch-invariant. */
+static bool takes_slices(const int64_t size[3])
 {
     attn_context *context;
-    assert_int_equal(attn_context_create(&context, NULL), ATTN_OK);
-    bool is = strcmp(attn_context_isa(context), "amx") == 0;
+    const attn_context_options options = {.batch_invariant = batch_invariant};
+    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
+    bool takes = attn__gemm_slices_takes(context, size[0], size[1], size[2]);
     attn_context_destroy(context);
-    return is;
+    return takes;
 }
 
-/* On AMX m, n and k decide whether a product takes int8 slices or multiply-adds, unless contexts are batch-invariant. */
-static bool is_small(int64_t m, int64_t n, int64_t k)
+/* On AMX once more, in batch-invariant contexts. */
+static int turns(void)
 {
-    return 1 / (double)m + 1 / (double)n + 1 / (double)k > 1.0 / 48;
-}
-
-static bool same_route(const int64_t a[3], const int64_t b[3])
-{
-    return batch_invariant || is_small(a[0], a[1], a[2]) == is_small(b[0], b[1], b[2]) || !on_amx();
+    return takes_slices((int64_t[]){MOST, 300, 1030}) ? 2 : 1;
 }
 
 static answer compute(int nthreads, const product *p, const float *x, const float *w, const float *g)
@@ -176,7 +174,7 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     for (int c = 0; c < COUNTS; c++) {
         const int64_t size[3] = {counts[c], n, k}, all[3] = {MOST, n, k}, last = MOST - counts[c];
         const product p = linear(counts[c], n, k);
-        if (!same_route(size, all)) {
+        if (takes_slices(size) != takes_slices(all)) {
             continue;
         }
         answer first = compute(1, &p, x, w, g), behind = compute(1, &p, x + last * k, w, g + last * n);
@@ -189,13 +187,14 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* A layer of the first outputs only.  (On AMX outputs of a panel of 16 share their route.) */
+/* A layer of the first outputs only.  (Outputs of a panel share how they use slices.) */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
         const int64_t size[3] = {MOST, widths[c], k}, all[3] = {MOST, n, k};
         const product p = linear(MOST, widths[c], k);
-        if (!same_route(size, all) || (!batch_invariant && widths[c] % 16 != 0 && on_amx())) {
+        bool cuts_panel = takes_slices(all) && widths[c] % ATTN__SLICES_SIDE != 0;
+        if (cuts_panel || takes_slices(size) != takes_slices(all)) {
             continue;
         }
         answer first = compute(1, &p, x, w, g);
@@ -204,20 +203,26 @@ static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *
     }
 }
 
+static void each_layer(const float *x, const float *w, const float *g)
+{
+    for (int i = 0; i < DEPTHS * WIDTHS; i++) {
+        const int64_t n = widths[i % WIDTHS], k = depths[i / WIDTHS];
+        const product p = linear(MOST, n, k);
+        answer whole = compute(1, &p, x, w, g);
+        few_rows(&whole, n, k, x, w, g);
+        few_outputs(&whole, n, k, x, w, g);
+        drop(&whole);
+    }
+}
+
 static void linear_layers(void **state)
 {
     (void)state;
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
-    const int turns = on_amx() ? 2 : 1;
-    for (int i = 0; i < turns * DEPTHS * WIDTHS; i++) {
-        const int64_t n = widths[i % WIDTHS], k = depths[i / WIDTHS % DEPTHS];
-        const product p = linear(MOST, n, k);
-        batch_invariant = i >= DEPTHS * WIDTHS;
-        answer whole = compute(1, &p, x, w, g);
-        few_rows(&whole, n, k, x, w, g);
-        few_outputs(&whole, n, k, x, w, g);
-        drop(&whole);
+    for (int turn = 0, all = turns(); turn < all; turn++) {
+        batch_invariant = turn == 1;
+        each_layer(x, w, g);
     }
     batch_invariant = false;
     free(x);
@@ -278,7 +283,7 @@ static void matmul_parts(const int64_t size[3], int layout, const float *a, cons
     same("y of a batch", size, part.y, 0, whole.y + i * m * n, 0, 1, m * n);
     same("da of a batch", size, part.dx, 0, whole.dx + i * m * k, 0, 1, m * k);
     same("db of a batch", size, part.dw, 0, whole.dw + i * k * n, 0, 1, k * n);
-    if (!(layout & 1) && same_route(size, row)) {
+    if (!(layout & 1) && takes_slices(size) == takes_slices(row)) {
         answer first = compute(1, &least, a, b, g);
         same("y of the first row", size, first.y, 0, whole.y, 0, 1, n);
         same("da of the first row", size, first.dx, 0, whole.dx, 0, 1, k);
@@ -296,10 +301,11 @@ static void products(void **state)
     (void)state;
     begin();
     float *a = numbers(BATCH * 200 * 300, 1), *b = numbers(BATCH * 200 * 300, 2), *g = numbers(BATCH * 200 * 200, 3);
-    const int turns = on_amx() ? 2 : 1;
-    for (int i = 0; i < turns * 4 * 8; i++) {
-        batch_invariant = i >= 4 * 8;
-        matmul_parts(sizes[i / 4 % 8], i % 4, a, b, g);
+    for (int turn = 0, all = turns(); turn < all; turn++) {
+        batch_invariant = turn == 1;
+        for (int i = 0; i < 4 * 8; i++) {
+            matmul_parts(sizes[i / 4], i % 4, a, b, g);
+        }
     }
     batch_invariant = false;
     free(a);

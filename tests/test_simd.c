@@ -99,9 +99,13 @@ static void exp2_of_masked_scores_does_not_underflow(void **state)
     (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
+        const float filled = probe->isa >= ATTN_ISA_AVX512 ? -INFINITY : -1e6f;
         float x[16], y[16];
-        for (int j = 0; j < 16; j++)
-            x[j] = j % 2 == 0 ? -(float)j : j % 4 == 1 || probe->isa >= ATTN_ISA_AVX512 ? -INFINITY : -1e6f;
+        for (int j = 0; j < 16; j += 4) {
+            x[j] = x[j + 2] = -(float)j;
+            x[j + 1] = -INFINITY;
+            x[j + 3] = filled;
+        }
         feclearexcept(FE_ALL_EXCEPT);
         probe->exp2(x, y, 16);
         if (fetestexcept(FE_UNDERFLOW | FE_INVALID))

@@ -22,11 +22,11 @@ def median_ms(call, budget_s=2.0, least=3, warm_up=2):
     return statistics.median(times_ms(call, budget_s, least, warm_up))
 
 
-def best_of_turns(calls, seconds, clock=time.perf_counter, before=lambda call: None):
-    """The shortest time of each call, in seconds: they run one after the other, at least four times each.  `before` is
-    not timed."""
+def best_of_turns(calls, seconds, clock=time.perf_counter, before=lambda call: None, least=4):
+    """The shortest time of each call, in seconds: they run one after the other, at least `least` times each.  `before`
+    is not timed."""
     best, end, turns = [float("inf")] * len(calls), time.perf_counter() + seconds, 0
-    while turns < 4 or time.perf_counter() < end:
+    while turns < least or time.perf_counter() < end:
         for i, call in enumerate(calls):
             before(call)
             begin = clock()

@@ -9,6 +9,7 @@ pairs), float (one for all heads), or learned (with a gradient).
 `small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  One thread and processor time, the
 least of calls in turns.
 """
+import functools
 import sys
 import time
 
@@ -46,11 +47,7 @@ def step(q, k, v, dout, **options):
 
 
 def ratio(work, *tensors, seconds=0.4, **options):
-    def theirs():
-        work(*tensors, **options)
-
-    def ours():
-        work(*tensors, **options)
+    theirs, ours = (functools.partial(work, *tensors, **options) for _ in range(2))
 
     def before(call):
         if call is ours:
@@ -81,13 +78,13 @@ def small(heads, n, channels, calls=200, turns=40):
         torch.autograd.grad(function(q, k, v), (q, k, v), dout)
 
     for work in (unrecorded, recorded, step):
-        best = [1e9] * 3
-        for _ in range(turns):
-            for i, function in enumerate((theirs, attn.torch.scaled_dot_product_attention, enabled)):
-                begin = time.process_time()
-                for _ in range(calls):
-                    work(function)
-                best[i] = min(best[i], (time.process_time() - begin) / calls * 1e6)
+        def many(function):
+            for _ in range(calls):
+                work(function)
+
+        functions = theirs, attn.torch.scaled_dot_product_attention, enabled
+        runs = [functools.partial(many, function) for function in functions]
+        best = [1e6 / calls * seconds for seconds in measure.best_of_turns(runs, 0, time.process_time, least=turns)]
         print(f"{heads} heads, {n} tokens, {channels} channels, {work.__name__}: PyTorch {best[0]:.1f}, attn.torch {best[1]:.1f} "
               f"({best[1] / best[0]:.2f} times), enable() {best[2]:.1f} ({best[2] / best[0]:.2f})", flush=True)
 

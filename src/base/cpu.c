@@ -96,18 +96,20 @@ static bool has_avx512bf16(const features *f)
     return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
 }
 
-/* AMX has 8 KiB of state, which Linux saves only for processes that asked for it. */
+/* AMX has 8 KiB of state, which Linux saves only for processes that asked for it.  AMX's kernels use VBMI and VNNI, too,
+ * which every processor with AMX has. */
 static bool has_amx(const features *f)
 {
+    enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };
+    bool has_vectors = has_avx512bf16(f) && bits(f->leaf7_c, VBMI | VNNI);
 #if defined(ATTN_EMULATE_AMX) && ATTN__COMPILES_AMX
-    enum { VBMI = 1 << 1, VNNI = 1 << 11 };
-    return has_avx512bf16(f) && bits(f->leaf7_c, VBMI | VNNI);
+    return has_vectors;
 #elif defined(__linux__) && defined(SYS_arch_prctl) && ATTN__COMPILES_AMX
-    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25, VBMI = 1 << 1 };
-    return has_avx512bf16(f) && bits(f->leaf7_d, BF16 | TILES | INT8) && bits(f->leaf7_c, VBMI) &&
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18 };
+    return has_vectors && bits(f->leaf7_d, BF16 | TILES | INT8) &&
            syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
 #else
-    (void)f;
+    (void)has_vectors;
     return false;
 #endif
 }

@@ -141,16 +141,17 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
  * rows, or one that gathers B, then loses columns first, down to a FINER-th of its rows; a wide one loses rows first. */
 static void divide(plan *p)
 {
-    enum { EACH = 4, FINER = 8 };
+    enum { ITEMS_EACH = 4, FINER = 8 };
     int64_t m_panels = attn__most(attn__pieces(p->g.m, p->kernel->rows), 1);
     int64_t n_panels = attn__most(attn__pieces(p->g.n, p->kernel->columns), 1);
-    int64_t wanted = p->threads > 1 ? EACH * p->threads : 1, m_each, n_each;
+    int64_t least_items = p->threads > 1 ? ITEMS_EACH * p->threads : 1;
+    int64_t m_each, n_each;
     most_panels(p, &m_each, &n_each);
     m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
     set_blocks(p, m_each, n_each);
     bool cuts_columns = p->m_blocks == 1 || p->g.b.gather, cuts_rows = !cuts_columns && p->n_block > N_BLOCK;
     int64_t finer_columns = cuts_columns ? FINER : 1, finer_rows = cuts_rows ? FINER : 1;
-    while (items_of(p) < wanted && m_each * n_each > 1) {
+    while (items_of(p) < least_items && m_each * n_each > 1) {
         bool columns_first = p->n_block * finer_columns >= p->m_block * finer_rows;
         if (n_each > 1 && (m_each == 1 || columns_first))
             n_each = attn__pieces(n_each, 2);

@@ -125,13 +125,8 @@ VF_FN vi vf_bits(vf x)
     return _mm256_castps_si256(x);
 }
 
-/* The bounds keep infinities out of the subtraction.  At 254 the result is infinite.  Below -252 a half of the power is 0,
- * where 2^-127 would be: so 2^-254 and less become 0 without an underflow, which takes many cycles.  Right for |p| below
- * 2^100. */
-VF_FN vf vf_scale_range(vf x)
-{
-    return _mm256_min_ps(_mm256_set1_ps(254.0f), _mm256_max_ps(_mm256_set1_ps(-254.0f), x));
-}
+#include "simd/scale_range.h"
+
 VF_FN vf vf_fraction(vf x)
 {
     x = vf_scale_range(x);

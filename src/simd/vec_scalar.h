@@ -156,13 +156,8 @@ VF_FN vf vf_floor(vf x)
     t = t - (vf)((t > x) & (vi)vf_set1(1.0f));
     return vf_select(small, t, x);
 }
-/* The bounds keep infinities out of the subtraction.  At 254 the result is infinite.  Below -252 a half of the power is 0,
- * where 2^-127 would be: so 2^-254 and less become 0 without an underflow, which takes many cycles.  Right for |p| below
- * 2^100. */
-VF_FN vf vf_scale_range(vf x)
-{
-    return vf_min(vf_set1(254.0f), vf_max(vf_set1(-254.0f), x));
-}
+#include "simd/scale_range.h"
+
 VF_FN vf vf_fraction(vf x)
 {
     x = vf_scale_range(x);
