@@ -380,7 +380,7 @@ void random_problem_arrays(random_problem *r, uint64_t number)
 
 void random_problem_describe(const random_problem *r, char *text, size_t size)
 {
-    static const char letters[] = "bqkcv";
+    static const char letters[] = "?bqkcv";
     const attn_problem *p = &r->forward;
     int at = snprintf(text, size, "problem %llu:", (unsigned long long)r->number);
     for (int i = 0; i < p->ndims && at < (int)size; i++)

@@ -1,58 +1,111 @@
 /* SPDX-License-Identifier: MIT
- * Backward of the softmax of dot products: an item is a batch index, whose gradients are its own.
+ * Backward: an item is a batch index, or several of them that share gradients.
  *
  *     P = exp(S - lse)    dP = dO V^T    dS = scale P (dP - sum of O dO)
- *     dQ = dS K           dK = dS^T Q    dV = P^T dO
- */
+ *     dQ = dS K           dK = dS^T Q    dV = P^T dO */
 #include "attend/blocked/blocked.h"
 
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/packed_sequences.h"
+#include "attend/canonical/table.h"
+#include "base/context.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>
 
+enum { SLOTS = 16 }; /* of sums that all items share, whatever the number of threads */
+static const unsigned SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES;
+
 typedef struct job {
     const attn__canonical *canonical;
+    attn__canonical shared; /* the same with only the shared gradients wanted */
     const attn__blocked_plan *plan;
     const attn_arrays *arrays;
     double *workspace;
+    char *sums;
+    size_t sums_size; /* of a slot */
+    attn__batch_split split;
+    int64_t slots;
+    bool adds; /* to gradients that hold something already */
 } job;
 
-/* Row i of the bias's gradient, which is that of the scores: each pair has an element of its own. */
-static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, const double *ds)
+/* ------------------------------------------------------------------------------------------------- a row */
+
+/* Row i of the bias's gradient, which is that of the scores. */
+static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool adds, const double *ds)
 {
-    const int64_t *key = (const int64_t *)(const void *)attn__blocked_at(b, b->plan->at.dbias_at);
-    double *to = (double *)b->arrays->dbias +
-                 attn__offsets_one(&b->canonical->batch, ATTN__STRIDE(dim.dbias), b->batch) +
-                 attn__offsets_one(&b->canonical->query, ATTN__STRIDE(dim.dbias), t->query + i);
-    for (int64_t j = 0; j < t->keys; j++)
-        to[key[j]] = ds ? ds[j] : 0;
+    attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
+    const int64_t *key = attn__blocked_integers(b, b->plan->at.dbias_at);
+    int64_t row = attn__blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
+    for (int64_t j = 0; j < t->keys; j++) {
+        double before = adds ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
+        attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
+    }
 }
 
-/* From the gradient of what the softmax sees to that of the dot products. */
-static void scale_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *ds)
+/* From the gradient of what the softmax sees to that of the scores without their scale. */
+static void scale_row(const attn__blocked *b, const attn__blocked_tile *t, double *ds)
 {
     const attn_problem *p = &b->canonical->problem;
-    const double *slope = attn__blocked_at(b, b->plan->at.slope) + i * ATTN__BLOCKED_KEYS;
+    const double *slope = attn__blocked_at(b, b->plan->at.slope);
     for (int64_t j = 0; j < t->keys && p->softcap != 0; j++)
         ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
     b->plan->kernel->scale(ds, t->keys, p->scale);
 }
 
-/* P and the gradient of a row of scores, whose places hold S and dP. */
-static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
+static double delta_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
-    const attn__blocked_places *at = &b->plan->at;
     int64_t values = canonical->value.size;
-    const double *o = attn__blocked_at(b, at->o) + i * values, *dout = attn__blocked_at(b, at->dout) + i * values;
-    double *s = attn__blocked_at(b, at->s) + i * ATTN__BLOCKED_KEYS,
-           *dp = attn__blocked_at(b, at->dp) + i * ATTN__BLOCKED_KEYS, delta = 0;
-    int64_t place = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lse), b->batch) +
-                    attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lse), t->query + i);
-    double lse = attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse, place);
+    const double *o = attn__blocked_at(b, b->plan->at.o) + i * values;
+    const double *dout = attn__blocked_at(b, b->plan->at.dout) + i * values;
+    double delta = 0;
+    for (int64_t c = 0; c < values; c++)
+        delta += o[c] * dout[c];
+    if (canonical->extras & ATTN__DLSE)
+        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->dlse,
+                            attn__blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
+    return delta;
+}
+
+/* The logarithm of what the weights are divided by; s is taken relative to the row's maximum where that is known. */
+static double normalizer_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s)
+{
+    const attn__canonical *canonical = b->canonical;
+    if (canonical->problem.mask_fill == 0)
+        return attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
+                          attn__blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
+    double max = attn__blocked_at(b, b->plan->at.max)[i];
+    for (int64_t j = 0; j < t->keys && max != -(double)INFINITY; j++)
+        s[j] -= max;
+    return max == -(double)INFINITY ? max : log(attn__blocked_at(b, b->plan->at.sum)[i]);
+}
+
+/* From scores s and gradients of weights dp to weights and gradients of scores. */
+static void weigh(const attn__blocked *b, const attn__blocked_tile *t, double lse, double delta, double *s, double *dp)
+{
+    const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
+    const attn_problem *p = &b->canonical->problem;
+    double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
+    if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
+        b->plan->kernel->gradients(s, dp, t->keys, lse, delta);
+        for (int64_t j = 0; j < t->keys && b->careful; j++)
+            dp[j] = s[j] == 0 ? 0 : dp[j];
+        for (int64_t j = 0; j < t->keys && p->mask_fill != 0; j++)
+            dp[j] = seen[j] == ATTN__BLOCKED_FILL ? 0 : dp[j];
+        return;
+    }
+    for (int64_t j = 0; j < t->keys; j++) {
+        s[j] *= inverse;
+        dp[j] = seen[j] == ATTN__BLOCKED_KEY ? (dp[j] - less) * inverse : 0;
+    }
+}
+
+static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s, double *dp)
+{
+    double lse = normalizer_of(b, t, i, s);
     if (lse == -(double)INFINITY) { /* no keys */
         memset(s, 0, (size_t)t->keys * sizeof *s);
         memset(dp, 0, (size_t)t->keys * sizeof *dp);
@@ -63,104 +116,282 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
             s[j] = dp[j] = s[j] == -(double)INFINITY ? 0 : lse;
         return;
     }
-    for (int64_t c = 0; c < values; c++)
-        delta += o[c] * dout[c];
-    if (canonical->extras & ATTN__DLSE)
-        delta -= ((const double *)b->arrays->dlse)[place];
     attn__blocked_drop(b, t, i, dp);
-    b->plan->kernel->gradients(s, dp, t->keys, lse, delta);
-    for (int64_t j = 0; j < t->keys && b->careful; j++)
-        dp[j] = s[j] == 0 ? 0 : dp[j];
+    weigh(b, t, lse, delta_of(b, t, i), s, dp);
     attn__blocked_drop(b, t, i, s);
 }
 
-static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
+/* ------------------------------------------------------------------------------------------------ a tile */
+
+static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool adds)
 {
-    enum { LD = ATTN__BLOCKED_KEYS };
     const attn__blocked_places *at = &b->plan->at;
-    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    double *s = attn__blocked_at(b, at->s), *dp = attn__blocked_at(b, at->dp), *dout = attn__blocked_at(b, at->dout);
-    const attn__blocked_product products[] = {
-        {dout, attn__blocked_at(b, at->v_t) + t->key, dp, values, b->plan->ld, LD, t->queries, t->keys, values, false,
-         false},
-        {dp, attn__blocked_at(b, at->k) + t->key * channels, attn__blocked_at(b, at->dq), LD, channels, channels,
-         t->queries, channels, t->keys, false, true},
-        {dp, attn__blocked_at(b, at->q), attn__blocked_at(b, at->dk) + t->key * channels, LD, channels, channels,
-         t->keys, channels, t->queries, true, true},
-        {s, dout, attn__blocked_at(b, at->dv) + t->key * values, LD, values, values, t->keys, values, t->queries, true,
-         true},
-    };
+    double *s = attn__blocked_complete(b, t, i), *dp = attn__blocked_take(b, t, at->dp, i);
+    attn__blocked_add_tables(b, t, i, true, dp);
+    weigh_row(b, t, i, s, dp);
+    attn__blocked_sum_tables(b, t, i, true, s);
+    if (b->canonical->problem.flags & ATTN_WANT_DBIAS)
+        store_bias(b, t, i, adds, dp);
+    scale_row(b, t, dp);
+    attn__blocked_sum_tables(b, t, i, false, dp);
+    attn__blocked_put(b, t, at->s, i);
+    attn__blocked_put(b, t, at->dp, i);
+}
+
+static void run_tile(attn__blocked *b, const attn__blocked_tile *t, bool adds)
+{
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t values = b->canonical->value.size;
+    attn__blocked_product p = {.a = attn__blocked_at(b, at->dout),
+                               .lda = values,
+                               .b = t->v_t,
+                               .ldb = b->plan->ld,
+                               .c = attn__blocked_at(b, at->dp),
+                               .ldc = b->plan->ld_s,
+                               .m = t->queries,
+                               .n = t->columns,
+                               .k = values};
     attn__blocked_scores(b, t);
-    attn__blocked_multiply(b, &products[0], NULL);
-    for (int64_t i = 0; i < t->queries; i++) {
-        weigh_row(b, t, i);
-        if (b->canonical->problem.flags & ATTN_WANT_DBIAS)
-            store_bias(b, t, i, dp + i * LD);
-        scale_row(b, t, i, dp + i * LD);
-    }
-    for (int i = 1; i < 4; i++)
-        attn__blocked_multiply(b, &products[i], t);
+    attn__blocked_tables(b, t);
+    attn__blocked_multiply(b, &p);
+    for (int64_t i = 0; i < t->queries; i++)
+        run_row(b, t, i, adds);
+    p = (attn__blocked_product){.a = attn__blocked_at(b, at->s),
+                                .lda = b->plan->ld_s,
+                                .b = attn__blocked_at(b, at->dout),
+                                .ldb = values,
+                                .c = t->dv,
+                                .ldc = values,
+                                .m = t->columns,
+                                .n = values,
+                                .k = t->queries,
+                                .transposed = true,
+                                .add = true};
+    attn__blocked_multiply_weights(b, &p);
+    attn__blocked_score_gradients(b, t);
+    attn__blocked_apply_score_tables(b, t);
+    attn__blocked_sum_table_gradients(b, t);
 }
 
 /* Of a tile whose pairs are all masked. */
 static void clear_bias(attn__blocked *b, const attn__blocked_tile *t)
 {
-    attn__blocked_find_pairs(b, t);
     for (int64_t i = 0; i < t->queries; i++)
-        store_bias(b, t, i, NULL);
+        store_bias(b, t, i, false, NULL);
+}
+
+/* ----------------------------------------------------------------------------------------------- a block */
+
+/* With windows: the gradients of the block's columns go to their positions. */
+static void add_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t to, const double *from,
+                        int64_t channels)
+{
+    const int64_t *place = attn__blocked_integers(b, b->plan->at.place);
+    for (int64_t c = 0; c < t->columns; c++)
+        for (int64_t j = 0; j < channels && place[c] >= 0; j++)
+            attn__blocked_at(b, to)[place[c] * channels + j] += from[c * channels + j];
+}
+
+/* The maxima and sums of the block's rows once more: next to a fill of -1e6 the log-sum-exp has lost its last digits. */
+static void normalize_again(attn__blocked *b, attn__blocked_tile *t)
+{
+    attn__blocked_start(b, t);
+    for (t->key = 0; t->key < b->canonical->key.size; t->key += b->plan->keys) {
+        (void)attn__blocked_tile_at(b, t);
+        attn__blocked_scores(b, t);
+        attn__blocked_tables(b, t);
+        for (int64_t i = 0; i < t->queries; i++)
+            attn__blocked_weigh(b, t, i, attn__blocked_complete(b, t, i), NULL);
+    }
 }
 
 /* Rows [first, first + n) of a gradient, where it is wanted. */
-static void store(const attn__blocked *b, unsigned want, attn__operand op, void *to, int64_t first, int64_t n,
+static void store(const attn__blocked *b, unsigned want, attn__operand op, bool adds, int64_t first, int64_t n,
                   const double *rows)
 {
     const attn__canonical *canonical = b->canonical;
-    const attn__group *group = op == ATTN__OP_DQ ? &canonical->query : &canonical->key;
+    const attn__group *group = op == ATTN__OP_DQ                 ? &canonical->query
+                               : canonical->problem.nwindows > 0 ? &b->plan->positions
+                                                                 : &canonical->key;
     const attn__group *channels = op == ATTN__OP_DV ? &canonical->value : &canonical->contract;
-    size_t stride = op == ATTN__OP_DQ   ? ATTN__STRIDE(dim.dq)
-                    : op == ATTN__OP_DK ? ATTN__STRIDE(dim.dk)
-                                        : ATTN__STRIDE(dim.dv);
+    void *to = op == ATTN__OP_DQ ? b->arrays->dq : op == ATTN__OP_DK ? b->arrays->dk : b->arrays->dv;
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
     attn__strides strides = attn__operand_strides(channels, op);
     int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
-    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++)
-        attn__scatter(channels, &strides, canonical->problem.dtype, to,
-                      base + attn__offsets_one(group, stride, first + i), rows + i * channels->size);
+    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
+        int64_t offset = base + attn__offsets_one(group, stride, first + i);
+        (adds ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype, to, offset,
+                                                  rows + i * channels->size);
+    }
 }
 
-static void run_item(void *user, int64_t item, int thread)
+static void run_block(attn__blocked *b, attn__blocked_tile *t, bool adds)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    attn__blocked_queries(b, t);
+    attn__blocked_look(b, t);
+    memset(attn__blocked_at(b, at->dq), 0, (size_t)(t->queries * channels) * sizeof(double));
+    if (canonical->problem.nwindows) {
+        memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
+        memset(t->dv, 0, (size_t)(t->columns * values) * sizeof *t->dv);
+    }
+    if (canonical->problem.mask_fill != 0)
+        normalize_again(b, t);
+    for (t->key = 0; t->key < canonical->key.size; t->key += b->plan->keys) {
+        if (attn__blocked_tile_at(b, t))
+            run_tile(b, t, adds);
+        else if ((canonical->problem.flags & ATTN_WANT_DBIAS) && !adds)
+            clear_bias(b, t);
+    }
+    if (canonical->problem.nwindows) {
+        add_columns(b, t, at->dk, t->dk, channels);
+        add_columns(b, t, at->dv, t->dv, values);
+    }
+    store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, attn__blocked_at(b, at->dq));
+}
+
+/* ----------------------------------------------------------------------------------------- a batch index */
+
+/* The gradients of the batch index's tables go to the sums that all share. */
+static void store_tables(const attn__blocked *b)
+{
+    const attn__canonical *canonical = b->canonical;
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        const attn_relative *r = &canonical->problem.relatives[i];
+        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = attn__blocked_at(b, b->plan->table[i].dt);
+        int64_t channels = attn__table_channels(canonical, i)->size;
+        attn__strides strides = attn__table_strides(canonical, i);
+        int64_t base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(table[0]) + (size_t)i * sizeof base, b->batch);
+        for (int64_t d = 0; sums && d < r->rows; d++)
+            attn__table_add(canonical, i, &strides, sums, base + d * r->row_stride, 1, rows + d * channels,
+                            attn__blocked_at(b, b->plan->at.offsets));
+    }
+}
+
+static void run_batch(attn__blocked *b, int64_t batch, bool adds)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_plan *plan = b->plan;
+    const attn__blocked_places *at = &plan->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
+    int64_t run = attn__is_packed(canonical) ? canonical->query.size : plan->run;
+    attn__blocked_keys(b, batch);
+    memset(attn__blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
+    memset(attn__blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        memset(attn__blocked_at(b, plan->table[i].dt), 0,
+               (size_t)(canonical->problem.relatives[i].rows * attn__table_channels(canonical, i)->size) *
+                   sizeof(double));
+    for (int64_t first = 0; first < canonical->query.size; first += run)
+        for (int64_t i = 0; i < run; i += plan->queries) {
+            attn__blocked_tile t = {.query = first + i, .queries = attn__least(run - i, plan->queries)};
+            run_block(b, &t, adds);
+        }
+    store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, attn__blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV, ATTN__OP_DV, adds, 0, keys, attn__blocked_at(b, at->dv));
+    store_tables(b);
+}
+
+static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
-    const attn__canonical *canonical = j->canonical;
-    const attn__blocked_places *at = &j->plan->at;
-    attn__blocked b = {.canonical = canonical,
-                       .plan = j->plan,
-                       .arrays = j->arrays,
-                       .memory = j->workspace + (int64_t)thread * at->all};
-    int64_t keys = canonical->key.size, channels = canonical->contract.size;
-    attn__blocked_tile t = {0};
-    attn__blocked_keys(&b, item);
-    memset(attn__blocked_at(&b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
-    memset(attn__blocked_at(&b, at->dv), 0, (size_t)(keys * canonical->value.size) * sizeof(double));
-    for (; t.query < canonical->query.size; t.query += j->plan->queries) {
-        t.queries = attn__least(canonical->query.size - t.query, j->plan->queries);
-        attn__blocked_queries(&b, &t, true);
-        memset(attn__blocked_at(&b, at->dq), 0, (size_t)(t.queries * channels) * sizeof(double));
-        for (t.key = 0; t.key < keys; t.key += ATTN__BLOCKED_KEYS) {
-            t.keys = attn__least(keys - t.key, ATTN__BLOCKED_KEYS);
-            if (attn__blocked_meets(&b, &t))
-                run_tile(&b, &t);
-            else if (canonical->problem.flags & ATTN_WANT_DBIAS)
-                clear_bias(&b, &t);
+    attn__sums sums;
+    attn__sums_start(&sums, &j->shared, j->sums + (size_t)slot * j->sums_size);
+    for (int64_t item = slot * j->split.items / j->slots; item < (slot + 1) * j->split.items / j->slots; item++)
+        for (int64_t rest = 0; rest < j->split.rest; rest++) {
+            int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
+            attn__sequence one;
+            attn__blocked b = {.canonical = j->canonical,
+                               .plan = j->plan,
+                               .arrays = j->arrays,
+                               .memory = j->workspace + (int64_t)thread * j->plan->at.all,
+                               .sums = &sums};
+            if (attn__is_packed(j->canonical)) {
+                attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
+                b.canonical = &one.canonical;
+                b.arrays = &one.arrays;
+            }
+            run_batch(&b, batch, j->adds);
         }
-        store(&b, ATTN_WANT_DQ, ATTN__OP_DQ, j->arrays->dq, t.query, t.queries, attn__blocked_at(&b, at->dq));
+}
+
+/* ------------------------------------------------------------------------------------------------- whole */
+
+static attn__canonical keep_wanted(const attn__canonical *canonical, unsigned wanted)
+{
+    attn__canonical copy = *canonical;
+    copy.problem.flags &= ~(SHARED | ATTN__WANT_OWN) | wanted;
+    return copy;
+}
+
+static attn__batch_split split_of(const attn__canonical *canonical)
+{
+    attn__canonical own = keep_wanted(canonical, ATTN__WANT_OWN);
+    return attn__batch_split_make(&own);
+}
+
+static int64_t slots_of(const attn__canonical *canonical, const attn__batch_split *split)
+{
+    return canonical->problem.flags & SHARED ? attn__least(split->items, SLOTS) : split->items;
+}
+
+size_t attn__blocked_sums_size(const attn__canonical *canonical)
+{
+    attn__canonical shared = keep_wanted(canonical, SHARED);
+    attn__batch_split split = split_of(canonical);
+    return attn__size_mul(attn__sums_size(&shared), (size_t)slots_of(canonical, &split));
+}
+
+static void add_slots(const job *j)
+{
+    double *total = (double *)(void *)j->sums;
+    for (int64_t slot = 1; slot < j->slots; slot++) {
+        const double *part = (const double *)(const void *)(j->sums + (size_t)slot * j->sums_size);
+        for (size_t i = 0; i < j->sums_size / sizeof *part; i++)
+            total[i] += part[i];
     }
-    store(&b, ATTN_WANT_DK, ATTN__OP_DK, j->arrays->dk, 0, keys, attn__blocked_at(&b, at->dk));
-    store(&b, ATTN_WANT_DV, ATTN__OP_DV, j->arrays->dv, 0, keys, attn__blocked_at(&b, at->dv));
+}
+
+static void clear_gradients(const attn__canonical *canonical, const attn_arrays *a)
+{
+    const struct {
+        unsigned want;
+        attn__operand op;
+        void *array;
+    } own[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, a->dq},
+               {ATTN_WANT_DK, ATTN__OP_DK, a->dk},
+               {ATTN_WANT_DV, ATTN__OP_DV, a->dv},
+               {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, a->dbias}};
+    for (int i = 0; i < 4; i++)
+        if (canonical->problem.flags & own[i].want)
+            attn__operand_zero(canonical, own[i].op, own[i].array);
 }
 
 void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                             void *workspace)
 {
-    job j = {canonical, recipe->data, arrays, workspace};
-    attn__parallel_items(canonical->threads, canonical->batch.size, run_item, &j);
+    const attn__blocked_plan *plan = recipe->data;
+    bool shares = attn__blocked_shares(canonical);
+    job j = {.canonical = canonical,
+             .shared = keep_wanted(canonical, SHARED),
+             .plan = plan,
+             .arrays = arrays,
+             .workspace = workspace,
+             .sums = (char *)workspace + (size_t)canonical->threads * (size_t)plan->at.all * sizeof(double),
+             .split = split_of(canonical),
+             .adds = shares || canonical->problem.accumulate};
+    j.sums_size = attn__sums_size(&j.shared);
+    j.slots = slots_of(canonical, &j.split);
+    if (shares && !canonical->problem.accumulate)
+        clear_gradients(canonical, arrays);
+    attn__parallel_items(canonical->threads, j.slots, run_slot, &j);
+    if (j.slots == 0 || j.sums_size == 0)
+        return;
+    attn__sums sums;
+    add_slots(&j);
+    attn__sums_address(&sums, &j.shared, j.sums);
+    attn__sums_store(&sums, &j.shared, arrays);
 }

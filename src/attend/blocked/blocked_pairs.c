@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What single pairs of a tile have beside their dot product: softcap, bias, mask, dropout. */
+ * A row of pairs from its scores to its weights: tables, softcap, bias, what it sees, softmax, dropout. */
 #include "attend/blocked/blocked.h"
 
 #include "attend/canonical/element.h"
@@ -7,35 +7,6 @@
 #include "base/rng.h"
 
 #include <math.h>
-
-static int64_t *along_keys(const attn__blocked *b, int64_t place)
-{
-    return (int64_t *)(void *)attn__blocked_at(b, place);
-}
-
-void attn__blocked_find_pairs(attn__blocked *b, const attn__blocked_tile *t)
-{
-    const attn__canonical *canonical = b->canonical;
-    const attn__blocked_places *at = &b->plan->at;
-    const struct {
-        bool used;
-        size_t stride;
-        int64_t place;
-    } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), at->bias_at},
-                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), at->dbias_at},
-                 {canonical->has_mask, ATTN__STRIDE(dim.mask), at->mask_at},
-                 {canonical->has_dropout, ATTN__STRIDE(drop), at->drop_at}};
-    for (int i = 0; i < 4; i++) {
-        if (parts[i].used)
-            attn__offsets_fill(&canonical->key, parts[i].stride, t->key, t->keys, along_keys(b, parts[i].place));
-    }
-}
-
-static int64_t row_offset(const attn__blocked *b, size_t stride, int64_t query)
-{
-    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
-           attn__offsets_one(&b->canonical->query, stride, query);
-}
 
 /* s = cap tanh(s / cap), and its derivative. */
 static void cap_row(double cap, double *s, double *slope, int64_t n)
@@ -47,24 +18,103 @@ static void cap_row(double cap, double *s, double *slope, int64_t n)
     }
 }
 
-void attn__blocked_adjust(attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s)
+static bool is_softmax(const attn__blocked *b)
+{
+    return b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+}
+
+static void fill(double *x, int64_t from, int64_t to, double with)
+{
+    for (int64_t j = from; j < to; j++)
+        x[j] = with;
+}
+
+/* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
+static double hide_counted(const attn__blocked *b, const attn__blocked_tile *t, double *s)
+{
+    uint8_t *seen = (uint8_t *)attn__blocked_at(b, b->plan->at.seen);
+    double none = is_softmax(b) ? -(double)INFINITY : 0, masked = b->canonical->problem.mask_fill, count = 0;
+    for (int64_t j = 0; j < t->keys; j++) {
+        if (s[j] == -(double)INFINITY && seen[j] == ATTN__BLOCKED_KEY)
+            seen[j] = ATTN__BLOCKED_OUT;
+        s[j] = seen[j] == ATTN__BLOCKED_KEY ? s[j] : seen[j] == ATTN__BLOCKED_FILL ? masked : none;
+        count += seen[j] != ATTN__BLOCKED_OUT;
+    }
+    return count;
+}
+
+static void hide(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s)
+{
+    int64_t from, to;
+    const uint8_t *seen = attn__blocked_see(b, t, i, &from, &to);
+    if (!is_softmax(b) || b->canonical->problem.mask_fill != 0) {
+        attn__blocked_at(b, b->plan->at.count)[i] += hide_counted(b, t, s);
+    } else if (seen) {
+        b->plan->kernel->hide(s, seen, t->keys);
+    } else {
+        fill(s, 0, from, -(double)INFINITY);
+        fill(s, to, t->keys, -(double)INFINITY);
+    }
+}
+
+double *attn__blocked_complete(attn__blocked *b, const attn__blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
+    double *s = attn__blocked_take(b, t, at->s, i);
+    attn__blocked_add_tables(b, t, i, false, s);
     if (canonical->problem.softcap != 0)
-        cap_row(canonical->problem.softcap, s, attn__blocked_at(b, at->slope) + i * ATTN__BLOCKED_KEYS, t->keys);
+        cap_row(canonical->problem.softcap, s, attn__blocked_at(b, at->slope), t->keys);
     if (canonical->has_bias) {
-        const int64_t *key = along_keys(b, at->bias_at), row = row_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
-        const double *bias = (const double *)b->arrays->bias + row;
+        attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_BIAS);
+        const int64_t *key = attn__blocked_integers(b, at->bias_at);
+        int64_t row = attn__blocked_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
         for (int64_t j = 0; j < t->keys; j++)
-            s[j] += bias[key[j]];
+            s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
     }
-    if (canonical->has_mask) {
-        const int64_t *key = along_keys(b, at->mask_at), row = row_offset(b, ATTN__STRIDE(dim.mask), t->query + i);
-        const uint8_t *mask = b->arrays->mask + row;
-        for (int64_t j = 0; j < t->keys; j++)
-            s[j] = mask[key[j]] ? s[j] : -(double)INFINITY;
+    hide(b, t, i, s);
+    return s;
+}
+
+/* A sink is a key of value 0 before all others. */
+void attn__blocked_start(const attn__blocked *b, const attn__blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double sink = -(double)INFINITY;
+        if (canonical->extras & ATTN__SINKS)
+            sink = attn__load(dtype, b->arrays->sinks, attn__blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
+        attn__blocked_at(b, at->max)[i] = is_softmax(b) ? sink : 0;
+        attn__blocked_at(b, at->sum)[i] = sink > -(double)INFINITY || sink != sink;
+        attn__blocked_at(b, at->count)[i] = 0;
     }
+}
+
+void attn__blocked_weigh(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s, double *o)
+{
+    const attn__rows_f64_kernel *kernel = b->plan->kernel;
+    double *max = attn__blocked_at(b, b->plan->at.max) + i, *sum = attn__blocked_at(b, b->plan->at.sum) + i;
+    for (int64_t j = 0; j < t->keys && !is_softmax(b); j++)
+        *sum += s[j];
+    if (!is_softmax(b))
+        return;
+    double most = kernel->largest(s, t->keys);
+    if (most <= *max)
+        most = *max;
+    if (most == -(double)INFINITY) { /* no key so far */
+        memset(s, 0, (size_t)t->keys * sizeof *s);
+        return;
+    }
+    if (most != *max) {
+        double factor = *max == -(double)INFINITY ? 0 : exp(*max - most);
+        *sum *= factor;
+        if (o)
+            kernel->scale(o, b->canonical->value.size, factor);
+        *max = most;
+    }
+    *sum += kernel->exponentials(s, t->keys, most);
 }
 
 void attn__blocked_drop(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *x)
@@ -73,8 +123,8 @@ void attn__blocked_drop(const attn__blocked *b, const attn__blocked_tile *t, int
     const attn_problem *p = &canonical->problem;
     if (!canonical->has_dropout)
         return;
-    const int64_t *column = along_keys(b, b->plan->at.drop_at);
-    uint64_t row = (uint64_t)row_offset(b, ATTN__STRIDE(drop), t->query + i);
+    const int64_t *column = attn__blocked_integers(b, b->plan->at.drop_at);
+    uint64_t row = (uint64_t)attn__blocked_offset(b, ATTN__STRIDE(drop), t->query + i);
     uint64_t key =
         attn__dropout_key(p->seed + b->arrays->seed_offset, p->stream, attn__drop_row(&b->arrays->drop_rows, row));
     uint32_t threshold = attn__dropout_threshold(p->dropout);

@@ -57,3 +57,15 @@ void attn__scatter_add(const attn__group *group, const attn__strides *strides, d
         for (int64_t e = 0; e < o.inner; e++)
             sums[o.offset + e * step] += in[e];
 }
+
+void attn__accumulate(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base,
+                      int64_t offset, const double *in)
+{
+    odometer o = start(group, strides, offset);
+    int64_t step = strides->at[group->n - 1];
+    for (int64_t run = 0; run < o.runs; run++, advance(&o), in += o.inner)
+        for (int64_t e = 0; e < o.inner; e++) {
+            int64_t at = o.offset + e * step;
+            attn__store(dtype, base, at, attn__load(dtype, base, at) + in[e]);
+        }
+}

@@ -57,6 +57,9 @@ void attn__gather(const attn__group *group, const attn__strides *strides, attn_d
 /* The reverse: base[offset + e] = in[e]. */
 void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
                    const double *in);
+/* base[offset + e] += in[e], one after the other: elements may be the same. */
+void attn__accumulate(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base,
+                      int64_t offset, const double *in);
 /* sums[offset + e] += in[e]. */
 void attn__scatter_add(const attn__group *group, const attn__strides *strides, double *sums, int64_t offset,
                        const double *in);

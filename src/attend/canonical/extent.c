@@ -2,6 +2,8 @@
  * Lengths, strides and span of the arrays of a problem. */
 #include "attend/canonical/extent.h"
 
+#include "attend/canonical/element.h"
+
 static void widen(attn__extent *e, int64_t length, int64_t stride)
 {
     if (stride == 0)
@@ -67,13 +69,14 @@ size_t attn__extent_size(const attn__extent *e)
     return (size_t)(e->high - e->low) + 1;
 }
 
-void attn__operand_zero(const attn__canonical *canonical, attn__operand op, float *array)
+void attn__operand_zero(const attn__canonical *canonical, attn__operand op, void *array)
 {
     attn__extent e = attn__operand_extent(canonical, op);
+    attn_dtype dtype = attn__operand_dtype(&canonical->problem, op);
     int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
     int i = attn__extent_size(&e) ? 0 : -1;
     while (i >= 0) {
-        array[offset] = 0;
+        attn__store(dtype, array, offset, 0);
         for (i = e.n - 1; i >= 0; i--) {
             offset += e.stride[i];
             if (++index[i] < e.length[i])

@@ -132,3 +132,26 @@ bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis)
     }
     return private_gradients;
 }
+
+attn__batch_split attn__batch_split_make(const attn__canonical *canonical)
+{
+    attn__batch_split split = {.items = 1, .rest = 1};
+    for (int i = 0; i < canonical->batch.n; i++) {
+        split.apart[i] = attn__sums_disjoint(canonical, i);
+        *(split.apart[i] ? &split.items : &split.rest) *= canonical->batch.axis[i].dim.n;
+    }
+    return split;
+}
+
+int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
+                                int64_t rest)
+{
+    int64_t linear = 0, scale = 1;
+    for (int i = canonical->batch.n - 1; i >= 0; i--) {
+        int64_t n = canonical->batch.axis[i].dim.n, *from = split->apart[i] ? &item : &rest;
+        linear += *from % n * scale;
+        *from /= n;
+        scale *= n;
+    }
+    return linear;
+}

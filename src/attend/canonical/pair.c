@@ -9,17 +9,11 @@
 
 enum { CONTRACT_ROWS = 8, VALUE_ROWS = 3 };
 
-static const attn__group *channels_of(const attn__canonical *canonical, int relative)
-{
-    return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
-                                                                              : &canonical->contract;
-}
-
 static size_t table_doubles(const attn__canonical *canonical)
 {
     size_t n = 0;
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        n = attn__size_add(n, (size_t)channels_of(canonical, i)->size);
+        n = attn__size_add(n, (size_t)attn__table_channels(canonical, i)->size);
     return n;
 }
 
@@ -37,16 +31,6 @@ static double *take(double **memory, int64_t n)
     return row;
 }
 
-/* A table's strides along its channels. */
-static attn__strides table_strides(const attn__canonical *canonical, int relative)
-{
-    const attn__group *group = channels_of(canonical, relative);
-    attn__strides s = {{0}};
-    for (int i = 0; i < group->n; i++)
-        s.at[i] = group->axis[i].table[relative];
-    return s;
-}
-
 static void lay_out(attn__pair *pair, double *memory)
 {
     double **const contract[] = {&pair->qs,  &pair->ks,  &pair->ws,  &pair->w2s,
@@ -57,7 +41,7 @@ static void lay_out(attn__pair *pair, double *memory)
     for (int i = 0; i < VALUE_ROWS; i++)
         *value[i] = take(&memory, pair->canonical->value.size);
     for (int i = 0; i < pair->canonical->problem.nrelatives; i++)
-        pair->table_row[i] = take(&memory, channels_of(pair->canonical, i)->size);
+        pair->table_row[i] = take(&memory, attn__table_channels(pair->canonical, i)->size);
 }
 
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory)
@@ -73,7 +57,7 @@ void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const 
     pair->w = attn__operand_strides(&canonical->contract, ATTN__OP_W);
     pair->v = attn__operand_strides(&canonical->value, ATTN__OP_V);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        pair->table[i] = table_strides(canonical, i);
+        pair->table[i] = attn__table_strides(canonical, i);
     lay_out(pair, memory);
 }
 
@@ -97,43 +81,9 @@ void attn__pair_row(attn__pair *pair, const attn__row *row)
         attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
 }
 
-bool attn__table_is_whole(const attn__canonical *canonical, int i)
-{
-    const attn_relative *r = &canonical->problem.relatives[i];
-    const attn__group *group = channels_of(canonical, i);
-    return r->end - r->begin == group->axis[group->n - 1].dim.n;
-}
-
-void attn__table_served(const attn__canonical *canonical, int i, attn__group *served)
-{
-    const attn_relative *r = &canonical->problem.relatives[i];
-    *served = *channels_of(canonical, i);
-    attn__axis *last = &served->axis[served->n - 1];
-    served->size = last->dim.n ? served->size / last->dim.n * (r->end - r->begin) : 0;
-    last->dim.n = r->end - r->begin;
-}
-
-/* Reads a row of a table; where it serves only a range of the innermost axis, zeros stand around that. */
 static void gather_table(attn__pair *pair, int i, int64_t offset)
 {
-    const attn_relative *r = &pair->canonical->problem.relatives[i];
-    const attn__group *group = channels_of(pair->canonical, i);
-    const void *table = pair->arrays->table[i];
-    double *row = pair->table_row[i];
-    if (attn__table_is_whole(pair->canonical, i)) {
-        attn__gather(group, &pair->table[i], pair->side, table, offset, row);
-        return;
-    }
-    attn__group served;
-    attn__table_served(pair->canonical, i, &served);
-    attn__gather(&served, &pair->table[i], pair->side, table, offset, row);
-    int64_t n = group->axis[group->n - 1].dim.n, width = r->end - r->begin;
-    for (int64_t run = n ? group->size / n : 0; run-- > 0;) { /* from the back: nothing is overwritten unread */
-        memmove(row + run * n + r->begin, row + run * width, (size_t)width * sizeof *row);
-        for (int64_t c = 0; c < n; c++)
-            if (c < r->begin || c >= r->end)
-                row[run * n + c] = 0;
-    }
+    attn__table_gather(pair->canonical, i, &pair->table[i], pair->arrays->table[i], offset, pair->table_row[i]);
 }
 
 static double table_terms(attn__pair *pair, const attn__spot *spot)

@@ -8,6 +8,7 @@
 
 #include "attend/canonical/element.h"
 #include "attend/canonical/row.h"
+#include "attend/canonical/table.h"
 
 /* Scratch rows of one thread: `contract` doubles each for the first ones, `value` for the rest. */
 typedef struct attn__pair {
@@ -26,10 +27,6 @@ typedef struct attn__pair {
 size_t attn__pair_size(const attn__canonical *canonical);
 /* Lays a pair out in `memory`, attn__pair_size() bytes aligned to 8. */
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
-
-/* Whether the i-th table serves all of its channels; if not, `served` is the group of those that it does. */
-bool attn__table_is_whole(const attn__canonical *canonical, int i);
-void attn__table_served(const attn__canonical *canonical, int i, attn__group *served);
 
 /* Gathers q, w and w2 of a row. */
 void attn__pair_row(attn__pair *pair, const attn__row *row);

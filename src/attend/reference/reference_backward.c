@@ -15,8 +15,7 @@ typedef struct job {
     char *workspace;
     size_t share;
     attn__sums sums;
-    bool apart[ATTN_MAX_DIMS]; /* batch axes to be parallel over */
-    int64_t items, rest;       /* products of the lengths of those, and of the others */
+    attn__batch_split split;
 } job;
 
 /* The state of one row. */
@@ -44,26 +43,11 @@ static void add_row(work *w, int which, attn__operand op, const attn__group *gro
         attn__scatter_add(group, &strides, w->job->sums.at[which], offset, row);
 }
 
-/* Adds factor * row to one row of a table's gradient, cut to the channels that it serves. */
 static void add_table_row(work *w, int i, int64_t offset, double factor, const double *row)
 {
-    const attn__canonical *canonical = w->job->canonical;
-    const attn_relative *r = &canonical->problem.relatives[i];
-    const attn__group *group = r->kind == ATTN_RELATIVE_VALUE ? &canonical->value : &canonical->contract;
-    double *sums = w->job->sums.at[ATTN__SUM_TABLE + i], *scratch = w->pair.table_row[i];
-    int64_t n = group->axis[group->n - 1].dim.n, at = 0;
-    if (!sums || n == 0)
-        return;
-    for (int64_t run = 0; run < group->size; run += n)
-        for (int64_t c = r->begin; c < r->end; c++)
-            scratch[at++] = factor * row[run + c];
-    if (attn__table_is_whole(canonical, i)) {
-        attn__scatter_add(group, &w->pair.table[i], sums, offset, scratch);
-        return;
-    }
-    attn__group served;
-    attn__table_served(canonical, i, &served);
-    attn__scatter_add(&served, &w->pair.table[i], sums, offset, scratch);
+    if (w->job->sums.at[ATTN__SUM_TABLE + i])
+        attn__table_add(w->job->canonical, i, &w->pair.table[i], w->job->sums.at[ATTN__SUM_TABLE + i], offset, factor,
+                        row, w->pair.table_row[i]);
 }
 
 static void add_score_tables(work *w, const attn__spot *spot, double gradient)
@@ -170,27 +154,13 @@ static void run_row(work *w, int64_t batch, int64_t query)
     add_row(w, ATTN__SUM_W2, ATTN__OP_W, &canonical->contract, w->row.offset[ATTN__OP_W], w->pair.dw2s);
 }
 
-/* The linear batch index of one item and one index of the remaining axes. */
-static int64_t batch_of(const job *j, int64_t item, int64_t rest)
-{
-    const attn__group *batch = &j->canonical->batch;
-    int64_t linear = 0, scale = 1;
-    for (int i = batch->n - 1; i >= 0; i--) {
-        int64_t n = batch->axis[i].dim.n, *from = j->apart[i] ? &item : &rest;
-        linear += *from % n * scale;
-        *from /= n;
-        scale *= n;
-    }
-    return linear;
-}
-
 static void run_item(void *user, int64_t item, int thread)
 {
     work w = {.job = user};
     const job *j = w.job;
     attn__pair_start(&w.pair, j->canonical, j->arrays, j->workspace + (size_t)thread * j->share);
-    for (int64_t rest = 0; rest < j->rest; rest++) {
-        int64_t batch = batch_of(j, item, rest);
+    for (int64_t rest = 0; rest < j->split.rest; rest++) {
+        int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
         for (int64_t query = 0; query < j->canonical->query.size; query++)
             run_row(&w, batch, query);
     }
@@ -204,12 +174,8 @@ size_t attn__reference_backward_size(const attn__canonical *canonical)
 void attn__reference_backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
 {
     job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
-    j.items = j.rest = 1;
-    for (int i = 0; i < canonical->batch.n; i++) {
-        j.apart[i] = attn__sums_disjoint(canonical, i);
-        *(j.apart[i] ? &j.items : &j.rest) *= canonical->batch.axis[i].dim.n;
-    }
+    j.split = attn__batch_split_make(canonical);
     attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
-    attn__parallel_items(canonical->threads, j.items, run_item, &j);
+    attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
     attn__sums_store(&j.sums, canonical, arrays);
 }

@@ -16,11 +16,21 @@ typedef struct attn__rows_f64_kernel {
     double (*largest)(const double *x, int64_t n); /* -inf of none; NaN if one is */
     /* x = exp(x - max), and their sum; below e^-708 it is 0.  Off by at most 2^-51 of itself. */
     double (*exponentials)(double *x, int64_t n, double max);
-    void (*scale)(double *y, int64_t n, double by); /* y *= by */
+    void (*scale)(double *y, int64_t n, double by);          /* y *= by */
+    void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
     /* p = exp(x - lse), x in place, and dp = p (dp - delta). */
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
     /* y[j] = sum over c < channels of (q[c] - k[c * ld + j])^2. */
     void (*distances)(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n);
+    /* y[j] = sum over c of w[c] tanh(q[c] + k[c * ld + j]), and its derivatives times g[j], added to dq[c], dk[c * ldk + j]
+     * and dw[c]; a g of 0 adds nothing. */
+    void (*additive)(const double *q, const double *k, int64_t ld, const double *w, int64_t channels, double *y,
+                     int64_t n);
+    void (*additive_gradient)(const double *q, const double *k, int64_t ld, const double *w, int64_t channels,
+                              const double *g, int64_t n, double *dq, double *dk, int64_t ldk, double *dw);
+    /* Adds g[j] (q[c] - k[c * ld + j]) to dq[c] and takes it from dk[c * ldk + j]; a g of 0 adds nothing. */
+    void (*distance_gradient)(const double *q, const double *k, int64_t ld, int64_t channels, const double *g,
+                              int64_t n, double *dq, double *dk, int64_t ldk);
 } attn__rows_f64_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

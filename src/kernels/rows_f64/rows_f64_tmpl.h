@@ -25,10 +25,14 @@ VF_FN vd rows_select(vl mask, vd a, vd b)
     return (vd)(((vl)a & mask) | ((vl)b & ~mask));
 }
 
-/* x = n ln 2 + r with |r| <= ln 2 / 2: e^r by its series to r^13, whose rest is below 2^-57, and 2^n by its bits. */
-VF_FN vd rows_exp(vd x)
+/* x = n ln 2 + r with |r| <= ln 2 / 2; e^r = 1 + r y by its series to r^13, whose rest is below 2^-57; power = 2^n. */
+typedef struct rows_parts {
+    vd r, y, power;
+} rows_parts;
+
+VF_FN rows_parts rows_exp_parts(vd x)
 {
-    const vd shift = vd_set1(0x1.8p52), least = vd_set1(-708);
+    const vd shift = vd_set1(0x1.8p52);
     vd shifted = vd_fma(x, vd_set1(0x1.71547652b82fep0), shift), n = shifted - shift;
     vd r = vd_fma(n, vd_set1(-0x1.a39ef35793c76p-33), vd_fma(n, vd_set1(-0x1.62e42feep-1), x));
     vd y = vd_set1(1.0 / 6227020800);
@@ -44,9 +48,24 @@ VF_FN vd rows_exp(vd x)
     y = vd_fma(y, r, vd_set1(1.0 / 6));
     y = vd_fma(y, r, vd_set1(0.5));
     y = vd_fma(y, r, vd_set1(1));
-    y = vd_fma(y, r, vd_set1(1));
-    vl power = ((vl)shifted + 1023) << 52;
-    return rows_select((vl)(x < least), vd_zero(), y * (vd)power);
+    return (rows_parts){r, y, (vd)(((vl)shifted + 1023) << 52)};
+}
+
+VF_FN vd rows_exp(vd x)
+{
+    rows_parts e = rows_exp_parts(x);
+    return rows_select((vl)(x < vd_set1(-708)), vd_zero(), vd_fma(e.y, e.r, vd_set1(1)) * e.power);
+}
+
+/* m / (m + 2) with m = e^(2|x|) - 1, which keeps its digits near 0; off by some units of the last place. */
+VF_FN vd rows_tanh(vd x)
+{
+    const vl sign = (vl)vd_set1(-0.0);
+    vd most = vd_set1(40), twice = (vd)((vl)(x + x) & ~sign);
+    twice = rows_select((vl)(twice > most), most, twice); /* NaN stays */
+    rows_parts e = rows_exp_parts(twice);
+    vd m = vd_fma(e.power, e.y * e.r, e.power - vd_set1(1));
+    return (vd)((vl)(m / (m + vd_set1(2))) | ((vl)x & sign));
 }
 
 VF_FN double rows_sum(vd x)
@@ -103,6 +122,21 @@ static void rows_scale(double *y, int64_t n, double by)
         rows_store(y + i, rows_load(y + i, n - i) * vd_set1(by), n - i);
 }
 
+static void rows_hide(double *x, const uint8_t *seen, int64_t n)
+{
+    typedef uint8_t bytes __attribute__((vector_size(VD_LANES)));
+    vd none = vd_set1(-(double)INFINITY);
+    int64_t i = 0;
+    for (; i + VD_LANES <= n; i += VD_LANES) {
+        bytes b;
+        memcpy(&b, seen + i, sizeof b);
+        vl sees = __builtin_convertvector(b, vl) != 0;
+        vd_store(x + i, rows_select(sees, vd_load(x + i), none));
+    }
+    for (; i < n; i++)
+        x[i] = seen[i] ? x[i] : none[0];
+}
+
 static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta)
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
@@ -125,5 +159,59 @@ static void rows_distances(const double *q, const double *k, int64_t ld, int64_t
     }
 }
 
-const attn__rows_f64_kernel VF_NAME(attn__rows_f64) = {VF_ISA,     rows_largest,   rows_exponentials,
-                                                       rows_scale, rows_gradients, rows_distances};
+static void rows_additive(const double *q, const double *k, int64_t ld, const double *w, int64_t channels, double *y,
+                          int64_t n)
+{
+    for (int64_t i = 0; i < n; i += VD_LANES) {
+        vd sum = vd_zero();
+        for (int64_t c = 0; c < channels; c++)
+            sum = vd_fma(vd_set1(w[c]), rows_tanh(vd_set1(q[c]) + rows_load(k + c * ld + i, n - i)), sum);
+        rows_store(y + i, sum, n - i);
+    }
+}
+
+static void rows_additive_gradient(const double *q, const double *k, int64_t ld, const double *w, int64_t channels,
+                                   const double *g, int64_t n, double *dq, double *dk, int64_t ldk, double *dw)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        vd by_q = vd_zero(), by_w = vd_zero(), vector = vd_set1(w[c]);
+        double *to = dk + c * ldk;
+        for (int64_t i = 0; i < n; i += VD_LANES) {
+            vd slope = rows_load(g + i, n - i), t = rows_tanh(vd_set1(q[c]) + rows_load(k + c * ld + i, n - i));
+            vl none = (vl)(slope == vd_zero());
+            vd d = rows_select(none, vd_zero(), slope * vector * (vd_set1(1) - t * t));
+            by_w = by_w + rows_select(none, vd_zero(), slope * t);
+            by_q = by_q + d;
+            rows_store(to + i, rows_load(to + i, n - i) + d, n - i);
+        }
+        dq[c] += rows_sum(by_q);
+        dw[c] += rows_sum(by_w);
+    }
+}
+
+static void rows_distance_gradient(const double *q, const double *k, int64_t ld, int64_t channels, const double *g,
+                                   int64_t n, double *dq, double *dk, int64_t ldk)
+{
+    for (int64_t c = 0; c < channels; c++) {
+        vd sum = vd_zero();
+        double *to = dk + c * ldk;
+        for (int64_t i = 0; i < n; i += VD_LANES) {
+            vd slope = rows_load(g + i, n - i), d = slope * (vd_set1(q[c]) - rows_load(k + c * ld + i, n - i));
+            d = rows_select((vl)(slope == vd_zero()), vd_zero(), d);
+            sum = sum + d;
+            rows_store(to + i, rows_load(to + i, n - i) - d, n - i);
+        }
+        dq[c] += rows_sum(sum);
+    }
+}
+
+const attn__rows_f64_kernel VF_NAME(attn__rows_f64) = {.isa = VF_ISA,
+                                                       .largest = rows_largest,
+                                                       .exponentials = rows_exponentials,
+                                                       .scale = rows_scale,
+                                                       .hide = rows_hide,
+                                                       .gradients = rows_gradients,
+                                                       .distances = rows_distances,
+                                                       .additive = rows_additive,
+                                                       .additive_gradient = rows_additive_gradient,
+                                                       .distance_gradient = rows_distance_gradient};

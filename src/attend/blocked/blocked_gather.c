@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: MIT
+ * Rows of double from the operands, and the products of such rows. */
+#include "attend/blocked/blocked.h"
+
+#include "attend/canonical/element.h"
+#include "attend/canonical/offsets.h"
+#include "attend/canonical/table.h"
+#include "gemm/gemm.h"
+
+int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t query)
+{
+    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
+           attn__offsets_one(&b->canonical->query, stride, query);
+}
+
+/* ---------------------------------------------------------------------------------------------- gathering */
+
+/* Rows of an operand: which groups, the first of them, and where they go, as rows or as columns. */
+typedef struct rows {
+    const attn__group *group, *channels;
+    attn__operand op;
+    const void *data;
+    int64_t first, n;
+    double *to, *transposed; /* NULL: not wanted */
+    double factor;           /* of `transposed` */
+} rows;
+
+/* False if a number is not finite. */
+static bool gather(const attn__blocked *b, const rows *r)
+{
+    attn_dtype dtype = b->canonical->problem.dtype;
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[r->op].offset;
+    int64_t channels = r->channels->size, ld = b->plan->ld;
+    int64_t *offsets = attn__blocked_integers(b, b->plan->at.offsets), *at = offsets + channels;
+    int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
+    bool adjacent = dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride);
+    double sum = 0;
+    attn__offsets_fill(r->channels, stride, 0, channels, offsets);
+    attn__offsets_fill(r->group, stride, r->first, r->n, at);
+    for (int64_t i = 0; i < r->n; i++) {
+        if (adjacent && r->to && !r->transposed) {
+            const double *row = (const double *)r->data + base + at[i];
+            memcpy(r->to + i * channels, row, (size_t)channels * sizeof *row);
+            for (int64_t c = 0; c < channels; c++)
+                sum += 0 * row[c];
+            continue;
+        }
+        for (int64_t c = 0; c < channels; c++) {
+            double x = attn__load(dtype, r->data, base + at[i] + offsets[c]);
+            sum += 0 * x;
+            if (r->to)
+                r->to[i * channels + c] = x;
+            if (r->transposed)
+                r->transposed[c * ld + i] = x * r->factor;
+        }
+    }
+    return sum == 0;
+}
+
+/* The whole i-th table of the batch index, in both forms. */
+static bool gather_table(const attn__blocked *b, int i)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn_relative *r = &canonical->problem.relatives[i];
+    const attn__blocked_table *table = &b->plan->table[i];
+    attn__strides strides = attn__table_strides(canonical, i);
+    int64_t channels = attn__table_channels(canonical, i)->size;
+    int64_t base =
+        attn__offsets_one(&canonical->batch, offsetof(attn__axis, table) + (size_t)i * sizeof(int64_t), b->batch);
+    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, sum = 0;
+    for (int64_t d = 0; d < r->rows; d++) {
+        double *row = attn__blocked_at(b, table->t) + d * channels;
+        attn__table_gather(canonical, i, &strides, b->arrays->table[i], base + d * r->row_stride, row);
+        for (int64_t c = 0; c < channels; c++) {
+            sum += 0 * row[c];
+            attn__blocked_at(b, table->t_t)[c * table->ld_t + d] = factor * row[c];
+        }
+    }
+    return sum == 0;
+}
+
+void attn__blocked_keys(attn__blocked *b, int64_t batch)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    const attn_problem *p = &canonical->problem;
+    const attn__group *group = p->nwindows ? &b->plan->positions : &canonical->key;
+    bool near = p->nwindows; /* the transposed forms follow block by block */
+    b->batch = batch;
+    rows k = {group,
+              &canonical->contract,
+              ATTN__OP_K,
+              b->arrays->k,
+              0,
+              group->size,
+              at->k >= 0 ? attn__blocked_at(b, at->k) : NULL,
+              near ? NULL : attn__blocked_at(b, at->k_t),
+              p->score == ATTN_SCORE_DOT ? p->scale : 1};
+    rows v = {group,
+              &canonical->value,
+              ATTN__OP_V,
+              b->arrays->v,
+              0,
+              group->size,
+              attn__blocked_at(b, at->v),
+              near || !canonical->backward ? NULL : attn__blocked_at(b, at->v_t),
+              1};
+    bool finite = gather(b, &k);
+    finite &= gather(b, &v);
+    for (int i = 0; i < p->nrelatives; i++)
+        finite &= gather_table(b, i);
+    b->careful = !finite;
+}
+
+void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__blocked_places *at = &b->plan->at;
+    rows r = {&canonical->query,
+              &canonical->contract,
+              ATTN__OP_Q,
+              b->arrays->q,
+              t->query,
+              t->queries,
+              attn__blocked_at(b, at->q),
+              NULL,
+              1};
+    bool finite = gather(b, &r);
+    if (canonical->backward) {
+        r = (rows){&canonical->query,
+                   &canonical->value,
+                   ATTN__OP_O,
+                   b->arrays->o,
+                   t->query,
+                   t->queries,
+                   attn__blocked_at(b, at->o),
+                   NULL,
+                   1};
+        (void)gather(b, &r);
+        r.op = ATTN__OP_DOUT;
+        r.data = b->arrays->dout;
+        r.to = attn__blocked_at(b, at->dout);
+        finite &= gather(b, &r);
+    }
+    b->careful |= !finite;
+}
+
+/* -------------------------------------------------------------------------------------------------- products */
+
+static attn__gemm_problem problem_of(const attn__blocked_product *p)
+{
+    return (attn__gemm_problem){.dtype = ATTN_F64,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .a = attn__matrix(p->a, p->transposed ? 1 : p->lda, p->transposed ? p->lda : 1),
+                                .b = attn__matrix(p->b, 1, p->ldb),
+                                .c = p->c,
+                                .ldc = p->ldc,
+                                .add = p->add};
+}
+
+void attn__blocked_multiply(attn__blocked *b, const attn__blocked_product *p)
+{
+    attn__gemm_plan plan;
+    attn__gemm_problem problem = problem_of(p);
+    attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
+    attn__gemm_run(&plan, attn__blocked_at(b, b->plan->at.product));
+}
+
+void attn__blocked_multiply_weights(attn__blocked *b, const attn__blocked_product *p)
+{
+    if (!b->careful) {
+        attn__blocked_multiply(b, p);
+        return;
+    }
+    for (int64_t i = 0; i < p->m; i++) {
+        double *c = p->c + i * p->ldc;
+        if (!p->add)
+            memset(c, 0, (size_t)p->n * sizeof *c);
+        for (int64_t l = 0; l < p->k; l++) {
+            double weight = p->transposed ? p->a[l * p->lda + i] : p->a[i * p->lda + l];
+            for (int64_t j = 0; weight != 0 && j < p->n; j++)
+                c[j] += weight * p->b[l * p->ldb + j];
+        }
+    }
+}
