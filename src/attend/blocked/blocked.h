@@ -193,7 +193,5 @@ void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe
                             void *workspace);
 /* Whether several batch indices or pairs give to one element of a gradient. */
 bool attn__blocked_shares(const attn__canonical *canonical);
-/* Bytes of the sums that all batch indices share. */
-size_t attn__blocked_sums_size(const attn__canonical *canonical);
 
 #endif

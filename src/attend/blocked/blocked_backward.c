@@ -8,27 +8,20 @@
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/packed_sequences.h"
+#include "attend/canonical/slots.h"
 #include "attend/canonical/table.h"
-#include "base/context.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>
 
-enum { SLOTS = 16 }; /* of sums that all items share, whatever the number of threads */
-static const unsigned SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES;
-
 typedef struct job {
     const attn__canonical *canonical;
-    attn__canonical shared; /* the same with only the shared gradients wanted */
     const attn__blocked_plan *plan;
     const attn_arrays *arrays;
     double *workspace;
-    char *sums;
-    size_t sums_size; /* of a slot */
-    attn__batch_split split;
-    int64_t slots;
-    bool adds; /* to gradients that hold something already */
+    attn__slots slots;
+    bool shares, adds; /* adds: to gradients that hold something already */
 } job;
 
 /* ------------------------------------------------------------------------------------------------- a row */
@@ -295,79 +288,34 @@ static void run_batch(attn__blocked *b, int64_t batch, bool adds)
     store_tables(b);
 }
 
+static void run_one(const job *j, attn__sums *sums, int64_t batch, int thread)
+{
+    attn__sequence one;
+    attn__blocked b = {.canonical = j->canonical,
+                       .plan = j->plan,
+                       .arrays = j->arrays,
+                       .memory = j->workspace + (int64_t)thread * j->plan->at.all,
+                       .sums = sums};
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
+        b.canonical = &one.canonical;
+        b.arrays = &one.arrays;
+    }
+    run_batch(&b, batch, j->adds);
+}
+
 static void run_slot(void *user, int64_t slot, int thread)
 {
     const job *j = user;
+    const attn__slots *slots = &j->slots;
     attn__sums sums;
-    attn__sums_start(&sums, &j->shared, j->sums + (size_t)slot * j->sums_size);
-    for (int64_t item = slot * j->split.items / j->slots; item < (slot + 1) * j->split.items / j->slots; item++)
-        for (int64_t rest = 0; rest < j->split.rest; rest++) {
-            int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
-            attn__sequence one;
-            attn__blocked b = {.canonical = j->canonical,
-                               .plan = j->plan,
-                               .arrays = j->arrays,
-                               .memory = j->workspace + (int64_t)thread * j->plan->at.all,
-                               .sums = &sums};
-            if (attn__is_packed(j->canonical)) {
-                attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
-                b.canonical = &one.canonical;
-                b.arrays = &one.arrays;
-            }
-            run_batch(&b, batch, j->adds);
-        }
-}
-
-/* ------------------------------------------------------------------------------------------------- whole */
-
-static attn__canonical keep_wanted(const attn__canonical *canonical, unsigned wanted)
-{
-    attn__canonical copy = *canonical;
-    copy.problem.flags &= ~(SHARED | ATTN__WANT_OWN) | wanted;
-    return copy;
-}
-
-static attn__batch_split split_of(const attn__canonical *canonical)
-{
-    attn__canonical own = keep_wanted(canonical, ATTN__WANT_OWN);
-    return attn__batch_split_make(&own);
-}
-
-static int64_t slots_of(const attn__canonical *canonical, const attn__batch_split *split)
-{
-    return canonical->problem.flags & SHARED ? attn__least(split->items, SLOTS) : split->items;
-}
-
-size_t attn__blocked_sums_size(const attn__canonical *canonical)
-{
-    attn__canonical shared = keep_wanted(canonical, SHARED);
-    attn__batch_split split = split_of(canonical);
-    return attn__size_mul(attn__sums_size(&shared), (size_t)slots_of(canonical, &split));
-}
-
-static void add_slots(const job *j)
-{
-    double *total = (double *)(void *)j->sums;
-    for (int64_t slot = 1; slot < j->slots; slot++) {
-        const double *part = (const double *)(const void *)(j->sums + (size_t)slot * j->sums_size);
-        for (size_t i = 0; i < j->sums_size / sizeof *part; i++)
-            total[i] += part[i];
+    int64_t item, end;
+    for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
+        if (j->shares)
+            attn__slots_clear(slots, j->arrays, item);
+        for (int64_t rest = 0; rest < slots->split.rest; rest++)
+            run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
     }
-}
-
-static void clear_gradients(const attn__canonical *canonical, const attn_arrays *a)
-{
-    const struct {
-        unsigned want;
-        attn__operand op;
-        void *array;
-    } own[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, a->dq},
-               {ATTN_WANT_DK, ATTN__OP_DK, a->dk},
-               {ATTN_WANT_DV, ATTN__OP_DV, a->dv},
-               {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, a->dbias}};
-    for (int i = 0; i < 4; i++)
-        if (canonical->problem.flags & own[i].want)
-            attn__operand_zero(canonical, own[i].op, own[i].array);
 }
 
 void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
@@ -376,22 +324,12 @@ void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe
     const attn__blocked_plan *plan = recipe->data;
     bool shares = attn__blocked_shares(canonical);
     job j = {.canonical = canonical,
-             .shared = keep_wanted(canonical, SHARED),
              .plan = plan,
              .arrays = arrays,
              .workspace = workspace,
-             .sums = (char *)workspace + (size_t)canonical->threads * (size_t)plan->at.all * sizeof(double),
-             .split = split_of(canonical),
+             .shares = shares,
              .adds = shares || canonical->problem.accumulate};
-    j.sums_size = attn__sums_size(&j.shared);
-    j.slots = slots_of(canonical, &j.split);
-    if (shares && !canonical->problem.accumulate)
-        clear_gradients(canonical, arrays);
-    attn__parallel_items(canonical->threads, j.slots, run_slot, &j);
-    if (j.slots == 0 || j.sums_size == 0)
-        return;
-    attn__sums sums;
-    add_slots(&j);
-    attn__sums_address(&sums, &j.shared, j.sums);
-    attn__sums_store(&sums, &j.shared, arrays);
+    attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
+    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
+    attn__slots_store(&j.slots, arrays);
 }

@@ -3,6 +3,7 @@
 #include "attend/blocked/blocked.h"
 
 #include "attend/canonical/packed_sequences.h"
+#include "attend/canonical/slots.h"
 #include "attend/canonical/table.h"
 #include "base/integers.h"
 
@@ -265,8 +266,11 @@ static const char *refuse(const attn__canonical *canonical)
         return "scores that no block of it computes";
     if (p->dtype != ATTN_F64 && !is_distance(p->score))
         return "neither f64 nor kernels of the distance";
-    if (packed && p->nwindows)
-        return "windows of packed sequences";
+    for (int i = 0; i < p->nwindows; i++)
+        if (packed || p->windows[i].size == 0)
+            return "windows over packed sequences, or over no position";
+    if (p->nrelatives && (canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT)))
+        return "relative tables, where lengths may not show in sums";
     bool shares = canonical->backward && attn__blocked_shares(canonical);
     if (shares && (p->accumulate || p->dtype == ATTN_BF16))
         return "gradients that are broadcast, in bf16 or added to given ones";
@@ -298,7 +302,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->data = p;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, (size_t)p->at.all * sizeof(double));
     if (canonical->backward)
-        recipe->workspace = attn__size_add(recipe->workspace, attn__blocked_sums_size(canonical));
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
     snprintf(recipe->text, sizeof recipe->text, "%s in f64, blocks of %d queries x %d keys",
              attn__isa_text(p->kernel->isa), (int)p->queries, (int)p->columns);
     return ATTN_OK;
@@ -319,4 +323,4 @@ const attn__solver attn__solver_blocked = {.name = "blocked",
                                            .plan = plan,
                                            .apply = apply,
                                            .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE |
-                                                     ATTN__BIAS_MEETS | ATTN__BLOCKS};
+                                                     ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__BATCH_INVARIANT};

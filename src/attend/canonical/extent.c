@@ -2,7 +2,7 @@
  * Lengths, strides and span of the arrays of a problem. */
 #include "attend/canonical/extent.h"
 
-#include "attend/canonical/element.h"
+#include <string.h>
 
 static void widen(attn__extent *e, int64_t length, int64_t stride)
 {
@@ -69,19 +69,20 @@ size_t attn__extent_size(const attn__extent *e)
     return (size_t)(e->high - e->low) + 1;
 }
 
-void attn__operand_zero(const attn__canonical *canonical, attn__operand op, void *array)
+void attn__extent_zero(const attn__extent *e, size_t size, void *array)
 {
-    attn__extent e = attn__operand_extent(canonical, op);
-    attn_dtype dtype = attn__operand_dtype(&canonical->problem, op);
     int64_t index[ATTN_MAX_DIMS + 1] = {0}, offset = 0;
-    int i = attn__extent_size(&e) ? 0 : -1;
+    int i = attn__extent_size(e) ? 0 : -1;
+    bool runs = e->n > 0 && e->stride[e->n - 1] == 1;
+    int outer = runs ? e->n - 1 : e->n;
+    size_t run = runs ? (size_t)e->length[outer] : 1;
     while (i >= 0) {
-        attn__store(dtype, array, offset, 0);
-        for (i = e.n - 1; i >= 0; i--) {
-            offset += e.stride[i];
-            if (++index[i] < e.length[i])
+        memset((char *)array + offset * (int64_t)size, 0, run * size);
+        for (i = outer - 1; i >= 0; i--) {
+            offset += e->stride[i];
+            if (++index[i] < e->length[i])
                 break;
-            offset -= e.stride[i] * e.length[i];
+            offset -= e->stride[i] * e->length[i];
             index[i] = 0;
         }
     }

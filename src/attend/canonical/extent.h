@@ -21,7 +21,7 @@ attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operan
 attn__extent attn__table_extent(const attn__canonical *canonical, int relative);
 /* high - low + 1, or 0 if some axis has no elements. */
 size_t attn__extent_size(const attn__extent *extent);
-/* Sets the elements of an operand to 0. */
-void attn__operand_zero(const attn__canonical *canonical, attn__operand op, void *array);
+/* Sets the elements of an array to zeros of `size` bytes. */
+void attn__extent_zero(const attn__extent *extent, size_t size, void *array);
 
 #endif

@@ -7,10 +7,6 @@
 #include "attend/canonical/window_base.h"
 #include "base/rng.h"
 
-static const attn__operand keyed[] = {ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_BIAS,  ATTN__OP_MASK,  ATTN__OP_WEIGHTS,
-                                      ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS, ATTN__OP_BLOCKS};
-enum { KEYED = sizeof keyed / sizeof *keyed };
-
 /* Adds one group's part to the row's offsets and to dropout's row number. */
 static void add_group(attn__row *row, const attn__group *group, const int64_t *index, uint64_t *drop)
 {
@@ -144,15 +140,15 @@ static void find_offsets(attn__spot *spot, const attn__row *row, const place *at
 {
     const attn_problem *p = &row->canonical->problem;
     const attn__group *group = &row->canonical->key;
-    for (int o = 0; o < KEYED; o++)
-        spot->offset[keyed[o]] = row->offset[keyed[o]];
+    memcpy(spot->offset, row->offset, sizeof spot->offset);
     spot->column = 0;
     for (int i = 0; i < group->n; i++) {
         const attn__axis *axis = &group->axis[i];
-        for (int o = 0; o < KEYED; o++) {
-            int64_t index = attn__operand_table[keyed[o]].positional ? at->position[i] : at->tap[i];
-            spot->offset[keyed[o]] += index * attn__stride(&axis->dim, keyed[o]);
-        }
+#define ATTN_X(NAME, field, roles, positional)                                                                         \
+    if ((roles)&ATTN__IN_KEY)                                                                                          \
+        spot->offset[ATTN__OP_##NAME] += ((positional) ? at->position[i] : at->tap[i]) * axis->dim.field;
+        ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
         spot->column += (uint32_t)((uint64_t)at->tap[i] * (uint64_t)axis->drop);
     }
     for (int i = 0; i < p->nrelatives; i++) {

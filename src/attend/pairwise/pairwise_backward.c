@@ -7,24 +7,20 @@
 #include "attend/pairwise/pairwise_rows.h"
 
 #include "attend/canonical/extent.h"
-#include "attend/canonical/gradient_sums.h"
+#include "attend/canonical/slots.h"
 #include "attend/canonical/weight.h"
 #include "base/parallel.h"
 
 #include <math.h>
 
-enum { SLOTS = 16, MOST_KEYS = 4096 };
+enum { MOST_KEYS = 4096, BLOCK = 64 };
 
 typedef struct job {
     const attn__canonical *canonical;
-    attn__canonical shared; /* the same with only the shared gradients wanted */
     const attn__pairwise_plan *plan;
     const attn_arrays *arrays;
-    char *scratch, *sums;
-    size_t sums_share;
-    bool apart[ATTN_MAX_DIMS];
-    int64_t items, rest;
-    int64_t slots;
+    char *scratch;
+    attn__slots slots;
 } job;
 
 typedef struct work {
@@ -34,26 +30,13 @@ typedef struct work {
     float *dk, *dv;  /* while adding to gradients: those of the batch item's keys, rounded into them at its end */
     const float *o, *dout;
     double normalizer; /* log of the row's sum, or of its number of keys */
-    float max;         /* a part of it kept apart, 0 unless scores are filled */
+    double inverse;    /* of that sum or number */
+    float max;         /* a part of the normalizer kept apart, 0 unless scores are filled */
     float delta;
+    double of_gates; /* sum of the gradients of concat scores whose gates are open */
 } work;
 
 /* ------------------------------------------------------------------------------------------- shared sums */
-
-static const unsigned SHARED = ATTN_WANT_DW | ATTN_WANT_DTABLES;
-static const unsigned OWN = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS;
-
-static attn__canonical keep_wanted(const attn__canonical *canonical, unsigned wanted)
-{
-    attn__canonical copy = *canonical;
-    copy.problem.flags &= ~(SHARED | OWN) | wanted;
-    return copy;
-}
-
-static size_t aligned(size_t size)
-{
-    return attn__size_add(size, 63) & ~(size_t)63;
-}
 
 /* Broadcast gradients are the planner's business, see private_gradients.h. */
 const char *attn__pairwise_refuse_adding(const attn__canonical *canonical)
@@ -63,84 +46,101 @@ const char *attn__pairwise_refuse_adding(const attn__canonical *canonical)
                : NULL;
 }
 
-/* Bytes of a slot's rows: scratch, and the gradients of the keys where these are kept apart. */
-static size_t slot_share(const attn__canonical *canonical, const attn__pairwise_plan *plan)
+/* Bytes of a thread's rows: scratch, and the gradients of the keys where these are kept apart. */
+static size_t thread_share(const attn__canonical *canonical, const attn__pairwise_plan *plan)
 {
     size_t channels = (size_t)(canonical->contract.size + canonical->value.size);
     size_t keys = canonical->problem.accumulate ? attn__size_mul((size_t)canonical->key.size, channels) : 0;
-    return attn__size_add(plan->share, aligned(attn__size_mul(keys, sizeof(float))));
+    return attn__size_add(plan->share, attn__size_add(attn__size_mul(keys, sizeof(float)), 63) & ~(size_t)63);
 }
 
 size_t attn__pairwise_backward_size(const attn__canonical *canonical, const attn__pairwise_plan *plan)
 {
-    attn__canonical shared = keep_wanted(canonical, SHARED);
-    size_t scratch = attn__size_mul(slot_share(canonical, plan), SLOTS); /* one for each slot */
-    return attn__size_add(scratch, attn__size_mul(aligned(attn__sums_size(&shared)), SLOTS));
+    size_t scratch = attn__size_mul(thread_share(canonical, plan), (size_t)canonical->threads);
+    return attn__size_add(scratch, attn__slots_size(canonical));
 }
 
-static void add_to_sums(double *sums, const attn__side *side, int64_t offset, float a, const float *row)
+static void add_to_sums(const work *w, int which, int side_of, int64_t offset, double a, const float *row)
 {
-    for (int64_t c = 0; sums && c < side->n; c++) {
-        int64_t at = side->direct ? c : side->offset[c];
-        if (at != ATTN__NOWHERE)
-            sums[offset + at] += (double)a * (double)row[c];
-    }
+    double *sums = w->sums.at[which];
+    const attn__side *side = &w->r.plan->side[side_of];
+    if (sums && side->direct)
+        w->r.plan->kernel->axpy_f64(a, row, sums + offset, side->n);
+    for (int64_t c = 0; sums && !side->direct && c < side->n; c++)
+        if (side->offset[c] != ATTN__NOWHERE)
+            sums[offset + side->offset[c]] += a * (double)row[c];
+}
+
+static void add_to_table(const work *w, int i, const attn__spot *spot, float a, const float *row)
+{
+    add_to_sums(w, ATTN__SUM_TABLE + i, ATTN__SIDE_TABLE + i, spot->table[i], (double)a, row);
+}
+
+static void add_to_w(const work *w, int which, double a, const float *row)
+{
+    add_to_sums(w, which, ATTN__SIDE_W, w->r.row.offset[ATTN__OP_W], a, row);
 }
 
 /* --------------------------------------------------------------------------------------------- one pair */
 
-static void add_tables(work *w, const attn__spot *spot, float gradient)
+static void add_tables(work *w, const attn__spot *spot, float gradient, float *dk)
 {
     const attn_problem *p = &w->job->canonical->problem;
     for (int i = 0; i < p->nrelatives; i++) {
         const attn_relative *t = &p->relatives[i];
         if (t->kind == ATTN_RELATIVE_VALUE)
             continue;
-        add_to_sums(w->sums.at[ATTN__SUM_TABLE + i], &w->r.plan->side[ATTN__SIDE_TABLE + i], spot->table[i], gradient,
-                    t->kind == ATTN_RELATIVE_QUERY ? w->r.q : w->r.k);
-        float *to = t->kind == ATTN_RELATIVE_QUERY ? w->r.sum : w->r.dk;
-        w->r.plan->kernel->axpy(gradient, w->r.table[i], to, w->job->canonical->contract.size);
+        bool of_query = t->kind == ATTN_RELATIVE_QUERY;
+        add_to_table(w, i, spot, gradient, of_query ? w->r.q : w->r.k);
+        w->r.plan->kernel->axpy(gradient, w->r.table[i], of_query ? w->r.sum : dk, w->job->canonical->contract.size);
     }
 }
 
-static void add_concat(work *w, float gradient)
+/* What the keys have in common, g w and g q, waits for the end of their block. */
+static void add_concat(work *w, float gradient, float *dk)
 {
     attn__pairwise *r = &w->r;
-    const attn__pairwise_kernel *kernel = r->plan->kernel;
-    int64_t n = r->canonical->contract.size, offset = r->row.offset[ATTN__OP_W];
-    if (!(kernel->dot(r->w, r->q, n) + kernel->dot(r->w2, r->k, n) > 0))
+    int64_t n = r->canonical->contract.size;
+    if (!(r->gate > 0))
         return;
-    kernel->axpy(gradient, r->w, r->sum, n);
-    kernel->axpy(gradient, r->w2, r->dk, n);
-    add_to_sums(w->sums.at[ATTN__SUM_W], &r->plan->side[ATTN__SIDE_W], offset, gradient, r->q);
-    add_to_sums(w->sums.at[ATTN__SUM_W2], &r->plan->side[ATTN__SIDE_W], offset, gradient, r->k);
+    w->of_gates += (double)gradient;
+    r->plan->kernel->axpy(gradient, r->w2, dk, n);
+    r->plan->kernel->axpy(gradient, r->k, r->dw, n);
 }
 
-/* `gradient` is that of score + tables: dq is summed over the row's keys, dk is this key's. */
+/* Where to add the gradient of a key: to its channels in place, or to zeros. */
+static float *key_gradient(work *w, const attn__spot *spot, int64_t key)
+{
+    attn__pairwise *r = &w->r;
+    int64_t n = r->canonical->contract.size;
+    if (w->dk)
+        return w->dk + key * n;
+    if ((r->canonical->problem.flags & ATTN_WANT_DK) && r->plan->side[ATTN__SIDE_DK].direct && !spot->outside)
+        return (float *)r->arrays->dk + spot->offset[ATTN__OP_DK];
+    return memset(r->dk, 0, (size_t)n * sizeof(float));
+}
+
+/* `gradient` is that of score + tables: dq is summed over the row's keys. */
 static void add_score(work *w, const attn__spot *spot, int64_t key, float gradient)
 {
     attn__pairwise *r = &w->r;
     const attn__pairwise_kernel *kernel = r->plan->kernel;
     int64_t n = r->canonical->contract.size;
-    memset(r->dk, 0, (size_t)n * sizeof(float));
+    float *dk = key_gradient(w, spot, key);
     switch (r->canonical->problem.score) {
     case ATTN_SCORE_ADDITIVE:
-        memset(r->spare, 0, (size_t)n * sizeof(float));
-        kernel->additive_gradient(gradient, r->q, r->k, r->w, r->sum, r->dk, r->spare, n);
-        add_to_sums(w->sums.at[ATTN__SUM_W], &r->plan->side[ATTN__SIDE_W], r->row.offset[ATTN__OP_W], 1, r->spare);
+        kernel->additive_gradient(gradient, r->w, r->tanh, r->sum, dk, r->dw, n);
         break;
     case ATTN_SCORE_CONCAT:
-        add_concat(w, gradient);
+        add_concat(w, gradient, dk);
         break;
     default:
         kernel->axpy(gradient, r->k, r->sum, n);
-        kernel->axpy(gradient, r->q, r->dk, n);
+        kernel->axpy(gradient, r->q, dk, n);
     }
-    add_tables(w, spot, gradient);
-    if (w->dk)
-        kernel->axpy(1, r->dk, w->dk + key * n, n);
-    else if ((r->canonical->problem.flags & ATTN_WANT_DK) && !spot->outside)
-        attn__side_add(r, &r->plan->side[ATTN__SIDE_DK], r->arrays->dk, spot->offset[ATTN__OP_DK], 1, r->dk);
+    add_tables(w, spot, gradient, dk);
+    if (dk == r->dk && (r->canonical->problem.flags & ATTN_WANT_DK) && !spot->outside)
+        attn__side_add(r, &r->plan->side[ATTN__SIDE_DK], r->arrays->dk, spot->offset[ATTN__OP_DK], 1, dk);
 }
 
 static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
@@ -153,8 +153,7 @@ static void add_value(work *w, const attn__spot *spot, int64_t key, float kept)
         attn__side_add(r, &r->plan->side[ATTN__SIDE_DV], r->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
-            add_to_sums(w->sums.at[ATTN__SUM_TABLE + i], &r->plan->side[ATTN__SIDE_TABLE + i], spot->table[i], kept,
-                        w->dout);
+            add_to_table(w, i, spot, kept, w->dout);
 }
 
 static void run_key(work *w, int64_t key)
@@ -166,9 +165,9 @@ static void run_key(work *w, int64_t key)
     float score = spot.kind == ATTN__SPOT_OUT ? -INFINITY : attn__pairwise_score(r, &spot);
     if (score == -INFINITY)
         return;
-    double inverse = exp(-w->normalizer), log_weight = (double)score - (double)w->max - w->normalizer;
+    double log_weight = (double)score - (double)w->max - w->normalizer;
     float weight = p->normalization == ATTN_NORMALIZATION_SOFTMAX ? (float)exp(attn__log_weight(log_weight))
-                                                                  : (float)((double)score * inverse);
+                                                                  : (float)((double)score * w->inverse);
     float keep = (float)attn__row_keep(&r->row, &spot), by_weight = 0;
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
         const float *v = attn__pairwise_value(r, &spot);
@@ -179,14 +178,31 @@ static void run_key(work *w, int64_t key)
         return;
     float gradient = p->normalization == ATTN_NORMALIZATION_SOFTMAX
                          ? (float)((double)weight * ((double)by_weight - (double)w->delta))
-                     : p->normalization == ATTN_NORMALIZATION_SUM ? (float)((double)(by_weight - w->delta) * inverse)
-                                                                  : (float)((double)by_weight * inverse);
+                     : p->normalization == ATTN_NORMALIZATION_SUM ? (float)((double)(by_weight - w->delta) * w->inverse)
+                                                                  : (float)((double)by_weight * w->inverse);
     if (p->flags & ATTN_WANT_DBIAS)
         ((float *)r->arrays->dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
     add_score(w, &spot, key, gradient * (float)p->scale);
 }
 
 /* ------------------------------------------------------------------------------------------------- rows */
+
+/* A block of keys of the row: so few that f32 holds the sums for w or w2, which are then added to those in double. */
+static void run_keys(work *w, int64_t begin, int64_t end)
+{
+    attn__pairwise *r = &w->r;
+    int64_t n = r->canonical->contract.size;
+    bool concat = r->canonical->problem.score == ATTN_SCORE_CONCAT;
+    memset(r->dw, 0, (size_t)n * sizeof(float));
+    w->of_gates = 0;
+    for (int64_t key = begin; key < end; key++)
+        run_key(w, key);
+    if (concat && w->of_gates != 0) { /* 0 times infinity would be NaN */
+        r->plan->kernel->axpy((float)w->of_gates, r->w, r->sum, n);
+        add_to_w(w, ATTN__SUM_W, w->of_gates, r->q);
+    }
+    add_to_w(w, concat ? ATTN__SUM_W2 : ATTN__SUM_W, 1, r->dw);
+}
 
 /* With a fill of -1e6 the log-sum-exp in f32 has no digits left: it is computed again, as two numbers. */
 static void normalizer_again(work *w)
@@ -225,29 +241,14 @@ static void run_row(work *w, int64_t batch, int64_t query)
     w->o = attn__side_read(&plan->side[ATTN__SIDE_O], a->o, r->row.offset[ATTN__OP_O], r->scratch[ATTN__SIDE_O]);
     w->dout = attn__side_read(&plan->side[ATTN__SIDE_DOUT], a->dout, r->row.offset[ATTN__OP_DOUT],
                               r->scratch[ATTN__SIDE_DOUT]);
-    double delta = 0; /* in double: differences from it cancel where all keys are alike */
-    for (int64_t c = 0; c < r->canonical->value.size; c++)
-        delta += (double)w->o[c] * (double)w->dout[c];
-    w->delta = (float)delta;
+    /* In double: differences from it cancel where all keys are alike. */
+    w->delta = (float)plan->kernel->dot_f64(w->o, w->dout, r->canonical->value.size);
+    w->inverse = exp(-w->normalizer);
     memset(r->sum, 0, (size_t)r->canonical->contract.size * sizeof(float));
-    for (int64_t key = 0; key < r->canonical->key.size; key++)
-        run_key(w, key);
+    for (int64_t key = 0; key < r->canonical->key.size; key += BLOCK)
+        run_keys(w, key, key + BLOCK < r->canonical->key.size ? key + BLOCK : r->canonical->key.size);
     if (r->canonical->problem.flags & ATTN_WANT_DQ)
         attn__side_add(r, &plan->side[ATTN__SIDE_DQ], a->dq, r->row.offset[ATTN__OP_DQ], 1, r->sum);
-}
-
-/* The batch index of the `item`-th combination of apart axes and the `rest`-th of the others. */
-static int64_t batch_index(const job *j, int64_t item, int64_t rest)
-{
-    int64_t index[ATTN_MAX_DIMS], linear = 0;
-    for (int i = j->canonical->batch.n - 1; i >= 0; i--) {
-        int64_t n = j->canonical->batch.axis[i].dim.n, *from = j->apart[i] ? &item : &rest;
-        index[i] = *from % n;
-        *from /= n;
-    }
-    for (int i = 0; i < j->canonical->batch.n; i++)
-        linear = linear * j->canonical->batch.axis[i].dim.n + index[i];
-    return linear;
 }
 
 /* Without windows a key lies at one place for every query: that of query 0. */
@@ -277,85 +278,37 @@ static void run_batch(work *w, int64_t batch)
     }
     for (int64_t query = 0; query < canonical->query.size; query++)
         run_row(w, batch, query);
-    if (w->dk && canonical->query.size > 0)
+    if (w->dk)
         store_keys(w, batch);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
 {
-    (void)thread;
     const job *j = user;
+    const attn__slots *slots = &j->slots;
     work w = {.job = j};
-    char *memory = j->scratch + (size_t)slot * slot_share(j->canonical, j->plan);
+    int64_t item, end;
+    char *memory = j->scratch + (size_t)thread * thread_share(j->canonical, j->plan);
     attn__pairwise_start(&w.r, j->canonical, j->plan, j->arrays, memory);
     if (j->canonical->problem.accumulate) {
         w.dk = (float *)(void *)(memory + j->plan->share);
         w.dv = w.dk + j->canonical->key.size * j->canonical->contract.size;
     }
-    attn__sums_start(&w.sums, &j->shared, j->sums + (size_t)slot * j->sums_share);
-    for (int64_t item = slot * j->items / j->slots; item < (slot + 1) * j->items / j->slots; item++)
-        for (int64_t rest = 0; rest < j->rest; rest++)
-            run_batch(&w, batch_index(j, item, rest));
+    for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
+        if (!j->canonical->problem.accumulate) /* before its sums, so that they find the zeros in the cache */
+            attn__slots_clear(slots, j->arrays, item);
+        for (int64_t rest = 0; rest < slots->split.rest; rest++)
+            run_batch(&w, attn__batch_split_index(&slots->split, j->canonical, item, rest));
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------ whole */
 
-static void zero_gradients(const attn__canonical *canonical, const attn_arrays *a)
-{
-    const struct {
-        unsigned bit;
-        attn__operand op;
-        void *array;
-    } own[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, a->dq},
-               {ATTN_WANT_DK, ATTN__OP_DK, a->dk},
-               {ATTN_WANT_DV, ATTN__OP_DV, a->dv},
-               {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, a->dbias}};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
-        if (canonical->problem.flags & own[i].bit)
-            attn__operand_zero(canonical, own[i].op, own[i].array);
-}
-
-static void divide_batch(job *j)
-{
-    attn__canonical own = keep_wanted(j->canonical, OWN);
-    j->items = j->rest = 1;
-    for (int i = 0; i < own.batch.n; i++) {
-        j->apart[i] = attn__sums_disjoint(&own, i);
-        *(j->apart[i] ? &j->items : &j->rest) *= own.batch.axis[i].dim.n;
-    }
-    j->slots = j->items < SLOTS ? j->items : SLOTS;
-    j->slots = j->slots > 0 ? j->slots : 1; /* an empty batch still stores its zeros */
-}
-
-static void add_slots(const job *j)
-{
-    size_t n = attn__sums_size(&j->shared) / sizeof(double);
-    double *total = (double *)(void *)j->sums;
-    for (int64_t slot = 1; slot < j->slots; slot++) {
-        const double *part = (const double *)(const void *)(j->sums + (size_t)slot * j->sums_share);
-        for (size_t i = 0; i < n; i++)
-            total[i] += part[i];
-    }
-}
-
 void attn__pairwise_backward(const attn__canonical *canonical, const attn__pairwise_plan *plan,
                              const attn_arrays *arrays, void *workspace)
 {
-    job j = {.canonical = canonical,
-             .shared = keep_wanted(canonical, SHARED),
-             .plan = plan,
-             .arrays = arrays,
-             .scratch = workspace};
-    j.sums = j.scratch + SLOTS * slot_share(canonical, plan);
-    j.sums_share = aligned(attn__sums_size(&j.shared));
-    divide_batch(&j);
-    if (!canonical->problem.accumulate)
-        zero_gradients(canonical, arrays);
-    attn__parallel_items(canonical->threads, j.slots, run_slot, &j);
-    add_slots(&j);
-    if (attn__sums_size(&j.shared) == 0)
-        return;
-    attn__sums first;
-    attn__sums_address(&first, &j.shared, j.sums);
-    attn__sums_store(&first, &j.shared, arrays);
+    job j = {.canonical = canonical, .plan = plan, .arrays = arrays, .scratch = workspace};
+    attn__slots_make(&j.slots, canonical, j.scratch + (size_t)canonical->threads * thread_share(canonical, plan));
+    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
+    attn__slots_store(&j.slots, arrays);
 }

@@ -100,8 +100,12 @@ const float *attn__side_read(const attn__side *side, const void *base, int64_t o
 
 void attn__side_write(const attn__side *side, void *base, int64_t offset, const float *row)
 {
+    if (side->direct) {
+        memcpy((float *)base + offset, row, (size_t)side->n * sizeof(float));
+        return;
+    }
     for (int64_t c = 0; c < side->n; c++)
-        attn__store(side->dtype, base, offset + (side->direct ? c : side->offset[c]), (double)row[c]);
+        attn__store(side->dtype, base, offset + side->offset[c], (double)row[c]);
 }
 
 void attn__side_add(const attn__pairwise *r, const attn__side *side, void *base, int64_t offset, float a,
@@ -127,7 +131,7 @@ static size_t row_floats(const attn__canonical *canonical)
     return (n + 15) / 16 * 16 + 16;
 }
 
-enum { ROWS = ATTN__SIDES + 4 };
+enum { ROWS = ATTN__SIDES + 5 };
 
 size_t attn__pairwise_share(const attn__canonical *canonical)
 {
@@ -143,9 +147,10 @@ void attn__pairwise_start(attn__pairwise *r, const attn__canonical *canonical, c
     for (int side = 0; side < ATTN__SIDES; side++, next += floats)
         r->scratch[side] = next;
     r->w2_scratch = next;
-    r->sum = next + floats;
-    r->dk = next + 2 * floats;
-    r->spare = next + 3 * floats;
+    r->tanh = next + floats;
+    r->sum = next + 2 * floats;
+    r->dk = next + 3 * floats;
+    r->dw = next + 4 * floats;
 }
 
 /* ------------------------------------------------------------------------------------------------ pairs */
@@ -159,8 +164,10 @@ void attn__pairwise_at(attn__pairwise *r, int64_t batch, int64_t query)
     int64_t offset = r->row.offset[ATTN__OP_W];
     if (r->canonical->problem.score == ATTN_SCORE_ADDITIVE || r->canonical->problem.score == ATTN_SCORE_CONCAT)
         r->w = attn__side_read(w, a->w, offset, r->scratch[ATTN__SIDE_W]);
-    if (r->canonical->problem.score == ATTN_SCORE_CONCAT)
+    if (r->canonical->problem.score == ATTN_SCORE_CONCAT) {
         r->w2 = attn__side_read(w, a->w2, offset, r->w2_scratch);
+        r->of_query = r->plan->kernel->dot(r->w, r->q, w->n);
+    }
 }
 
 /* Zeros for a key outside a zero border. */
@@ -188,17 +195,16 @@ static float table_terms(attn__pairwise *r, const attn__spot *spot)
     return sum;
 }
 
-static float own_score(const attn__pairwise *r)
+static float own_score(attn__pairwise *r)
 {
     const attn__pairwise_kernel *kernel = r->plan->kernel;
     int64_t n = r->canonical->contract.size;
     switch (r->canonical->problem.score) {
     case ATTN_SCORE_ADDITIVE:
-        return kernel->additive(r->q, r->k, r->w, n);
-    case ATTN_SCORE_CONCAT: {
-        float sum = kernel->dot(r->w, r->q, n) + kernel->dot(r->w2, r->k, n);
-        return sum < 0 ? 0 : sum; /* keeps NaN */
-    }
+        return kernel->additive(r->q, r->k, r->w, r->tanh, n);
+    case ATTN_SCORE_CONCAT:
+        r->gate = r->of_query + kernel->dot(r->w2, r->k, n);
+        return r->gate < 0 ? 0 : r->gate; /* keeps NaN */
     default:
         return kernel->dot(r->q, r->k, n);
     }

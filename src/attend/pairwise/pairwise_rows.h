@@ -53,8 +53,10 @@ typedef struct attn__pairwise {
     const float *table[ATTN_MAX_RELATIVE]; /* rows read for the key */
     float *scratch[ATTN__SIDES];
     float *w2_scratch;
-    float *sum;        /* forward: of the output.  backward: dq */
-    float *dk, *spare; /* backward */
+    float *tanh;          /* of q + k, for additive scores */
+    float gate, of_query; /* of concat scores, which are max(gate, 0): w q + w2 k, and its first term */
+    float *sum;           /* forward: of the output.  backward: dq */
+    float *dk, *dw;       /* backward; dw: of additive scores the gradient of w, of concat scores that of w2 */
 } attn__pairwise;
 
 size_t attn__pairwise_share(const attn__canonical *canonical);

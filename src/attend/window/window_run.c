@@ -427,8 +427,10 @@ void attn__window_run(const attn__canonical *canonical, const attn__window *plan
         return;
     }
     memset(j.sums, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
-    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !attn__window_bias_shared(canonical))
-        attn__operand_zero(canonical, ATTN__OP_DBIAS, arrays->dbias);
+    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !attn__window_bias_shared(canonical)) {
+        attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
+        attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
+    }
     if (plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV)))
         memcpy(j.runs, (bool[ATTN__WINDOW_PASSES]){false, false, true}, sizeof j.runs);
     if (j.runs[0] || j.runs[1] || j.runs[2])

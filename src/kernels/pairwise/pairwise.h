@@ -19,13 +19,15 @@
 
 typedef struct attn__pairwise_kernel {
     attn__isa isa;
-    float (*dot)(const float *a, const float *b, int64_t n);                      /* sum a b */
-    float (*additive)(const float *q, const float *k, const float *w, int64_t n); /* sum w tanh(q + k) */
-    void (*axpy)(float a, const float *x, float *y, int64_t n);                   /* y += a x */
-    void (*scale)(float a, float *y, int64_t n);                                  /* y *= a */
-    /* For the gradient g of additive: dw += g tanh(q + k), and d += g w (1 - tanh^2(q + k)) for both dq and dk. */
-    void (*additive_gradient)(float g, const float *q, const float *k, const float *w, float *dq, float *dk, float *dw,
-                              int64_t n);
+    float (*dot)(const float *a, const float *b, int64_t n);      /* sum a b */
+    double (*dot_f64)(const float *a, const float *b, int64_t n); /* the same, summed in double */
+    void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
+    void (*axpy_f64)(double a, const float *x, double *y, int64_t n);
+    void (*scale)(float a, float *y, int64_t n); /* y *= a */
+    /* t = tanh(q + k); sum w t */
+    float (*additive)(const float *q, const float *k, const float *w, float *t, int64_t n);
+    /* For the gradient g of additive: dw += g t, and d += g w (1 - t^2) for both dq and dk. */
+    void (*additive_gradient)(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n);
 } attn__pairwise_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

@@ -4,6 +4,7 @@
  * round while it can, to hide the latency of its sums, then one, then the part that is left.
  */
 #include "simd/tanh.h"
+#include "simd/vec_f64.h"
 
 static float pairwise_dot(const float *a, const float *b, int64_t n)
 {
@@ -20,22 +21,65 @@ static float pairwise_dot(const float *a, const float *b, int64_t n)
     return vf_sum(vf_add(s, t));
 }
 
-static float additive(const float *q, const float *k, const float *w, int64_t n)
+VF_FN vd pairwise_widen(const float *p)
 {
-    vf s = vf_zero(), t = vf_zero();
+    typedef float half __attribute__((vector_size(sizeof(vd) / 2)));
+    half x;
+    memcpy(&x, p, sizeof x);
+    return __builtin_convertvector(x, vd);
+}
+
+static double pairwise_dot_f64(const float *a, const float *b, int64_t n)
+{
+    vd s = vd_zero(), t = vd_zero();
+    double lanes[VD_LANES], sum = 0;
+    int64_t i = 0;
+    for (; i + 2 * VD_LANES <= n; i += 2 * VD_LANES) {
+        s = vd_fma(pairwise_widen(a + i), pairwise_widen(b + i), s);
+        t = vd_fma(pairwise_widen(a + i + VD_LANES), pairwise_widen(b + i + VD_LANES), t);
+    }
+    for (; i < n; i++)
+        sum += (double)a[i] * (double)b[i];
+    vd_store(lanes, vd_add(s, t));
+    for (int j = 0; j < VD_LANES; j++)
+        sum += lanes[j];
+    return sum;
+}
+
+VF_FN vf pairwise_load(const float *p, int n)
+{
+    return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
+}
+
+VF_FN void pairwise_store(float *p, vf x, int n)
+{
+    if (n == VF_LANES)
+        vf_store(p, x);
+    else
+        vf_store_part(p, x, n);
+}
+
+VF_FN vf additive_step(const float *q, const float *k, const float *w, float *t, vf sum, int n)
+{
+    vf x = vf_tanh(vf_add(pairwise_load(q, n), pairwise_load(k, n)));
+    pairwise_store(t, x, n);
+    return vf_fma(pairwise_load(w, n), x, sum);
+}
+
+static float additive(const float *q, const float *k, const float *w, float *t, int64_t n)
+{
+    vf s = vf_zero(), r = vf_zero();
     int64_t i = 0;
     for (; i + 2 * VF_LANES <= n; i += 2 * VF_LANES) {
         const int64_t j = i + VF_LANES;
-        s = vf_fma(vf_load(w + i), vf_tanh(vf_add(vf_load(q + i), vf_load(k + i))), s);
-        t = vf_fma(vf_load(w + j), vf_tanh(vf_add(vf_load(q + j), vf_load(k + j))), t);
+        s = additive_step(q + i, k + i, w + i, t + i, s, VF_LANES);
+        r = additive_step(q + j, k + j, w + j, t + j, r, VF_LANES);
     }
     for (; i + VF_LANES <= n; i += VF_LANES)
-        s = vf_fma(vf_load(w + i), vf_tanh(vf_add(vf_load(q + i), vf_load(k + i))), s);
-    if (i < n) {
-        int part = (int)(n - i);
-        t = vf_fma(vf_load_part(w + i, part), vf_tanh(vf_add(vf_load_part(q + i, part), vf_load_part(k + i, part))), t);
-    }
-    return vf_sum(vf_add(s, t));
+        s = additive_step(q + i, k + i, w + i, t + i, s, VF_LANES);
+    if (i < n)
+        r = additive_step(q + i, k + i, w + i, t + i, r, (int)(n - i));
+    return vf_sum(vf_add(s, r));
 }
 
 static void axpy(float a, const float *x, float *y, int64_t n)
@@ -50,6 +94,16 @@ static void axpy(float a, const float *x, float *y, int64_t n)
     }
 }
 
+static void axpy_f64(double a, const float *x, double *y, int64_t n)
+{
+    vd f = vd_set1(a);
+    int64_t i = 0;
+    for (; i + VD_LANES <= n; i += VD_LANES)
+        vd_store(y + i, vd_fma(f, pairwise_widen(x + i), vd_load(y + i)));
+    for (; i < n; i++)
+        y[i] += a * (double)x[i];
+}
+
 static void pairwise_scale(float a, float *y, int64_t n)
 {
     vf f = vf_set1(a);
@@ -60,37 +114,24 @@ static void pairwise_scale(float a, float *y, int64_t n)
         vf_store_part(y + i, vf_mul(f, vf_load_part(y + i, (int)(n - i))), (int)(n - i));
 }
 
-typedef struct additive_terms {
-    vf w, pre; /* of dw, and of dq and dk */
-} additive_terms;
-
-VF_FN additive_terms additive_term(vf g, vf q, vf k, vf w)
+VF_FN void additive_gradient_step(vf g, const float *w, const float *t, float *dq, float *dk, float *dw, int n)
 {
-    vf t = vf_tanh(vf_add(q, k));
-    vf slope = vf_fnma(t, t, vf_set1(1.0f));
-    return (additive_terms){vf_mul(g, t), vf_mul(vf_mul(g, w), slope)};
+    vf x = pairwise_load(t, n);
+    vf d = vf_mul(vf_mul(g, pairwise_load(w, n)), vf_fnma(x, x, vf_set1(1.0f)));
+    pairwise_store(dw, vf_fma(g, x, pairwise_load(dw, n)), n);
+    pairwise_store(dq, vf_add(pairwise_load(dq, n), d), n);
+    pairwise_store(dk, vf_add(pairwise_load(dk, n), d), n);
 }
 
-static void additive_gradient(float g, const float *q, const float *k, const float *w, float *dq, float *dk, float *dw,
-                              int64_t n)
+static void additive_gradient(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n)
 {
     vf f = vf_set1(g);
     int64_t i = 0;
-    for (; i + VF_LANES <= n; i += VF_LANES) {
-        additive_terms d = additive_term(f, vf_load(q + i), vf_load(k + i), vf_load(w + i));
-        vf_store(dw + i, vf_add(vf_load(dw + i), d.w));
-        vf_store(dq + i, vf_add(vf_load(dq + i), d.pre));
-        vf_store(dk + i, vf_add(vf_load(dk + i), d.pre));
-    }
-    if (i < n) {
-        int part = (int)(n - i);
-        additive_terms d =
-            additive_term(f, vf_load_part(q + i, part), vf_load_part(k + i, part), vf_load_part(w + i, part));
-        vf_store_part(dw + i, vf_add(vf_load_part(dw + i, part), d.w), part);
-        vf_store_part(dq + i, vf_add(vf_load_part(dq + i, part), d.pre), part);
-        vf_store_part(dk + i, vf_add(vf_load_part(dk + i, part), d.pre), part);
-    }
+    for (; i + VF_LANES <= n; i += VF_LANES)
+        additive_gradient_step(f, w + i, t + i, dq + i, dk + i, dw + i, VF_LANES);
+    if (i < n)
+        additive_gradient_step(f, w + i, t + i, dq + i, dk + i, dw + i, (int)(n - i));
 }
 
-const attn__pairwise_kernel VF_NAME(attn__pairwise) = {VF_ISA, pairwise_dot,   additive,
-                                                       axpy,   pairwise_scale, additive_gradient};
+const attn__pairwise_kernel VF_NAME(attn__pairwise) = {VF_ISA,   pairwise_dot,   pairwise_dot_f64, axpy,
+                                                       axpy_f64, pairwise_scale, additive,         additive_gradient};

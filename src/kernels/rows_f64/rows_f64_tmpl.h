@@ -98,6 +98,7 @@ static double rows_largest(const double *x, int64_t n)
     return nan == nan ? largest : nan;
 }
 
+/* The sum has a part for each lane; the lanes past n add 0, as masked elements do. */
 static double rows_exponentials(double *x, int64_t n, double max)
 {
     vd sum = vd_zero(), m = vd_set1(max);
@@ -107,13 +108,13 @@ static double rows_exponentials(double *x, int64_t n, double max)
         vd_store(x + i, y);
         sum = sum + y;
     }
-    double total = rows_sum(sum);
-    for (; i < n; i++) {
-        vd y = rows_exp(vd_set1(x[i]) - m);
-        x[i] = y[0];
-        total += y[0];
+    if (i < n) {
+        double last[VD_LANES] = {0};
+        rows_store(x + i, rows_exp(rows_load(x + i, n - i) - m), n - i);
+        memcpy(last, x + i, (size_t)(n - i) * sizeof *last);
+        sum = sum + vd_load(last);
     }
-    return total;
+    return rows_sum(sum);
 }
 
 static void rows_scale(double *y, int64_t n, double by)
