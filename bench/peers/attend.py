@@ -15,11 +15,15 @@ import sys
 import measure
 import problems
 
-# As in attend_layers.py, which imports torch: the parent process does without it.
-LAYER_NAMES = ["axial256x256c64h8", "window7x7:256x256c64h8", "tied:128x256c768h12"]
-# The same in attn's grammar; the times of several are added.
+# Layers of attend_layers.py in attn's grammar; the times of several are added.  The parent process does without torch.
 ATTN_NAMES = {"axial256x256c64h8": ["axis256x256c64h8:row", "axis256x256c64h8:col"],
               "window7x7:256x256c64h8": ["window256x256w7h8d8:zero"], "tied:128x256c768h12": ["tied128x256h12d64"]}
+LAYER_NAMES = list(ATTN_NAMES)
+MORE = {"window7x7:64x64c64h8": "window64x64w7h8d8:zero", "relative:64x8x64x8": "b64h8q64k64d8:rel",
+        "relative:4x8x256x64": "b4h8q256k256d64:rel", "additive:4x8x64x64x64": "addb4h8q64k64d64",
+        "additive:128x1x1x10x256": "addb128h1q1k10d256", "additive:64x1x1x30x1024": "addb64h1q1k30d1024",
+        "gaussian:1x8x512x64": "b1h8q512k512d64:gaussian"}
+ATTN_NAMES |= {name + end: [own + end] for name, own in MORE.items() for end in ("", ",f64")}
 PEERS = "pytorch,pytorch-math,onnxruntime"
 # The scores and their gradient at 4 bytes; beyond this many the unfused path is left out.
 MOST_SCORES = 2 ** 29
@@ -29,8 +33,9 @@ def timers(name, peers):
     """(peer, function of the direction) for each peer that can compute the problem, and the problem's dtype."""
     import attend_dense
     import attend_layers
-    if name in attend_layers.LAYERS:
-        return [("pytorch", lambda direction: attend_layers.pytorch(name, direction))], "f32"
+    if name in ATTN_NAMES:
+        dtype = "f64" if name.endswith(",f64") else "f32"
+        return [("pytorch", lambda direction: attend_layers.pytorch(name, direction))], dtype
     problem = problems.parse(name)
     scores = problem.batch * problem.heads * problem.queries * problem.keys
     return [(peer, lambda direction, peer=peer: attend_dense.PEERS[peer](problem, direction))
@@ -107,7 +112,7 @@ def main():
     options = parser.parse_args()
     names = options.problems or problems.DEFAULT + LAYER_NAMES
     for name in names:
-        if name not in LAYER_NAMES:
+        if name not in ATTN_NAMES:
             try:
                 problems.parse(name)
             except ValueError as error:

@@ -4,7 +4,10 @@
 axial256x256c64h8      the sum of the attentions along both axes of an image, heads of 8
 window7x7:256x256c64h8 a local window by unfold, borders zero
 tied:128x256c768h12    one map for all 128 rows of an alignment
-Each starts from projected q, k, v; projections are not in the time.
+relative:4x8x256x64    a table of relative positions in the scores: batch x heads x tokens x channels
+additive:4x8x64x64x64  Bahdanau's scores: batch x heads x queries x keys x channels
+gaussian:1x8x512x64    softmax of the negative squared distance by 2
+Each starts from projected q, k, v; projections are not in the time.  `,f64` behind a name: in float64.
 """
 import torch
 from torch.nn import functional as F
@@ -50,26 +53,57 @@ def tied(q, k, v, heads=12):
     return torch.einsum("hij,rjhd->rihd", torch.softmax(scores, dim=-1), v).flatten(2)
 
 
-# name: the layer, the operands' shape, and the multiplications and additions of its two products forward.
+def relative(q, k, v, table):
+    """[b,h,n,c] with a table [2n-1,c] by distance, spread out to [n,n,c]."""
+    n = torch.arange(q.shape[2])
+    near = table[n - n[:, None] + len(n) - 1]
+    weights = torch.softmax((q @ k.mT + torch.einsum("bhic,ijc->bhij", q, near)) * q.shape[-1] ** -0.5, dim=-1)
+    return weights @ v
+
+
+def additive(q, k, v, w):
+    return torch.softmax(torch.tanh(q[:, :, :, None] + k[:, :, None]) @ w, dim=-1) @ v
+
+
+def gaussian(q, k, v):
+    return torch.softmax(-torch.cdist(q, k).square() / 2, dim=-1) @ v
+
+
+# name: the layer, the shapes of q, k, v and what else it has, and the multiplications and additions of its two products
+# forward.  The gradients of all of these are wanted.
 LAYERS = {
-    "axial256x256c64h8": (axial, (256, 256, 64), 2 * 4 * 256 ** 3 * 64),
-    "window7x7:256x256c64h8": (window, (64, 256, 256), 4 * 49 * 256 ** 2 * 64),
-    "tied:128x256c768h12": (tied, (128, 256, 768), 4 * 256 ** 2 * 128 * 768),
+    "axial256x256c64h8": (axial, [(256, 256, 64)] * 3, 2 * 4 * 256 ** 3 * 64),
+    "window7x7:256x256c64h8": (window, [(64, 256, 256)] * 3, 4 * 49 * 256 ** 2 * 64),
+    "tied:128x256c768h12": (tied, [(128, 256, 768)] * 3, 4 * 256 ** 2 * 128 * 768),
+    "window7x7:64x64c64h8": (window, [(64, 64, 64)] * 3, 4 * 49 * 64 ** 2 * 64),
+    "relative:64x8x64x8": (relative, [(64, 8, 64, 8)] * 3 + [(127, 8)], 4 * 64 * 8 * 64 ** 2 * 8),
+    "relative:4x8x256x64": (relative, [(4, 8, 256, 64)] * 3 + [(511, 64)], 4 * 4 * 8 * 256 ** 2 * 64),
+    "additive:4x8x64x64x64": (additive, [(4, 8, 64, 64)] * 3 + [(64,)], 4 * 4 * 8 * 64 ** 2 * 64),
+    "additive:128x1x1x10x256": (additive, [(128, 1, 1, 256)] + [(128, 1, 10, 256)] * 2 + [(256,)], 4 * 128 * 10 * 256),
+    "additive:64x1x1x30x1024": (additive, [(64, 1, 1, 1024)] + [(64, 1, 30, 1024)] * 2 + [(1024,)],
+                                4 * 64 * 30 * 1024),
+    "gaussian:1x8x512x64": (gaussian, [(1, 8, 512, 64)] * 3, 4 * 8 * 512 ** 2 * 64),
 }
 
 
+def layer_of(name):
+    """(the layer's row of LAYERS, its dtype), or None."""
+    plain = name.removesuffix(",f64")
+    return (LAYERS[plain], torch.float64 if plain != name else torch.float32) if plain in LAYERS else None
+
+
 def operations(name, direction):
-    return {"forward": 1, "backward": 2.5}[direction] * LAYERS[name][2]
+    return {"forward": 1, "backward": 2.5}[direction] * layer_of(name)[0][2]
 
 
 def pytorch(name, direction):
     """Milliseconds of a layer, forward or backward."""
-    layer, shape, _ = LAYERS[name]
+    (layer, shapes, _), dtype = layer_of(name)
     generator = torch.Generator().manual_seed(1)
-    q, k, v, grad = (torch.randn(shape, generator=generator) for _ in range(4))
-    if direction == "forward":
-        with torch.no_grad():
-            return measure.median_ms(lambda: layer(q, k, v), 0.5, warm_up=1)
-    inputs = [x.requires_grad_() for x in (q, k, v)]
-    out = layer(*inputs)
+    inputs = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+    with torch.no_grad():
+        if direction == "forward":
+            return measure.median_ms(lambda: layer(*inputs), 0.5, warm_up=1)
+        grad = torch.randn(layer(*inputs).shape, generator=generator, dtype=dtype)
+    out = layer(*(x.requires_grad_() for x in inputs))
     return measure.median_ms(lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True), 0.5, warm_up=1)

@@ -264,8 +264,6 @@ static const char *refuse(const attn__canonical *canonical)
     bool packed = attn__is_packed(canonical);
     if (p->score > ATTN_SCORE_CONCAT && !is_distance(p->score))
         return "scores that no block of it computes";
-    if (p->dtype != ATTN_F64 && !is_distance(p->score))
-        return "neither f64 nor kernels of the distance";
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
             return "windows over packed sequences, or over no position";
