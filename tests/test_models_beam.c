@@ -442,14 +442,17 @@ static void where_all_is_banned_the_ban_is_named(void **state)
     attn_context_destroy(context);
 }
 
-/* A single step with a logit that is not finite spoils the sentence, whatever follows. */
+/* A single step with a logit that is not finite spoils the sentence, whatever follows; also where its token is given. */
 static void a_step_that_is_not_finite_is_not_forgotten(void **state)
 {
     static const float bad[] = {NAN, INFINITY};
+    const int32_t start[] = {BOS}, *prefix[] = {start};
     (void)state;
-    for (int i = 0; i < 2 * 2 * V; i++) {
+    for (int i = 0; i < 2 * 2 * 2 * V; i++) {
         attn_context *context = test_context();
-        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2};
+        int64_t given = i / 4 / V;
+        attn_beam_search_options options = {
+            .bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2, .prefix = prefix, .nprefix = &given};
         attn__beam beam;
         bool left = true;
         assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
@@ -457,7 +460,7 @@ static void a_step_that_is_not_finite_is_not_forgotten(void **state)
             attn_tensor *logits = NULL;
             attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){1, V});
             for (int v = 0; v < V; v++) {
-                bool here = step == 0 && v == i / 4;
+                bool here = step == 0 && v == i / 4 % V;
                 test_set(logits, v, here ? (double)bad[i / 2 % 2] : v == EOS ? -9 : (double)v);
             }
             left = attn__beam_advance(&beam, logits);
@@ -474,11 +477,22 @@ static void searches_without_scores(void **state)
     attn_context *context = test_context();
     attn_model *model = talkative(context, "transformer");
     attn_tensor *src, *lens;
+    static const int32_t start[] = {BOS, 3};
+    const int32_t *prefix[SENTENCES];
+    int64_t nprefix[SENTENCES];
     (void)state;
     make_sources(context, 0, SENTENCES, &src, &lens);
-    for (int64_t beam = 1; beam < 4; beam += 2) {
+    for (int i = 0; i < SENTENCES; i++) {
+        prefix[i] = start;
+        nprefix[i] = i % 3;
+    }
+    for (int search = 0; search < 4; search++) {
+        bool given = search / 2 > 0;
+        int beam = search % 2 > 0 ? 3 : 1;
         attn_hypothesis scored[SENTENCES], unscored[SENTENCES];
         attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam};
+        options.prefix = given ? prefix : NULL;
+        options.nprefix = given ? nprefix : NULL;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, scored), ATTN_OK);
         options.unscored = true;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, unscored), ATTN_OK);
