@@ -91,6 +91,9 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 
 /* ATTN_ERROR_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);
+/* ATTN_ERROR_ARGUMENT if a setting was given that the checkpoint to begin with decides: another value than its, or any
+ * where that is NULL.  `why` says what the checkpoint does instead. */
+attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
 int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
 int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
 
