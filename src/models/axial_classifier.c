@@ -118,13 +118,9 @@ static void forward(const void *self, const attn__call *call)
         for (int axis = 0; axis < AXES; axis++) {
             attn_tensor *map = NULL;
             bool keep = attn__wanted(call, names[axis], &wanted) != NULL;
-            if (keep) { /* a scope would free the maps too */
-                x = attend(n, i, axis, tape, x, &map);
-                attn__weights_add(&maps[axis], names[axis], i, map);
-                continue;
-            }
-            attn_scope_begin(tape);
-            x = attn_scope_end(tape, attend(n, i, axis, tape, x, NULL));
+            attn__block_begin(tape, keep);
+            x = attn__block_end(tape, keep, attend(n, i, axis, tape, x, keep ? &map : NULL));
+            attn__weights_add(&maps[axis], names[axis], i, map);
         }
     }
     x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->side * n->side, hidden}), 1);

@@ -250,13 +250,9 @@ static void forward(const void *self, const attn__call *call)
             int grid = s > 0 && i == 0 ? s - 1 : s;
             attn_tensor *map = NULL;
             attn_tensor **wanted = attn__wanted(call, names[grid], &map);
-            if (wanted) { /* a scope would free the maps too */
-                x = block_forward(&r->block[s][i], tape, x, wanted);
-                attn__weights_add(&maps, names[grid], i, map);
-                continue;
-            }
-            attn_scope_begin(tape);
-            x = attn_scope_end(tape, block_forward(&r->block[s][i], tape, x, NULL));
+            attn__block_begin(tape, wanted != NULL);
+            x = attn__block_end(tape, wanted != NULL, block_forward(&r->block[s][i], tape, x, wanted));
+            attn__weights_add(&maps, names[grid], i, map);
         }
     }
     for (int s = 0; x && s < STAGES; s++) {

@@ -35,13 +35,10 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
     attn_tensor *x = attn__transformer_front_segments(&encoder->front, tape, tokens, segments, 0);
     for (int i = 0; i < encoder->blocks; i++) {
         attn_tensor *map = NULL;
-        if (weights) {
-            x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, &map);
-            attn__weights_add(weights, "encoder", i, map);
-            continue;
-        }
-        attn_scope_begin(tape); /* which would free the maps too, where they are wanted */
-        x = attn_scope_end(tape, attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, NULL));
+        attn__block_begin(tape, weights != NULL);
+        x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, weights ? &map : NULL);
+        x = attn__block_end(tape, weights != NULL, x);
+        attn__weights_add(weights, "encoder", i, map);
     }
     return attn__transformer_norm(&encoder->norm, tape, x);
 }

@@ -167,13 +167,9 @@ static void forward(const void *self, const attn__call *call)
     bool keep = attn__wanted(call, "weights", &wanted) != NULL;
     for (int i = 0; y && i < v->blocks; i++) {
         attn_tensor *map = NULL;
-        if (keep) { /* a scope would free the maps too */
-            y = attn_nn_vit_block_forward(&v->block[i], tape, y, &map);
-            attn__weights_add(&maps, "weights", i, map);
-            continue;
-        }
-        attn_scope_begin(tape);
-        y = attn_scope_end(tape, attn_nn_vit_block_forward(&v->block[i], tape, y, NULL));
+        attn__block_begin(tape, keep);
+        y = attn__block_end(tape, keep, attn_nn_vit_block_forward(&v->block[i], tape, y, keep ? &map : NULL));
+        attn__weights_add(&maps, "weights", i, map);
     }
     if (y) { /* the norm is of each token alone: the class token's is all that is needed */
         y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_length(y, 0), -1});
