@@ -765,6 +765,27 @@ static void rows_that_leave_take_no_memory(void **state)
     attn_context_destroy(context);
 }
 
+/* A cache gives its pages back, unless somebody else holds its keys. */
+static void shared_keys_outlive_their_cache(void **state)
+{
+    attn_context *context = test_context();
+    attn_nn_kv_cache cache;
+    attn_tensor *keys;
+    (void)state;
+    assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 8, 64, 32), ATTN_OK);
+    int64_t n = attn_tensor_size(cache.k);
+    for (int64_t i = 0; i < n; i++) {
+        test_set(cache.k, i, (double)i);
+    }
+    assert_int_equal(attn_tensor_share(&keys, cache.k), ATTN_OK);
+    attn_nn_kv_cache_free(&cache);
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(test_at(keys, i) == (double)i);
+    }
+    attn_tensor_destroy(keys);
+    attn_context_destroy(context);
+}
+
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
 /* What each row of a cache must hold: where each of its tokens was computed. */
@@ -913,6 +934,7 @@ int main(void)
         cmocka_unit_test(a_step_that_is_not_finite_is_not_forgotten),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(rows_that_leave_take_no_memory),
+        cmocka_unit_test(shared_keys_outlive_their_cache),
         cmocka_unit_test(translations_may_be_made_of_some_tokens),
         cmocka_unit_test(lists_that_do_not_fit_are_refused),
         cmocka_unit_test(only_what_rows_do_not_share_is_moved),
