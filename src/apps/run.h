@@ -80,6 +80,14 @@ struct attn__run {
     attn_named_list snapshots;
 };
 
+/* The run of an application's job, of whichever type; `path` is its data. */
+#define ATTN__RUN_OF(c, k, application, job, path)                                                                     \
+    (attn__run)                                                                                                        \
+    {                                                                                                                  \
+        .context = (c), .kind = (k), .self = (application), .directory = (job)->directory, .data = (path),             \
+        .given = (job)->settings, .resume = (job)->resume, .progress = (job)->progress, .user = (job)->user            \
+    }
+
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
  * fields, `model` is still there.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT: settings, a
  * directory that has a model already, other data than the run to go on with began with; ATTN_ERROR_BUSY: another
