@@ -266,40 +266,39 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
-                                           const attn_tensor *slices)
+/* NULL, noted, where the model or its inputs are of another kind. */
+static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
+                                   attn_tensor **ids)
 {
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
-    attn_tensor *ids, *logits;
     if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
         !attn__model_begin(model, tape)) {
         return NULL;
     }
-    logits = logits_of(m, tape, x, slices, &ids);
+    attn_tensor *logits = logits_of(m, tape, x, slices, ids);
     attn__model_end(tape);
+    return logits;
+}
+
+attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
+                                           const attn_tensor *slices)
+{
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
     if (!logits || slices) {
         return logits;
     }
     int rank = attn_tensor_rank(x);
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, attn_tensor_shape(x), (size_t)rank * sizeof *shape);
-    shape[rank] = m->levels;
+    shape[rank] = attn_tensor_length(logits, -1);
     return attn_reshape(tape, logits, rank + 1, shape);
 }
 
 attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                          const attn_tensor *slices)
 {
-    attn_context *context = attn_tape_context(tape);
-    const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
-    attn_tensor *ids, *logits;
-    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
-        !attn__model_begin(model, tape)) {
-        return NULL;
-    }
-    logits = logits_of(m, tape, x, slices, &ids);
-    attn__model_end(tape);
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
     attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
     return attn_affine(tape, nats, 1 / log(2), 0);
 }
