@@ -4,6 +4,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <string.h>
 
@@ -101,12 +102,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         attn_nn_vit_block_init(&v->block[i], builder, &options);
         attn_nn_pop(builder);
     }
-    attn_nn_push(builder, "head.0");
-    attn_nn_layer_norm_init(&v->norm, builder, options.hidden, options.eps);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "head.1");
-    attn_nn_linear_init(&v->head, builder, options.hidden, attn_config_int(config, "num_classes", 0), true);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&v->norm, builder, "head.0", options.hidden, options.eps);
+    attn__nn_linear_named(&v->head, builder, "head.1", options.hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
 /* -------------------------------------------------------------------------------------------- positions */
