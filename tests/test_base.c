@@ -5,13 +5,17 @@
 #include "base/context.h"
 #include "base/parallel.h"
 #include "base/rng.h"
+#include "base/system.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 /* First of all: once a process has asked for AMX, Linux refuses so small a stack. */
 static void a_named_instruction_set_asks_for_no_other(void **state)
@@ -233,6 +237,38 @@ static void numbers_have_their_moments(void **state)
     assert_int_equal(seen, ((int64_t)1 << 50) - 1);
 }
 
+/* Pages that the bytes fill only in part keep all they hold; those of a file come back. */
+static void dropped_pages_take_nothing_else(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t cuts[][2] = {{0, BYTES}, {1, BYTES}, {page / 2, page}, {page - 1, 3 * page + 2}, {5, 5}};
+    FILE *file = tmpfile();
+    unsigned char *own = attn__system_alloc(BYTES, page), *expected = malloc(BYTES);
+    assert_true(file && own && expected);
+    for (size_t i = 0; i < BYTES; i++)
+        expected[i] = (unsigned char)(i % 251);
+    assert_int_equal(fwrite(expected, 1, BYTES, file), BYTES);
+    assert_int_equal(fflush(file), 0);
+    unsigned char *mapped = mmap(NULL, BYTES, PROT_READ, MAP_PRIVATE, fileno(file), 0);
+    assert_true(mapped != MAP_FAILED);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        size_t first = cuts[i][0], end = cuts[i][1], whole = (first + page - 1) / page * page, rest = end / page * page;
+        rest = rest < whole ? whole : rest;
+        memcpy(own, expected, BYTES);
+        attn__system_drop_pages(own + first, end - first);
+        attn__system_drop_pages(mapped + first, end - first);
+        assert_memory_equal(own, expected, whole);
+        assert_memory_equal(own + rest, expected + rest, BYTES - rest);
+        assert_memory_equal(mapped, expected, BYTES);
+    }
+    munmap(mapped, BYTES);
+    attn__system_release(own);
+    free(expected);
+    fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +283,7 @@ int main(void)
         cmocka_unit_test(what_a_busy_thread_leaves_is_done_by_others),
         cmocka_unit_test(philox_gives_its_known_answer),
         cmocka_unit_test(numbers_have_their_moments),
+        cmocka_unit_test(dropped_pages_take_nothing_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

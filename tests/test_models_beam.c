@@ -442,14 +442,17 @@ static void where_all_is_banned_the_ban_is_named(void **state)
     attn_context_destroy(context);
 }
 
-/* A single step with a logit that is not finite spoils the sentence, whatever follows. */
+/* A single step with a logit that is not finite spoils the sentence, whatever follows; also where its token is given. */
 static void a_step_that_is_not_finite_is_not_forgotten(void **state)
 {
     static const float bad[] = {NAN, INFINITY};
+    const int32_t start[] = {BOS}, *prefix[] = {start};
     (void)state;
-    for (int i = 0; i < 2 * 2 * V; i++) {
+    for (int i = 0; i < 2 * 2 * 2 * V; i++) {
         attn_context *context = test_context();
-        attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2};
+        int64_t given = i / 4 / V;
+        attn_beam_search_options options = {
+            .bos = BOS, .eos = EOS, .max_len = MOST, .unscored = i % 2, .prefix = prefix, .nprefix = &given};
         attn__beam beam;
         bool left = true;
         assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
@@ -457,7 +460,7 @@ static void a_step_that_is_not_finite_is_not_forgotten(void **state)
             attn_tensor *logits = NULL;
             attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){1, V});
             for (int v = 0; v < V; v++) {
-                bool here = step == 0 && v == i / 4;
+                bool here = step == 0 && v == i / 4 % V;
                 test_set(logits, v, here ? (double)bad[i / 2 % 2] : v == EOS ? -9 : (double)v);
             }
             left = attn__beam_advance(&beam, logits);
@@ -474,11 +477,22 @@ static void searches_without_scores(void **state)
     attn_context *context = test_context();
     attn_model *model = talkative(context, "transformer");
     attn_tensor *src, *lens;
+    static const int32_t start[] = {BOS, 3};
+    const int32_t *prefix[SENTENCES];
+    int64_t nprefix[SENTENCES];
     (void)state;
     make_sources(context, 0, SENTENCES, &src, &lens);
-    for (int64_t beam = 1; beam < 4; beam += 2) {
+    for (int i = 0; i < SENTENCES; i++) {
+        prefix[i] = start;
+        nprefix[i] = i % 3;
+    }
+    for (int search = 0; search < 4; search++) {
+        bool given = search / 2 > 0;
+        int beam = search % 2 > 0 ? 3 : 1;
         attn_hypothesis scored[SENTENCES], unscored[SENTENCES];
         attn_beam_search_options options = {.bos = BOS, .eos = EOS, .max_len = MOST_TOKENS, .beam = beam};
+        options.prefix = given ? prefix : NULL;
+        options.nprefix = given ? nprefix : NULL;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, scored), ATTN_OK);
         options.unscored = true;
         assert_int_equal(attn_seq2seq_translate(model, src, lens, &options, unscored), ATTN_OK);
@@ -751,6 +765,27 @@ static void rows_that_leave_take_no_memory(void **state)
     attn_context_destroy(context);
 }
 
+/* A cache gives its pages back, unless somebody else holds its keys. */
+static void shared_keys_outlive_their_cache(void **state)
+{
+    attn_context *context = test_context();
+    attn_nn_kv_cache cache;
+    attn_tensor *keys;
+    (void)state;
+    assert_int_equal(attn_nn_kv_cache_init(&cache, context, ATTN_F32, 8, 64, 32), ATTN_OK);
+    int64_t n = attn_tensor_size(cache.k);
+    for (int64_t i = 0; i < n; i++) {
+        test_set(cache.k, i, (double)i);
+    }
+    assert_int_equal(attn_tensor_share(&keys, cache.k), ATTN_OK);
+    attn_nn_kv_cache_free(&cache);
+    for (int64_t i = 0; i < n; i++) {
+        assert_true(test_at(keys, i) == (double)i);
+    }
+    attn_tensor_destroy(keys);
+    attn_context_destroy(context);
+}
+
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
 /* What each row of a cache must hold: where each of its tokens was computed. */
@@ -899,6 +934,7 @@ int main(void)
         cmocka_unit_test(a_step_that_is_not_finite_is_not_forgotten),
         cmocka_unit_test(caches_refuse_what_does_not_fit),
         cmocka_unit_test(rows_that_leave_take_no_memory),
+        cmocka_unit_test(shared_keys_outlive_their_cache),
         cmocka_unit_test(translations_may_be_made_of_some_tokens),
         cmocka_unit_test(lists_that_do_not_fit_are_refused),
         cmocka_unit_test(only_what_rows_do_not_share_is_moved),

@@ -4,6 +4,7 @@
 #include "support/failing.h"
 
 #include "attn/tensor.h"
+#include "tensor/op.h"
 
 #include <string.h>
 
@@ -111,6 +112,34 @@ static void wrong_memory_is_refused(void **state)
     end_world(w);
 }
 
+/* Chunks that are idle as a whole go, and the pages of no other: a result that is left in a chunk keeps its numbers. */
+static void results_survive_a_trimmed_pool(void **state)
+{
+    enum { KEPT = 3, N = 100000 };
+    (void)state;
+    world w = make_world();
+    attn_tensor *kept[KEPT];
+    size_t full, trimmed;
+    for (int i = 0; i < KEPT; i++) {
+        assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){4 * N}, NULL));
+        attn_tape_reset(w.t, NULL);
+        attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, NULL); /* of the chunk before */
+        assert_non_null(attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8 * N}, NULL));
+        assert_int_equal(attn_tensor_share(&kept[i], attn_affine(w.t, x, 0, i + 1)), ATTN_OK);
+        attn_tape_reset(w.t, NULL);
+        attn_context_memory(w.c, &full, NULL, NULL);
+        attn__pool_trim(w.t->pool);
+        attn_context_memory(w.c, &trimmed, NULL, NULL);
+        assert_true(full - trimmed >= 8 * N * sizeof(float));
+        for (int j = 0; j <= i; j++)
+            for (int64_t e = 0; e < N; e++)
+                assert_true(numbers_of(kept[j])[e] == (float)(j + 1));
+    }
+    for (int i = 0; i < KEPT; i++)
+        attn_tensor_destroy(kept[i]);
+    end_world(w);
+}
+
 /* The result stays readable although the tape was used again, and destroyed. */
 static void a_shared_result_outlives_its_tape(void **state)
 {
@@ -201,6 +230,7 @@ int main(void)
         cmocka_unit_test(given_memory_is_used_as_it_is),     cmocka_unit_test(wrong_memory_is_refused),
         cmocka_unit_test(logits_that_view_a_leaf_stay),      cmocka_unit_test(a_shared_result_outlives_its_tape),
         cmocka_unit_test(several_results_give_one_gradient), cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(results_survive_a_trimmed_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

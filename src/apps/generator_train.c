@@ -158,15 +158,7 @@ attn_status attn_generator_train(attn_context *context, const attn_generator_job
 {
     attn__call_begin(context);
     training t = {.job = job};
-    t.run = (attn__run){.context = context,
-                        .kind = &kind,
-                        .self = &t,
-                        .directory = job->directory,
-                        .data = job->data,
-                        .given = job->settings,
-                        .resume = job->resume,
-                        .progress = job->progress,
-                        .user = job->user};
+    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data);
     attn_status status = attn__run_train(&t.run);
     attn_model_destroy(t.run.model);
     attn__image_training_free(&t.data);

@@ -19,7 +19,7 @@ static int by_name(const void *a, const void *b)
 
 static attn_status append_name(attn__names *names, attn_context *context, const char *name)
 {
-    char **longer = attn__realloc(context, names->names, attn__size_mul((size_t)names->n + 1, sizeof *longer));
+    char **longer = attn__grow(context, names->names, names->n, sizeof *longer);
     if (!longer)
         return ATTN_ERROR_MEMORY;
     names->names = longer;
@@ -69,7 +69,7 @@ char *attn__join(attn_context *context, const char *folder, const char *name)
 attn_status attn__class_add(attn__image_source *source, const char *name, size_t length)
 {
     attn_context *c = source->context;
-    char **longer = attn__realloc(c, source->classes, attn__size_mul((size_t)source->nclasses + 1, sizeof *longer));
+    char **longer = attn__grow(c, source->classes, source->nclasses, sizeof *longer);
     if (!longer)
         return ATTN_ERROR_MEMORY;
     source->classes = longer;

@@ -205,7 +205,7 @@ static attn_status read_banned(attn_translator *t, const attn_config *how, const
         if (value->integers[0] < 0 || value->integers[0] > INT32_MAX)
             return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
                               (long long)value->integers[0]);
-        int32_t *more = attn__realloc(t->context, t->search.banned, (size_t)(n + 1) * sizeof *more);
+        int32_t *more = attn__grow(t->context, t->search.banned, n, sizeof *more);
         if (!more)
             return ATTN_ERROR_MEMORY;
         t->search.banned = more;

@@ -385,15 +385,7 @@ attn_status attn_msa_train(attn_context *context, const attn_msa_training_job *j
 {
     attn__call_begin(context);
     training t = {.job = job};
-    t.run = (attn__run){.context = context,
-                        .kind = &kind,
-                        .self = &t,
-                        .directory = job->directory,
-                        .data = job->data,
-                        .given = job->settings,
-                        .resume = job->resume,
-                        .progress = job->progress,
-                        .user = job->user};
+    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data);
     attn_status status = attn__run_train(&t.run);
     release(&t);
     return status;

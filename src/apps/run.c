@@ -171,30 +171,32 @@ static bool is_setting_of(const char *setting, const char *key)
     return strcmp(setting, key) == 0 && strcmp(key, "dropout") != 0 && strcmp(key, "channels") != 0;
 }
 
-static bool differs(const attn_config *model, const char *setting, const attn_config_value *given)
+attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why)
 {
-    bool differ = false, open = strcmp(setting, "mlp") == 0 && given->integer == 0; /* 0: by the model's width */
-    for (int64_t i = 0; i < attn_config_size(model); i++) {
-        const char *key = attn_config_key(model, i);
-        differ |= is_setting_of(setting, key) && !open && !attn_config_value_equal(given, attn_config_get(model, key));
-    }
-    return differ;
+    const attn_config_value *given = run->given ? attn_config_get(run->given, setting) : NULL;
+    if (!given || (its && attn_config_value_equal(given, its)))
+        return ATTN_OK;
+    return attn__fail(run->context, ATTN_ERROR_ARGUMENT, "%s: %s %s, so leave this setting out", setting,
+                      attn_config_text(run->settings, "from", ""), why);
 }
 
 /* With a checkpoint to begin with, what was given of the model must be the checkpoint's. */
 static attn_status check_given(const attn__run *run)
 {
-    if (run->resume || !run->given || !attn_config_get(run->settings, "from"))
-        return ATTN_OK;
-    for (int64_t i = 0; i < attn_config_size(run->given); i++) {
+    bool begins = !run->resume && run->given && attn_config_get(run->settings, "from");
+    const attn_config *model = attn_model_config(run->model);
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; begins && i < attn_config_size(run->given); i++) {
         const char *setting = attn_config_key(run->given, i);
-        if (differs(attn_model_config(run->model), setting, attn_config_get(run->given, setting)))
-            return attn__fail(run->context, ATTN_ERROR_ARGUMENT,
-                              "%s: the checkpoint %s is of a model with another value; what the model is comes from "
-                              "there, so leave this setting out",
-                              setting, attn_config_text(run->settings, "from", ""));
+        bool open = strcmp(setting, "mlp") == 0 && attn_config_int(run->given, setting, 0) == 0; /* by the width */
+        for (int64_t j = 0; !open && status == ATTN_OK && j < attn_config_size(model); j++) {
+            const char *key = attn_config_key(model, j);
+            if (is_setting_of(setting, key))
+                status =
+                    attn__run_refuse(run, setting, attn_config_get(model, key), "is of a model with another value");
+        }
     }
-    return ATTN_OK;
+    return status;
 }
 
 /* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it

@@ -80,6 +80,14 @@ struct attn__run {
     attn_named_list snapshots;
 };
 
+/* The run of an application's job, of whichever type; `path` is its data. */
+#define ATTN__RUN_OF(c, k, application, job, path)                                                                     \
+    (attn__run)                                                                                                        \
+    {                                                                                                                  \
+        .context = (c), .kind = (k), .self = (application), .directory = (job)->directory, .data = (path),             \
+        .given = (job)->settings, .resume = (job)->resume, .progress = (job)->progress, .user = (job)->user            \
+    }
+
 /* Trains from the first step or from the checkpoint to the last epoch, and releases what is the run's own: of the
  * fields, `model` is still there.  ATTN_ERROR_INTERRUPTED: progress() stopped it; ATTN_ERROR_ARGUMENT: settings, a
  * directory that has a model already, other data than the run to go on with began with; ATTN_ERROR_BUSY: another
@@ -91,6 +99,9 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 
 /* ATTN_ERROR_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);
+/* ATTN_ERROR_ARGUMENT if a setting was given that the checkpoint to begin with decides: another value than its, or any
+ * where that is NULL.  `why` says what the checkpoint does instead. */
+attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
 int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
 int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */
 

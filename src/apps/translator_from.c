@@ -9,39 +9,35 @@
 #include "base/context.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* What the text is made into is the checkpoint's to say. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
-    attn_config *settings = t->run.settings;
+    static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
     bool marian = attn__marian_is(t->from->config);
     const char *its = marian ? "unigram" : attn_config_text(t->from->config, "vocabulary", "word");
-    const char *own = attn_config_text(settings, "vocabulary", "auto");
-    if (strcmp(own, "auto") != 0 && strcmp(own, its) != 0)
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                          "%s comes with its vocabularies (%s): --vocabulary %s does not go with --from", path, its,
-                          own);
-    static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
-    for (size_t i = 0; i < sizeof making / sizeof *making; i++)
-        if (t->run.given && attn_config_get(t->run.given, making[i]))
-            return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                              "%s: %s comes with its vocabularies, so leave this setting out", making[i], path);
-    if (attn__setting_compat(settings) != t->from->compat)
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: another --compat than the training's", path);
-    return attn_config_set_text(settings, "vocabulary", its);
+    const attn_config_value value = {.type = ATTN_CONFIG_TYPE_TEXT, .text = its};
+    char why[64];
+    snprintf(why, sizeof why, "comes with its vocabularies (%s)", its);
+    attn_status status = ATTN_OK;
+    if (t->run.given && strcmp(attn_config_text(t->run.given, "vocabulary", "auto"), "auto") != 0)
+        status = attn__run_refuse(&t->run, "vocabulary", &value, why);
+    for (size_t i = 0; i < sizeof making / sizeof *making && status == ATTN_OK; i++)
+        status = attn__run_refuse(&t->run, making[i], NULL, why);
+    if (status == ATTN_OK && attn__setting_compat(t->run.settings) != t->from->compat)
+        status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "%s: another --compat than the training's", path);
+    return status == ATTN_OK ? attn_config_set_text(t->run.settings, "vocabulary", its) : status;
 }
 
 /* The kind of model is the checkpoint's, too. */
-static attn_status take_kind(const attn__translator_training *t, const char *path)
+static attn_status take_kind(const attn__translator_training *t)
 {
     bool transformer = strcmp(attn_model_architecture(t->from->model)->name, "transformer") == 0;
-    const char *its = transformer ? "transformer" : "bahdanau";
-    const attn_config_value *given = t->run.given ? attn_config_get(t->run.given, "model") : NULL;
-    if (given && strcmp(attn_config_text(t->run.given, "model", ""), its) != 0)
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT, "model: %s is a %s, so leave this setting out", path,
-                          its);
-    return attn_config_set_text(t->run.settings, "model", its);
+    const attn_config_value its = {.type = ATTN_CONFIG_TYPE_TEXT, .text = transformer ? "transformer" : "bahdanau"};
+    attn_status status = attn__run_refuse(&t->run, "model", &its, transformer ? "is a transformer" : "is a bahdanau");
+    return status == ATTN_OK ? attn_config_set(t->run.settings, "model", &its) : status;
 }
 
 /* The checkpoint's sizes are the training's: what the settings said before is not what is trained. */
@@ -65,18 +61,16 @@ static attn_status take_settings(const attn__translator_training *t, const char 
                           "%s is a MarianMT directory, which has no place for adapters: --lora does not go with it",
                           path);
     const attn_config_value *marks = attn_config_get(t->from->config, "space_before_marks");
-    const attn_config_value *given = t->run.given ? attn_config_get(t->run.given, "space_before_marks") : NULL;
-    if (marks && given && !attn_config_value_equal(given, marks))
-        return attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
-                          "space_before_marks: %s has another value, so leave this setting out", path);
     int64_t longest = attn_config_int(attn_model_config(t->from->model), "max_len", t->from->max_tokens);
-    attn_status status = take_vocabulary(t, path);
+    attn_status status = marks ? attn__run_refuse(&t->run, "space_before_marks", marks, "has another value") : ATTN_OK;
+    if (status == ATTN_OK)
+        status = take_vocabulary(t, path);
     if (status == ATTN_OK && attn_config_int(settings, "max_tokens", 64) > longest)
         status = attn__fail(t->run.context, ATTN_ERROR_ARGUMENT,
                             "%s takes %" PRId64 " tokens at most, not --max-tokens %" PRId64, path, longest,
                             attn_config_int(settings, "max_tokens", 64));
     if (status == ATTN_OK)
-        status = take_kind(t, path);
+        status = take_kind(t);
     if (status == ATTN_OK)
         status = take_sizes(t);
     return status == ATTN_OK && marks ? attn_config_set(settings, "space_before_marks", marks) : status;

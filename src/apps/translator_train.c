@@ -224,15 +224,7 @@ attn_status attn_translator_train(attn_context *context, const attn_translator_j
 {
     attn__call_begin(context);
     training t = {.job = job, .data = job->data};
-    t.run = (attn__run){.context = context,
-                        .kind = &kind,
-                        .self = &t,
-                        .directory = job->directory,
-                        .data = job->data.path,
-                        .given = job->settings,
-                        .resume = job->resume,
-                        .progress = job->progress,
-                        .user = job->user};
+    t.run = ATTN__RUN_OF(context, &kind, &t, job, job->data.path);
     attn_status status = attn__run_train(&t.run);
     attn_model_destroy(t.run.model);
     attn__training_data_free(&t);

@@ -15,7 +15,7 @@ typedef struct entry {
 struct attn_config {
     attn_context *context;
     entry *entries;
-    int64_t n, capacity;
+    int64_t n;
     attn__words keys; /* numbered as `entries` are */
 };
 
@@ -156,15 +156,9 @@ static entry *find(const attn_config *config, const char *key)
 
 static bool has_room(attn_config *config)
 {
-    if (config->n < config->capacity)
-        return true;
-    int64_t capacity = config->capacity ? 2 * config->capacity : 16;
-    entry *entries = attn__realloc(config->context, config->entries, attn__size_mul((size_t)capacity, sizeof *entries));
-    if (!entries)
-        return false;
-    config->entries = entries;
-    config->capacity = capacity;
-    return true;
+    entry *entries = attn__grow(config->context, config->entries, config->n, sizeof *entries);
+    config->entries = entries ? entries : config->entries;
+    return entries != NULL;
 }
 
 attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value)

@@ -93,6 +93,14 @@ void *attn__realloc(attn_context *context, void *memory, size_t size)
     return fresh;
 }
 
+void *attn__grow(attn_context *context, void *items, int64_t n, size_t size)
+{
+    enum { FIRST = 16 };
+    if (items && attn__size_mul((size_t)n + 1, size) <= block_size(items))
+        return items;
+    return attn__realloc(context, items, attn__size_mul(2 * (size_t)n + FIRST, size));
+}
+
 char *attn__strdup(attn_context *context, const char *text)
 {
     size_t size = strlen(text) + 1;

@@ -62,6 +62,8 @@ attn_status attn__fail_memory(attn_context *context, size_t size);
 void *attn__alloc(attn_context *context, size_t size);
 void *attn__alloc_zero(attn_context *context, size_t size);
 void *attn__realloc(attn_context *context, void *memory, size_t size); /* keeps what fits; NULL leaves `memory` */
+/* `items` with room behind its n items of `size` bytes: the same memory, or a copy in twice as much.  NULL leaves it. */
+void *attn__grow(attn_context *context, void *items, int64_t n, size_t size);
 char *attn__strdup(attn_context *context, const char *text);
 void attn__free(attn_context *context, void *memory); /* NULL is allowed; thread safe */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * integers.h - sizes and indices: the smaller, the larger, the next multiple, how many make a whole. */
+ * integers.h - sizes and indices: the smaller, the larger, multiples, quotients, common divisors. */
 #ifndef ATTN_BASE_INTEGERS_H
 #define ATTN_BASE_INTEGERS_H
 
@@ -27,6 +27,28 @@ static inline int64_t attn__round_up(int64_t n, int64_t to)
 static inline int64_t attn__pieces(int64_t n, int64_t each)
 {
     return (n + each - 1) / each;
+}
+
+/* a / b, rounded towards minus and towards plus infinity; b > 0. */
+static inline int64_t attn__floor_div(int64_t a, int64_t b)
+{
+    return a / b - (a % b < 0);
+}
+
+static inline int64_t attn__ceil_div(int64_t a, int64_t b)
+{
+    return -attn__floor_div(-a, b);
+}
+
+/* The greatest one; of a and 0 it is a. */
+static inline int64_t attn__common_divisor(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
 }
 
 /* Whether `size` bytes are all zero: the fields that later versions will give a meaning. */

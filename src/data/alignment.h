@@ -27,7 +27,7 @@ typedef struct attn__records {
     attn_context *context;
     const char *source; /* the file's name, for errors */
     attn__record *items;
-    int64_t n, capacity;
+    int64_t n;
     attn__record marks; /* Stockholm's #=GC RF; length 0: none */
 } attn__records;
 

@@ -17,15 +17,10 @@ static char *copy_text(attn_context *context, const char *text, size_t length)
 
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line)
 {
-    if (records->n == records->capacity) {
-        int64_t capacity = 2 * records->capacity + 16;
-        attn__record *items =
-            attn__realloc(records->context, records->items, attn__size_mul((size_t)capacity, sizeof *items));
-        if (!items)
-            return NULL;
-        records->items = items;
-        records->capacity = capacity;
-    }
+    attn__record *items = attn__grow(records->context, records->items, records->n, sizeof *items);
+    if (!items)
+        return NULL;
+    records->items = items;
     attn__record *record = &records->items[records->n];
     *record = (attn__record){.name = copy_text(records->context, name, length), .line = line};
     if (!record->name)

@@ -39,15 +39,10 @@ int64_t attn_lexicon_size(const attn_lexicon *lexicon)
 
 attn_status attn__lexicon_add(attn_lexicon *l, attn__lexicon_entry entry)
 {
-    if (l->n == l->room) {
-        int64_t room = l->room ? 2 * l->room : 1024;
-        attn__lexicon_entry *longer =
-            attn__realloc(l->context, l->entries, attn__size_mul((size_t)room, sizeof *longer));
-        if (!longer)
-            return ATTN_ERROR_MEMORY;
-        l->entries = longer;
-        l->room = room;
-    }
+    attn__lexicon_entry *longer = attn__grow(l->context, l->entries, l->n, sizeof *longer);
+    if (!longer)
+        return ATTN_ERROR_MEMORY;
+    l->entries = longer;
     l->entries[l->n++] = entry;
     return ATTN_OK;
 }

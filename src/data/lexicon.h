@@ -18,7 +18,7 @@ struct attn_lexicon {
     attn_context *context;
     const attn_vocab *source, *target;
     attn__lexicon_entry *entries;
-    int64_t n, room;
+    int64_t n;
     int64_t *begin;
 };
 

@@ -12,19 +12,15 @@ typedef struct reader {
     int64_t i; /* the pair, and its line */
     attn__prepared_words side[2];
     attn__link *link;
-    int64_t n, room;
+    int64_t n;
 } reader;
 
 static attn_status add(reader *r, int64_t source, int64_t target)
 {
-    if (r->n == r->room) {
-        int64_t more = 2 * r->room + 1024;
-        attn__link *larger = attn__realloc(r->pairs->context, r->link, attn__size_mul((size_t)more, sizeof *larger));
-        if (!larger)
-            return ATTN_ERROR_MEMORY;
-        r->link = larger;
-        r->room = more;
-    }
+    attn__link *larger = attn__grow(r->pairs->context, r->link, r->n, sizeof *larger);
+    if (!larger)
+        return ATTN_ERROR_MEMORY;
+    r->link = larger;
     r->link[r->n++] = (attn__link){(int32_t)source, (int32_t)target};
     return ATTN_OK;
 }

@@ -11,7 +11,7 @@ typedef struct spreading {
     attn_corpus *corpus;
     attn__token_words side[2];
     unsigned char *marks; /* of source tokens */
-    int64_t n, room;
+    int64_t n;
 } spreading;
 
 /* Tokens of sentence i that have words: without its end, and without those that were cut. */
@@ -25,15 +25,10 @@ static int64_t tokens_of(const spreading *s, attn_side side, int64_t i, int32_t 
 
 static attn_status add(spreading *s, int64_t source, int64_t target)
 {
-    if (s->n == s->room) {
-        int64_t more = 2 * s->room + 1024;
-        attn__link *larger =
-            attn__realloc(s->corpus->context, s->corpus->link, attn__size_mul((size_t)more, sizeof *larger));
-        if (!larger)
-            return ATTN_ERROR_MEMORY;
-        s->corpus->link = larger;
-        s->room = more;
-    }
+    attn__link *larger = attn__grow(s->corpus->context, s->corpus->link, s->n, sizeof *larger);
+    if (!larger)
+        return ATTN_ERROR_MEMORY;
+    s->corpus->link = larger;
     s->corpus->link[s->n++] = (attn__link){(int32_t)source, (int32_t)target};
     return ATTN_OK;
 }

@@ -44,14 +44,10 @@ static void note_chain(attn__structure_reading *r, const char *chain)
 
 static attn_residue *residue_add(attn_structure *s, char letter, const attn__atom *atom)
 {
-    if (!s->residues || s->n == s->capacity) {
-        int64_t capacity = 2 * s->capacity + 64;
-        attn_residue *more = attn__realloc(s->context, s->residues, attn__size_mul((size_t)capacity, sizeof *more));
-        if (!more)
-            return NULL;
-        s->residues = more;
-        s->capacity = capacity;
-    }
+    attn_residue *more = attn__grow(s->context, s->residues, s->n, sizeof *more);
+    if (!more)
+        return NULL;
+    s->residues = more;
     s->residues[s->n] = (attn_residue){.letter = letter, .insertion = atom->insertion, .number = atom->number};
     return &s->residues[s->n++];
 }

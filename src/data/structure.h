@@ -14,7 +14,7 @@ struct attn_structure {
     attn_context *context;
     char chain[ATTN__CHAIN_NAME];
     attn_residue *residues;
-    int64_t n, capacity;
+    int64_t n;
 };
 
 /* One atom record, as text left it. */

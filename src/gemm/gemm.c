@@ -57,6 +57,12 @@ static int64_t column_of_c(const plan *p)
     return p->transposed ? p->g.ldc : 1;
 }
 
+/* The length of the K block that begins at k0, where the last one ends at `end`. */
+static int64_t k_block_at(const plan *p, int64_t k0, int64_t end)
+{
+    return attn__least(end - k0, p->kernel->k_block);
+}
+
 /* A K block in panels, with its padding. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
@@ -368,7 +374,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
     const packing *w = user;
     const plan *p = w->p;
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
-    int64_t k0 = w->k0 + item / w->groups * p->kernel->k_block, nk = attn__least(w->k_end - k0, p->kernel->k_block);
+    int64_t k0 = w->k0 + item / w->groups * p->kernel->k_block, nk = k_block_at(p, k0, w->k_end);
     int64_t first = w->begin + item % w->groups * GROUP * columns;
     part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
@@ -400,7 +406,7 @@ static void pack_a_group(void *user, int64_t item, int thread)
     int64_t end = attn__least(attn__least(begin + most, m0 + p->m_block), p->g.m);
     if (begin >= end)
         return;
-    part t = {0, w->k0 + k, attn__least(w->k_end - w->k0 - k, p->kernel->k_block), begin, end - begin};
+    part t = {0, w->k0 + k, k_block_at(p, w->k0 + k, w->k_end), begin, end - begin};
     attn__gemm_operand x = find(p, &p->g.a, &t, NULL);
     pack_panels(p, &x, &t, false, at(w->to, place_of_a_group(p, k, begin), 1));
 }
@@ -431,7 +437,7 @@ void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, 
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
     int64_t columns = p.kernel->columns, size = p.kernel->b_size, n_round = attn__round_up(problem->n, columns);
     for (int64_t k = 0; k < problem->k; k++) {
-        int64_t k0 = k / p.kernel->k_block * p.kernel->k_block, nk = attn__least(problem->k - k0, p.kernel->k_block);
+        int64_t k0 = k / p.kernel->k_block * p.kernel->k_block, nk = k_block_at(&p, k0, problem->k);
         int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
         memcpy(at(to, k, size), at(packed, panel + (k - k0) * columns + column % columns, size), (size_t)size);
     }
@@ -647,7 +653,7 @@ static void run_block(void *user, int64_t item, int thread)
         load_block(p, &t);
     for (; batch < batch_end; batch++) {
         for (int64_t k0 = r->k0; k0 < r->k_end; k0 += p->kernel->k_block, add = true) {
-            int64_t nk = attn__least(r->k_end - k0, p->kernel->k_block);
+            int64_t nk = k_block_at(p, k0, r->k_end);
             add_k_block(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
         }
     }

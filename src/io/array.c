@@ -9,17 +9,12 @@
 
 attn_status attn__arrays_add(attn__arrays *arrays, const attn__array *array)
 {
-    if (arrays->n == arrays->capacity) {
-        int64_t capacity = arrays->capacity ? 2 * arrays->capacity : 64;
-        attn__array *items =
-            attn__realloc(arrays->context, arrays->items, attn__size_mul((size_t)capacity, sizeof *items));
-        if (!items) {
-            attn__free(arrays->context, array->name);
-            return ATTN_ERROR_MEMORY;
-        }
-        arrays->items = items;
-        arrays->capacity = capacity;
+    attn__array *items = attn__grow(arrays->context, arrays->items, arrays->n, sizeof *items);
+    if (!items) {
+        attn__free(arrays->context, array->name);
+        return ATTN_ERROR_MEMORY;
     }
+    arrays->items = items;
     arrays->items[arrays->n++] = *array;
     return ATTN_OK;
 }
@@ -30,7 +25,7 @@ void attn__arrays_clear(attn__arrays *arrays)
         attn__free(arrays->context, arrays->items[i].name);
     attn__free(arrays->context, arrays->items);
     arrays->items = NULL;
-    arrays->n = arrays->capacity = 0;
+    arrays->n = 0;
 }
 
 int attn__array_by_name(const void *a, const void *b)

@@ -48,7 +48,7 @@ typedef struct attn__arrays {
     attn_context *context;
     const char *file; /* its name, for messages */
     attn__array *items;
-    int64_t n, capacity;
+    int64_t n;
     size_t backing; /* bytes of the file, decompressed: bounds what its arrays may grow to */
     /* Called with the bytes of an array that has been copied, which are not needed in memory any more; or NULL. */
     void (*copied)(const void *user, const uint8_t *data, size_t size);

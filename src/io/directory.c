@@ -41,16 +41,12 @@ static bool is_kind(attn_context *context, const char *path, const char *name, b
     return known && (directories ? S_ISDIR(about.st_mode) : S_ISREG(about.st_mode));
 }
 
-static attn_status add(attn_entries *entries, attn_context *context, const char *name, int64_t *capacity)
+static attn_status add(attn_entries *entries, attn_context *context, const char *name)
 {
-    if (entries->n == *capacity) {
-        *capacity = 2 * *capacity + 16;
-        char **names =
-            attn__realloc(context, entries->names, attn__size_mul((size_t)*capacity, sizeof *entries->names));
-        if (!names)
-            return ATTN_ERROR_MEMORY;
-        entries->names = names;
-    }
+    char **names = attn__grow(context, entries->names, entries->n, sizeof *names);
+    if (!names)
+        return ATTN_ERROR_MEMORY;
+    entries->names = names;
     entries->names[entries->n] = attn__strdup(context, name);
     if (!entries->names[entries->n])
         return ATTN_ERROR_MEMORY;
@@ -68,7 +64,6 @@ static attn_status fail_open(attn_context *context, const char *path)
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories)
 {
     attn__call_begin(context);
-    int64_t capacity = 0;
     attn_status status = ATTN_OK;
     *entries = (attn_entries){0};
     DIR *open = opendir(path);
@@ -76,7 +71,7 @@ attn_status attn_directory_list(attn_entries *entries, attn_context *context, co
         return fail_open(context, path);
     for (struct dirent *entry; status == ATTN_OK && (entry = readdir(open));) {
         if (entry->d_name[0] != '.' && is_kind(context, path, entry->d_name, directories, &status))
-            status = add(entries, context, entry->d_name, &capacity);
+            status = add(entries, context, entry->d_name);
     }
     closedir(open);
     if (status != ATTN_OK) {

@@ -19,7 +19,7 @@ typedef struct work {
     const attn_name_map *names;
     attn__findings *findings;
     made *items;
-    int64_t n, capacity;
+    int64_t n;
     int64_t steps; /* of patterns, yet to be spent */
     bool keep;     /* what no rule takes */
 } work;
@@ -40,14 +40,10 @@ static attn_status fail(const work *w, int line, const char *format, const char 
 static attn_status add_made(work *w, const made *item)
 {
     attn_context *context = w->names->context;
-    if (w->n == w->capacity) {
-        int64_t capacity = w->capacity ? 2 * w->capacity : 64;
-        made *items = attn__realloc(context, w->items, attn__size_mul((size_t)capacity, sizeof *items));
-        if (!items)
-            return ATTN_ERROR_MEMORY;
-        w->items = items;
-        w->capacity = capacity;
-    }
+    made *items = attn__grow(context, w->items, w->n, sizeof *items);
+    if (!items)
+        return ATTN_ERROR_MEMORY;
+    w->items = items;
     w->items[w->n] = *item;
     w->items[w->n].target = attn__strdup(context, item->target);
     return w->items[w->n].target ? (w->n++, ATTN_OK) : ATTN_ERROR_MEMORY;

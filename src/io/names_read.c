@@ -228,13 +228,10 @@ static attn_status add_rule(const line *l)
         return fail(l, "a rule is a pattern, a target and operations", l->words[0]);
     if (names->n == RULES_MOST)
         return fail(l, "more than 4096 rules", "");
-    if ((names->n & (names->n - 1)) == 0) {
-        size_t room = names->n ? 2 * (size_t)names->n : 1;
-        attn__rule *rules = attn__realloc(names->context, names->rules, room * sizeof *rules);
-        if (!rules)
-            return ATTN_ERROR_MEMORY;
-        names->rules = rules;
-    }
+    attn__rule *rules = attn__grow(names->context, names->rules, names->n, sizeof *rules);
+    if (!rules)
+        return ATTN_ERROR_MEMORY;
+    names->rules = rules;
     attn__rule *rule = &names->rules[names->n++];
     *rule = (attn__rule){.line = l->number};
     attn_status status = compile(l, l->words[0], &rule->pattern);
@@ -290,8 +287,7 @@ static attn_status add_measure(const line *l, attn__measure_kind kind)
         return fail(l, "no axis", l->words[3]);
     if (value)
         *value++ = '\0';
-    attn__measure *more =
-        attn__realloc(context, names->measures, (size_t)(names->nmeasures + 1) * sizeof *names->measures);
+    attn__measure *more = attn__grow(context, names->measures, names->nmeasures, sizeof *more);
     if (!more)
         return ATTN_ERROR_MEMORY;
     names->measures = more;

@@ -100,14 +100,10 @@ static attn_status new_node(machine *m, const attn__node *node, uint32_t *number
     attn__pickle *p = m->pickle;
     if (p->n_nodes == MAX_NODES)
         return fail(m, "more than 4 million objects");
-    if (p->n_nodes == p->node_capacity) {
-        uint32_t capacity = p->node_capacity ? 2 * p->node_capacity : 256;
-        attn__node *nodes = attn__realloc(p->context, p->nodes, capacity * sizeof *nodes);
-        if (!nodes)
-            return ATTN_ERROR_MEMORY;
-        p->nodes = nodes;
-        p->node_capacity = capacity;
-    }
+    attn__node *nodes = attn__grow(p->context, p->nodes, p->n_nodes, sizeof *nodes);
+    if (!nodes)
+        return ATTN_ERROR_MEMORY;
+    p->nodes = nodes;
     *number = p->n_nodes++;
     p->nodes[*number] = *node;
     return ATTN_OK;
@@ -125,14 +121,10 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     attn__pickle *p = m->pickle;
     if (p->n_cells == MAX_CELLS)
         return fail(m, "more than 8 million items");
-    if (p->n_cells >= p->cell_capacity) {
-        uint32_t capacity = p->cell_capacity ? 2 * p->cell_capacity : 256;
-        attn__cell *cells = attn__realloc(p->context, p->cells, capacity * sizeof *cells);
-        if (!cells)
-            return ATTN_ERROR_MEMORY;
-        p->cells = cells;
-        p->cell_capacity = capacity;
-    }
+    attn__cell *cells = attn__grow(p->context, p->cells, p->n_cells, sizeof *cells);
+    if (!cells)
+        return ATTN_ERROR_MEMORY;
+    p->cells = cells;
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__node *c = &p->nodes[container];

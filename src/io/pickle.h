@@ -48,9 +48,9 @@ typedef struct attn__cell {
 typedef struct attn__pickle {
     attn_context *context;
     attn__node *nodes;
-    uint32_t n_nodes, node_capacity;
+    uint32_t n_nodes;
     attn__cell *cells;
-    uint32_t n_cells, cell_capacity;
+    uint32_t n_cells;
     uint32_t root;
 } attn__pickle;
 

@@ -8,6 +8,7 @@
 
 #include "base/context.h"
 #include "attn/nn_axial.h"
+#include "nn/named.h"
 
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("img_size", "28", "pixels of each side"),
@@ -78,12 +79,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
             attn_nn_pop(builder);
         }
     }
-    attn_nn_push(builder, "head.0");
-    attn_nn_layer_norm_init(&n->norm, builder, hidden, 1e-5);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "head.1");
-    attn_nn_linear_init(&n->head, builder, hidden, attn_config_int(config, "num_classes", 0), true);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&n->norm, builder, "head.0", hidden, 1e-5);
+    attn__nn_linear_named(&n->head, builder, "head.1", hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
 /* x [B,side,side,D]: each line along `axis` is a sequence of its own.  Columns are brought behind each other first. */
@@ -118,13 +115,9 @@ static void forward(const void *self, const attn__call *call)
         for (int axis = 0; axis < AXES; axis++) {
             attn_tensor *map = NULL;
             bool keep = attn__wanted(call, names[axis], &wanted) != NULL;
-            if (keep) { /* a scope would free the maps too */
-                x = attend(n, i, axis, tape, x, &map);
-                attn__weights_add(&maps[axis], names[axis], i, map);
-                continue;
-            }
-            attn_scope_begin(tape);
-            x = attn_scope_end(tape, attend(n, i, axis, tape, x, NULL));
+            attn__block_begin(tape, keep);
+            x = attn__block_end(tape, keep, attend(n, i, axis, tape, x, keep ? &map : NULL));
+            attn__weights_add(&maps[axis], names[axis], i, map);
         }
     }
     x = attn_mean(tape, attn_reshape(tape, x, 3, (int64_t[]){batch, n->side * n->side, hidden}), 1);

@@ -7,6 +7,7 @@
 #include "attn/nn_spatial.h"
 #include "base/context.h"
 #include "models/axial_parts.h"
+#include "nn/named.h"
 
 /* Norm, then attention along one axis of [B,C,Y,X]. */
 typedef struct line_branch {
@@ -60,9 +61,7 @@ static void build_line(line_branch *b, attn_nn_builder *builder, const attn_conf
 {
     b->axis = axis;
     b->dropout = attn_config_real(config, "dropout", 0);
-    attn_nn_push(builder, "fn.norm");
-    attn_nn_layer_norm_init(&b->norm, builder, attn_config_int(config, "dim", 0), 0);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&b->norm, builder, "fn.norm", attn_config_int(config, "dim", 0), 0);
     attn_nn_push(builder, "fn.fn");
     attn_nn_self_attention_init(&b->attention, builder, attn_config_int(config, "dim", 0),
                                 attn_config_int(config, "heads", 0), attn_config_int(config, "dim_heads", 0));
@@ -83,9 +82,7 @@ static void build_conv(conv_branch *b, attn_nn_builder *builder, const attn_conf
     attn_nn_push(builder, "0");
     attn_nn_channel_norm_init(&b->norm, builder, dim, 0);
     attn_nn_pop(builder);
-    attn_nn_push(builder, "1");
-    attn_nn_conv_init(&b->widen, builder, &options);
-    attn_nn_pop(builder);
+    attn__nn_conv_named(&b->widen, builder, "1", &options);
     options.in_channels = wide;
     options.out_channels = dim;
     options.activation = ATTN_ACTIVATION_IDENTITY;

@@ -4,6 +4,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <string.h>
 
@@ -40,21 +41,6 @@ typedef struct axial_resnet {
     attn_nn_linear fc;
 } axial_resnet;
 
-static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
-{
-    options.spatial = 2;
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder, &options);
-    attn_nn_pop(builder);
-}
-
-static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels, bool zero)
-{
-    attn_nn_push(builder, name);
-    attn_nn_batch_norm_init(norm, builder, channels, zero);
-    attn_nn_pop(builder);
-}
-
 /* The second norm starts at zero, so that a fresh block is its shortcut. */
 static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int64_t planes, int64_t groups,
                        int64_t length, int64_t stride)
@@ -62,20 +48,21 @@ static void block_init(axial_block *b, attn_nn_builder *builder, int64_t in, int
     int64_t out = EXPANSION * planes;
     b->stride = stride;
     b->has_downsample = stride != 1 || in != out;
-    conv_init(&b->down, builder, "conv_down", (attn_nn_conv_options){.in_channels = in, .out_channels = planes});
-    norm_init(&b->norm1, builder, "bn1", planes, false);
+    attn__nn_pointwise_named(&b->down, builder, "conv_down", in, planes, false);
+    attn__nn_batch_norm_named(&b->norm1, builder, "bn1", planes, false);
     attn_nn_push(builder, "hight_block");
     attn_nn_position_sensitive_attention_init(&b->height, builder, planes, planes, groups, length, 2);
     attn_nn_pop(builder);
     attn_nn_push(builder, "width_block");
     attn_nn_position_sensitive_attention_init(&b->width, builder, planes, planes, groups, length, 3);
     attn_nn_pop(builder);
-    conv_init(&b->up, builder, "conv_up", (attn_nn_conv_options){.in_channels = planes, .out_channels = out});
-    norm_init(&b->norm2, builder, "bn2", out, true);
+    attn__nn_pointwise_named(&b->up, builder, "conv_up", planes, out, false);
+    attn__nn_batch_norm_named(&b->norm2, builder, "bn2", out, true);
     if (b->has_downsample) {
-        conv_init(&b->downsample, builder, "downsample.0",
-                  (attn_nn_conv_options){.in_channels = in, .out_channels = out, .stride = {stride, stride}});
-        norm_init(&b->downsample_norm, builder, "downsample.1", out, false);
+        attn__nn_conv_named(
+            &b->downsample, builder, "downsample.0",
+            &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .stride = {stride, stride}});
+        attn__nn_batch_norm_named(&b->downsample_norm, builder, "downsample.1", out, false);
     }
 }
 
@@ -90,13 +77,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                    (long long)size);
         return;
     }
-    conv_init(&r->stem, builder, "conv1",
-              (attn_nn_conv_options){.in_channels = attn_config_int(config, "in_channels", 3),
-                                     .out_channels = in,
-                                     .kernel = {7, 7},
-                                     .stride = {2, 2},
-                                     .padding = {3, 3}});
-    norm_init(&r->norm, builder, "bn1", in, false);
+    attn__nn_conv_named(&r->stem, builder, "conv1",
+                        &(attn_nn_conv_options){.spatial = 2,
+                                                .in_channels = attn_config_int(config, "in_channels", 3),
+                                                .out_channels = in,
+                                                .kernel = {7, 7},
+                                                .stride = {2, 2},
+                                                .padding = {3, 3}});
+    attn__nn_batch_norm_named(&r->norm, builder, "bn1", in, false);
     for (int stage = 0; stage < STAGES; stage++) {
         int64_t planes = (int64_t)((128 << stage) * s);
         r->blocks[stage] = blocks_of[depth][stage];
@@ -109,9 +97,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
             length /= stride;
         }
     }
-    attn_nn_push(builder, "fc");
-    attn_nn_linear_init(&r->fc, builder, in, attn_config_int(config, "num_classes", 1000), true);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&r->fc, builder, "fc", in, attn_config_int(config, "num_classes", 1000), true);
 }
 
 static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *norm, attn_tape *tape, attn_tensor *x)

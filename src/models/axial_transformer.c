@@ -11,6 +11,7 @@
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 #include "tensor/number.h"
 
 #include <inttypes.h>
@@ -42,15 +43,13 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
                            const attn_nn_axial_block_options *options)
 {
     attn_nn_push(builder, "exterior");
-    attn_nn_push(builder, "conv");
-    attn_nn_conv_init(&m->conv, builder,
-                      &(attn_nn_conv_options){.spatial = 2,
-                                              .in_channels = 2 * m->slices,
-                                              .out_channels = m->dim,
-                                              .kernel = {3, 3},
-                                              .padding = {1, 1},
-                                              .bias = true});
-    attn_nn_pop(builder);
+    attn__nn_conv_named(&m->conv, builder, "conv",
+                        &(attn_nn_conv_options){.spatial = 2,
+                                                .in_channels = 2 * m->slices,
+                                                .out_channels = m->dim,
+                                                .kernel = {3, 3},
+                                                .padding = {1, 1},
+                                                .bias = true});
     build_positions(&m->exterior_positions, builder, m);
     build_blocks(m->exterior, m->nexterior, builder, "blocks", options);
     attn_nn_pop(builder);
@@ -59,9 +58,7 @@ static void build_exterior(attn__axial_transformer *m, attn_nn_builder *builder,
 /* Logits start at 0, up to `scale`: before training every level is as likely as any other, log2 K bits each. */
 static void build_head(attn__axial_transformer *m, attn_nn_builder *builder, double scale)
 {
-    attn_nn_push(builder, "norm");
-    attn_nn_layer_norm_init(&m->norm, builder, m->dim, 0);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&m->norm, builder, "norm", m->dim, 0);
     attn_nn_push(builder, "head");
     m->head.weight =
         attn_nn_parameter(builder, "weight", 2, (int64_t[]){m->levels, m->dim},
@@ -88,9 +85,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     m->nouter = (int)attn_config_int(config, "outer_blocks", 0);
     m->ninner = (int)attn_config_int(config, "inner_blocks", 0);
     build_exterior(m, builder, &options);
-    attn_nn_push(builder, "embedding");
-    attn_nn_embedding_init(&m->embedding, builder, m->levels, m->dim, 1);
-    attn_nn_pop(builder);
+    attn__nn_embedding_named(&m->embedding, builder, "embedding", m->levels, m->dim, 1);
     attn_nn_push(builder, "positions");
     build_positions(&m->positions, builder, m);
     attn_nn_pop(builder);
@@ -266,40 +261,39 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
     return NULL;
 }
 
-attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
-                                           const attn_tensor *slices)
+/* NULL, noted, where the model or its inputs are of another kind. */
+static attn_tensor *checked_logits(attn_model *model, attn_tape *tape, const attn_tensor *x, const attn_tensor *slices,
+                                   attn_tensor **ids)
 {
     attn_context *context = attn_tape_context(tape);
     const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
-    attn_tensor *ids, *logits;
     if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
         !attn__model_begin(model, tape)) {
         return NULL;
     }
-    logits = logits_of(m, tape, x, slices, &ids);
+    attn_tensor *logits = logits_of(m, tape, x, slices, ids);
     attn__model_end(tape);
+    return logits;
+}
+
+attn_tensor *attn_axial_transformer_logits(attn_model *model, attn_tape *tape, const attn_tensor *x,
+                                           const attn_tensor *slices)
+{
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
     if (!logits || slices) {
         return logits;
     }
     int rank = attn_tensor_rank(x);
     int64_t shape[ATTN_MAX_RANK];
     memcpy(shape, attn_tensor_shape(x), (size_t)rank * sizeof *shape);
-    shape[rank] = m->levels;
+    shape[rank] = attn_tensor_length(logits, -1);
     return attn_reshape(tape, logits, rank + 1, shape);
 }
 
 attn_tensor *attn_axial_transformer_bits(attn_model *model, attn_tape *tape, const attn_tensor *x,
                                          const attn_tensor *slices)
 {
-    attn_context *context = attn_tape_context(tape);
-    const attn__axial_transformer *m = attn__axial_transformer_of(model, context);
-    attn_tensor *ids, *logits;
-    if (!m || !attn__axial_transformer_takes(m, context, x, true) || !slices_fit(m, context, x, slices) ||
-        !attn__model_begin(model, tape)) {
-        return NULL;
-    }
-    logits = logits_of(m, tape, x, slices, &ids);
-    attn__model_end(tape);
+    attn_tensor *ids, *logits = checked_logits(model, tape, x, slices, &ids);
     attn_tensor *nats = logits ? attn_cross_entropy(tape, logits, ids, &(attn_cross_entropy_options){0}) : NULL;
     return attn_affine(tape, nats, 1 / log(2), 0);
 }

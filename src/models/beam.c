@@ -277,14 +277,23 @@ static int64_t place_of(const logits_row *x, int32_t token)
     return i;
 }
 
+/* What to add to the logits of a row for the probabilities of its continuations; 0 where add_row needs none. */
+static double base_of(const attn__beam *beam, const logits_row *x, int64_t row)
+{
+    double most, sum = NAN;
+    if (beam->unscored && isfinite(beam->log_prob[row])) {
+        run_on_row(beam->context, x, 0, x->n, ATTN__ELEMENTWISE_LARGEST, &most, &sum);
+    }
+    return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
+}
+
 /* The one continuation of a sentence whose beginning is given; the first hypothesis alone lives so far. */
 static int64_t follow_prefix(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
     logits_row x = row_of(beam, sentence, logits, place * beam->width);
     int32_t token = beam->options.prefix[sentence][beam->step];
-    double log_prob = beam->log_prob[row] - log_sum_exp(beam->context, &x) + logit(&x, place_of(&x, token));
-    list[0] = (candidate){log_prob, row, token};
+    list[0] = (candidate){base_of(beam, &x, row) + logit(&x, place_of(&x, token)), row, token};
     return 1;
 }
 

@@ -3,6 +3,8 @@
  * DETR's attention and feed-forward layers, and key-content attention. */
 #include "models/model_keys.h"
 
+#include "nn/named.h"
+
 /* Both attentions have the same settings. */
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
@@ -83,15 +85,9 @@ static void ffn_build(void *self, attn_nn_builder *builder, const attn_config *c
     ffn *f = self;
     int64_t d = attn_config_int(config, "d", 0), hidden = attn_config_int(config, "hidden", d);
     f->layers.activation = ATTN_ACTIVATION_RELU;
-    attn_nn_push(builder, "ffn_layers.0");
-    attn_nn_linear_init(&f->layers.dense1, builder, d, hidden, true);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "ffn_layers.2");
-    attn_nn_linear_init(&f->layers.dense2, builder, hidden, d, true);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "layer_norm");
-    attn_nn_layer_norm_init(&f->norm, builder, d, 0);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&f->layers.dense1, builder, "ffn_layers.0", d, hidden, true);
+    attn__nn_linear_named(&f->layers.dense2, builder, "ffn_layers.2", hidden, d, true);
+    attn__nn_layer_norm_named(&f->norm, builder, "layer_norm", d, 0);
 }
 
 static void ffn_forward(const void *self, const attn__call *call)

@@ -88,6 +88,9 @@ void attn__output(const attn__call *call, const char *name, attn_tensor *tensor)
 /* `slot` if the caller asked for the optional output `name`, else NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
 
+/* Around a block of a model: a scope, or, as it would free the maps of attention too, none where these are wanted. */
+void attn__block_begin(attn_tape *tape, bool maps);
+attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x);
 /* Adds weights to a list under "part.index"; a NULL list or tensor is skipped. */
 void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights);
 /* The weights "part.0", "part.1", ... of a list on top of each other, one new axis in front. */

@@ -4,6 +4,7 @@
 #include "models/msa_model.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 #include "tensor/tensor.h"
 
 #include <math.h>
@@ -21,13 +22,6 @@ static void embedding_init(attn_nn_embedding *embedding, attn_nn_builder *builde
     attn_nn_push(builder, name);
     embedding->scale = 1;
     embedding->weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){rows, dim}, fill);
-    attn_nn_pop(builder);
-}
-
-static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim)
-{
-    attn_nn_push(builder, name);
-    attn_nn_layer_norm_init(norm, builder, dim, 0);
     attn_nn_pop(builder);
 }
 
@@ -80,10 +74,8 @@ static void heads_init(attn__msa *m, attn_nn_builder *builder)
     attn_nn_pop(builder);
     attn_nn_push(builder, "lm_head");
     m->head_bias = attn_nn_parameter(builder, "bias", 1, &m->vocabulary, (attn_nn_initializer){0});
-    attn_nn_push(builder, "dense");
-    attn_nn_linear_init(&m->dense, builder, m->dim, m->dim, true);
-    attn_nn_pop(builder);
-    norm_init(&m->head_norm, builder, "layer_norm", m->dim);
+    attn__nn_linear_named(&m->dense, builder, "dense", m->dim, m->dim, true);
+    attn__nn_layer_norm_named(&m->head_norm, builder, "layer_norm", m->dim, 0);
     attn_nn_pop(builder);
 }
 
@@ -102,8 +94,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     layers_init(m, builder, config);
     heads_init(m, builder);
     embedding_init(&m->embed_positions, builder, "embed_positions", m->max_positions + ATTN__MSA_PAD + 1, m->dim);
-    norm_init(&m->norm_before, builder, "emb_layer_norm_before", m->dim);
-    norm_init(&m->norm_after, builder, "emb_layer_norm_after", m->dim);
+    attn__nn_layer_norm_named(&m->norm_before, builder, "emb_layer_norm_before", m->dim, 0);
+    attn__nn_layer_norm_named(&m->norm_after, builder, "emb_layer_norm_after", m->dim, 0);
 }
 
 /* -------------------------------------------------------------------------------------------------- running */

@@ -4,6 +4,8 @@
  * each of the first two, and a head of two layers. */
 #include "models/vision_parts.h"
 
+#include "nn/named.h"
+
 enum { STAGES = 3, HIDDEN = 256 };
 
 static const attn_setting keys[] = {
@@ -62,9 +64,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                attn_config_bool(config, "bn_layer", true));
         attn_nn_pop(builder);
     }
-    attn_nn_push(builder, "fc.0");
-    attn_nn_linear_init(&n->fc[0], builder, in * side * side, HIDDEN, true);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&n->fc[0], builder, "fc.0", in * side * side, HIDDEN, true);
     attn_nn_push(builder, "fc.3"); /* behind ReLU and dropout */
     attn_nn_linear_init(&n->fc[1], builder, HIDDEN, attn_config_int(config, "num_classes", 10), true);
     attn_nn_pop(builder);

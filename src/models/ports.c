@@ -119,6 +119,18 @@ attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor
     return find_item(call->outputs, name) ? slot : NULL;
 }
 
+void attn__block_begin(attn_tape *tape, bool maps)
+{
+    if (!maps) {
+        attn_scope_begin(tape);
+    }
+}
+
+attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x)
+{
+    return maps ? x : attn_scope_end(tape, x);
+}
+
 void attn__weights_add(attn_named_list *list, const char *part, int index, attn_tensor *weights)
 {
     char name[48];

@@ -8,6 +8,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -62,21 +63,6 @@ typedef struct resnet {
     attn_nn_linear dense;
 } resnet;
 
-static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, attn_nn_conv_options options)
-{
-    options.spatial = 2;
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder, &options);
-    attn_nn_pop(builder);
-}
-
-static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels)
-{
-    attn_nn_push(builder, name);
-    attn_nn_batch_norm_init(norm, builder, channels, false);
-    attn_nn_pop(builder);
-}
-
 static int index_of(const char *const *choices, const char *text)
 {
     int i = 0;
@@ -130,16 +116,17 @@ static void block_init(bottleneck *b, attn_nn_builder *builder, const attn_confi
     int64_t out = EXPANSION * width;
     b->stride = stride;
     b->has_shortcut = stride != 1 || in != out;
-    conv_init(&b->conv1, builder, "conv1.0", (attn_nn_conv_options){.in_channels = in, .out_channels = width});
-    norm_init(&b->norm1, builder, "conv1.1", width);
+    attn__nn_pointwise_named(&b->conv1, builder, "conv1.0", in, width, false);
+    attn__nn_batch_norm_named(&b->norm1, builder, "conv1.1", width, false);
     attention_init(&b->attention, builder, config, width);
-    norm_init(&b->norm2, builder, "conv2.1", width);
-    conv_init(&b->conv3, builder, "conv3.0", (attn_nn_conv_options){.in_channels = width, .out_channels = out});
-    norm_init(&b->norm3, builder, "conv3.1", out);
+    attn__nn_batch_norm_named(&b->norm2, builder, "conv2.1", width, false);
+    attn__nn_pointwise_named(&b->conv3, builder, "conv3.0", width, out, false);
+    attn__nn_batch_norm_named(&b->norm3, builder, "conv3.1", out, false);
     if (b->has_shortcut) {
-        conv_init(&b->shortcut, builder, "shortcut.0",
-                  (attn_nn_conv_options){.in_channels = in, .out_channels = out, .stride = {stride, stride}});
-        norm_init(&b->shortcut_norm, builder, "shortcut.1", out);
+        attn__nn_conv_named(
+            &b->shortcut, builder, "shortcut.0",
+            &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .stride = {stride, stride}});
+        attn__nn_batch_norm_named(&b->shortcut_norm, builder, "shortcut.1", out, false);
     }
 }
 
@@ -153,14 +140,15 @@ static void stem_init(resnet *r, attn_nn_builder *builder, const attn_config *co
         attn_nn_pop(builder);
     } else {
         int64_t k = r->stem_kind == STEM_CONV ? 7 : 3, step = r->stem_kind == STEM_CONV ? 2 : 1;
-        conv_init(&r->stem, builder, "init.0",
-                  (attn_nn_conv_options){.in_channels = in,
-                                         .out_channels = width,
-                                         .kernel = {k, k},
-                                         .stride = {step, step},
-                                         .padding = {k / 2, k / 2}});
+        attn__nn_conv_named(&r->stem, builder, "init.0",
+                            &(attn_nn_conv_options){.spatial = 2,
+                                                    .in_channels = in,
+                                                    .out_channels = width,
+                                                    .kernel = {k, k},
+                                                    .stride = {step, step},
+                                                    .padding = {k / 2, k / 2}});
     }
-    norm_init(&r->stem_norm, builder, "init.1", width);
+    attn__nn_batch_norm_named(&r->stem_norm, builder, "init.1", width, false);
 }
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
@@ -178,9 +166,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
             in = EXPANSION * (width << s);
         }
     }
-    attn_nn_push(builder, "dense");
-    attn_nn_linear_init(&r->dense, builder, in, attn_config_int(config, "num_classes", 1000), true);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&r->dense, builder, "dense", in, attn_config_int(config, "num_classes", 1000), true);
 }
 
 /* ---------------------------------------------------------------------------------------------- forward */
@@ -250,13 +236,9 @@ static void forward(const void *self, const attn__call *call)
             int grid = s > 0 && i == 0 ? s - 1 : s;
             attn_tensor *map = NULL;
             attn_tensor **wanted = attn__wanted(call, names[grid], &map);
-            if (wanted) { /* a scope would free the maps too */
-                x = block_forward(&r->block[s][i], tape, x, wanted);
-                attn__weights_add(&maps, names[grid], i, map);
-                continue;
-            }
-            attn_scope_begin(tape);
-            x = attn_scope_end(tape, block_forward(&r->block[s][i], tape, x, NULL));
+            attn__block_begin(tape, wanted != NULL);
+            x = attn__block_end(tape, wanted != NULL, block_forward(&r->block[s][i], tape, x, wanted));
+            attn__weights_add(&maps, names[grid], i, map);
         }
     }
     for (int s = 0; x && s < STAGES; s++) {

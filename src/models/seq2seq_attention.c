@@ -6,6 +6,7 @@
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
 #include "nn/guided.h"
+#include "nn/named.h"
 #include "tensor/tensor.h"
 
 #include <string.h>
@@ -29,18 +30,14 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     double dropout = attn_config_real(config, "dropout", 0);
     m->pack = attn_config_bool(config, "pack_padding", false);
     m->fill = attn_config_real(config, "mask_fill", 0);
-    attn_nn_push(builder, "encoder.embedding");
-    attn_nn_embedding_init(&m->src_embedding, builder, src, embed, 0);
-    attn_nn_pop(builder);
+    attn__nn_embedding_named(&m->src_embedding, builder, "encoder.embedding", src, embed, 0);
     attn_nn_push(builder, "encoder.rnn");
     attn_nn_gru_init(&m->encoder, builder, embed, hidden, layers, dropout);
     attn_nn_pop(builder);
     attn_nn_push(builder, "decoder.attention");
     attn_nn_additive_init(&m->attention, builder, hidden, hidden, hidden, dropout);
     attn_nn_pop(builder);
-    attn_nn_push(builder, "decoder.embedding");
-    attn_nn_embedding_init(&m->tgt_embedding, builder, tgt, embed, 0);
-    attn_nn_pop(builder);
+    attn__nn_embedding_named(&m->tgt_embedding, builder, "decoder.embedding", tgt, embed, 0);
     attn_nn_push(builder, "decoder.rnn");
     attn_nn_gru_init(&m->decoder, builder, hidden + embed, hidden, layers, dropout);
     attn_nn_pop(builder);

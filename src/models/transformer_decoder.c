@@ -45,6 +45,7 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
     attn_nn_mask own = {.causal = options->see_future ? ATTN_CAUSAL_NONE : ATTN_CAUSAL_TOP_LEFT, .fill = decoder->fill};
     attn_nn_mask cross = {.valid_lens = lens, .fill = decoder->fill};
     attn_tensor *x = attn__transformer_front_forward(&decoder->front, tape, tokens, 0);
+    bool maps = options->weights != NULL;
     for (int i = 0; i < decoder->blocks; i++) {
         const attn_nn_decoder_block *block = &decoder->block[i];
         attn_tensor *own_map = NULL, *cross_map = NULL;
@@ -53,15 +54,12 @@ attn_tensor *attn__transformer_decode(const attn__transformer_decoder *decoder, 
             attn__weights_add(options->weights, "cross", i, *options->guided);
             continue;
         }
-        if (options->weights) {
-            x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, &own_map, &cross_map);
-            attn__weights_add(options->weights, "decoder", i, own_map);
-            attn__weights_add(options->weights, "cross", i, cross_map);
-            continue;
-        }
-        attn_scope_begin(tape); /* which would free the maps too, where they are wanted */
-        x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, NULL, NULL);
-        x = attn_scope_end(tape, x);
+        attn__block_begin(tape, maps);
+        x = attn_nn_decoder_block_forward(block, tape, x, encoded, &own, &cross, maps ? &own_map : NULL,
+                                          maps ? &cross_map : NULL);
+        x = attn__block_end(tape, maps, x);
+        attn__weights_add(options->weights, "decoder", i, own_map);
+        attn__weights_add(options->weights, "cross", i, cross_map);
     }
     return attn_nn_linear_forward(&decoder->dense, tape, attn__transformer_norm(&decoder->norm, tape, x));
 }

@@ -5,6 +5,7 @@
 
 #include "base/context.h"
 #include "nn/block.h"
+#include "nn/named.h"
 
 void attn__transformer_encoder_build(attn__transformer_encoder *encoder, attn_nn_builder *builder,
                                      const attn_config *config, int64_t vocabulary, bool bias)
@@ -35,13 +36,10 @@ attn_tensor *attn__transformer_encode_segments(const attn__transformer_encoder *
     attn_tensor *x = attn__transformer_front_segments(&encoder->front, tape, tokens, segments, 0);
     for (int i = 0; i < encoder->blocks; i++) {
         attn_tensor *map = NULL;
-        if (weights) {
-            x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, &map);
-            attn__weights_add(weights, "encoder", i, map);
-            continue;
-        }
-        attn_scope_begin(tape); /* which would free the maps too, where they are wanted */
-        x = attn_scope_end(tape, attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, NULL));
+        attn__block_begin(tape, weights != NULL);
+        x = attn_nn_encoder_block_forward(&encoder->block[i], tape, x, &mask, weights ? &map : NULL);
+        x = attn__block_end(tape, weights != NULL, x);
+        attn__weights_add(weights, "encoder", i, map);
     }
     return attn__transformer_norm(&encoder->norm, tape, x);
 }
@@ -83,18 +81,11 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("token_logits", "(b,t,vocab_size)", "of the masked head"),
 };
 
-static void linear_build(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
-{
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(layer, builder, in, out, true);
-    attn_nn_pop(builder);
-}
-
 static void masked_head_build(encoder_model *m, attn_nn_builder *builder, const attn_config *config)
 {
     int64_t hidden = attn_config_int(config, "num_hiddens", 0), vocabulary = attn_config_int(config, "vocab_size", 0);
     attn_nn_push(builder, "masked_head");
-    linear_build(&m->dense, builder, "dense", hidden, hidden);
+    attn__nn_linear_named(&m->dense, builder, "dense", hidden, hidden, true);
     attn__transformer_norm_build(&m->norm, builder, config, "masked_head", "norm");
     m->bias = attn_nn_parameter(builder, "bias", 1, &vocabulary, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
     attn_nn_pop(builder);
@@ -108,10 +99,10 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                     attn_config_bool(config, "use_bias", false));
     m->activation = attn__transformer_block_options(config, ATTN__ENCODER, false).activation;
     if (attn_config_bool(config, "pooler", false)) {
-        linear_build(&m->pooler, builder, "pooler.dense", hidden, hidden);
+        attn__nn_linear_named(&m->pooler, builder, "pooler.dense", hidden, hidden, true);
     }
     if (classes > 0) {
-        linear_build(&m->classifier, builder, "classifier", hidden, classes);
+        attn__nn_linear_named(&m->classifier, builder, "classifier", hidden, classes, true);
     }
     if (attn_config_bool(config, "masked_head", false)) {
         masked_head_build(m, builder, config);

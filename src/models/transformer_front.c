@@ -3,6 +3,8 @@
  * What the Transformer's encoder and decoder begin with, and what their blocks are built from. */
 #include "models/transformer_parts.h"
 
+#include "nn/named.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,10 +47,8 @@ void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *bui
     if (!attn_config_bool(config, key, false)) {
         return;
     }
-    attn_nn_push(builder, name);
-    attn_nn_layer_norm_init(norm, builder, attn_config_int(config, "num_hiddens", 0),
-                            attn_config_real(config, "eps", 0));
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(norm, builder, name, attn_config_int(config, "num_hiddens", 0),
+                              attn_config_real(config, "eps", 0));
 }
 
 void attn__transformer_front_build(attn__transformer_front *front, attn_nn_builder *builder, const attn_config *config,
@@ -60,9 +60,7 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
     if (shared) {
         front->embedding = (attn_nn_embedding){.weight = shared, .scale = scale};
     } else {
-        attn_nn_push(builder, "embedding");
-        attn_nn_embedding_init(&front->embedding, builder, vocabulary, hidden, scale);
-        attn_nn_pop(builder);
+        attn__nn_embedding_named(&front->embedding, builder, "embedding", vocabulary, hidden, scale);
     }
     attn_nn_push(builder, kind == ATTN_NN_POSITION_LEARNED ? "pos_embedding" : "pos_encoding");
     attn_nn_positional_init_kind(&front->positions, builder, kind, hidden, attn_config_int(config, "max_len", 0),
@@ -71,9 +69,7 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
     front->positions.offset = attn_config_int(config, "position_offset", 0);
     int64_t segments = attn_config_int(config, "segments", 0);
     if (segments > 0) {
-        attn_nn_push(builder, "segment_embedding");
-        attn_nn_embedding_init(&front->segments, builder, segments, hidden, 1);
-        attn_nn_pop(builder);
+        attn__nn_embedding_named(&front->segments, builder, "segment_embedding", segments, hidden, 1);
     }
     attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
 }

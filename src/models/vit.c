@@ -4,6 +4,7 @@
 #include "models/vision_parts.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <string.h>
 
@@ -101,12 +102,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
         attn_nn_vit_block_init(&v->block[i], builder, &options);
         attn_nn_pop(builder);
     }
-    attn_nn_push(builder, "head.0");
-    attn_nn_layer_norm_init(&v->norm, builder, options.hidden, options.eps);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "head.1");
-    attn_nn_linear_init(&v->head, builder, options.hidden, attn_config_int(config, "num_classes", 0), true);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&v->norm, builder, "head.0", options.hidden, options.eps);
+    attn__nn_linear_named(&v->head, builder, "head.1", options.hidden, attn_config_int(config, "num_classes", 0), true);
 }
 
 /* -------------------------------------------------------------------------------------------- positions */
@@ -167,13 +164,9 @@ static void forward(const void *self, const attn__call *call)
     bool keep = attn__wanted(call, "weights", &wanted) != NULL;
     for (int i = 0; y && i < v->blocks; i++) {
         attn_tensor *map = NULL;
-        if (keep) { /* a scope would free the maps too */
-            y = attn_nn_vit_block_forward(&v->block[i], tape, y, &map);
-            attn__weights_add(&maps, "weights", i, map);
-            continue;
-        }
-        attn_scope_begin(tape);
-        y = attn_scope_end(tape, attn_nn_vit_block_forward(&v->block[i], tape, y, NULL));
+        attn__block_begin(tape, keep);
+        y = attn__block_end(tape, keep, attn_nn_vit_block_forward(&v->block[i], tape, y, keep ? &map : NULL));
+        attn__weights_add(&maps, "weights", i, map);
     }
     if (y) { /* the norm is of each token alone: the class token's is all that is needed */
         y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_length(y, 0), -1});

@@ -4,6 +4,7 @@
  * so that no array over query, key and channel at once is built. */
 #include "nn/check.h"
 #include "nn/guided.h"
+#include "nn/named.h"
 #include "tensor/tensor.h"
 
 #include "base/context.h"
@@ -13,15 +14,9 @@ void attn_nn_additive_init(attn_nn_additive *layer, attn_nn_builder *builder, in
 {
     attn_nn_linear w_v;
     layer->dropout = dropout;
-    attn_nn_push(builder, "W_k");
-    attn_nn_linear_init(&layer->w_k, builder, key_size, hidden, false);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "W_q");
-    attn_nn_linear_init(&layer->w_q, builder, query_size, hidden, false);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "w_v");
-    attn_nn_linear_init(&w_v, builder, hidden, 1, false);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&layer->w_k, builder, "W_k", key_size, hidden, false);
+    attn__nn_linear_named(&layer->w_q, builder, "W_q", query_size, hidden, false);
+    attn__nn_linear_named(&w_v, builder, "w_v", hidden, 1, false);
     layer->w_v = w_v.weight;
     if (layer->w_v) {
         layer->w_v->linear = false; /* the score reads it, as a vector */

@@ -7,15 +7,9 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <math.h>
-
-static void project_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
-{
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder, &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out});
-    attn_nn_pop(builder);
-}
 
 void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder *builder, int64_t in, int64_t out)
 {
@@ -26,12 +20,12 @@ void attn_nn_attention_stem_init(attn_nn_attention_stem *layer, attn_nn_builder 
     layer->rows = attn_nn_parameter(builder, "emb_a", 2, (int64_t[]){out, side}, place);
     layer->columns = attn_nn_parameter(builder, "emb_b", 2, (int64_t[]){out, side}, place);
     layer->mix = attn_nn_parameter(builder, "emb_mix", 2, (int64_t[]){mixed, out}, mix);
-    project_init(&layer->key, builder, "key_conv", in, out);
-    project_init(&layer->query, builder, "query_conv", in, out);
+    attn__nn_pointwise_named(&layer->key, builder, "key_conv", in, out, false);
+    attn__nn_pointwise_named(&layer->query, builder, "query_conv", in, out, false);
     attn_nn_push(builder, "value_conv");
     for (int m = 0; m < ATTN_NN_STEM_MIXED; m++) {
         const char name[2] = {(char)('0' + m), 0};
-        project_init(&layer->value[m], builder, name, in, out);
+        attn__nn_pointwise_named(&layer->value[m], builder, name, in, out, false);
     }
     attn_nn_pop(builder);
 }

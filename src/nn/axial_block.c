@@ -4,6 +4,7 @@
 #include "attn/nn_axial.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 #include "tensor/number.h"
 
 #include <string.h>
@@ -16,33 +17,19 @@ static void shrink(attn_tensor *x, double factor)
     }
 }
 
-static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t dim)
-{
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(dense, builder, dim, dim, true);
-    attn_nn_pop(builder);
-}
-
-static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim)
-{
-    attn_nn_push(builder, name);
-    attn_nn_layer_norm_init(norm, builder, dim, 0);
-    attn_nn_pop(builder);
-}
-
 void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *builder,
                               const attn_nn_axial_block_options *options)
 {
     int64_t dim = options->dim;
     *block = (attn_nn_axial_block){.dropout = options->dropout};
-    norm_init(&block->ln1, builder, "ln1", dim);
+    attn__nn_layer_norm_named(&block->ln1, builder, "ln1", dim, 0);
     attn_nn_push(builder, "attention");
     attn_nn_multi_head_init(&block->attention, builder,
                             &(attn_nn_multi_head_options){.hidden = dim, .heads = options->heads, .bias = true});
     attn_nn_pop(builder);
-    norm_init(&block->ln2, builder, "ln2", dim);
-    dense_init(&block->dense1, builder, "dense1", dim);
-    dense_init(&block->dense2, builder, "dense2", dim);
+    attn__nn_layer_norm_named(&block->ln2, builder, "ln2", dim, 0);
+    attn__nn_linear_named(&block->dense1, builder, "dense1", dim, dim, true);
+    attn__nn_linear_named(&block->dense2, builder, "dense2", dim, dim, true);
     shrink(block->attention.w_o.weight, options->residual_scale);
     shrink(block->dense2.weight, options->residual_scale);
 }

@@ -12,19 +12,13 @@
 #include "base/context.h"
 #include "nn/check.h"
 #include "nn/linear_weight.h"
+#include "nn/named.h"
 #include "tensor/linear_part.h"
 #include "tensor/op.h"
 
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------ building */
-
-static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, int64_t dim)
-{
-    attn_nn_push(builder, "layer_norm");
-    attn_nn_layer_norm_init(norm, builder, dim, 0);
-    attn_nn_pop(builder);
-}
 
 static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm *norm, attn_nn_builder *builder,
                            const char *name, const attn_nn_msa_layer_options *o)
@@ -34,7 +28,7 @@ static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm 
     attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
     attention->own_depth = o->own_depth;
     attn_nn_pop(builder);
-    norm_init(norm, builder, o->dim);
+    attn__nn_layer_norm_named(norm, builder, "layer_norm", o->dim, 0);
     attn_nn_pop(builder);
 }
 
@@ -57,7 +51,7 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
     attn_nn_push(builder, "feed_forward_layer");
     linear_init(&layer->fc1, builder, "fc1", options->dim, options->ffn_dim);
     linear_init(&layer->fc2, builder, "fc2", options->ffn_dim, options->dim);
-    norm_init(&layer->ffn_norm, builder, options->dim);
+    attn__nn_layer_norm_named(&layer->ffn_norm, builder, "layer_norm", options->dim, 0);
     attn_nn_pop(builder);
 }
 

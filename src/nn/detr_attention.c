@@ -4,6 +4,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <math.h>
 
@@ -34,12 +35,8 @@ void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder 
                                      head_fill(builder->policy, heads, 1, dim_head));
         attn_nn_pop(builder);
     }
-    attn_nn_push(builder, "proj");
-    attn_nn_linear_init(&layer->proj, builder, heads * dim_head, dim, false);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "layer_norm");
-    attn_nn_layer_norm_init(&layer->layer_norm, builder, dim, 0);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&layer->proj, builder, "proj", heads * dim_head, dim, false);
+    attn__nn_layer_norm_named(&layer->layer_norm, builder, "layer_norm", dim, 0);
 }
 
 /* x [B,N,D] by w [M,D,Dh] -> [B,N,M*Dh], heads inside the channels. */

@@ -9,6 +9,7 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "nn/named.h"
 #include "tensor/number.h"
 
 #include <math.h>
@@ -19,37 +20,21 @@ enum {
     WITH_QUERY = ATTN_FACTOR_QUERY_KEY | ATTN_FACTOR_QUERY_RELPOS
 };
 
-static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
-                      bool bias)
-{
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .bias = bias});
-    attn_nn_pop(builder);
-}
-
-static void place_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
-{
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(linear, builder, in, out, false);
-    attn_nn_pop(builder);
-}
-
 static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builder *builder, int64_t dim)
 {
     int64_t all = layer->heads * layer->dim_head;
     /* mmcv's start of u and v. */
     attn_nn_initializer stand_in = {.start = ATTN_INIT_UNIFORM, .scale = 1 / sqrt(2 * (double)layer->dim_head)};
     if (layer->factors & WITH_QUERY) {
-        conv_init(&layer->query, builder, "query_conv", dim, all, false);
+        attn__nn_pointwise_named(&layer->query, builder, "query_conv", dim, all, false);
     }
     if (layer->factors & CONTENT) {
-        conv_init(&layer->key, builder, "key_conv", dim, all, false);
+        attn__nn_pointwise_named(&layer->key, builder, "key_conv", dim, all, false);
     }
-    conv_init(&layer->value, builder, "value_conv", dim, all, false);
+    attn__nn_pointwise_named(&layer->value, builder, "value_conv", dim, all, false);
     if (layer->factors & PLACE) {
-        place_init(&layer->fc_x, builder, "appr_geom_fc_x", layer->position_dim / 2, all);
-        place_init(&layer->fc_y, builder, "appr_geom_fc_y", layer->position_dim / 2, all);
+        attn__nn_linear_named(&layer->fc_x, builder, "appr_geom_fc_x", layer->position_dim / 2, all, false);
+        attn__nn_linear_named(&layer->fc_y, builder, "appr_geom_fc_y", layer->position_dim / 2, all, false);
     }
     if (layer->factors & ATTN_FACTOR_KEY_ONLY) {
         layer->u = attn_nn_parameter(builder, "appr_bias", 1, &all, stand_in);
@@ -57,7 +42,7 @@ static void parameters_init(attn_nn_generalized_attention *layer, attn_nn_builde
     if (layer->factors & ATTN_FACTOR_RELPOS_ONLY) {
         layer->v = attn_nn_parameter(builder, "geom_bias", 1, &all, stand_in);
     }
-    conv_init(&layer->proj, builder, "proj_conv", all, dim, true);
+    attn__nn_pointwise_named(&layer->proj, builder, "proj_conv", all, dim, true);
     layer->gamma =
         attn_nn_parameter(builder, "gamma", 1, (int64_t[]){1}, (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
 }

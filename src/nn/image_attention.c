@@ -7,6 +7,7 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <math.h>
 
@@ -47,15 +48,6 @@ static const char *complaint(const options_of *o)
     return NULL;
 }
 
-static void project_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
-                         bool bias)
-{
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){.spatial = 2, .in_channels = in, .out_channels = out, .bias = bias});
-    attn_nn_pop(builder);
-}
-
 static attn_tensor *table_init(attn_nn_builder *builder, const char *name, const options_of *o)
 {
     int64_t shape[2] = {table_rows(o), (o->whole ? channels(o) : o->mid) / 2};
@@ -78,11 +70,12 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
                    (long long)options->window, (long long)options->in_channels, (long long)options->out_channels);
         return;
     }
-    project_init(&layer->query, builder, "query", options->in_channels, channels(options), options->bias);
-    project_init(&layer->key, builder, "key", options->in_channels, channels(options), options->bias);
-    project_init(&layer->value, builder, "value", options->in_channels, channels(options), options->bias);
+    attn__nn_pointwise_named(&layer->query, builder, "query", options->in_channels, channels(options), options->bias);
+    attn__nn_pointwise_named(&layer->key, builder, "key", options->in_channels, channels(options), options->bias);
+    attn__nn_pointwise_named(&layer->value, builder, "value", options->in_channels, channels(options), options->bias);
     if (options->project) {
-        project_init(&layer->wout, builder, "wout", channels(options), options->out_channels, options->bias);
+        attn__nn_pointwise_named(&layer->wout, builder, "wout", channels(options), options->out_channels,
+                                 options->bias);
     }
     if (options->relative) {
         layer->row = table_init(builder, "row_embedding", options);

@@ -3,6 +3,8 @@
  * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone and behind a residual connection. */
 #include "attn/nn.h"
 
+#include "nn/named.h"
+
 void attn_nn_layer_norm_init(attn_nn_layer_norm *layer, attn_nn_builder *builder, int64_t dim, double eps)
 {
     *layer = (attn_nn_layer_norm){.eps = eps > 0 ? eps : 1e-5};
@@ -19,9 +21,7 @@ void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, in
 {
     layer->dropout = dropout;
     layer->pre_norm = false;
-    attn_nn_push(builder, "ln");
-    attn_nn_layer_norm_init(&layer->ln, builder, dim, 0);
-    attn_nn_pop(builder);
+    attn__nn_layer_norm_named(&layer->ln, builder, "ln", dim, 0);
 }
 
 attn_tensor *attn_nn_add_norm_forward(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)

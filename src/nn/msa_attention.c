@@ -6,6 +6,7 @@
 
 #include "base/context.h"
 #include "nn/check.h"
+#include "nn/named.h"
 #include "tensor/number.h"
 #include "tensor/op.h"
 
@@ -14,10 +15,8 @@
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t dim)
 {
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(linear, builder, dim, dim, true);
+    attn__nn_linear_named(linear, builder, name, dim, dim, true);
     attn__nn_linear_in_parts(linear);
-    attn_nn_pop(builder);
 }
 
 void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim, int64_t heads,

@@ -6,13 +6,12 @@
 #include "nn/guided.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
                          bool bias)
 {
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(linear, builder, in > 0 ? in : out, out, bias);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(linear, builder, name, in > 0 ? in : out, out, bias);
 }
 
 void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,

@@ -4,15 +4,14 @@
  * is, for keys, values and result. */
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "nn/named.h"
 
 static void conv_init(attn_nn_conv *conv, attn_nn_builder *builder, const char *name, int spatial, int64_t in,
                       int64_t out, bool zero)
 {
-    attn_nn_push(builder, name);
-    attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){
-                          .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
-    attn_nn_pop(builder);
+    attn__nn_conv_named(conv, builder, name,
+                        &(attn_nn_conv_options){
+                            .spatial = spatial, .in_channels = in, .out_channels = out, .bias = true, .zero = zero});
 }
 
 /* W, alone or in front of a norm; whichever is last starts at zero. */
@@ -21,9 +20,7 @@ static void out_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t
     conv_init(&layer->w, builder, layer->batch_norm ? "W.0" : "W", layer->spatial, layer->inter, in,
               !layer->batch_norm);
     if (layer->batch_norm) {
-        attn_nn_push(builder, "W.1");
-        attn_nn_batch_norm_init(&layer->norm, builder, in, true);
-        attn_nn_pop(builder);
+        attn__nn_batch_norm_named(&layer->norm, builder, "W.1", in, true);
     }
 }
 

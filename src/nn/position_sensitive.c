@@ -7,16 +7,10 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
+#include "nn/named.h"
 #include "tensor/number.h"
 
 #include <math.h>
-
-static void norm_init(attn_nn_batch_norm *norm, attn_nn_builder *builder, const char *name, int64_t channels)
-{
-    attn_nn_push(builder, name);
-    attn_nn_batch_norm_init(norm, builder, channels, false);
-    attn_nn_pop(builder);
-}
 
 /* The original saves which column of the table each pair reads, [query, key] by its code though its names say the other
  * way round: query - key + length - 1. */
@@ -43,16 +37,14 @@ void attn_nn_position_sensitive_attention_init(attn_nn_position_sensitive_attent
         return;
     }
     int64_t each = out / groups;
-    attn_nn_push(builder, "qkv_transform");
-    attn_nn_conv_init(&layer->qkv, builder,
-                      &(attn_nn_conv_options){.spatial = 1,
-                                              .in_channels = in,
-                                              .out_channels = 2 * out,
-                                              .fill = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)in)}});
-    attn_nn_pop(builder);
-    norm_init(&layer->norm_qkv, builder, "bn_qkv", 2 * out);
-    norm_init(&layer->norm_similarity, builder, "bn_similarity", 3 * groups);
-    norm_init(&layer->norm_output, builder, "bn_output", 2 * out);
+    attn__nn_conv_named(&layer->qkv, builder, "qkv_transform",
+                        &(attn_nn_conv_options){.spatial = 1,
+                                                .in_channels = in,
+                                                .out_channels = 2 * out,
+                                                .fill = {.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)in)}});
+    attn__nn_batch_norm_named(&layer->norm_qkv, builder, "bn_qkv", 2 * out, false);
+    attn__nn_batch_norm_named(&layer->norm_similarity, builder, "bn_similarity", 3 * groups, false);
+    attn__nn_batch_norm_named(&layer->norm_output, builder, "bn_output", 2 * out, false);
     layer->relative =
         attn_nn_parameter(builder, "relative", 2, (int64_t[]){2 * each, 2 * length - 1},
                           (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = 1 / sqrt((double)each)});

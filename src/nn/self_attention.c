@@ -6,6 +6,7 @@
 #include "nn/linear_weight.h"
 
 #include "base/context.h"
+#include "nn/named.h"
 
 #include <string.h>
 
@@ -21,15 +22,9 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
     layer->heads = heads;
     layer->dim_head = dim_head > 0 ? dim_head : dim / heads;
     int64_t hidden = layer->heads * layer->dim_head;
-    attn_nn_push(builder, "to_q");
-    attn_nn_linear_init(&layer->to_q, builder, dim, hidden, false);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "to_kv");
-    attn_nn_linear_init(&layer->to_kv, builder, dim, 2 * hidden, false);
-    attn_nn_pop(builder);
-    attn_nn_push(builder, "to_out");
-    attn_nn_linear_init(&layer->to_out, builder, hidden, dim, true);
-    attn_nn_pop(builder);
+    attn__nn_linear_named(&layer->to_q, builder, "to_q", dim, hidden, false);
+    attn__nn_linear_named(&layer->to_kv, builder, "to_kv", dim, 2 * hidden, false);
+    attn__nn_linear_named(&layer->to_out, builder, "to_out", hidden, dim, true);
     attn__nn_linear_in_parts(&layer->to_q); /* channels may be another axis than the last */
     attn__nn_linear_in_parts(&layer->to_kv);
     attn__nn_linear_in_parts(&layer->to_out);

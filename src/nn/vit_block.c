@@ -5,36 +5,23 @@
 
 #include "attn/nn_spatial.h"
 #include "base/context.h"
-
-static void norm_init(attn_nn_layer_norm *norm, attn_nn_builder *builder, const char *name, int64_t dim, double eps)
-{
-    attn_nn_push(builder, name);
-    attn_nn_layer_norm_init(norm, builder, dim, eps);
-    attn_nn_pop(builder);
-}
-
-static void dense_init(attn_nn_linear *dense, attn_nn_builder *builder, const char *name, int64_t in, int64_t out)
-{
-    attn_nn_push(builder, name);
-    attn_nn_linear_init(dense, builder, in, out, true);
-    attn_nn_pop(builder);
-}
+#include "nn/named.h"
 
 void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *builder,
                             const attn_nn_vit_block_options *options)
 {
     const attn_nn_vit_block_options *o = options;
     *block = (attn_nn_vit_block){.activation = o->activation, .dropout = o->dropout};
-    norm_init(&block->ln1, builder, "ln1", o->hidden, o->eps);
+    attn__nn_layer_norm_named(&block->ln1, builder, "ln1", o->hidden, o->eps);
     attn_nn_push(builder, "attention");
     attn_nn_multi_head_init(
         &block->attention, builder,
         &(attn_nn_multi_head_options){.hidden = o->hidden, .heads = o->heads, .bias = o->bias, .dropout = o->dropout});
     attn_nn_pop(builder);
-    norm_init(&block->ln2, builder, "ln2", o->hidden, o->eps);
+    attn__nn_layer_norm_named(&block->ln2, builder, "ln2", o->hidden, o->eps);
     attn_nn_push(builder, "mlp");
-    dense_init(&block->dense1, builder, "dense1", o->hidden, o->mlp_hidden);
-    dense_init(&block->dense2, builder, "dense2", o->mlp_hidden, o->hidden);
+    attn__nn_linear_named(&block->dense1, builder, "dense1", o->hidden, o->mlp_hidden, true);
+    attn__nn_linear_named(&block->dense2, builder, "dense2", o->mlp_hidden, o->hidden, true);
     attn_nn_pop(builder);
 }
 
@@ -53,15 +40,13 @@ attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape
 
 void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden, int64_t patch)
 {
-    attn_nn_push(builder, "conv");
-    attn_nn_conv_init(conv, builder,
-                      &(attn_nn_conv_options){.spatial = 2,
-                                              .in_channels = channels,
-                                              .out_channels = hidden,
-                                              .kernel = {patch, patch},
-                                              .stride = {patch, patch},
-                                              .bias = true});
-    attn_nn_pop(builder);
+    attn__nn_conv_named(conv, builder, "conv",
+                        &(attn_nn_conv_options){.spatial = 2,
+                                                .in_channels = channels,
+                                                .out_channels = hidden,
+                                                .kernel = {patch, patch},
+                                                .stride = {patch, patch},
+                                                .bias = true});
 }
 
 attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensor/operand_layout.h"
 
+#include "base/integers.h"
+
 static int64_t axis_length(const attn_problem *problem, int dim, bool positions)
 {
     for (int i = 0; i < problem->nwindows && positions; i++) {
@@ -41,16 +43,6 @@ bool attn__operand_bounds(int n, const attn__extent *extents, int64_t *lowest, i
     return true;
 }
 
-static int64_t common_divisor(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static void sort_by_stride(int n, attn__extent *extents)
 {
     for (int i = 1; i < n; i++) {
@@ -76,7 +68,7 @@ attn__blocks attn__operand_blocks(int n, const attn__extent *extents)
         if (sorted[i].stride == blocks.block && blocks.row == 0)
             blocks.block *= sorted[i].n;
         else
-            blocks.row = common_divisor(sorted[i].stride, blocks.row);
+            blocks.row = attn__common_divisor(sorted[i].stride, blocks.row);
         span += (sorted[i].n - 1) * sorted[i].stride;
         blocks.count *= sorted[i].n;
     }
@@ -87,7 +79,7 @@ bool attn__blocks_disjoint(const attn__blocks *a, const attn__blocks *b, int64_t
 {
     if (!a->simple || !b->simple)
         return false;
-    int64_t row = common_divisor(a->row, b->row);
+    int64_t row = attn__common_divisor(a->row, b->row);
     if (row == 0)
         return distance >= a->block || -distance >= b->block;
     int64_t shift = ((distance % row) + row) % row;

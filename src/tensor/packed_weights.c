@@ -22,7 +22,7 @@ struct attn__packed_weights {
     pthread_mutex_t lock;  /* held while something is looked for or packed: so it is packed once */
     int tapes;             /* that have begun */
     entry *list;
-    int64_t n, room;
+    int64_t n;
 };
 
 static attn__packed_weights *make(attn_context *context)
@@ -92,15 +92,9 @@ void attn__packed_weights_end(attn_tape *tape)
 
 static bool make_room(attn__packed_weights *all)
 {
-    if (all->n < all->room)
-        return true;
-    int64_t room = all->room ? 2 * all->room : 32;
-    entry *list = attn__realloc(all->context, all->list, attn__size_mul((size_t)room, sizeof *list));
-    if (!list)
-        return false;
-    all->list = list;
-    all->room = room;
-    return true;
+    entry *list = attn__grow(all->context, all->list, all->n, sizeof *list);
+    all->list = list ? list : all->list;
+    return list != NULL;
 }
 
 static const attn__packed *look(const attn__packed_weights *all, const attn_tensor *w, attn_precision precision)

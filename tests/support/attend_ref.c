@@ -268,7 +268,7 @@ static void score_key(row *r, key *k)
         return;
     }
     if (k->at.inside)
-        load_channels(r, &w, k->k, ROLE_C, offsetof(attn_dim, k), r->p->dtype, r->a->k, true);
+        load_channels(r, &w, k->k, ROLE_C, offsetof(attn_dim, k), walk_keys(r->p), r->a->k, true);
     double score = own_score(r, k) + score_tables(r, k);
     k->score = r->scale * score;
     k->size *= fabs(r->scale);
@@ -383,7 +383,7 @@ static void load_values(row *r)
         if (k->state == WALK_ABSENT || k->keep == 0 || (k->state == WALK_MASKED && k->p == 0))
             continue;
         if (k->at.inside)
-            load_channels(r, &w, k->v, ROLE_V, offsetof(attn_dim, v), r->p->dtype, r->a->v, true);
+            load_channels(r, &w, k->v, ROLE_V, offsetof(attn_dim, v), walk_keys(r->p), r->a->v, true);
         for (int64_t c = 0; c < r->nv; c++)
             k->v_size[c] = fabs(k->v[c]);
         value_tables(r, k);

@@ -114,6 +114,11 @@ double walk_load(attn_dtype dtype, const void *array, int64_t i)
     return (double)x;
 }
 
+attn_dtype walk_keys(const attn_problem *p)
+{
+    return p->flags & ATTN_WITH_BF16_KEYS ? ATTN_BF16 : p->dtype;
+}
+
 attn_dtype walk_side(const attn_problem *p)
 {
     return p->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;

@@ -45,6 +45,8 @@ double walk_load(attn_dtype dtype, const void *array, int64_t i);
 /* Where the pair's number stands in bias, or, with the member of dbias, in its gradient. */
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
 
+/* The type of k and v. */
+attn_dtype walk_keys(const attn_problem *p);
 /* The type of bias, tables, w, lse and weights. */
 attn_dtype walk_side(const attn_problem *p);
 

@@ -480,6 +480,25 @@ void random_fill(attn__rng *g, random_problem *r, double loud)
     poison_unused(r);
 }
 
+bool random_problem_narrow_keys(random_problem *r)
+{
+    static const array_id ids[] = {ARRAY_K, ARRAY_V};
+    if (r->forward.dtype != ATTN_F32 || (r->forward.flags & ATTN_WANT_WEIGHTS))
+        return false;
+    r->forward.flags |= ATTN_WITH_BF16_KEYS;
+    r->backward.flags |= ATTN_WITH_BF16_KEYS; /* for the evaluation: solvers go only forward */
+    for (int i = 0; i < 2; i++) {
+        array *narrow = &r->array[ids[i]], wide = *narrow;
+        narrow->dtype = ATTN_BF16;
+        obtain(narrow);
+        for (int64_t e = wide.low; e < wide.low + wide.n; e++)
+            array_set(narrow, e, array_get(&wide, e));
+        guard_free(wide.block, wide.bytes);
+    }
+    connect(r);
+    return true;
+}
+
 void random_problem_poison(random_problem *r)
 {
     for (int i = ARRAY_O; i < ARRAY_COUNT; i++)

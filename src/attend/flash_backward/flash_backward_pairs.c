@@ -67,24 +67,18 @@ static void transpose(attn__flash_backward_run *run, const void *data, const int
     }
 }
 
-/* The products read values only transposed; their rows are gathered to find infinity and NaN. */
-static bool values_finite(const attn__flash_backward_run *run)
-{
-    const attn__flash_backward_plan *plan = run->plan;
-    attn__flash_backward_rows v = {run->arrays->v, run->m.key_at.v, run->block_n, NULL, plan->dv};
-    return attn__flash_backward_gather(plan, &v, run->m.keys.v, plan->ldv);
-}
-
 void attn__flash_backward_pairs_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_scratch *m = &run->m;
     transpose(run, run->arrays->k, m->key_at.k, plan->d, m->keys.kt, m->pairs.kt);
     transpose(run, run->arrays->v, m->key_at.v, plan->dv, m->keys.vt, m->pairs.vt);
-    run->keys_finite = values_finite(run);
     run->keys_finite =
-        plan->pairs->pair_rows(run->arrays->k, m->key_at.k, run->block_n, plan->d, m->pairs.k, plan->ldk) &&
-        run->keys_finite;
+        plan->pairs->pair_rows(run->arrays->k, m->key_at.k, run->block_n, plan->d, m->pairs.k, plan->ldk);
+    /* The products read values only transposed: their pairs of rows are made to find infinity and NaN. */
+    uint32_t *unread = (uint32_t *)(void *)m->keys.v;
+    run->keys_finite = plan->pairs->pair_rows(run->arrays->v, m->key_at.v, run->block_n, plan->dv, unread, plan->ldv) &&
+                       run->keys_finite;
 }
 
 void attn__flash_backward_pairs_queries(attn__flash_backward_run *run)

@@ -12,7 +12,7 @@ typedef struct lesson {
 } lesson;
 
 typedef struct wisdom {
-    size_t n, capacity;
+    size_t n;
     lesson *lessons;
 } wisdom;
 
@@ -51,15 +51,9 @@ static wisdom *wisdom_of(attn_context *context)
 
 static bool reserve(attn_context *context, wisdom *w)
 {
-    if (w->n < w->capacity)
-        return true;
-    size_t capacity = w->capacity ? 2 * w->capacity : 16;
-    lesson *grown = attn__realloc(context, w->lessons, attn__size_mul(capacity, sizeof *grown));
-    if (!grown)
-        return false;
-    w->lessons = grown;
-    w->capacity = capacity;
-    return true;
+    lesson *grown = attn__grow(context, w->lessons, (int64_t)w->n, sizeof *grown);
+    w->lessons = grown ? grown : w->lessons;
+    return grown != NULL;
 }
 
 attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver)

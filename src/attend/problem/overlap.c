@@ -22,16 +22,6 @@ typedef struct search {
     int budget;
 } search;
 
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return -floor_div(-a, b);
-}
-
 /* The inverse of a modulo m, gcd(a, m) = 1. */
 static int64_t inverse(int64_t a, int64_t m)
 {
@@ -59,8 +49,8 @@ static bool last_two_meet(search *s, int64_t rest, bool nonzero)
     int64_t wanted = -(rest / g) % modulus;
     wanted += wanted < 0 ? modulus : 0;
     x = (int64_t)((wide)wanted * (uint64_t)inverse(a->stride / g, modulus) % (uint64_t)modulus);
-    int64_t low = attn__most(ceil_div(-rest - reach, a->stride), 1 - a->n);
-    int64_t high = attn__least(floor_div(reach - rest, a->stride), a->n - 1);
+    int64_t low = attn__most(attn__ceil_div(-rest - reach, a->stride), 1 - a->n);
+    int64_t high = attn__least(attn__floor_div(reach - rest, a->stride), a->n - 1);
     x = low + ((x - low) % modulus + modulus) % modulus;
     s->x[s->n - 2] = x;
     s->x[s->n - 1] = x <= high ? -(rest + x * a->stride) / b->stride : 0;
@@ -73,8 +63,8 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
         return last_two_meet(s, rest, nonzero);
     const attn__span *span = &s->spans[level];
     int64_t reach = s->reach[level + 1], bound = span->n - 1;
-    int64_t low = attn__most(-floor_div(reach + rest, span->stride), -bound);
-    int64_t high = attn__least(floor_div(reach - rest, span->stride), bound);
+    int64_t low = attn__most(-attn__floor_div(reach + rest, span->stride), -bound);
+    int64_t high = attn__least(attn__floor_div(reach - rest, span->stride), bound);
     if (!nonzero && low < 0)
         low = 0; /* x and -x say the same */
     for (int64_t x = low; x <= high; x++) {
@@ -85,16 +75,6 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
             return true;
     }
     return false;
-}
-
-static int64_t common(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
 }
 
 static void insert(search *s, attn__span span)
@@ -139,7 +119,7 @@ bool attn__spans_overlap(const attn__span *spans, int n, int *first, int *second
     for (int i = s.n - 1; i >= 0; i--)
         s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
     for (int i = s.n - 1; i >= 0; i--)
-        s.gcd[i] = common(s.gcd[i + 1], s.spans[i].stride);
+        s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
     if (s.n < 2) /* one span of a stride that is not 0 */
         return false;
     if (!meets(&s, 0, 0, false))

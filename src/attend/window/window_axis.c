@@ -5,20 +5,9 @@
 #include "attend/canonical/window_base.h"
 #include "base/integers.h"
 
-/* Round towards minus infinity; b > 0. */
-static int64_t floor_div(int64_t a, int64_t b)
-{
-    return a / b - (a % b < 0);
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return -floor_div(-a, b);
-}
-
 int64_t attn__window_cell(const attn__window_axis *axis, int64_t tap)
 {
-    return floor_div(axis->window.offset + tap * axis->window.dilation, axis->window.step);
+    return attn__floor_div(axis->window.offset + tap * axis->window.dilation, axis->window.step);
 }
 
 int64_t attn__window_phase(const attn__window_axis *axis, int64_t tap)
@@ -33,8 +22,8 @@ attn__window_range attn__window_range_at(const attn__window_axis *axis, int64_t 
     int64_t moved = (attn__window_base(w, axis->taps, query) - start) / w->dilation;
     attn__window_range r = {attn__most(moved, axis->low), attn__least(moved + axis->taps, axis->high), moved};
     if (w->border == ATTN_BORDER_MASK) {
-        r.from = attn__most(r.from, ceil_div(-start, w->dilation));
-        r.to = attn__least(r.to, floor_div(w->size - 1 - start, w->dilation) + 1);
+        r.from = attn__most(r.from, attn__ceil_div(-start, w->dilation));
+        r.to = attn__least(r.to, attn__floor_div(w->size - 1 - start, w->dilation) + 1);
     }
     return r;
 }
@@ -53,11 +42,11 @@ static void find_bands(attn__window_axis *axis, const attn__canonical *canonical
         if (b->lo != INT64_MIN)
             axis->low =
                 attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
-                                                                                 : ceil_div(lo, dilation));
+                                                                                 : attn__ceil_div(lo, dilation));
         if (b->hi != INT64_MAX)
             axis->high = attn__least(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
                                                      ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
-                                                     : floor_div(hi, dilation) + 1);
+                                                     : attn__floor_div(hi, dilation) + 1);
     }
 }
 

@@ -69,14 +69,9 @@ static void find_slots(attn__window_pass *pass, const attn__window *plan)
         const attn__window_axis *axis = &plan->axis[i];
         const attn_window *w = &axis->window;
         int64_t taps = pass->by_key ? axis->last - axis->first : attn__least(axis->taps, axis->last - axis->first);
-        int64_t a = w->step, b = w->dilation;
         int64_t span = attn__most((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
-        while (b) {
-            int64_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / a : w->dilation;
+        int64_t common = attn__common_divisor(w->step, w->dilation);
+        pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / common : w->dilation;
         pass->modulus[i] = span <= SPREAD ? span : attn__most(taps, 1);
         pass->slots *= pass->modulus[i];
     }

@@ -4,6 +4,7 @@
 
 #include "attend/canonical/offsets.h"
 #include "base/constants.h"
+#include "base/integers.h"
 
 #include <math.h>
 
@@ -77,15 +78,10 @@ static attn__window_block describe_block(const attn__window_work *work, int64_t 
 static void describe_blocks(attn__window_work *work)
 {
     const attn__window_axis *axis = lane_axis(work->plan);
-    int64_t first = axis->first, a = axis->window.step, b = axis->window.dilation;
+    int64_t first = axis->first;
     work->stride = 1;
     if (work->pass->by_key) {
-        while (b) {
-            int64_t rest = a % b;
-            a = b;
-            b = rest;
-        }
-        work->stride = axis->window.step / a;
+        work->stride = axis->window.step / attn__common_divisor(axis->window.step, axis->window.dilation);
         while (first < axis->last && attn__window_phase(axis, first) != work->phase)
             first++;
     }

@@ -139,8 +139,14 @@ static void run_largest(const attn__elementwise_args *a, int64_t begin, int64_t 
 {
     for (int64_t row = begin; row < end; row++) {
         const real *x = (const real *)a->x + row * a->n;
-        ((real *)a->y)[row] = largest_of(x, a->n);
-        ((real *)a->y2)[row] = row_total(x, a->n);
+        vf most = constant(-INFINITY), sum = vf_zero();
+        for (int64_t i = 0; i < a->n; i += VF_LANES) {
+            vf t = elementwise_load(x + i, a->n - i);
+            most = vf_max(only_first(a->n - i, t, most), most);
+            sum = vf_add(sum, t);
+        }
+        ((real *)a->y)[row] = vf_largest(most);
+        ((real *)a->y2)[row] = vf_sum(sum);
     }
 }
 

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * named.h - layers whose parameters have a name of their own in the builder's present place, "NAME.weight".
+ */
+#ifndef ATTN_NN_NAMED_H
+#define ATTN_NN_NAMED_H
+
+#include "attn/nn.h"
+#include "attn/nn_spatial.h"
+
+void attn__nn_linear_named(attn_nn_linear *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
+                           bool bias);
+void attn__nn_embedding_named(attn_nn_embedding *layer, attn_nn_builder *builder, const char *name, int64_t vocabulary,
+                              int64_t dim, double scale);
+void attn__nn_layer_norm_named(attn_nn_layer_norm *layer, attn_nn_builder *builder, const char *name, int64_t dim,
+                               double eps);
+void attn__nn_batch_norm_named(attn_nn_batch_norm *layer, attn_nn_builder *builder, const char *name, int64_t channels,
+                               bool zero);
+void attn__nn_conv_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name,
+                         const attn_nn_conv_options *options);
+/* A convolution of images whose window is one pixel. */
+void attn__nn_pointwise_named(attn_nn_conv *layer, attn_nn_builder *builder, const char *name, int64_t in, int64_t out,
+                              bool bias);
+
+#endif
