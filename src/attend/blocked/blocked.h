@@ -25,6 +25,7 @@
 #include "kernels/rows_f64/rows_f64.h"
 
 enum { ATTN__BLOCKED_QUERIES = 192, ATTN__BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
+enum { ATTN__BLOCKED_ROWS = 256 };                              /* of tables: a multiple of the K block of f64 */
 
 /* A thread's memory, offsets in doubles; k and v are stored twice, since a product wants its right side by rows. */
 typedef struct attn__blocked_places {
@@ -44,13 +45,13 @@ typedef struct attn__blocked_places {
     int64_t dk_t, distance;                       /* of a tile, where the score is not a product */
     int64_t gathered;                             /* forward: whose keys k and v are, and whether they are finite */
     int64_t offsets;                              /* room for the largest group */
-    int64_t product;                              /* src/gemm's workspace */
+    int64_t product, finite;                      /* src/gemm's workspace; a factor without infinity and NaN */
     int64_t all;
 } attn__blocked_places;
 
 /* A relative table. */
 typedef struct attn__blocked_table {
-    int64_t n;      /* distances of a tile: so many of the table's rows hold all that its pairs read */
+    int64_t most;   /* rows that hold all that a tile's pairs read */
     int64_t ld;     /* between the rows of x and g */
     int64_t ld_t;   /* between those of t_t */
     int64_t t, t_t; /* [rows,channels]; transposed, scaled if it adds to scores */
@@ -85,10 +86,12 @@ typedef struct attn__blocked {
     const attn_arrays *arrays;
     double *memory;
     int64_t batch; /* whose keys are gathered; -1: none */
-    bool careful;  /* something is not finite: products skip weights of 0 one by one */
+    bool careful;  /* something is not finite, and must not show where weights are 0 */
     attn__blocked_axis axis[ATTN_MAX_DIMS];
-    int64_t first[ATTN_MAX_RELATIVE]; /* rows of the tables from which the tile's pairs read */
-    attn__sums *sums;                 /* backward */
+    struct {
+        int64_t first, n; /* rows of the table that the tile's pairs read */
+    } span[ATTN_MAX_RELATIVE];
+    attn__sums *sums; /* backward */
 } attn__blocked;
 
 /* A block of queries against the keys of a tile. */

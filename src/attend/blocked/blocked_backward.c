@@ -91,8 +91,9 @@ static void weigh(const attn__blocked *b, const attn__blocked_tile *t, double ls
         return;
     }
     for (int64_t j = 0; j < t->keys; j++) {
-        s[j] *= inverse;
-        dp[j] = seen[j] == ATTN__BLOCKED_KEY ? (dp[j] - less) * inverse : 0;
+        bool sees = seen[j] == ATTN__BLOCKED_KEY; /* others stay 0 beside a sum that is NaN */
+        s[j] = sees ? s[j] * inverse : 0;
+        dp[j] = sees ? (dp[j] - less) * inverse : 0;
     }
 }
 
@@ -105,8 +106,10 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
         return;
     }
     if (lse != lse) { /* NaN, in every key that the row sees */
+        const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
+        bool softmax = b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
         for (int64_t j = 0; j < t->keys; j++)
-            s[j] = dp[j] = s[j] == -(double)INFINITY ? 0 : lse;
+            s[j] = dp[j] = (softmax ? s[j] == -(double)INFINITY : seen[j] == ATTN__BLOCKED_OUT) ? 0 : lse;
         return;
     }
     attn__blocked_drop(b, t, i, dp);

@@ -7,6 +7,8 @@
 #include "attend/canonical/table.h"
 #include "gemm/gemm.h"
 
+#include <math.h>
+
 int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t query)
 {
     return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
@@ -168,20 +170,33 @@ void attn__blocked_multiply(attn__blocked *b, const attn__blocked_product *p)
     attn__gemm_run(&plan, attn__blocked_at(b, b->plan->at.product));
 }
 
+/* A copy of p->b with zeros for what is not finite. */
+static const double *only_finite(const attn__blocked *b, const attn__blocked_product *p)
+{
+    double *to = attn__blocked_at(b, b->plan->at.finite);
+    for (int64_t l = 0; l < p->k; l++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double x = p->b[l * p->ldb + j];
+            to[l * p->n + j] = isfinite(x) ? x : 0;
+        }
+    return to;
+}
+
+/* The finite numbers by the same product as without the others, so that these change no bit where they do not belong. */
 void attn__blocked_multiply_weights(attn__blocked *b, const attn__blocked_product *p)
 {
-    if (!b->careful) {
-        attn__blocked_multiply(b, p);
-        return;
+    attn__blocked_product finite = *p;
+    if (b->careful) {
+        finite.b = only_finite(b, p);
+        finite.ldb = p->n;
     }
-    for (int64_t i = 0; i < p->m; i++) {
-        double *c = p->c + i * p->ldc;
-        if (!p->add)
-            memset(c, 0, (size_t)p->n * sizeof *c);
-        for (int64_t l = 0; l < p->k; l++) {
-            double weight = p->transposed ? p->a[l * p->lda + i] : p->a[i * p->lda + l];
-            for (int64_t j = 0; weight != 0 && j < p->n; j++)
-                c[j] += weight * p->b[l * p->ldb + j];
+    attn__blocked_multiply(b, &finite);
+    for (int64_t l = 0; l < p->k && b->careful; l++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double x = p->b[l * p->ldb + j];
+            for (int64_t i = 0; i < p->m && !isfinite(x); i++) {
+                double weight = p->transposed ? p->a[l * p->lda + i] : p->a[i * p->lda + l];
+                p->c[i * p->ldc + j] += weight == 0 ? 0 : weight * x;
+            }
         }
-    }
 }

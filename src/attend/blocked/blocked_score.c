@@ -161,7 +161,7 @@ static void concat_gradient(attn__blocked *b, const attn__blocked_tile *t, const
         dq[c] += sum * w[c];
         dw[c] += sum * q[c];
         for (int64_t j = 0; j < t->columns; j++) {
-            dk[j] += g[j] * w2[c];
+            dk[j] += g[j] == 0 ? 0 : g[j] * w2[c];
             dw2[c] += g[j] == 0 ? 0 : g[j] * k[j];
         }
     }

@@ -23,17 +23,19 @@ static const int64_t *positions_of(const attn__blocked *b, int table)
            b->canonical->problem.relatives[table].key_dim * b->plan->keys;
 }
 
-/* From the first row that a pair reads; masked pairs may ask for rows that the table does not have. */
+/* The rows of the table that hold all that the tile's pairs read, but what only masked pairs ask for.  They begin at a K
+ * block of the products, so that sums over rows have one order whatever the tile. */
 static void find_span(attn__blocked *b, const attn__blocked_tile *t, int table)
 {
     const int64_t *position = positions_of(b, table);
-    int64_t least = INT64_MAX, nearest = INT64_MAX;
+    int64_t rows = b->canonical->problem.relatives[table].rows, least = INT64_MAX, nearest = INT64_MAX;
     for (int64_t j = 0; j < t->keys; j++)
         nearest = attn__least(nearest, position[j]);
     for (int64_t i = 0; i < t->queries; i++)
         least = attn__least(least, row_of(b, t, i, table));
-    int64_t last = b->canonical->problem.relatives[table].rows - b->plan->table[table].n;
-    b->first[table] = attn__least(attn__most(nearest + least, 0), last);
+    int64_t first = attn__least(attn__most(nearest + least, 0), rows - 1) / ATTN__BLOCKED_ROWS * ATTN__BLOCKED_ROWS;
+    b->span[table].first = first;
+    b->span[table].n = attn__least(rows - first, b->plan->table[table].most);
 }
 
 /* The rows of what the table is multiplied with: keys, queries, or dout. */
@@ -63,12 +65,12 @@ void attn__blocked_tables(attn__blocked *b, const attn__blocked_tile *t)
         }
         attn__blocked_multiply(b, &(attn__blocked_product){.a = a,
                                                            .lda = channels,
-                                                           .b = attn__blocked_at(b, table->t_t) + b->first[i],
+                                                           .b = attn__blocked_at(b, table->t_t) + b->span[i].first,
                                                            .ldb = table->ld_t,
                                                            .c = attn__blocked_at(b, table->x),
                                                            .ldc = table->ld,
                                                            .m = rows,
-                                                           .n = table->n,
+                                                           .n = b->span[i].n,
                                                            .k = channels});
         if (b->canonical->backward && is_of(b, i, ATTN_RELATIVE_KEY))
             clear(b, table->g, i, rows);
@@ -85,8 +87,8 @@ typedef struct walk {
 static walk walk_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int table)
 {
     walk w = {.position = positions_of(b, table),
-              .row = row_of(b, t, i, table) - b->first[table],
-              .n = b->plan->table[table].n,
+              .row = row_of(b, t, i, table) - b->span[table].first,
+              .n = b->span[table].n,
               .by_key = is_of(b, table, ATTN_RELATIVE_KEY)};
     w.first_column = attn__blocked_columns(b, t, i, &w.column);
     return w;
@@ -122,7 +124,7 @@ void attn__blocked_sum_tables(const attn__blocked *b, const attn__blocked_tile *
         walk w = walk_of(b, t, i, n);
         double *to = attn__blocked_at(b, by_key ? table->g : table->x);
         if (!by_key)
-            memset(to + i * table->ld, 0, (size_t)table->n * sizeof *to);
+            memset(to + i * table->ld, 0, (size_t)b->span[n].n * sizeof *to);
         for (int64_t j = 0; j < t->keys; j++)
             to[place_of(&w, i, j, table->ld)] += x[j];
     }
@@ -137,13 +139,13 @@ static void apply(attn__blocked *b, int table, double *rows, int64_t n)
     attn__blocked_multiply_weights(
         b, &(attn__blocked_product){.a = attn__blocked_at(b, by_key ? of->g : of->x),
                                     .lda = of->ld,
-                                    .b = attn__blocked_at(b, of->t) + b->first[table] * channels,
+                                    .b = attn__blocked_at(b, of->t) + b->span[table].first * channels,
                                     .ldb = channels,
                                     .c = rows,
                                     .ldc = channels,
                                     .m = n,
                                     .n = channels,
-                                    .k = of->n,
+                                    .k = b->span[table].n,
                                     .add = true});
 }
 
@@ -178,9 +180,9 @@ void attn__blocked_sum_table_gradients(attn__blocked *b, const attn__blocked_til
                                         .lda = table->ld,
                                         .b = with,
                                         .ldb = channels,
-                                        .c = attn__blocked_at(b, table->dt) + b->first[i] * channels,
+                                        .c = attn__blocked_at(b, table->dt) + b->span[i].first * channels,
                                         .ldc = channels,
-                                        .m = table->n,
+                                        .m = b->span[i].n,
                                         .n = channels,
                                         .k = rows,
                                         .transposed = true,

@@ -101,8 +101,8 @@ static int64_t take(int64_t *all, int64_t n)
     return at;
 }
 
-/* Rows of a table between the first and the last that a tile's pairs may read. */
-static int64_t distances_of(const attn__canonical *canonical, const attn__blocked_plan *p, const attn_relative *r)
+/* Rows of a table between the first and the last that a tile's pairs may read, and up to the K block before them. */
+static int64_t most_rows(const attn__canonical *canonical, const attn__blocked_plan *p, const attn_relative *r)
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
@@ -110,9 +110,10 @@ static int64_t distances_of(const attn__canonical *canonical, const attn__blocke
         queries = attn__least(queries, p->queries);
     if (canonical->key.n == 1)
         keys = attn__least(keys, p->keys);
-    if (w) /* its distances are those of its taps, and of how far it is moved inwards */
-        return w->border == ATTN_BORDER_SHIFT ? r->rows : attn__least(r->rows, (keys - 1) * w->dilation + 1);
-    return attn__least(r->rows, queries + keys - 1);
+    if (w && w->border == ATTN_BORDER_SHIFT)
+        return r->rows;
+    int64_t distances = w ? (keys - 1) * w->dilation + 1 : queries + keys - 1;
+    return attn__least(r->rows, distances + ATTN__BLOCKED_ROWS - 1);
 }
 
 static void place_tables(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
@@ -122,8 +123,8 @@ static void place_tables(const attn__canonical *canonical, attn__blocked_plan *p
         attn__blocked_table *table = &p->table[i];
         int64_t channels = attn__table_channels(canonical, i)->size;
         bool by_key = r->kind == ATTN_RELATIVE_KEY;
-        table->n = distances_of(canonical, p, r);
-        table->ld = attn__round_up(table->n, 8);
+        table->most = most_rows(canonical, p, r);
+        table->ld = attn__round_up(table->most, 8);
         table->ld_t = attn__round_up(r->rows, 8);
         table->t = take(all, r->rows * channels);
         table->t_t = take(all, table->ld_t * channels);
@@ -144,13 +145,14 @@ static int64_t product_size(int64_t m, int64_t n, int64_t k)
     return (m + n) * k + m * n + SLACK;
 }
 
-static int64_t largest_product(const attn__canonical *canonical, const attn__blocked_plan *p)
+static void place_product(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
 {
     int64_t rows = attn__most(p->queries, p->columns);
     int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        rows = attn__most(rows, p->table[i].n);
-    return attn__most(product_size(rows, rows, channels), product_size(rows, channels, rows));
+        rows = attn__most(rows, p->table[i].most);
+    p->at.product = take(all, attn__most(product_size(rows, rows, channels), product_size(rows, channels, rows)));
+    p->at.finite = take(all, rows * channels);
 }
 
 /* Of all positions, and of the columns of a block. */
@@ -236,7 +238,7 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
     p->at.gathered = take(&all, 2);
     p->at.offsets = take(&all, attn__most(canonical->contract.size, canonical->value.size) +
                                    attn__most(p->positions.size, attn__most(canonical->key.size, p->queries)));
-    p->at.product = take(&all, largest_product(canonical, p));
+    place_product(canonical, p, &all);
     p->at.all = all;
 }
 
@@ -267,8 +269,6 @@ static const char *refuse(const attn__canonical *canonical)
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
             return "windows over packed sequences, or over no position";
-    if (p->nrelatives && (canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT)))
-        return "relative tables, where lengths may not show in sums";
     bool shares = canonical->backward && attn__blocked_shares(canonical);
     if (shares && (p->accumulate || p->dtype == ATTN_BF16))
         return "gradients that are broadcast, in bf16 or added to given ones";
