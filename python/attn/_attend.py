@@ -6,7 +6,6 @@ import ctypes
 import operator
 import sys
 import threading
-import warnings
 from collections import OrderedDict
 from typing import Any, Literal, Optional, Sequence, Union, overload
 
@@ -21,7 +20,6 @@ from ._library import Context, lib
 _LARGEST, _SMALLEST = 2**63 - 1, -(2**63)
 _DTYPES = {"float32": c.F32, "float64": c.F64, "bfloat16": c.BF16}
 _PLANS_KEPT = 32  # of each thread
-_SLOW = 2**26  # multiply-adds of the scores from which the reference solver keeps one waiting
 
 Array = npt.NDArray[Any]
 Window = Union[int, Sequence[Optional[int]]]
@@ -34,7 +32,6 @@ class _Plan:
         self.context, self.pointer = context, ctypes.c_void_p()
         context.hold(id(self))
         context.check(lib.plan_create(ctypes.byref(self.pointer), context.pointer, ctypes.byref(problem), None))
-        self.is_reference = lib.plan_solver(self.pointer) == b"reference"
 
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "context"):
@@ -134,7 +131,7 @@ class _Seen:
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
         """Keeps a call if no array had to be copied."""
-        if call.is_slow(plan) or any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
+        if any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
             return
         if not all(result.flags.c_contiguous for result in results.values()):
             return
@@ -483,15 +480,8 @@ class _Call:
         rows: Array = x if self.given_q.ndim == 4 else x[:, 0] if self.given_q.ndim == 3 else x[0, 0]
         return rows
 
-    def is_slow(self, plan: _Plan) -> bool:
-        pairs: int = self.batch * self.heads * self.queries * self.keys * self.q.shape[3]
-        return plan.is_reference and pairs > _SLOW
-
     def execute(self, threads: int) -> _Plan:
         plan = _planner(threads).plan(self.problem)
-        if self.is_slow(plan):
-            warnings.warn("no fast solver takes this problem: it runs many times slower than others of its size"
-                          + ("; x.astype(numpy.float32) may help" if self.dtype == np.float64 else ""), stacklevel=3)
         plan.execute(self.arrays)
         return plan
 

@@ -5,7 +5,6 @@ import os
 import pickle
 import tempfile
 import unittest
-import warnings
 
 import attn
 import numpy as np
@@ -203,18 +202,6 @@ class Paths(unittest.TestCase):
                 file.write(text)
             with self.assertRaisesRegex(attn.ArgumentError, "more than the [0-9]+ bytes"):
                 attn.load(folder)
-
-
-class Words(unittest.TestCase):
-    def test_a_call_without_a_fast_solver_says_so(self):
-        x = np.zeros((1, 2048, 1, 64))
-        offsets = np.array([0, 2048], np.int32)
-        for _ in range(2):
-            with self.assertWarnsRegex(UserWarning, "no fast solver .*astype"):
-                attn.attend(x, x[:, :1024], x[:, :1024], offsets=(offsets, offsets // 2))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            attn.attend(x, x[:, :1024], x[:, :1024])
 
 
 if __name__ == "__main__":

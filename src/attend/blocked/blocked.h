@@ -68,7 +68,6 @@ typedef struct attn__blocked_plan {
     int64_t keys, columns; /* of a tile, at most */
     int64_t ld;            /* between the rows of k_t and v_t, or of near_k_t and near_v_t */
     int64_t ld_s;          /* between the rows of s and dp */
-    bool rows_of_k;        /* k is wanted, not only k_t */
     attn__blocked_places at;
     attn__blocked_table table[ATTN_MAX_RELATIVE];
 } attn__blocked_plan;
@@ -125,7 +124,9 @@ int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t quer
 
 /* The keys, values and tables of a batch index. */
 void attn__blocked_keys(attn__blocked *b, int64_t batch);
-/* The queries of a block and, with `backward`, what belongs to them. */
+/* Of n rows of k and v, which lie at these places: transposed k, scaled if its product is the score, and backward v. */
+void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int64_t v, int64_t v_t, int64_t n);
+/* The queries of a block and, backward, what belongs to them. */
 void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t);
 
 /* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`. */

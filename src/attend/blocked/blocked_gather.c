@@ -17,14 +17,23 @@ int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t quer
 
 /* ---------------------------------------------------------------------------------------------- gathering */
 
-/* Rows of an operand: which groups, the first of them, and where they go, as rows or as columns. */
+/* `to`, whose rows are `ld` apart, becomes the transpose of n rows times a factor. */
+static void transpose(const double *rows, int64_t n, int64_t channels, double factor, double *to, int64_t ld)
+{
+    enum { ROWS = 8 }; /* at once: a cache line of the result */
+    for (int64_t first = 0; first < n; first += ROWS)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = first; i < n && i < first + ROWS; i++)
+                to[c * ld + i] = factor * rows[i * channels + c];
+}
+
+/* Rows of an operand: which groups, the first of them, and where they go. */
 typedef struct rows {
     const attn__group *group, *channels;
     attn__operand op;
     const void *data;
     int64_t first, n;
-    double *to, *transposed; /* NULL: not wanted */
-    double factor;           /* of `transposed` */
+    double *to;
 } rows;
 
 /* False if a number is not finite. */
@@ -32,7 +41,7 @@ static bool gather(const attn__blocked *b, const rows *r)
 {
     attn_dtype dtype = b->canonical->problem.dtype;
     size_t stride = offsetof(attn__axis, dim) + attn__operand_table[r->op].offset;
-    int64_t channels = r->channels->size, ld = b->plan->ld;
+    int64_t channels = r->channels->size;
     int64_t *offsets = attn__blocked_integers(b, b->plan->at.offsets), *at = offsets + channels;
     int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
     bool adjacent = dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride);
@@ -40,20 +49,13 @@ static bool gather(const attn__blocked *b, const rows *r)
     attn__offsets_fill(r->channels, stride, 0, channels, offsets);
     attn__offsets_fill(r->group, stride, r->first, r->n, at);
     for (int64_t i = 0; i < r->n; i++) {
-        if (adjacent && r->to && !r->transposed) {
-            const double *row = (const double *)r->data + base + at[i];
-            memcpy(r->to + i * channels, row, (size_t)channels * sizeof *row);
-            for (int64_t c = 0; c < channels; c++)
-                sum += 0 * row[c];
-            continue;
-        }
+        double *row = r->to + i * channels;
+        if (adjacent)
+            memcpy(row, (const double *)r->data + base + at[i], (size_t)channels * sizeof *row);
         for (int64_t c = 0; c < channels; c++) {
-            double x = attn__load(dtype, r->data, base + at[i] + offsets[c]);
-            sum += 0 * x;
-            if (r->to)
-                r->to[i * channels + c] = x;
-            if (r->transposed)
-                r->transposed[c * ld + i] = x * r->factor;
+            if (!adjacent)
+                row[c] = attn__load(dtype, r->data, base + at[i] + offsets[c]);
+            sum += 0 * row[c];
         }
     }
     return sum == 0;
@@ -73,43 +75,43 @@ static bool gather_table(const attn__blocked *b, int i)
     for (int64_t d = 0; d < r->rows; d++) {
         double *row = attn__blocked_at(b, table->t) + d * channels;
         attn__table_gather(canonical, i, &strides, b->arrays->table[i], base + d * r->row_stride, row);
-        for (int64_t c = 0; c < channels; c++) {
+        for (int64_t c = 0; c < channels; c++)
             sum += 0 * row[c];
-            attn__blocked_at(b, table->t_t)[c * table->ld_t + d] = factor * row[c];
-        }
     }
+    transpose(attn__blocked_at(b, table->t), r->rows, channels, factor, attn__blocked_at(b, table->t_t), table->ld_t);
     return sum == 0;
+}
+
+/* Keys are scaled where the score is their product with a query. */
+static double factor_of_keys(const attn__blocked *b)
+{
+    const attn_problem *p = &b->canonical->problem;
+    return p->score == ATTN_SCORE_DOT ? p->scale : 1;
+}
+
+void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int64_t v, int64_t v_t, int64_t n)
+{
+    const attn__canonical *canonical = b->canonical;
+    transpose(attn__blocked_at(b, k), n, canonical->contract.size, factor_of_keys(b), attn__blocked_at(b, k_t),
+              b->plan->ld);
+    if (canonical->backward)
+        transpose(attn__blocked_at(b, v), n, canonical->value.size, 1, attn__blocked_at(b, v_t), b->plan->ld);
 }
 
 void attn__blocked_keys(attn__blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
-    const attn_problem *p = &canonical->problem;
-    const attn__group *group = p->nwindows ? &b->plan->positions : &canonical->key;
-    bool near = p->nwindows; /* the transposed forms follow block by block */
+    bool windows = canonical->problem.nwindows;
+    const attn__group *group = windows ? &b->plan->positions : &canonical->key;
     b->batch = batch;
-    rows k = {group,
-              &canonical->contract,
-              ATTN__OP_K,
-              b->arrays->k,
-              0,
-              group->size,
-              at->k >= 0 ? attn__blocked_at(b, at->k) : NULL,
-              near ? NULL : attn__blocked_at(b, at->k_t),
-              p->score == ATTN_SCORE_DOT ? p->scale : 1};
-    rows v = {group,
-              &canonical->value,
-              ATTN__OP_V,
-              b->arrays->v,
-              0,
-              group->size,
-              attn__blocked_at(b, at->v),
-              near || !canonical->backward ? NULL : attn__blocked_at(b, at->v_t),
-              1};
-    bool finite = gather(b, &k);
-    finite &= gather(b, &v);
-    for (int i = 0; i < p->nrelatives; i++)
+    bool finite = gather(
+        b, &(rows){group, &canonical->contract, ATTN__OP_K, b->arrays->k, 0, group->size, attn__blocked_at(b, at->k)});
+    finite &= gather(
+        b, &(rows){group, &canonical->value, ATTN__OP_V, b->arrays->v, 0, group->size, attn__blocked_at(b, at->v)});
+    if (!windows) /* else block by block */
+        attn__blocked_transpose(b, at->k, at->k_t, at->v, at->v_t, group->size);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
         finite &= gather_table(b, i);
     b->careful = !finite;
 }
@@ -118,26 +120,12 @@ void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
-    rows r = {&canonical->query,
-              &canonical->contract,
-              ATTN__OP_Q,
-              b->arrays->q,
-              t->query,
-              t->queries,
-              attn__blocked_at(b, at->q),
-              NULL,
-              1};
+    rows r = {&canonical->query, &canonical->contract,      ATTN__OP_Q, b->arrays->q, t->query,
+              t->queries,        attn__blocked_at(b, at->q)};
     bool finite = gather(b, &r);
     if (canonical->backward) {
-        r = (rows){&canonical->query,
-                   &canonical->value,
-                   ATTN__OP_O,
-                   b->arrays->o,
-                   t->query,
-                   t->queries,
-                   attn__blocked_at(b, at->o),
-                   NULL,
-                   1};
+        r = (rows){&canonical->query, &canonical->value,         ATTN__OP_O, b->arrays->o, t->query,
+                   t->queries,        attn__blocked_at(b, at->o)};
         (void)gather(b, &r);
         r.op = ATTN__OP_DOUT;
         r.data = b->arrays->dout;

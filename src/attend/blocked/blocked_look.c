@@ -86,20 +86,17 @@ static int64_t place_of(const attn__blocked *b, int64_t column)
     return column == 0 ? place : -1; /* those past the last make the number of columns the same for all blocks */
 }
 
-/* Rows of k and v for the columns of the block. */
+/* Rows of k or v for the columns of the block. */
 static void gather_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t from, int64_t to,
-                           int64_t transposed, int64_t channels, double factor)
+                           int64_t channels)
 {
     const int64_t *place = attn__blocked_integers(b, b->plan->at.place);
     for (int64_t c = 0; c < t->columns; c++) {
-        const double *row = attn__blocked_at(b, from) + place[c] * channels;
         double *near = attn__blocked_at(b, to) + c * channels;
         if (place[c] < 0)
             memset(near, 0, (size_t)channels * sizeof *near);
         else
-            memcpy(near, row, (size_t)channels * sizeof *near);
-        for (int64_t j = 0; transposed >= 0 && j < channels; j++)
-            attn__blocked_at(b, transposed)[j * b->plan->ld + c] = factor * near[j];
+            memcpy(near, attn__blocked_at(b, from) + place[c] * channels, (size_t)channels * sizeof *near);
     }
 }
 
@@ -113,9 +110,9 @@ static void look_through_windows(attn__blocked *b, attn__blocked_tile *t)
     t->columns = b->plan->columns;
     for (int64_t c = 0; c < t->columns; c++)
         place[c] = place_of(b, c);
-    gather_columns(b, t, at->k, at->near_k, at->near_k_t, canonical->contract.size,
-                   canonical->problem.score == ATTN_SCORE_DOT ? canonical->problem.scale : 1);
-    gather_columns(b, t, at->v, at->near_v, canonical->backward ? at->near_v_t : -1, canonical->value.size, 1);
+    gather_columns(b, t, at->k, at->near_k, canonical->contract.size);
+    gather_columns(b, t, at->v, at->near_v, canonical->value.size);
+    attn__blocked_transpose(b, at->near_k, at->near_k_t, at->near_v, at->near_v_t, t->columns);
     t->k = attn__blocked_at(b, at->near_k);
     t->k_t = attn__blocked_at(b, at->near_k_t);
     t->v = attn__blocked_at(b, at->near_v);

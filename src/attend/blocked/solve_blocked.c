@@ -163,7 +163,7 @@ static void place_operands(const attn__canonical *canonical, attn__blocked_plan 
     int64_t again = canonical->backward, windows = canonical->problem.nwindows > 0;
     int64_t positions = windows ? p->positions.size : canonical->key.size, plain = windows ? 0 : p->ld;
     int64_t near = windows ? p->columns : 0, near_ld = windows ? p->ld : 0;
-    at->k = p->rows_of_k ? take(all, positions * channels) : -1;
+    at->k = take(all, positions * channels);
     at->k_t = take(all, plain * channels);
     at->v = take(all, positions * values);
     at->v_t = take(all, again * plain * values);
@@ -229,9 +229,6 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
     p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->keys;
     p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
     p->ld_s = attn__round_up(p->columns, 8);
-    p->rows_of_k = canonical->backward || windows;
-    for (int i = 0; i < problem->nrelatives; i++)
-        p->rows_of_k |= problem->relatives[i].kind == ATTN_RELATIVE_KEY;
     place_operands(canonical, p, &all);
     place_rows(canonical, p, &all);
     place_tables(canonical, p, &all);

@@ -7,9 +7,9 @@ static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     if (p->dtype == ATTN_F64)
-        return "f64 is the reference's";
+        return "f64 is for the solver of blocks";
     if (p->score > ATTN_SCORE_CONCAT)
-        return "kernels of the distance are the reference's";
+        return "kernels of the distance are for the solver of blocks";
     if (canonical->backward && p->dtype != ATTN_F32)
         return "gradients in bf16";
     return canonical->backward && p->accumulate ? attn__pairwise_refuse_adding(canonical) : NULL;

@@ -292,7 +292,7 @@ static const char *refuse_features(const attn__canonical *canonical)
     if (p->nwindows == 0 && p->nrelatives == 0)
         return "neither window nor table";
     if (p->dtype == ATTN_F64)
-        return "f64 is the reference's";
+        return "f64 is for the solver of blocks";
     if (p->score != ATTN_SCORE_DOT || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
         return "neither dot product nor softmax";
     if ((p->nbands || canonical->has_mask || canonical->has_lens) && p->mask_fill != 0)
