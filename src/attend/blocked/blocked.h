@@ -41,8 +41,8 @@ typedef struct attn__blocked_places {
     int64_t column, place;                        /* with windows: of a pair; the position of a column, -1 outside */
     int64_t bias_at, dbias_at, mask_at, block_at; /* offsets of the tile's pairs, ... */
     int64_t drop_at;                              /* ... and their columns of dropout */
-    int64_t w, dw;                                /* learned vectors of a row's score: w, then w2 */
-    int64_t dk_t, distance;                       /* of a tile, where the score is not a product */
+    int64_t w, dw;                                /* learned vectors, w then w2: of the batch index; of a tile */
+    int64_t dk_t, of_keys;                        /* of a tile, where the score is not a product */
     int64_t gathered;                             /* forward: whose keys k and v are, and whether they are finite */
     int64_t offsets;                              /* room for the largest group */
     int64_t product, finite;                      /* src/gemm's workspace; a factor without infinity and NaN */
@@ -51,13 +51,14 @@ typedef struct attn__blocked_places {
 
 /* A relative table. */
 typedef struct attn__blocked_table {
-    int64_t most;   /* rows that hold all that a tile's pairs read */
-    int64_t ld;     /* between the rows of x and g */
-    int64_t ld_t;   /* between those of t_t */
-    int64_t t, t_t; /* [rows,channels]; transposed, scaled if it adds to scores */
-    int64_t x;      /* [queries or columns, distances] */
-    int64_t g;      /* backward, of a table of keys: as x */
-    int64_t dt;     /* backward: [rows,channels] */
+    int64_t begin, rows; /* those that pairs may read, from a K block of the products on */
+    int64_t most;        /* rows that hold all that a tile's pairs read */
+    int64_t ld;          /* between the rows of x and g */
+    int64_t ld_t;        /* between those of t_t */
+    int64_t t, t_t;      /* [rows,channels]; transposed, scaled if it adds to scores */
+    int64_t x;           /* [queries or columns, distances] */
+    int64_t g;           /* backward, of a table of keys: as x */
+    int64_t dt;          /* backward: [rows,channels] */
 } attn__blocked_table;
 
 typedef struct attn__blocked_plan {
@@ -88,7 +89,7 @@ typedef struct attn__blocked {
     bool careful;  /* something is not finite, and must not show where weights are 0 */
     attn__blocked_axis axis[ATTN_MAX_DIMS];
     struct {
-        int64_t first, n; /* rows of the table that the tile's pairs read */
+        int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
     } span[ATTN_MAX_RELATIVE];
     attn__sums *sums; /* backward */
 } attn__blocked;
@@ -117,6 +118,17 @@ static inline double *attn__blocked_row(const attn__blocked *b, int64_t place, i
     return attn__blocked_at(b, place) + i * b->plan->ld_s;
 }
 
+/* The queries that follow one another without a block crossing their end.  Blocks count from the start of the last axis
+ * where sums depend on them, so that the lengths of outer axes do not show, and where distances or windows do. */
+static inline int64_t attn__blocked_run(const attn__canonical *canonical)
+{
+    const attn__group *query = &canonical->query;
+    bool along_last = canonical->backward || canonical->problem.nwindows || canonical->problem.nrelatives;
+    return along_last ? query->axis[query->n - 1].dim.n : query->size;
+}
+
+/* The offset of the first row of a table, of `begin`, for the batch index. */
+int64_t attn__blocked_table_at(const attn__blocked *b, int table);
 /* The offset of a query's row in an operand, by its stride in the BATCH and QUERY groups. */
 int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t query);
 

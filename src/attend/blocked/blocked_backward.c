@@ -21,7 +21,8 @@ typedef struct job {
     const attn_arrays *arrays;
     double *workspace;
     attn__slots slots;
-    bool shares, adds; /* adds: to gradients that hold something already */
+    unsigned clear; /* gradients that are zeroed first */
+    bool adds;      /* to gradients that hold something already */
 } job;
 
 /* ------------------------------------------------------------------------------------------------- a row */
@@ -81,19 +82,30 @@ static void weigh(const attn__blocked *b, const attn__blocked_tile *t, double ls
 {
     const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
     const attn_problem *p = &b->canonical->problem;
-    double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
         b->plan->kernel->gradients(s, dp, t->keys, lse, delta);
-        for (int64_t j = 0; j < t->keys && b->careful; j++)
-            dp[j] = s[j] == 0 ? 0 : dp[j];
         for (int64_t j = 0; j < t->keys && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__BLOCKED_FILL ? 0 : dp[j];
         return;
     }
+    double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     for (int64_t j = 0; j < t->keys; j++) {
         bool sees = seen[j] == ATTN__BLOCKED_KEY; /* others stay 0 beside a sum that is NaN */
         s[j] = sees ? s[j] * inverse : 0;
         dp[j] = sees ? (dp[j] - less) * inverse : 0;
+    }
+}
+
+/* A normalizer that is NaN shows in every key that the row sees; a masked one that scores has no gradient. */
+static void spread_nan(const attn__blocked *b, const attn__blocked_tile *t, double nan, double *s, double *dp)
+{
+    const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
+    const attn_problem *p = &b->canonical->problem;
+    bool counted = p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0;
+    for (int64_t j = 0; j < t->keys; j++) {
+        bool out = counted ? seen[j] == ATTN__BLOCKED_OUT : s[j] == -(double)INFINITY;
+        s[j] = out ? 0 : nan;
+        dp[j] = out || (counted && seen[j] == ATTN__BLOCKED_FILL) ? 0 : nan;
     }
 }
 
@@ -105,11 +117,8 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
         memset(dp, 0, (size_t)t->keys * sizeof *dp);
         return;
     }
-    if (lse != lse) { /* NaN, in every key that the row sees */
-        const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
-        bool softmax = b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
-        for (int64_t j = 0; j < t->keys; j++)
-            s[j] = dp[j] = (softmax ? s[j] == -(double)INFINITY : seen[j] == ATTN__BLOCKED_OUT) ? 0 : lse;
+    if (lse != lse) {
+        spread_nan(b, t, lse, s, dp);
         return;
     }
     attn__blocked_drop(b, t, i, dp);
@@ -255,14 +264,13 @@ static void store_tables(const attn__blocked *b)
 {
     const attn__canonical *canonical = b->canonical;
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
-        const attn_relative *r = &canonical->problem.relatives[i];
-        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = attn__blocked_at(b, b->plan->table[i].dt);
-        int64_t channels = attn__table_channels(canonical, i)->size;
+        const attn__blocked_table *table = &b->plan->table[i];
+        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = attn__blocked_at(b, table->dt);
+        int64_t channels = attn__table_channels(canonical, i)->size, row = canonical->problem.relatives[i].row_stride;
         attn__strides strides = attn__table_strides(canonical, i);
-        int64_t base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(table[0]) + (size_t)i * sizeof base, b->batch);
-        for (int64_t d = 0; sums && d < r->rows; d++)
-            attn__table_add(canonical, i, &strides, sums, base + d * r->row_stride, 1, rows + d * channels,
-                            attn__blocked_at(b, b->plan->at.offsets));
+        for (int64_t d = 0; sums && d < table->rows; d++)
+            attn__table_add(canonical, i, &strides, sums, attn__blocked_table_at(b, i) + d * row, 1,
+                            rows + d * channels, attn__blocked_at(b, b->plan->at.offsets));
     }
 }
 
@@ -273,14 +281,13 @@ static void run_batch(attn__blocked *b, int64_t batch, bool adds)
     const attn__blocked_places *at = &plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
-    int64_t run = attn__is_packed(canonical) ? canonical->query.size : plan->run;
+    int64_t run = attn__blocked_run(canonical);
     attn__blocked_keys(b, batch);
     memset(attn__blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
     memset(attn__blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(attn__blocked_at(b, plan->table[i].dt), 0,
-               (size_t)(canonical->problem.relatives[i].rows * attn__table_channels(canonical, i)->size) *
-                   sizeof(double));
+               (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
     for (int64_t first = 0; first < canonical->query.size; first += run)
         for (int64_t i = 0; i < run; i += plan->queries) {
             attn__blocked_tile t = {.query = first + i, .queries = attn__least(run - i, plan->queries)};
@@ -314,8 +321,8 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
-        if (j->shares)
-            attn__slots_clear(slots, j->arrays, item);
+        if (j->clear)
+            attn__slots_clear(slots, j->arrays, j->clear, item);
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
     }
@@ -330,8 +337,11 @@ void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe
              .plan = plan,
              .arrays = arrays,
              .workspace = workspace,
-             .shares = shares,
              .adds = shares || canonical->problem.accumulate};
+    if (shares)
+        j.clear = ATTN__WANT_OWN;
+    else if (attn__is_packed(canonical) && !canonical->problem.accumulate)
+        j.clear = ATTN_WANT_DBIAS; /* of pairs that do not exist */
     attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);

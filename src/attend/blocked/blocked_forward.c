@@ -100,7 +100,7 @@ static void run_item(void *user, int64_t item, int thread)
     const job *j = user;
     const attn__blocked_plan *plan = j->plan;
     int64_t runs = j->canonical->query.size / plan->run, block = item % (runs * j->blocks);
-    int64_t batch = item / (runs * j->blocks), first = block % j->blocks * plan->queries, run = plan->run;
+    int64_t batch = item / (runs * j->blocks), first = block % j->blocks * plan->queries;
     attn__sequence one;
     attn__blocked b = {.canonical = j->canonical,
                        .plan = plan,
@@ -110,10 +110,10 @@ static void run_item(void *user, int64_t item, int thread)
         attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
         b.canonical = &one.canonical;
         b.arrays = &one.arrays;
-        run = one.canonical.query.size;
     }
-    if (first < run)
-        run_block(&b, batch, block / j->blocks * plan->run + first, attn__least(run - first, plan->queries));
+    int64_t run = attn__blocked_run(b.canonical), begin = block / j->blocks * run;
+    if (first < run && begin < b.canonical->query.size)
+        run_block(&b, batch, begin + first, attn__least(run - first, plan->queries));
 }
 
 void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,

@@ -5,6 +5,7 @@
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/table.h"
+#include "attend/scores/score.h"
 #include "gemm/gemm.h"
 
 #include <math.h>
@@ -61,25 +62,44 @@ static bool gather(const attn__blocked *b, const rows *r)
     return sum == 0;
 }
 
-/* The whole i-th table of the batch index, in both forms. */
+int64_t attn__blocked_table_at(const attn__blocked *b, int table)
+{
+    size_t stride = offsetof(attn__axis, table) + (size_t)table * sizeof(int64_t);
+    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
+           b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
+}
+
+/* The i-th table of the batch index, in both forms. */
 static bool gather_table(const attn__blocked *b, int i)
 {
     const attn__canonical *canonical = b->canonical;
     const attn_relative *r = &canonical->problem.relatives[i];
     const attn__blocked_table *table = &b->plan->table[i];
     attn__strides strides = attn__table_strides(canonical, i);
-    int64_t channels = attn__table_channels(canonical, i)->size;
-    int64_t base =
-        attn__offsets_one(&canonical->batch, offsetof(attn__axis, table) + (size_t)i * sizeof(int64_t), b->batch);
+    int64_t channels = attn__table_channels(canonical, i)->size, at = attn__blocked_table_at(b, i);
     double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, sum = 0;
-    for (int64_t d = 0; d < r->rows; d++) {
+    for (int64_t d = 0; d < table->rows; d++, at += r->row_stride) {
         double *row = attn__blocked_at(b, table->t) + d * channels;
-        attn__table_gather(canonical, i, &strides, b->arrays->table[i], base + d * r->row_stride, row);
+        attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, row);
         for (int64_t c = 0; c < channels; c++)
             sum += 0 * row[c];
     }
-    transpose(attn__blocked_at(b, table->t), r->rows, channels, factor, attn__blocked_at(b, table->t_t), table->ld_t);
+    transpose(attn__blocked_at(b, table->t), table->rows, channels, factor, attn__blocked_at(b, table->t_t),
+              table->ld_t);
     return sum == 0;
+}
+
+/* The learned vectors of the batch index. */
+static void gather_vectors(const attn__blocked *b)
+{
+    const attn__group *contract = &b->canonical->contract;
+    attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
+    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
+    const void *const vectors[] = {b->arrays->w, b->arrays->w2};
+    int n = attn__score_of(&b->canonical->problem)->vectors;
+    for (int i = 0; i < n; i++)
+        attn__gather(contract, &strides, dtype, vectors[i], attn__blocked_offset(b, ATTN__STRIDE(dim.w), 0),
+                     attn__blocked_at(b, b->plan->at.w) + i * contract->size);
 }
 
 /* Keys are scaled where the score is their product with a query. */
@@ -113,6 +133,7 @@ void attn__blocked_keys(attn__blocked *b, int64_t batch)
         attn__blocked_transpose(b, at->k, at->k_t, at->v, at->v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         finite &= gather_table(b, i);
+    gather_vectors(b);
     b->careful = !finite;
 }
 

@@ -196,15 +196,18 @@ static int64_t block_row(const attn__blocked *b, int64_t query)
     return row;
 }
 
-static bool sees_any(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
+/* Neighbours mostly share their blocks: `last` is the row of blocks that was read before. */
+static bool sees_any(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *last)
 {
     const int64_t *from = attn__blocked_integers(b, b->plan->at.from), *to = attn__blocked_integers(b, b->plan->at.to),
                   *column = attn__blocked_integers(b, b->plan->at.block_at);
     if (has_ranges(b->canonical) && attn__most(from[i], t->key) >= attn__least(to[i], t->key + t->keys))
         return false;
-    int64_t row = b->canonical->has_blocks ? block_row(b, t->query + i) : 0;
-    return !b->canonical->has_blocks ||
-           attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->keys) != ATTN__BLOCKS_NONE;
+    if (!b->canonical->has_blocks)
+        return true;
+    int64_t row = block_row(b, t->query + i), before = *last;
+    *last = row;
+    return row != before && attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->keys) != ATTN__BLOCKS_NONE;
 }
 
 bool attn__blocked_tile_at(attn__blocked *b, attn__blocked_tile *t)
@@ -226,8 +229,8 @@ bool attn__blocked_tile_at(attn__blocked *b, attn__blocked_tile *t)
     find_offsets(b, t);
     if (canonical->problem.mask_fill != 0)
         return true;
-    for (int64_t i = 0; i < t->queries; i++)
-        if (sees_any(b, t, i))
+    for (int64_t i = 0, last = INT64_MIN; i < t->queries; i++)
+        if (sees_any(b, t, i, &last))
             return true;
     return false;
 }
@@ -369,7 +372,7 @@ const uint8_t *attn__blocked_see(const attn__blocked *b, const attn__blocked_til
         see_bands(b, t, i, seen);
     if (canonical->has_blocks)
         see_blocks(b, t, i, seen);
-    if (p->nwindows)
+    if (p->nwindows && (canonical->has_lens || canonical->has_mask))
         see_inside(b, t, i, inside, seen);
     if (!p->nwindows && !ranges && canonical->has_lens)
         see_lengths(b, t, i, seen);

@@ -7,20 +7,6 @@
 
 #include <math.h>
 
-/* The learned vectors of query i. */
-static void read_vectors(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
-{
-    const attn__canonical *canonical = b->canonical;
-    const attn__group *contract = &canonical->contract;
-    attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_W);
-    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
-    int64_t offset = attn__blocked_offset(b, ATTN__STRIDE(dim.w), t->query + i);
-    double *w = attn__blocked_at(b, b->plan->at.w);
-    attn__gather(contract, &strides, dtype, b->arrays->w, offset, w);
-    if (canonical->problem.score == ATTN_SCORE_CONCAT)
-        attn__gather(contract, &strides, dtype, b->arrays->w2, offset, w + contract->size);
-}
-
 /* ------------------------------------------------------------------------------------------------ forward */
 
 /* The kernels of the distance d, from d^2. */
@@ -37,48 +23,56 @@ static void score_distances(const attn_problem *p, double *s, int64_t n)
     }
 }
 
-/* w.q + w2.k of each column. */
-static void add_concatenations(attn__blocked *b, const attn__blocked_tile *t, const double *q, double *s)
+static double product_with(const double *w, const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++)
+        sum += w[c] * x[c];
+    return sum;
+}
+
+/* w2.k of each column: a concatenation's score is relu(w.q + w2.k). */
+static const double *score_keys(attn__blocked *b, const attn__blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    const double *w = attn__blocked_at(b, b->plan->at.w);
-    double sum = 0;
-    for (int64_t c = 0; c < channels; c++)
-        sum += w[c] * q[c];
-    attn__blocked_multiply(b, &(attn__blocked_product){.a = w + channels,
+    double *of_keys = attn__blocked_at(b, b->plan->at.of_keys);
+    attn__blocked_multiply(b, &(attn__blocked_product){.a = attn__blocked_at(b, b->plan->at.w) + channels,
                                                        .lda = channels,
                                                        .b = t->k_t,
                                                        .ldb = b->plan->ld,
-                                                       .c = s,
+                                                       .c = of_keys,
                                                        .ldc = t->columns,
                                                        .m = 1,
                                                        .n = t->columns,
                                                        .k = channels});
-    for (int64_t j = 0; j < t->columns; j++)
-        s[j] += sum;
+    return of_keys;
 }
 
-static void score_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s)
+static void score_concatenations(attn__blocked *b, const attn__blocked_tile *t)
+{
+    int64_t channels = b->canonical->contract.size;
+    const double *of_keys = score_keys(b, t), *q = attn__blocked_at(b, b->plan->at.q);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = attn__blocked_row(b, b->plan->at.s, i);
+        double of_query = product_with(attn__blocked_at(b, b->plan->at.w), q + i * channels, channels);
+        for (int64_t j = 0; j < t->columns; j++)
+            s[j] = of_query + of_keys[j] <= 0 ? 0 : of_query + of_keys[j]; /* NaN stays */
+    }
+}
+
+static void score_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
 {
     const attn_problem *p = &b->canonical->problem;
+    const attn__blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size, n = t->columns;
-    const double *q = attn__blocked_at(b, b->plan->at.q) + i * channels;
-    switch (p->score) {
-    case ATTN_SCORE_ADDITIVE:
-        read_vectors(b, t, i);
-        b->plan->kernel->additive(q, t->k_t, b->plan->ld, attn__blocked_at(b, b->plan->at.w), channels, s, n);
-        break;
-    case ATTN_SCORE_CONCAT:
-        read_vectors(b, t, i);
-        add_concatenations(b, t, q, s);
-        for (int64_t j = 0; j < n; j++)
-            s[j] = s[j] <= 0 ? 0 : s[j]; /* NaN stays */
-        break;
-    default:
+    const double *q = attn__blocked_at(b, at->q) + i * channels;
+    double *s = attn__blocked_row(b, at->s, i);
+    if (p->score == ATTN_SCORE_ADDITIVE) {
+        b->plan->kernel->additive(q, t->k_t, b->plan->ld, attn__blocked_at(b, at->w), channels, s, n);
+    } else {
         b->plan->kernel->distances(q, t->k_t, b->plan->ld, channels, s, n);
         score_distances(p, s, n);
     }
-    b->plan->kernel->scale(s, n, p->scale);
 }
 
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
@@ -97,8 +91,13 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
                                                            .k = channels});
         return;
     }
+    if (b->canonical->problem.score == ATTN_SCORE_CONCAT)
+        score_concatenations(b, t);
+    else
+        for (int64_t i = 0; i < t->queries; i++)
+            score_row(b, t, i);
     for (int64_t i = 0; i < t->queries; i++)
-        score_row(b, t, i, attn__blocked_row(b, at->s, i));
+        b->plan->kernel->scale(attn__blocked_row(b, at->s, i), t->columns, b->canonical->problem.scale);
 }
 
 /* ----------------------------------------------------------------------------------------------- backward */
@@ -130,7 +129,7 @@ static void multiply_gradients(attn__blocked *b, const attn__blocked_tile *t)
 static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile *t, const double *q, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
-    double *distance = attn__blocked_at(b, b->plan->at.distance), width = p->width;
+    double *distance = attn__blocked_at(b, b->plan->at.of_keys), width = p->width;
     if (p->score == ATTN_SCORE_GAUSSIAN) {
         b->plan->kernel->scale(g, t->columns, -1 / (width * width));
         return;
@@ -143,78 +142,81 @@ static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile 
     }
 }
 
-/* dk_t += w2 g, and the sums over the columns that the other gradients have as factors. */
-static void concat_gradient(attn__blocked *b, const attn__blocked_tile *t, const double *q, double *g, double *dq)
+static void add_times(double *to, double factor, const double *x, int64_t n)
 {
-    int64_t channels = b->canonical->contract.size, ld = b->plan->ld_s;
-    const double *w = attn__blocked_at(b, b->plan->at.w), *w2 = w + channels;
-    double *dw = attn__blocked_at(b, b->plan->at.dw), *dw2 = dw + channels, sum = 0;
-    double *score = attn__blocked_at(b, b->plan->at.distance);
-    add_concatenations(b, t, q, score);
-    for (int64_t j = 0; j < t->columns; j++) {
-        g[j] = score[j] <= 0 ? 0 : g[j];
-        sum += g[j];
-    }
-    for (int64_t c = 0; c < channels; c++) {
-        const double *k = t->k_t + c * b->plan->ld;
-        double *dk = attn__blocked_at(b, b->plan->at.dk_t) + c * ld;
-        dq[c] += sum * w[c];
-        dw[c] += sum * q[c];
+    for (int64_t c = 0; c < n && factor != 0; c++)
+        to[c] += factor * x[c];
+}
+
+/* With the gradients of scores above 0 alone, dq = (their sum over keys) w and dk = (their sum over queries) w2. */
+static void concatenation_gradients(attn__blocked *b, const attn__blocked_tile *t)
+{
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size;
+    const double *w = attn__blocked_at(b, at->w), *w2 = w + channels, *of_keys = score_keys(b, t);
+    double *dw = attn__blocked_at(b, at->dw), *dw2 = dw + channels, *by_key = attn__blocked_at(b, at->dk_t);
+    memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
+    for (int64_t i = 0; i < t->queries; i++) {
+        const double *g = attn__blocked_row(b, at->dp, i), *q = attn__blocked_at(b, at->q) + i * channels;
+        double of_query = product_with(w, q, channels), sum = 0;
         for (int64_t j = 0; j < t->columns; j++) {
-            dk[j] += g[j] == 0 ? 0 : g[j] * w2[c];
-            dw2[c] += g[j] == 0 ? 0 : g[j] * k[j];
+            double open = of_query + of_keys[j] <= 0 ? 0 : g[j];
+            sum += open;
+            by_key[j] += open;
         }
+        add_times(attn__blocked_at(b, at->dq) + i * channels, sum, w, channels);
+        add_times(dw, sum, q, channels);
+    }
+    for (int64_t j = 0; j < t->columns; j++) {
+        add_times(t->dk + j * channels, by_key[j], w2, channels);
+        add_times(dw2, by_key[j], t->k + j * channels, channels);
     }
 }
 
-static void add_vector_gradients(attn__blocked *b, const attn__blocked_tile *t, int64_t i)
-{
-    const attn__group *contract = &b->canonical->contract;
-    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
-    int64_t offset = attn__blocked_offset(b, ATTN__STRIDE(dim.w), t->query + i);
-    for (int n = 0; n < 2; n++) {
-        double *sums = b->sums->at[ATTN__SUM_W + n];
-        if (sums)
-            attn__scatter_add(contract, &strides, sums, offset,
-                              attn__blocked_at(b, b->plan->at.dw) + n * contract->size);
-    }
-}
-
-static void score_row_gradient(attn__blocked *b, const attn__blocked_tile *t, int64_t i)
+/* Row by row with keys in the lanes. */
+static void row_gradients(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__blocked_places *at = &b->plan->at;
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
-    int64_t channels = b->canonical->contract.size, ld = b->plan->ld;
-    const double *q = attn__blocked_at(b, at->q) + i * channels, *w = attn__blocked_at(b, at->w);
-    double *g = attn__blocked_row(b, at->dp, i), *dq = attn__blocked_at(b, at->dq) + i * channels;
+    int64_t channels = b->canonical->contract.size, ld = b->plan->ld, ld_s = b->plan->ld_s;
+    const double *w = attn__blocked_at(b, at->w);
     double *dk = attn__blocked_at(b, at->dk_t), *dw = attn__blocked_at(b, at->dw);
-    attn_score score = b->canonical->problem.score;
-    if (score != ATTN_SCORE_ADDITIVE && score != ATTN_SCORE_CONCAT) {
-        slope_of_distances(b, t, q, g);
-        kernel->distance_gradient(q, t->k_t, ld, channels, g, t->columns, dq, dk, b->plan->ld_s);
-        return;
+    memset(dk, 0, (size_t)(channels * ld_s) * sizeof *dk);
+    for (int64_t i = 0; i < t->queries; i++) {
+        const double *q = attn__blocked_at(b, at->q) + i * channels;
+        double *g = attn__blocked_row(b, at->dp, i), *dq = attn__blocked_at(b, at->dq) + i * channels;
+        if (b->canonical->problem.score == ATTN_SCORE_ADDITIVE) {
+            kernel->additive_gradient(q, t->k_t, ld, w, channels, g, t->columns, dq, dk, ld_s, dw);
+        } else {
+            slope_of_distances(b, t, q, g);
+            kernel->distance_gradient(q, t->k_t, ld, channels, g, t->columns, dq, dk, ld_s);
+        }
     }
-    read_vectors(b, t, i);
-    memset(dw, 0, (size_t)(2 * channels) * sizeof *dw);
-    if (score == ATTN_SCORE_ADDITIVE)
-        kernel->additive_gradient(q, t->k_t, ld, w, channels, g, t->columns, dq, dk, b->plan->ld_s, dw);
-    else
-        concat_gradient(b, t, q, g, dq);
-    add_vector_gradients(b, t, i);
+    for (int64_t j = 0; j < t->columns; j++)
+        for (int64_t c = 0; c < channels; c++)
+            t->dk[j * channels + c] += dk[c * ld_s + j];
+}
+
+/* Of w and w2, which all batch indices may share. */
+static void add_vector_gradients(attn__blocked *b)
+{
+    const attn__group *contract = &b->canonical->contract;
+    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
+    for (int n = 0; n < 2; n++)
+        if (b->sums->at[ATTN__SUM_W + n])
+            attn__scatter_add(contract, &strides, b->sums->at[ATTN__SUM_W + n],
+                              attn__blocked_offset(b, ATTN__STRIDE(dim.w), 0),
+                              attn__blocked_at(b, b->plan->at.dw) + n * contract->size);
 }
 
 void attn__blocked_score_gradients(attn__blocked *b, const attn__blocked_tile *t)
 {
-    int64_t channels = b->canonical->contract.size, ld = b->plan->ld_s;
-    double *dk_t = attn__blocked_at(b, b->plan->at.dk_t);
-    if (b->canonical->problem.score == ATTN_SCORE_DOT) {
+    attn_score score = b->canonical->problem.score;
+    if (score == ATTN_SCORE_DOT) {
         multiply_gradients(b, t);
         return;
     }
-    memset(dk_t, 0, (size_t)(channels * ld) * sizeof *dk_t);
-    for (int64_t i = 0; i < t->queries; i++)
-        score_row_gradient(b, t, i);
-    for (int64_t j = 0; j < t->columns; j++)
-        for (int64_t c = 0; c < channels; c++)
-            t->dk[j * channels + c] += dk_t[c * ld + j];
+    memset(attn__blocked_at(b, b->plan->at.dw), 0, (size_t)(2 * b->canonical->contract.size) * sizeof(double));
+    (score == ATTN_SCORE_CONCAT ? concatenation_gradients : row_gradients)(b, t);
+    add_vector_gradients(b);
 }

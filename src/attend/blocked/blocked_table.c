@@ -10,11 +10,11 @@ static bool is_of(const attn__blocked *b, int i, attn_relative_kind kind)
     return b->canonical->problem.relatives[i].kind == kind;
 }
 
-/* The row of the table that pair j of query i reads is position[j] + this. */
+/* The row of the table, counted from its `begin`, that pair j of query i reads is position[j] + this. */
 static int64_t row_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int table)
 {
     const attn_relative *r = &b->canonical->problem.relatives[table];
-    return attn__blocked_distance(b, t, i, r->query_dim, r->key_dim) + r->offset;
+    return attn__blocked_distance(b, t, i, r->query_dim, r->key_dim) + r->offset - b->plan->table[table].begin;
 }
 
 static const int64_t *positions_of(const attn__blocked *b, int table)
@@ -28,7 +28,7 @@ static const int64_t *positions_of(const attn__blocked *b, int table)
 static void find_span(attn__blocked *b, const attn__blocked_tile *t, int table)
 {
     const int64_t *position = positions_of(b, table);
-    int64_t rows = b->canonical->problem.relatives[table].rows, least = INT64_MAX, nearest = INT64_MAX;
+    int64_t rows = b->plan->table[table].rows, least = INT64_MAX, nearest = INT64_MAX;
     for (int64_t j = 0; j < t->keys; j++)
         nearest = attn__least(nearest, position[j]);
     for (int64_t i = 0; i < t->queries; i++)
@@ -59,10 +59,8 @@ void attn__blocked_tables(attn__blocked *b, const attn__blocked_tile *t)
         int64_t rows, channels = attn__table_channels(b->canonical, i)->size;
         const double *a = rows_of(b, t, i, &rows);
         find_span(b, t, i);
-        if (is_of(b, i, ATTN_RELATIVE_VALUE) && !b->canonical->backward) {
-            clear(b, table->x, i, rows);
+        if (is_of(b, i, ATTN_RELATIVE_VALUE) && !b->canonical->backward)
             continue;
-        }
         attn__blocked_multiply(b, &(attn__blocked_product){.a = a,
                                                            .lda = channels,
                                                            .b = attn__blocked_at(b, table->t_t) + b->span[i].first,

@@ -5,6 +5,7 @@
 #include "attend/canonical/packed_sequences.h"
 #include "attend/canonical/slots.h"
 #include "attend/canonical/table.h"
+#include "attend/canonical/window_base.h"
 #include "base/integers.h"
 
 #include <stdio.h>
@@ -17,11 +18,12 @@ static bool is_distance(attn_score score)
     return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_BOXCAR || score == ATTN_SCORE_TRIANGULAR;
 }
 
+/* Tokens move along the axis of packed sequences though their strides are 0 there. */
 static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
 {
     for (int i = 0; i < group->n; i++) {
-        if (attn__extent_length(canonical, group, i, op) > 1 && !group->axis[i].packed &&
-            attn__stride(&group->axis[i].dim, op) == 0)
+        bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
+        if (!moves && attn__extent_length(canonical, group, i, op) > 1)
             return true;
     }
     return false;
@@ -80,16 +82,16 @@ static int64_t window_queries(const attn__canonical *canonical)
     return attn__least(reach, 96);
 }
 
-/* Even blocks of a run of queries.  Where sums depend on the blocks, backward, neither threads nor lengths may show. */
+/* Where sums depend on the blocks, backward and with windows, neither threads nor lengths may show. */
 static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
     if (canonical->problem.nwindows)
-        return attn__pieces(run, attn__pieces(run, window_queries(canonical)));
+        return attn__least(run, window_queries(canonical));
     if (canonical->backward)
         return attn__least(attn__round_up(run, TILE), ATTN__BLOCKED_QUERIES);
     int64_t pieces = attn__pieces(run, ATTN__BLOCKED_QUERIES);
-    if (canonical->batch.size < canonical->threads)
+    if (canonical->batch.size * (canonical->query.size / run) < canonical->threads)
         pieces = attn__most(pieces, canonical->threads);
     return attn__round_up(attn__pieces(run, pieces), TILE);
 }
@@ -101,19 +103,31 @@ static int64_t take(int64_t *all, int64_t n)
     return at;
 }
 
-/* Rows of a table between the first and the last that a tile's pairs may read, and up to the K block before them. */
-static int64_t most_rows(const attn__canonical *canonical, const attn__blocked_plan *p, const attn_relative *r)
+/* How many indices along a key axis the pairs of a tile have. */
+static int64_t keys_along(const attn__canonical *canonical, const attn__blocked_plan *p, int axis)
+{
+    int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
+    for (int a = axis + 1; a < canonical->key.n; a++)
+        inner *= canonical->key.axis[a].dim.n;
+    return attn__least(n, p->keys / inner + 2);
+}
+
+/* The rows that any pair may read, and how many hold all that a tile's pairs read. */
+static void find_rows(const attn__canonical *canonical, const attn__blocked_plan *p, const attn_relative *r,
+                      attn__blocked_table *table)
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    if (canonical->query.n == 1)
-        queries = attn__least(queries, p->queries);
-    if (canonical->key.n == 1)
-        keys = attn__least(keys, p->keys);
-    if (w && w->border == ATTN_BORDER_SHIFT)
-        return r->rows;
-    int64_t distances = w ? (keys - 1) * w->dilation + 1 : queries + keys - 1;
-    return attn__least(r->rows, distances + ATTN__BLOCKED_ROWS - 1);
+    int64_t low = 1 - queries, high = keys - 1, near = 1; /* queries of a block */
+    if (w)
+        attn__window_reach(w, keys, queries, &low, &high);
+    if (r->query_dim == canonical->query.n - 1)
+        near = attn__least(queries, p->queries);
+    int64_t first = attn__most(attn__least(low + r->offset, r->rows - 1), 0);
+    table->begin = first / ATTN__BLOCKED_ROWS * ATTN__BLOCKED_ROWS;
+    table->rows = attn__most(attn__least(high + r->offset + 1, r->rows) - table->begin, 1);
+    int64_t distances = w ? high - low + 1 : near + keys_along(canonical, p, r->key_dim) - 1;
+    table->most = attn__least(table->rows, distances + ATTN__BLOCKED_ROWS - 1);
 }
 
 static void place_tables(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
@@ -123,14 +137,14 @@ static void place_tables(const attn__canonical *canonical, attn__blocked_plan *p
         attn__blocked_table *table = &p->table[i];
         int64_t channels = attn__table_channels(canonical, i)->size;
         bool by_key = r->kind == ATTN_RELATIVE_KEY;
-        table->most = most_rows(canonical, p, r);
+        find_rows(canonical, p, r, table);
         table->ld = attn__round_up(table->most, 8);
-        table->ld_t = attn__round_up(r->rows, 8);
-        table->t = take(all, r->rows * channels);
+        table->ld_t = attn__round_up(table->rows, 8);
+        table->t = take(all, table->rows * channels);
         table->t_t = take(all, table->ld_t * channels);
         table->x = take(all, (by_key ? p->columns : p->queries) * table->ld);
         table->g = take(all, by_key && canonical->backward ? p->columns * table->ld : 0);
-        table->dt = take(all, canonical->backward ? r->rows * channels : 0);
+        table->dt = take(all, canonical->backward ? table->rows * channels : 0);
     }
 }
 
@@ -145,13 +159,23 @@ static int64_t product_size(int64_t m, int64_t n, int64_t k)
     return (m + n) * k + m * n + SLACK;
 }
 
+/* The largest of rows times a matrix of n rows of channels, and of the products for its gradients. */
+static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
+{
+    return attn__most(product_size(rows, n, channels),
+                      attn__most(product_size(rows, channels, n), product_size(n, channels, rows)));
+}
+
 static void place_product(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
 {
-    int64_t rows = attn__most(p->queries, p->columns);
     int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
-    for (int i = 0; i < canonical->problem.nrelatives; i++)
+    int64_t rows = attn__most(p->queries, p->columns), largest = largest_product(p->queries, p->columns, channels);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
         rows = attn__most(rows, p->table[i].most);
-    p->at.product = take(all, attn__most(product_size(rows, rows, channels), product_size(rows, channels, rows)));
+        largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
+    }
+    p->at.product = take(all, largest);
     p->at.finite = take(all, rows * channels);
 }
 
@@ -209,13 +233,13 @@ static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, 
     at->w = take(all, product ? 0 : 2 * canonical->contract.size);
     at->dw = take(all, product ? 0 : 2 * canonical->contract.size);
     at->dk_t = take(all, product ? 0 : again * canonical->contract.size * p->ld_s);
-    at->distance = take(all, product ? 0 : again * p->ld_s);
+    at->of_keys = take(all, product ? 0 : p->ld_s);
 }
 
 static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
-    int64_t all = 0, n = canonical->query.n;
+    int64_t all = 0;
     bool windows = problem->nwindows > 0;
     p->positions = canonical->key;
     for (int i = 0; i < problem->nwindows; i++) {
@@ -223,7 +247,7 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
-    p->run = windows ? canonical->query.axis[n - 1].dim.n : canonical->query.size;
+    p->run = attn__blocked_run(canonical);
     p->queries = query_block(canonical, p->run);
     p->keys = windows ? canonical->key.size : attn__least(canonical->key.size, ATTN__BLOCKED_KEYS);
     p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->keys;
@@ -267,24 +291,30 @@ static const char *refuse(const attn__canonical *canonical)
         if (packed || p->windows[i].size == 0)
             return "windows over packed sequences, or over no position";
     bool shares = canonical->backward && attn__blocked_shares(canonical);
-    if (shares && (p->accumulate || p->dtype == ATTN_BF16))
-        return "gradients that are broadcast, in bf16 or added to given ones";
-    if (packed && (shares || (canonical->backward && (p->flags & ATTN_WANT_DBIAS))))
-        return "packed sequences that share gradients, or have those of a bias";
+    if (shares && (packed || p->accumulate || p->dtype == ATTN_BF16))
+        return "gradients that are broadcast, of packed sequences, in bf16 or added to given ones";
     return is_large(canonical) ? "rows of many gigabytes" : NULL;
 }
 
-/* Beside the reference, which is the other one that takes these: an exponential is as many as forty multiply-adds, one of
- * float64 as two. */
+/* In multiply-adds of f32: one of float64 takes as long as two and a half, an exponential as sixty, a tanh as fifty, the
+ * gathering of a number as ten. */
 static double cost(const attn__canonical *canonical)
 {
-    double rows = (double)canonical->batch.size * (double)canonical->query.size;
-    double channels = (double)canonical->contract.size + (double)canonical->value.size;
-    double columns = columns_of(canonical, canonical->problem.nwindows ? window_queries(canonical) : 1);
-    if (canonical->problem.score != ATTN_SCORE_DOT)
-        channels += (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 20 : 2) * (double)canonical->contract.size;
-    channels *= 1 + 2 * canonical->problem.nrelatives;
-    return (canonical->backward ? 2.5 : 1) * rows * (2.5 * columns * channels + 60 * (double)canonical->key.size);
+    attn__blocked_plan p = {0};
+    lay_out(&p, canonical);
+    double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
+    double contract = (double)canonical->contract.size, channels = contract + (double)canonical->value.size;
+    double tiles = (double)attn__pieces(canonical->key.size, p.keys), rows = (double)p.positions.size;
+    double columns = canonical->problem.nwindows ? (double)p.columns : keys;
+    double products = columns * (channels + (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 20 * contract : 0));
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
+        double sides = by_key ? (double)p.columns / (double)p.queries : 1;
+        products += tiles * sides * (double)p.table[i].most * (double)attn__table_channels(canonical, i)->size;
+        rows += (double)p.table[i].rows;
+    }
+    double each = queries * (2.5 * products + 60 * keys) + 10 * (queries + rows) * channels;
+    return (canonical->backward ? 2.5 : 1) * (double)canonical->batch.size * each;
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)

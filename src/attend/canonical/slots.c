@@ -21,10 +21,7 @@ enum { OWN = sizeof own / sizeof *own };
 static attn__canonical keep_wanted(const attn__canonical *canonical, bool shared)
 {
     attn__canonical copy = *canonical;
-    for (int i = 0; i < OWN && shared; i++)
-        copy.problem.flags &= ~own[i].want;
-    if (!shared)
-        copy.problem.flags &= ~SHARED;
+    copy.problem.flags &= ~(shared ? (unsigned)ATTN__WANT_OWN : SHARED);
     return copy;
 }
 
@@ -65,7 +62,7 @@ void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums,
     *end = (slot + 1) * slots->split.items / slots->n;
 }
 
-void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, int64_t item)
+void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, unsigned wanted, int64_t item)
 {
     const attn__canonical *canonical = slots->canonical;
     void *const gradients[] = {arrays->dq, arrays->dk, arrays->dv, arrays->dbias};
@@ -73,7 +70,7 @@ void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, int6
     attn__row_at(&row, canonical, arrays, attn__batch_split_index(&slots->split, canonical, item, 0), 0);
     for (int i = 0; i < OWN; i++) {
         size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, own[i].op));
-        if (canonical->problem.flags & own[i].want)
+        if (canonical->problem.flags & wanted & own[i].want)
             attn__extent_zero(&slots->item[i], size, (char *)gradients[i] + row.offset[own[i].op] * (int64_t)size);
     }
 }

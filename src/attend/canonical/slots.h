@@ -26,8 +26,9 @@ size_t attn__slots_size(const attn__canonical *canonical);
 void attn__slots_make(attn__slots *slots, const attn__canonical *canonical, void *memory);
 /* The slot's sums, all zero, and its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
-/* Sets what an item has of dq, dk, dv and dbias to 0. */
-void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, int64_t item);
+enum { ATTN__WANT_OWN = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS };
+/* Sets what an item has of those of these gradients that are wanted to 0. */
+void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, unsigned gradients, int64_t item);
 /* Writes the shared gradients. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
 

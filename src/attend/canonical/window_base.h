@@ -22,4 +22,20 @@ static inline int64_t attn__window_base(const attn_window *window, int64_t taps,
     return base;
 }
 
+/* The least and the largest of j - i over a window's pairs (step and dilation resolved).  A window is shifted the
+ * further inwards the nearer it is to an end: up before the start, then not at all, then down past the end, so that the
+ * first and the last query reach furthest. */
+static inline void attn__window_reach(const attn_window *window, int64_t taps, int64_t queries, int64_t *low,
+                                      int64_t *high)
+{
+    int64_t last = (taps - 1) * window->dilation;
+    *low = window->offset;
+    *high = window->offset + last;
+    for (int end = 0; end < 2 && window->border == ATTN_BORDER_SHIFT; end++) {
+        int64_t i = end ? queries - 1 : 0, base = attn__window_base(window, taps, i) - i * window->step;
+        *low = end == 0 || base < *low ? base : *low;
+        *high = end == 0 || base + last > *high ? base + last : *high;
+    }
+}
+
 #endif

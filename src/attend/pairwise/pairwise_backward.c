@@ -296,7 +296,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     }
     for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
         if (!j->canonical->problem.accumulate) /* before its sums, so that they find the zeros in the cache */
-            attn__slots_clear(slots, j->arrays, item);
+            attn__slots_clear(slots, j->arrays, ATTN__WANT_OWN, item);
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             run_batch(&w, attn__batch_split_index(&slots->split, j->canonical, item, rest));
     }

@@ -38,39 +38,24 @@ typedef struct range {
     int64_t low, high; /* empty if low > high */
 } range;
 
-static void take_in(range *r, int64_t low, int64_t high)
-{
-    if (low < r->low)
-        r->low = low;
-    if (high > r->high)
-        r->high = high;
-}
-
-/* j - i over a window.  A window is shifted the further inwards the nearer it is to an end: up before the start, then
- * not at all, then down past the end, so that the first and the last query reach furthest. */
 static range window_range(const attn_problem *p, attn_window w)
 {
-    int64_t taps = p->dims[w.key_dim].n, queries = p->dims[w.query_dim].n;
+    range r;
     w.step = w.step ? w.step : 1;
     w.dilation = w.dilation ? w.dilation : 1;
-    range r = {INT64_MAX, INT64_MIN};
-    if (w.border != ATTN_BORDER_SHIFT) {
-        take_in(&r, w.offset, w.offset + (taps - 1) * w.dilation);
-        return r;
-    }
-    for (int end = 0; end < 2; end++) {
-        int64_t i = end ? queries - 1 : 0, base = attn__window_base(&w, taps, i) - i * w.step;
-        take_in(&r, base, base + (taps - 1) * w.dilation);
-    }
+    attn__window_reach(&w, p->dims[w.key_dim].n, p->dims[w.query_dim].n, &r.low, &r.high);
     return r;
 }
 
-/* Where masked keys are left out, a band keeps what lies outside it from being read. */
+/* Where masked keys are left out, a band keeps what lies outside it from being read; but a band that goes by the ends of
+ * packed sequences lies elsewhere in each. */
 static void cut_by_bands(const attn_problem *p, const attn_relative *r, range *reach)
 {
     for (int i = 0; p->mask_fill == 0 && i < p->nbands; i++) {
         const attn_band *band = &p->bands[i];
-        if (band->query_dim != r->query_dim || band->key_dim != r->key_dim)
+        bool moves = (p->flags & ATTN_WITH_PACKED) && p->packed.align_ends && band->query_dim == p->packed.query_dim &&
+                     band->key_dim == p->packed.key_dim;
+        if (moves || band->query_dim != r->query_dim || band->key_dim != r->key_dim)
             continue;
         if (band->lo > reach->low)
             reach->low = band->lo;

@@ -142,7 +142,7 @@ static void rows_gradients(double *x, double *dp, int64_t n, double lse, double 
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
         vd p = rows_exp(rows_load(x + i, n - i) - vd_set1(lse));
-        vd d = p * (rows_load(dp + i, n - i) - vd_set1(delta));
+        vd d = rows_select((vl)(p == vd_zero()), vd_zero(), p * (rows_load(dp + i, n - i) - vd_set1(delta)));
         rows_store(x + i, p, n - i);
         rows_store(dp + i, d, n - i);
     }
