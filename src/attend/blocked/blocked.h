@@ -207,7 +207,7 @@ void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe 
                            void *workspace);
 void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                             void *workspace);
-/* Whether several batch indices or pairs give to one element of a gradient. */
-bool attn__blocked_shares(const attn__canonical *canonical);
+/* Gradients (ATTN_WANT_...) of which several batch indices or pairs give to one element. */
+unsigned attn__blocked_shared(const attn__canonical *canonical);
 
 #endif

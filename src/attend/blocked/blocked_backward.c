@@ -21,20 +21,20 @@ typedef struct job {
     const attn_arrays *arrays;
     double *workspace;
     attn__slots slots;
-    unsigned clear; /* gradients that are zeroed first */
-    bool adds;      /* to gradients that hold something already */
+    unsigned shared; /* gradients of which several batch indices, or pairs, give to one element */
+    unsigned adds;   /* those that hold something already */
 } job;
 
 /* ------------------------------------------------------------------------------------------------- a row */
 
 /* Row i of the bias's gradient, which is that of the scores. */
-static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool adds, const double *ds)
+static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, unsigned adds, const double *ds)
 {
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
     const int64_t *key = attn__blocked_integers(b, b->plan->at.dbias_at);
     int64_t row = attn__blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
     for (int64_t j = 0; j < t->keys; j++) {
-        double before = adds ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
+        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
         attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
     }
 }
@@ -128,7 +128,7 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
 
 /* ------------------------------------------------------------------------------------------------ a tile */
 
-static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool adds)
+static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, unsigned adds)
 {
     const attn__blocked_places *at = &b->plan->at;
     double *s = attn__blocked_complete(b, t, i), *dp = attn__blocked_take(b, t, at->dp, i);
@@ -143,7 +143,7 @@ static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, bo
     attn__blocked_put(b, t, at->dp, i);
 }
 
-static void run_tile(attn__blocked *b, const attn__blocked_tile *t, bool adds)
+static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned adds)
 {
     const attn__blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
@@ -182,7 +182,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, bool adds)
 static void clear_bias(attn__blocked *b, const attn__blocked_tile *t)
 {
     for (int64_t i = 0; i < t->queries; i++)
-        store_bias(b, t, i, false, NULL);
+        store_bias(b, t, i, 0, NULL);
 }
 
 /* ----------------------------------------------------------------------------------------------- a block */
@@ -211,7 +211,7 @@ static void normalize_again(attn__blocked *b, attn__blocked_tile *t)
 }
 
 /* Rows [first, first + n) of a gradient, where it is wanted. */
-static void store(const attn__blocked *b, unsigned want, attn__operand op, bool adds, int64_t first, int64_t n,
+static void store(const attn__blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
     const attn__canonical *canonical = b->canonical;
@@ -225,12 +225,12 @@ static void store(const attn__blocked *b, unsigned want, attn__operand op, bool 
     int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
     for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
         int64_t offset = base + attn__offsets_one(group, stride, first + i);
-        (adds ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype, to, offset,
-                                                  rows + i * channels->size);
+        (adds & want ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype, to, offset,
+                                                         rows + i * channels->size);
     }
 }
 
-static void run_block(attn__blocked *b, attn__blocked_tile *t, bool adds)
+static void run_block(attn__blocked *b, attn__blocked_tile *t, unsigned adds)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
@@ -247,7 +247,7 @@ static void run_block(attn__blocked *b, attn__blocked_tile *t, bool adds)
     for (t->key = 0; t->key < canonical->key.size; t->key += b->plan->keys) {
         if (attn__blocked_tile_at(b, t))
             run_tile(b, t, adds);
-        else if ((canonical->problem.flags & ATTN_WANT_DBIAS) && !adds)
+        else if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
             clear_bias(b, t);
     }
     if (canonical->problem.nwindows) {
@@ -274,7 +274,8 @@ static void store_tables(const attn__blocked *b)
     }
 }
 
-static void run_batch(attn__blocked *b, int64_t batch, bool adds)
+/* `clear`: gradients of packed keys that are zeroed first. */
+static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned clear)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_plan *plan = b->plan;
@@ -285,6 +286,8 @@ static void run_batch(attn__blocked *b, int64_t batch, bool adds)
     attn__blocked_keys(b, batch);
     memset(attn__blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
     memset(attn__blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
+    store(b, ATTN_WANT_DK & clear, ATTN__OP_DK, 0, 0, keys, attn__blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV & clear, ATTN__OP_DV, 0, 0, keys, attn__blocked_at(b, at->dv));
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(attn__blocked_at(b, plan->table[i].dt), 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
@@ -298,6 +301,19 @@ static void run_batch(attn__blocked *b, int64_t batch, bool adds)
     store_tables(b);
 }
 
+/* Of packed sequences: whether no BATCH index before gave to the same elements of a gradient. */
+static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
+{
+    const attn__group *group = &canonical->batch;
+    for (int a = 0; a < group->n; a++) {
+        bool repeats = !group->axis[a].packed && attn__stride(&group->axis[a].dim, op) == 0;
+        if (repeats && attn__offsets_index(group, a, batch) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Of packed sequences' keys only those of the batch index's own are zeroed, before the first of them adds to some. */
 static void run_one(const job *j, attn__sums *sums, int64_t batch, int thread)
 {
     attn__sequence one;
@@ -306,12 +322,15 @@ static void run_one(const job *j, attn__sums *sums, int64_t batch, int thread)
                        .arrays = j->arrays,
                        .memory = j->workspace + (int64_t)thread * j->plan->at.all,
                        .sums = sums};
-    if (attn__is_packed(j->canonical)) {
+    bool packed = attn__is_packed(j->canonical);
+    if (packed) {
         attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
         b.canonical = &one.canonical;
         b.arrays = &one.arrays;
     }
-    run_batch(&b, batch, j->adds);
+    unsigned clear = (comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
+                     (comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
+    run_batch(&b, batch, j->adds, packed ? j->shared & clear : 0);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
@@ -320,9 +339,12 @@ static void run_slot(void *user, int64_t slot, int thread)
     const attn__slots *slots = &j->slots;
     attn__sums sums;
     int64_t item, end;
+    bool packed = attn__is_packed(j->canonical);
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->shared; /* packed: of pairs that do not exist, too */
+    if (j->canonical->problem.accumulate)
+        clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
-        if (j->clear)
-            attn__slots_clear(slots, j->arrays, j->clear, item);
+        attn__slots_clear(slots, j->arrays, clear, item);
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
     }
@@ -332,16 +354,12 @@ void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe
                             void *workspace)
 {
     const attn__blocked_plan *plan = recipe->data;
-    bool shares = attn__blocked_shares(canonical);
     job j = {.canonical = canonical,
              .plan = plan,
              .arrays = arrays,
              .workspace = workspace,
-             .adds = shares || canonical->problem.accumulate};
-    if (shares)
-        j.clear = ATTN__WANT_OWN;
-    else if (attn__is_packed(canonical) && !canonical->problem.accumulate)
-        j.clear = ATTN_WANT_DBIAS; /* of pairs that do not exist */
+             .shared = attn__blocked_shared(canonical)};
+    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.shared;
     attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);

@@ -29,24 +29,21 @@ static bool repeats(const attn__canonical *canonical, const attn__group *group, 
     return false;
 }
 
-bool attn__blocked_shares(const attn__canonical *canonical)
+unsigned attn__blocked_shared(const attn__canonical *canonical)
 {
     const struct {
         unsigned want;
         attn__operand op;
-        const attn__group *groups[2];
-    } gradients[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, {&canonical->query, &canonical->contract}},
-                     {ATTN_WANT_DK, ATTN__OP_DK, {&canonical->key, &canonical->contract}},
-                     {ATTN_WANT_DV, ATTN__OP_DV, {&canonical->key, &canonical->value}},
-                     {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, {&canonical->query, &canonical->key}}};
-    for (int i = 0; i < 4; i++) {
-        attn__operand op = gradients[i].op;
-        if ((canonical->problem.flags & gradients[i].want) &&
-            (repeats(canonical, &canonical->batch, op) || repeats(canonical, gradients[i].groups[0], op) ||
-             repeats(canonical, gradients[i].groups[1], op)))
-            return true;
-    }
-    return canonical->extras & ATTN__BIAS_MEETS;
+        const attn__group *groups[3];
+    } gradients[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, {&canonical->batch, &canonical->query, &canonical->contract}},
+                     {ATTN_WANT_DK, ATTN__OP_DK, {&canonical->batch, &canonical->key, &canonical->contract}},
+                     {ATTN_WANT_DV, ATTN__OP_DV, {&canonical->batch, &canonical->key, &canonical->value}},
+                     {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, {&canonical->batch, &canonical->query, &canonical->key}}};
+    unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
+    for (int i = 0; i < 4; i++)
+        for (int g = 0; g < 3; g++)
+            shared |= repeats(canonical, gradients[i].groups[g], gradients[i].op) ? gradients[i].want : 0u;
+    return shared & canonical->problem.flags;
 }
 
 /* ----------------------------------------------------------------------------------------------- its plan */
@@ -290,9 +287,11 @@ static const char *refuse(const attn__canonical *canonical)
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
             return "windows over packed sequences, or over no position";
-    bool shares = canonical->backward && attn__blocked_shares(canonical);
-    if (shares && (packed || p->accumulate || p->dtype == ATTN_BF16))
-        return "gradients that are broadcast, of packed sequences, in bf16 or added to given ones";
+    unsigned shared = canonical->backward ? attn__blocked_shared(canonical) : 0;
+    if (shared && (p->accumulate || p->dtype == ATTN_BF16))
+        return "gradients that are broadcast, in bf16 or added to given ones";
+    if (packed && (shared & ATTN_WANT_DQ))
+        return "packed queries that are broadcast";
     return is_large(canonical) ? "rows of many gigabytes" : NULL;
 }
 

@@ -148,12 +148,10 @@ static void make_canonical(attn_plan *plan, const attn_problem *problem, const a
     if (plan->own_lse)
         add_own_lse(&resolved);
     attn__bias_index_make(&plan->bias_index, &resolved);
-    attn__canonical_make(&plan->canonical, &resolved);
+    attn__canonical_make(&plan->canonical, &resolved, plan->context->batch_invariant);
     plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
     plan->canonical.isa = plan->context->isa;
     plan->canonical.caches = plan->context->caches;
-    if (plan->context->batch_invariant)
-        plan->canonical.extras |= ATTN__BATCH_INVARIANT;
     attn__private_gradients_make(&plan->private_gradients, &plan->canonical);
 }
 

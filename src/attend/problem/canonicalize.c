@@ -8,6 +8,7 @@ typedef struct builder {
     const attn_problem *p;
     attn__canonical *canonical;
     bool held[ATTN_MAX_DIMS]; /* somebody refers to the dim: it is neither dropped nor merged */
+    bool batch_invariant;
 } builder;
 
 static void find_held(builder *b)
@@ -60,10 +61,13 @@ static attn__axis make_axis(const attn_problem *p, int dim, int64_t drop)
     return axis;
 }
 
-/* Keys, values and what belongs to them stand still along the dim: it only repeats queries. */
+/* Keys, values and what belongs to them stand still along the dim: it only repeats queries.  Backward, blocks of queries
+ * would cross from one repetition to the next at a place that depends on their length (in bf16 that has to be). */
 static bool repeats_queries(const builder *b, const attn__axis *axis)
 {
     const attn_dim *d = &axis->dim;
+    if (b->batch_invariant && b->p->direction == ATTN_DIRECTION_BACKWARD && b->p->dtype != ATTN_BF16)
+        return false;
     bool still =
         d->role == ATTN_ROLE_BATCH && !axis->packed && d->k == 0 && d->v == 0 && d->dk == 0 && d->dv == 0 && d->w == 0;
     for (int i = 0; i < b->p->nrelatives; i++)
@@ -238,9 +242,9 @@ static void note_features(attn__canonical *canonical)
         canonical->needs_row_scan = canonical->needs_row_scan || p->windows[i].border == ATTN_BORDER_MASK;
 }
 
-void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved)
+void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved, bool batch_invariant)
 {
-    builder b = {.p = resolved, .canonical = canonical};
+    builder b = {.p = resolved, .canonical = canonical, .batch_invariant = batch_invariant};
     canonical->problem = *resolved;
     canonical->batch.n = canonical->query.n = canonical->key.n = canonical->contract.n = canonical->value.n = 0;
     find_held(&b);
@@ -253,4 +257,5 @@ void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolv
     }
     renumber(canonical);
     note_features(canonical);
+    canonical->extras |= batch_invariant ? ATTN__BATCH_INVARIANT : 0u;
 }

@@ -47,6 +47,6 @@ bool attn__bias_gradient_meets(const attn_problem *problem);
 void attn__resolve_problem(attn_problem *problem);
 
 /* Canonical form of a resolved problem; see canonical.h.  `threads`, `isa` and `caches` are left alone. */
-void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved);
+void attn__canonical_make(attn__canonical *canonical, const attn_problem *resolved, bool batch_invariant);
 
 #endif
