@@ -3,7 +3,7 @@
 
     PYTHONPATH=python ATTN_LIBRARY=build/libattn.so attend_turns.py [--threads N] [--seconds X] [PROBLEM...]
 
-PROBLEM is b2h8q512k512d64[:causal][:mask]; mask: a random one of bool, a tenth of it hidden.  The shortest time of each side
+PROBLEM is b2h8q512k512d64[:causal][:mask][:f64]; mask: a random one of bool, a tenth of it hidden.  The shortest time of each side
 counts: on a machine that others use as well, both then had it for themselves.  GFLOP/s follow `attn bench attend`.
 PyTorch's idle threads sleep (OMP_WAIT_POLICY=passive unless it is set): by default they spin for about a millisecond
 after each call, on the cores that attn's next call needs.
@@ -25,10 +25,10 @@ DEFAULT += [f"b1h8q{n}k{n}d{d}" for d in (32, 64, 80, 128) for n in (64, 1024, 2
 DEFAULT += ["b1h8q4096k4096d64", "b1h8q2048k2048d64:causal", "b1h8q2048k2048d128:causal", "b1h8q1024k1024d64:mask"]
 
 
-def sides(problem, masked):
+def sides(problem, masked, dtype):
     """{direction: (PyTorch's call, attn's call)}; both allocate their results."""
     def make(rows):
-        return torch.randn(problem.batch, problem.heads, rows, problem.width)
+        return torch.randn(problem.batch, problem.heads, rows, problem.width, dtype=dtype)
 
     q, k, v, grad = map(make, (problem.queries, problem.keys, problem.keys, problem.queries))
     mask = torch.rand(problem.batch, 1, problem.queries, problem.keys) < 0.9 if masked else None
@@ -58,8 +58,9 @@ def main():
     torch.set_num_threads(options.threads)
     print(f"{'problem':28} {'pass':9} {'pytorch GFLOP/s':>16} {'attn GFLOP/s':>13} {'ratio':>6}")
     for name in options.problems:
-        problem = problems.parse(name.replace(":mask", ""))
-        for direction, calls in sides(problem, ":mask" in name).items():
+        problem = problems.parse(name.replace(":mask", "").replace(":f64", ""))
+        dtype = torch.float64 if ":f64" in name else torch.float32
+        for direction, calls in sides(problem, ":mask" in name, dtype).items():
             work = 1e-9 * problem.operations(direction)
             peer, own = measure.best_of_turns(calls, options.seconds)
             print(f"{name:28} {direction:9} {work / peer:16.1f} {work / own:13.1f} {peer / own:6.2f}", flush=True)
