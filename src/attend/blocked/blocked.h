@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocked.h - attention in float64 by blocks of queries and keys: f64 problems, and kernels of the distance of any
- * type, which leave nothing else to be fast with.
+ * blocked.h - attention in float64 by blocks of queries and keys, for problems of all types: the only fast solver of f64
+ * problems, of kernels of the distance, and of windows, tables and other scores in batch-invariant contexts.
  *
  *     S[queries,keys] = scale * score         by the product of src/gemm, or with keys in the lanes
  *     P = exp(S - running maximum)            (or S itself, where weights are not exponentials)
@@ -14,9 +14,10 @@
  * are its columns.  With windows the columns are the positions that any query of the block touches, and a row's pairs
  * are some of them.
  *
- * A relative table T[rows,channels] enters by products too: X = Q T^T has a column for each distance, and pair j of
+ * A relative table T[rows,channels] enters by products too: X = Q T^T has an entry for each distance, and pair j of
  * row i adds X[i, distance(i,j)].  Backward the gradients of the pairs are summed by distance, G[i, distance], and
- * dQ += G T, dT += G^T Q.  Tables of keys do the same with K, those of values with the weights. */
+ * dQ += G T, dT += G^T Q.  Tables of keys do the same with K, those of values with the weights.  dT is summed over the
+ * tiles of a batch index, then over batch indices in slots.h's sums. */
 #ifndef ATTN_ATTEND_BLOCKED_H
 #define ATTN_ATTEND_BLOCKED_H
 
@@ -25,56 +26,59 @@
 #include "kernels/rows_f64/rows_f64.h"
 
 enum { ATTN__BLOCKED_QUERIES = 192, ATTN__BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
-enum { ATTN__BLOCKED_ROWS = 256 };                              /* of tables: a multiple of the K block of f64 */
+enum { ATTN__BLOCKED_ROWS = 256 };                              /* of tables: a multiple of src/gemm's K block */
 
 /* A thread's memory, offsets in doubles; k and v are stored twice, since a product wants its right side by rows. */
 typedef struct attn__blocked_places {
-    int64_t k, k_t, v, v_t;                       /* of all positions, [positions,channels] and transposed */
-    int64_t near_k, near_k_t, near_v, near_v_t;   /* with windows: of a block's columns */
-    int64_t near_dk, near_dv;                     /* ... and their gradients */
-    int64_t q, o, dout, s, dp, dq;                /* of a block of queries */
-    int64_t dk, dv;                               /* sums over all queries */
-    int64_t max, sum, count, from, to;            /* one for each query of a block */
-    int64_t pairs, dpairs;                        /* with windows: a row of S and of dP, pair by pair */
-    int64_t slope, seen;                          /* of a row: the softcap's derivative; a byte for each pair */
-    int64_t position;                             /* [key axes,pairs]: where a pair's key stands */
-    int64_t column, place;                        /* with windows: of a pair; the position of a column, -1 outside */
-    int64_t bias_at, dbias_at, mask_at, block_at; /* offsets of the tile's pairs, ... */
-    int64_t drop_at;                              /* ... and their columns of dropout */
-    int64_t w, dw;                                /* learned vectors, w then w2: of the batch index; of a tile */
-    int64_t dk_t, of_keys;                        /* of a tile, where the score is not a product */
-    int64_t gathered;                             /* forward: whose keys k and v are, and whether they are finite */
-    int64_t offsets;                              /* room for the largest group */
-    int64_t product, finite;                      /* src/gemm's workspace; a factor without infinity and NaN */
+    int64_t k, k_t, v, v_t;                         /* of all positions, [positions,channels] and transposed */
+    int64_t block_k, block_k_t, block_v, block_v_t; /* with windows: of a block's columns */
+    int64_t block_dk, block_dv;                     /* ... and their gradients */
+    int64_t q, o, dout, s, dp, dq;                  /* of a block of queries */
+    int64_t dk, dv;                                 /* sums over all queries */
+    int64_t max, sum, count, from, to;              /* one for each query of a block */
+    int64_t pairs, dpairs;                          /* with windows: a row of S and of dP, pair by pair */
+    int64_t slope, seen;                            /* of a row: the softcap's derivative; two bytes for each pair */
+    int64_t position;                               /* [key axes,pairs]: where a pair's key stands */
+    int64_t column;                                 /* with windows: of a pair, ... */
+    int64_t position_of;                            /* ... and a column's position, -1 outside */
+    int64_t bias_at, dbias_at, mask_at, block_at;   /* offsets of the tile's pairs, ... */
+    int64_t drop_at;                                /* ... and their numbers in dropout's rows */
+    int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
+    int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
+    int64_t gathered;                               /* forward: whose keys k and v are, and whether they are finite */
+    int64_t offsets;                                /* of the largest group; also a row of a table's channels */
+    int64_t product, product_size;                  /* src/gemm's workspace */
+    int64_t finite;                                 /* a factor of a product without infinity and NaN */
     int64_t all;
 } attn__blocked_places;
 
 /* A relative table. */
 typedef struct attn__blocked_table {
-    int64_t begin, rows; /* those that pairs may read, from a K block of the products on */
-    int64_t most;        /* rows that hold all that a tile's pairs read */
+    int64_t begin, rows; /* those that pairs may read; `begin` is a multiple of ATTN__BLOCKED_ROWS */
+    int64_t most;        /* so many rows hold all that a tile's pairs read */
     int64_t ld;          /* between the rows of x and g */
     int64_t ld_t;        /* between those of t_t */
     int64_t t, t_t;      /* [rows,channels]; transposed, scaled if it adds to scores */
-    int64_t x;           /* [queries or columns, distances] */
-    int64_t g;           /* backward, of a table of keys: as x */
-    int64_t dt;          /* backward: [rows,channels] */
+    /* [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance once
+     * that row was read.  Several queries read a row of a table of keys: its sums are in g. */
+    int64_t x, g;
+    int64_t dt; /* backward: [rows,channels] */
 } attn__blocked_table;
 
 typedef struct attn__blocked_plan {
     const attn__rows_f64_kernel *kernel;
     attn__group positions; /* the KEY group with positions in place of taps */
     int64_t queries;       /* of a block, at most */
-    int64_t run;           /* a block lies inside one run of so many queries */
-    int64_t keys, columns; /* of a tile, at most */
-    int64_t ld;            /* between the rows of k_t and v_t, or of near_k_t and near_v_t */
+    int64_t segment;       /* attn__blocked_segment of the longest sequences */
+    int64_t pairs;         /* of a row of a tile, at most */
+    int64_t columns;       /* of a tile, at most; with windows of every tile */
+    int64_t ld;            /* between the rows of k_t and v_t, or of block_k_t and block_v_t */
     int64_t ld_s;          /* between the rows of s and dp */
     attn__blocked_places at;
     attn__blocked_table table[ATTN_MAX_RELATIVE];
 } attn__blocked_plan;
 
-/* Column c along a key axis of a block stands at start + c * step; from one tap to the next there are `spread`
- * columns. */
+/* Column c along a key axis stands at position start + c * step; from one tap to the next there are `spread` columns. */
 typedef struct attn__blocked_axis {
     int64_t start, step, spread, columns;
 } attn__blocked_axis;
@@ -85,8 +89,8 @@ typedef struct attn__blocked {
     const attn__blocked_plan *plan;
     const attn_arrays *arrays;
     double *memory;
-    int64_t batch; /* whose keys are gathered; -1: none */
-    bool careful;  /* something is not finite, and must not show where weights are 0 */
+    int64_t batch;      /* whose keys are gathered; -1: none */
+    bool has_nonfinite; /* which must not show where weights are 0 */
     attn__blocked_axis axis[ATTN_MAX_DIMS];
     struct {
         int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
@@ -94,9 +98,9 @@ typedef struct attn__blocked {
     attn__sums *sums; /* backward */
 } attn__blocked;
 
-/* A block of queries against the keys of a tile. */
+/* A block of queries against some of their pairs. */
 typedef struct attn__blocked_tile {
-    int64_t query, queries, key, keys;
+    int64_t query, queries, pair, pairs;
     int64_t columns;
     const double *k, *k_t, *v, *v_t; /* of the columns */
     double *dk, *dv;
@@ -118,9 +122,10 @@ static inline double *attn__blocked_row(const attn__blocked *b, int64_t place, i
     return attn__blocked_at(b, place) + i * b->plan->ld_s;
 }
 
-/* The queries that follow one another without a block crossing their end.  Blocks count from the start of the last axis
- * where sums depend on them, so that the lengths of outer axes do not show, and where distances or windows do. */
-static inline int64_t attn__blocked_run(const attn__canonical *canonical)
+/* The number of queries in a segment; no block crosses a segment's end.  Backward, and with windows or tables, a segment is
+ * the last QUERY axis: how it is cut into blocks does not depend on the lengths of outer axes, and nor do sums over
+ * blocks.  Else all queries are one segment. */
+static inline int64_t attn__blocked_segment(const attn__canonical *canonical)
 {
     const attn__group *query = &canonical->query;
     bool along_last = canonical->backward || canonical->problem.nwindows || canonical->problem.nrelatives;
@@ -134,12 +139,12 @@ int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t quer
 
 /* ------------------------------------------------------------------------------------- gathering, products */
 
-/* The keys, values and tables of a batch index. */
-void attn__blocked_keys(attn__blocked *b, int64_t batch);
-/* Of n rows of k and v, which lie at these places: transposed k, scaled if its product is the score, and backward v. */
+/* The keys, values, tables and learned vectors of a batch index. */
+void attn__blocked_gather_batch(attn__blocked *b, int64_t batch);
+/* Transposes n rows of k; for dot products it also multiplies them by the scale.  Backward it transposes v as well. */
 void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int64_t v, int64_t v_t, int64_t n);
 /* The queries of a block and, backward, what belongs to them. */
-void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t);
+void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t);
 
 /* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`. */
 typedef struct attn__blocked_product {
@@ -149,51 +154,54 @@ typedef struct attn__blocked_product {
     bool transposed, add;
 } attn__blocked_product;
 void attn__blocked_multiply(attn__blocked *b, const attn__blocked_product *p);
-/* The same for weights a, or their gradients: one of 0 takes nothing from b, which may not be finite there. */
-void attn__blocked_multiply_weights(attn__blocked *b, const attn__blocked_product *p);
+/* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
+ * zeros for what is not finite in b, and each such number is added where its weight is not 0.  Finite results keep
+ * their bits. */
+void attn__blocked_multiply_masked(attn__blocked *b, const attn__blocked_product *p);
 
 /* ---------------------------------------------------------------------------------------- what queries see */
 
-/* The block of queries that begins at t->query: its ranges of keys and, with windows, its columns. */
-void attn__blocked_look(attn__blocked *b, attn__blocked_tile *t);
-/* The tile whose pairs begin at t->key; false if no query of the block sees any. */
-bool attn__blocked_tile_at(attn__blocked *b, attn__blocked_tile *t);
-/* The position of a pair's key along `key_dim`, less that of query i: position[key_dim][j] + this. */
-int64_t attn__blocked_distance(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int query_dim,
-                               int key_dim);
+/* The block of queries that begins at t->query: its ranges of keys; with windows its columns and their keys and values. */
+void attn__blocked_start_block(attn__blocked *b, attn__blocked_tile *t);
+/* The tile whose pairs begin at t->pair; false if no query of the block sees any. */
+bool attn__blocked_start_tile(attn__blocked *b, attn__blocked_tile *t);
+/* What to add to position[key_dim][j] to get the distance from query i to pair j. */
+int64_t attn__blocked_distance_shift(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int query_dim,
+                                     int key_dim);
 
 enum { ATTN__BLOCKED_OUT, ATTN__BLOCKED_KEY, ATTN__BLOCKED_FILL };
-/* What query i sees of each of the tile's pairs; NULL: those in [from, to), and scores of -inf say the rest. */
-const uint8_t *attn__blocked_see(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *from,
-                                 int64_t *to);
+/* What query i sees of each of the tile's pairs.  NULL: it sees those in [from, to). */
+const uint8_t *attn__blocked_classify(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *from,
+                                      int64_t *to);
 
 /* A row of the columns of s or dp as a row of pairs, and back. */
-double *attn__blocked_take(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i);
-void attn__blocked_put(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i);
-/* The column of row i's pair 0 less that pair's `column`; those are NULL where pairs are columns. */
-int64_t attn__blocked_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, const int64_t **column);
+double *attn__blocked_gather_pairs(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i);
+void attn__blocked_scatter_pairs(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i);
+/* Pair j of row i has column[j] + this.  Without windows `column` is NULL: pair j has column j. */
+int64_t attn__blocked_column_shift(const attn__blocked *b, const attn__blocked_tile *t, int64_t i,
+                                   const int64_t **column);
 
 /* ------------------------------------------------------------------------------------------------- scores */
 
 /* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t);
-/* Adds the gradients by q, k and w, given those of the scaled scores times the scale, in dp. */
+/* dp holds scale * dS.  Adds the gradients of q, k and the learned vectors. */
 void attn__blocked_score_gradients(attn__blocked *b, const attn__blocked_tile *t);
 
-/* Row i of scores as pairs, with everything: -inf where the row does not see the key (other than softmax: 0). */
-double *attn__blocked_complete(attn__blocked *b, const attn__blocked_tile *t, int64_t i);
-/* Turns it to weights after a new running maximum and sum; the row `o`, if any, is scaled to them. */
-void attn__blocked_weigh(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s, double *o);
+/* Row i of scores as pairs, with tables, softcap and bias: -inf where the row does not see the key (without a softmax: 0). */
+double *attn__blocked_finish_scores(attn__blocked *b, const attn__blocked_tile *t, int64_t i);
+/* Updates the running maximum and sum and turns scores to weights; a row `o` is scaled to a larger maximum. */
+void attn__blocked_softmax_step(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s, double *o);
 /* The running maxima and sums of rows that have seen no key. */
-void attn__blocked_start(const attn__blocked *b, const attn__blocked_tile *t);
-/* Row i of weights, or of their gradients: 0 what dropout drops, the rest scaled. */
+void attn__blocked_reset_softmax(const attn__blocked *b, const attn__blocked_tile *t);
+/* Dropout of row i of weights, or of their gradients. */
 void attn__blocked_drop(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *x);
 
 /* ------------------------------------------------------------------------------------------------- tables */
 
-/* The products with queries and keys, and for backward with dout. */
-void attn__blocked_tables(attn__blocked *b, const attn__blocked_tile *t);
-/* Adds to row i of pairs what its tables of scores say; or, of values, to the gradients of its weights. */
+/* The products of tables with queries and keys, and backward with dout. */
+void attn__blocked_multiply_tables(attn__blocked *b, const attn__blocked_tile *t);
+/* Adds the terms of tables to row i: to its scores or, of tables of values, to the gradients of its weights. */
 void attn__blocked_add_tables(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool values, double *x);
 /* Sums row i of pairs by distance: weights for the tables of values, gradients for those of scores. */
 void attn__blocked_sum_tables(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, bool values,
@@ -207,7 +215,7 @@ void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe 
                            void *workspace);
 void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                             void *workspace);
-/* Gradients (ATTN_WANT_...) of which several batch indices or pairs give to one element. */
-unsigned attn__blocked_shared(const attn__canonical *canonical);
+/* The gradients (ATTN_WANT_...) where several batch indices or pairs add to one element. */
+unsigned attn__blocked_broadcast(const attn__canonical *canonical);
 
 #endif

@@ -21,8 +21,8 @@ typedef struct job {
     const attn_arrays *arrays;
     double *workspace;
     attn__slots slots;
-    unsigned shared; /* gradients of which several batch indices, or pairs, give to one element */
-    unsigned adds;   /* those that hold something already */
+    unsigned broadcast; /* gradients of which several batch indices, or pairs, give to one element */
+    unsigned adds;      /* those that hold something already */
 } job;
 
 /* ------------------------------------------------------------------------------------------------- a row */
@@ -33,7 +33,7 @@ static void store_bias(const attn__blocked *b, const attn__blocked_tile *t, int6
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
     const int64_t *key = attn__blocked_integers(b, b->plan->at.dbias_at);
     int64_t row = attn__blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
-    for (int64_t j = 0; j < t->keys; j++) {
+    for (int64_t j = 0; j < t->pairs; j++) {
         double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
         attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
     }
@@ -44,9 +44,9 @@ static void scale_row(const attn__blocked *b, const attn__blocked_tile *t, doubl
 {
     const attn_problem *p = &b->canonical->problem;
     const double *slope = attn__blocked_at(b, b->plan->at.slope);
-    for (int64_t j = 0; j < t->keys && p->softcap != 0; j++)
+    for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
         ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
-    b->plan->kernel->scale(ds, t->keys, p->scale);
+    b->plan->kernel->scale(ds, t->pairs, p->scale);
 }
 
 static double delta_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
@@ -72,7 +72,7 @@ static double normalizer_of(const attn__blocked *b, const attn__blocked_tile *t,
         return attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
                           attn__blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
     double max = attn__blocked_at(b, b->plan->at.max)[i];
-    for (int64_t j = 0; j < t->keys && max != -(double)INFINITY; j++)
+    for (int64_t j = 0; j < t->pairs && max != -(double)INFINITY; j++)
         s[j] -= max;
     return max == -(double)INFINITY ? max : log(attn__blocked_at(b, b->plan->at.sum)[i]);
 }
@@ -83,13 +83,13 @@ static void weigh(const attn__blocked *b, const attn__blocked_tile *t, double ls
     const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
-        b->plan->kernel->gradients(s, dp, t->keys, lse, delta);
-        for (int64_t j = 0; j < t->keys && p->mask_fill != 0; j++)
+        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta);
+        for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__BLOCKED_FILL ? 0 : dp[j];
         return;
     }
     double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
-    for (int64_t j = 0; j < t->keys; j++) {
+    for (int64_t j = 0; j < t->pairs; j++) {
         bool sees = seen[j] == ATTN__BLOCKED_KEY; /* others stay 0 beside a sum that is NaN */
         s[j] = sees ? s[j] * inverse : 0;
         dp[j] = sees ? (dp[j] - less) * inverse : 0;
@@ -102,7 +102,7 @@ static void spread_nan(const attn__blocked *b, const attn__blocked_tile *t, doub
     const uint8_t *seen = (const uint8_t *)attn__blocked_at(b, b->plan->at.seen);
     const attn_problem *p = &b->canonical->problem;
     bool counted = p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0;
-    for (int64_t j = 0; j < t->keys; j++) {
+    for (int64_t j = 0; j < t->pairs; j++) {
         bool out = counted ? seen[j] == ATTN__BLOCKED_OUT : s[j] == -(double)INFINITY;
         s[j] = out ? 0 : nan;
         dp[j] = out || (counted && seen[j] == ATTN__BLOCKED_FILL) ? 0 : nan;
@@ -113,8 +113,8 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
 {
     double lse = normalizer_of(b, t, i, s);
     if (lse == -(double)INFINITY) { /* no keys */
-        memset(s, 0, (size_t)t->keys * sizeof *s);
-        memset(dp, 0, (size_t)t->keys * sizeof *dp);
+        memset(s, 0, (size_t)t->pairs * sizeof *s);
+        memset(dp, 0, (size_t)t->pairs * sizeof *dp);
         return;
     }
     if (lse != lse) {
@@ -131,7 +131,7 @@ static void weigh_row(const attn__blocked *b, const attn__blocked_tile *t, int64
 static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, unsigned adds)
 {
     const attn__blocked_places *at = &b->plan->at;
-    double *s = attn__blocked_complete(b, t, i), *dp = attn__blocked_take(b, t, at->dp, i);
+    double *s = attn__blocked_finish_scores(b, t, i), *dp = attn__blocked_gather_pairs(b, t, at->dp, i);
     attn__blocked_add_tables(b, t, i, true, dp);
     weigh_row(b, t, i, s, dp);
     attn__blocked_sum_tables(b, t, i, true, s);
@@ -139,8 +139,8 @@ static void run_row(attn__blocked *b, const attn__blocked_tile *t, int64_t i, un
         store_bias(b, t, i, adds, dp);
     scale_row(b, t, dp);
     attn__blocked_sum_tables(b, t, i, false, dp);
-    attn__blocked_put(b, t, at->s, i);
-    attn__blocked_put(b, t, at->dp, i);
+    attn__blocked_scatter_pairs(b, t, at->s, i);
+    attn__blocked_scatter_pairs(b, t, at->dp, i);
 }
 
 static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned adds)
@@ -157,7 +157,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned add
                                .n = t->columns,
                                .k = values};
     attn__blocked_scores(b, t);
-    attn__blocked_tables(b, t);
+    attn__blocked_multiply_tables(b, t);
     attn__blocked_multiply(b, &p);
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
@@ -172,7 +172,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned add
                                 .k = t->queries,
                                 .transposed = true,
                                 .add = true};
-    attn__blocked_multiply_weights(b, &p);
+    attn__blocked_multiply_masked(b, &p);
     attn__blocked_score_gradients(b, t);
     attn__blocked_apply_score_tables(b, t);
     attn__blocked_sum_table_gradients(b, t);
@@ -191,7 +191,7 @@ static void clear_bias(attn__blocked *b, const attn__blocked_tile *t)
 static void add_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t to, const double *from,
                         int64_t channels)
 {
-    const int64_t *place = attn__blocked_integers(b, b->plan->at.place);
+    const int64_t *place = attn__blocked_integers(b, b->plan->at.position_of);
     for (int64_t c = 0; c < t->columns; c++)
         for (int64_t j = 0; j < channels && place[c] >= 0; j++)
             attn__blocked_at(b, to)[place[c] * channels + j] += from[c * channels + j];
@@ -200,13 +200,13 @@ static void add_columns(const attn__blocked *b, const attn__blocked_tile *t, int
 /* The maxima and sums of the block's rows once more: next to a fill of -1e6 the log-sum-exp has lost its last digits. */
 static void normalize_again(attn__blocked *b, attn__blocked_tile *t)
 {
-    attn__blocked_start(b, t);
-    for (t->key = 0; t->key < b->canonical->key.size; t->key += b->plan->keys) {
-        (void)attn__blocked_tile_at(b, t);
+    attn__blocked_reset_softmax(b, t);
+    for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
+        (void)attn__blocked_start_tile(b, t);
         attn__blocked_scores(b, t);
-        attn__blocked_tables(b, t);
+        attn__blocked_multiply_tables(b, t);
         for (int64_t i = 0; i < t->queries; i++)
-            attn__blocked_weigh(b, t, i, attn__blocked_complete(b, t, i), NULL);
+            attn__blocked_softmax_step(b, t, i, attn__blocked_finish_scores(b, t, i), NULL);
     }
 }
 
@@ -235,8 +235,8 @@ static void run_block(attn__blocked *b, attn__blocked_tile *t, unsigned adds)
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
-    attn__blocked_queries(b, t);
-    attn__blocked_look(b, t);
+    attn__blocked_gather_queries(b, t);
+    attn__blocked_start_block(b, t);
     memset(attn__blocked_at(b, at->dq), 0, (size_t)(t->queries * channels) * sizeof(double));
     if (canonical->problem.nwindows) {
         memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
@@ -244,8 +244,8 @@ static void run_block(attn__blocked *b, attn__blocked_tile *t, unsigned adds)
     }
     if (canonical->problem.mask_fill != 0)
         normalize_again(b, t);
-    for (t->key = 0; t->key < canonical->key.size; t->key += b->plan->keys) {
-        if (attn__blocked_tile_at(b, t))
+    for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
+        if (attn__blocked_start_tile(b, t))
             run_tile(b, t, adds);
         else if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
             clear_bias(b, t);
@@ -282,8 +282,8 @@ static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned c
     const attn__blocked_places *at = &plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
-    int64_t run = attn__blocked_run(canonical);
-    attn__blocked_keys(b, batch);
+    int64_t run = attn__blocked_segment(canonical);
+    attn__blocked_gather_batch(b, batch);
     memset(attn__blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
     memset(attn__blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
     store(b, ATTN_WANT_DK & clear, ATTN__OP_DK, 0, 0, keys, attn__blocked_at(b, at->dk));
@@ -313,7 +313,7 @@ static bool comes_first(const attn__canonical *canonical, attn__operand op, int6
     return true;
 }
 
-/* Of packed sequences' keys only those of the batch index's own are zeroed, before the first of them adds to some. */
+/* A packed sequence zeroes only the gradients of its own keys: the first batch index that adds to them does so. */
 static void run_one(const job *j, attn__sums *sums, int64_t batch, int thread)
 {
     attn__sequence one;
@@ -330,7 +330,7 @@ static void run_one(const job *j, attn__sums *sums, int64_t batch, int thread)
     }
     unsigned clear = (comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
                      (comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
-    run_batch(&b, batch, j->adds, packed ? j->shared & clear : 0);
+    run_batch(&b, batch, j->adds, packed ? j->broadcast & clear : 0);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
@@ -340,7 +340,7 @@ static void run_slot(void *user, int64_t slot, int thread)
     attn__sums sums;
     int64_t item, end;
     bool packed = attn__is_packed(j->canonical);
-    unsigned clear = packed ? ATTN_WANT_DBIAS : j->shared; /* packed: of pairs that do not exist, too */
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* packed: of pairs that do not exist, too */
     if (j->canonical->problem.accumulate)
         clear = 0;
     for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
@@ -358,8 +358,8 @@ void attn__blocked_backward(const attn__canonical *canonical, const attn__recipe
              .plan = plan,
              .arrays = arrays,
              .workspace = workspace,
-             .shared = attn__blocked_shared(canonical)};
-    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.shared;
+             .broadcast = attn__blocked_broadcast(canonical)};
+    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
     attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
     attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
     attn__slots_store(&j.slots, arrays);

@@ -23,24 +23,24 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
     const attn__blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
     attn__blocked_scores(b, t);
-    attn__blocked_tables(b, t);
+    attn__blocked_multiply_tables(b, t);
     for (int64_t i = 0; i < t->queries; i++) {
-        double *s = attn__blocked_complete(b, t, i);
-        attn__blocked_weigh(b, t, i, s, attn__blocked_at(b, at->o) + i * values);
+        double *s = attn__blocked_finish_scores(b, t, i);
+        attn__blocked_softmax_step(b, t, i, s, attn__blocked_at(b, at->o) + i * values);
         attn__blocked_drop(b, t, i, s);
         attn__blocked_sum_tables(b, t, i, true, s);
-        attn__blocked_put(b, t, at->s, i);
+        attn__blocked_scatter_pairs(b, t, at->s, i);
     }
-    attn__blocked_multiply_weights(b, &(attn__blocked_product){.a = attn__blocked_at(b, at->s),
-                                                               .lda = b->plan->ld_s,
-                                                               .b = t->v,
-                                                               .ldb = values,
-                                                               .c = attn__blocked_at(b, at->o),
-                                                               .ldc = values,
-                                                               .m = t->queries,
-                                                               .n = values,
-                                                               .k = t->columns,
-                                                               .add = true});
+    attn__blocked_multiply_masked(b, &(attn__blocked_product){.a = attn__blocked_at(b, at->s),
+                                                              .lda = b->plan->ld_s,
+                                                              .b = t->v,
+                                                              .ldb = values,
+                                                              .c = attn__blocked_at(b, at->o),
+                                                              .ldc = values,
+                                                              .m = t->queries,
+                                                              .n = values,
+                                                              .k = t->columns,
+                                                              .add = true});
     attn__blocked_apply_value_tables(b, t);
 }
 
@@ -76,21 +76,21 @@ static void finish(const attn__blocked *b, const attn__blocked_tile *t)
 
 static void run_block(attn__blocked *b, int64_t batch, int64_t query, int64_t queries)
 {
-    int64_t *gathered = attn__blocked_integers(b, b->plan->at.gathered); /* batch index, careful */
+    int64_t *gathered = attn__blocked_integers(b, b->plan->at.gathered); /* batch index, has_nonfinite */
     attn__blocked_tile t = {.query = query, .queries = queries};
     b->batch = gathered[0];
-    b->careful = gathered[1];
+    b->has_nonfinite = gathered[1];
     if (b->batch != batch) {
-        attn__blocked_keys(b, batch);
+        attn__blocked_gather_batch(b, batch);
         gathered[0] = batch;
-        gathered[1] = b->careful;
+        gathered[1] = b->has_nonfinite;
     }
-    attn__blocked_queries(b, &t);
-    attn__blocked_start(b, &t);
+    attn__blocked_gather_queries(b, &t);
+    attn__blocked_reset_softmax(b, &t);
     memset(attn__blocked_at(b, b->plan->at.o), 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
-    attn__blocked_look(b, &t);
-    for (; t.key < b->canonical->key.size; t.key += b->plan->keys)
-        if (attn__blocked_tile_at(b, &t))
+    attn__blocked_start_block(b, &t);
+    for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)
+        if (attn__blocked_start_tile(b, &t))
             run_tile(b, &t);
     finish(b, &t);
 }
@@ -99,7 +99,7 @@ static void run_item(void *user, int64_t item, int thread)
 {
     const job *j = user;
     const attn__blocked_plan *plan = j->plan;
-    int64_t runs = j->canonical->query.size / plan->run, block = item % (runs * j->blocks);
+    int64_t runs = j->canonical->query.size / plan->segment, block = item % (runs * j->blocks);
     int64_t batch = item / (runs * j->blocks), first = block % j->blocks * plan->queries;
     attn__sequence one;
     attn__blocked b = {.canonical = j->canonical,
@@ -111,7 +111,7 @@ static void run_item(void *user, int64_t item, int thread)
         b.canonical = &one.canonical;
         b.arrays = &one.arrays;
     }
-    int64_t run = attn__blocked_run(b.canonical), begin = block / j->blocks * run;
+    int64_t run = attn__blocked_segment(b.canonical), begin = block / j->blocks * run;
     if (first < run && begin < b.canonical->query.size)
         run_block(&b, batch, begin + first, attn__least(run - first, plan->queries));
 }
@@ -120,9 +120,9 @@ void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe 
                            void *workspace)
 {
     const attn__blocked_plan *plan = recipe->data;
-    job j = {canonical, plan, arrays, workspace, attn__pieces(plan->run, plan->queries)};
+    job j = {canonical, plan, arrays, workspace, attn__pieces(plan->segment, plan->queries)};
     for (int i = 0; i < canonical->threads; i++)
         *(int64_t *)(void *)(j.workspace + i * plan->at.all + plan->at.gathered) = -1;
-    attn__parallel_items(canonical->threads, canonical->batch.size * (canonical->query.size / plan->run) * j.blocks,
+    attn__parallel_items(canonical->threads, canonical->batch.size * (canonical->query.size / plan->segment) * j.blocks,
                          run_item, &j);
 }

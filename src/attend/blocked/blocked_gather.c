@@ -8,6 +8,7 @@
 #include "attend/scores/score.h"
 #include "gemm/gemm.h"
 
+#include <assert.h>
 #include <math.h>
 
 int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t query)
@@ -56,7 +57,7 @@ static bool gather(const attn__blocked *b, const rows *r)
         for (int64_t c = 0; c < channels; c++) {
             if (!adjacent)
                 row[c] = attn__load(dtype, r->data, base + at[i] + offsets[c]);
-            sum += 0 * row[c];
+            sum += 0 * row[c]; /* NaN unless it is finite */
         }
     }
     return sum == 0;
@@ -97,7 +98,7 @@ static void gather_vectors(const attn__blocked *b)
     attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
     const void *const vectors[] = {b->arrays->w, b->arrays->w2};
     int n = attn__score_of(&b->canonical->problem)->vectors;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && i < 2; i++)
         attn__gather(contract, &strides, dtype, vectors[i], attn__blocked_offset(b, ATTN__STRIDE(dim.w), 0),
                      attn__blocked_at(b, b->plan->at.w) + i * contract->size);
 }
@@ -118,7 +119,7 @@ void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int
         transpose(attn__blocked_at(b, v), n, canonical->value.size, 1, attn__blocked_at(b, v_t), b->plan->ld);
 }
 
-void attn__blocked_keys(attn__blocked *b, int64_t batch)
+void attn__blocked_gather_batch(attn__blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
@@ -134,10 +135,10 @@ void attn__blocked_keys(attn__blocked *b, int64_t batch)
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         finite &= gather_table(b, i);
     gather_vectors(b);
-    b->careful = !finite;
+    b->has_nonfinite = !finite;
 }
 
-void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t)
+void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
@@ -153,7 +154,7 @@ void attn__blocked_queries(attn__blocked *b, const attn__blocked_tile *t)
         r.to = attn__blocked_at(b, at->dout);
         finite &= gather(b, &r);
     }
-    b->careful |= !finite;
+    b->has_nonfinite |= !finite;
 }
 
 /* -------------------------------------------------------------------------------------------------- products */
@@ -176,6 +177,7 @@ void attn__blocked_multiply(attn__blocked *b, const attn__blocked_product *p)
     attn__gemm_plan plan;
     attn__gemm_problem problem = problem_of(p);
     attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
+    assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->at.product_size * sizeof(double));
     attn__gemm_run(&plan, attn__blocked_at(b, b->plan->at.product));
 }
 
@@ -191,16 +193,15 @@ static const double *only_finite(const attn__blocked *b, const attn__blocked_pro
     return to;
 }
 
-/* The finite numbers by the same product as without the others, so that these change no bit where they do not belong. */
-void attn__blocked_multiply_weights(attn__blocked *b, const attn__blocked_product *p)
+void attn__blocked_multiply_masked(attn__blocked *b, const attn__blocked_product *p)
 {
     attn__blocked_product finite = *p;
-    if (b->careful) {
+    if (b->has_nonfinite) {
         finite.b = only_finite(b, p);
         finite.ldb = p->n;
     }
     attn__blocked_multiply(b, &finite);
-    for (int64_t l = 0; l < p->k && b->careful; l++)
+    for (int64_t l = 0; l < p->k && b->has_nonfinite; l++)
         for (int64_t j = 0; j < p->n; j++) {
             double x = p->b[l * p->ldb + j];
             for (int64_t i = 0; i < p->m && !isfinite(x); i++) {

@@ -69,67 +69,69 @@ static attn__blocked_axis axis_of(const attn__blocked *b, const attn__blocked_ti
         .start = least, .step = 1, .spread = w->dilation, .columns = most - least + (taps - 1) * w->dilation + 1};
 }
 
-/* The position that a column stands for, as an index of the plan's `positions`; -1: it is outside. */
-static int64_t place_of(const attn__blocked *b, int64_t column)
+/* As an index of the plan's `positions`; -1: the column is outside. */
+static int64_t position_of_column(const attn__blocked *b, int64_t column)
 {
     const attn__group *positions = &b->plan->positions;
-    int64_t place = 0, stride = 1;
+    int64_t position = 0, stride = 1;
     for (int a = positions->n - 1; a >= 0; a--) {
         const attn__blocked_axis *axis = &b->axis[a];
         int64_t at = axis->start + column % axis->columns * axis->step;
         if (at < 0 || at >= positions->axis[a].dim.n)
             return -1;
-        place += at * stride;
+        position += at * stride;
         stride *= positions->axis[a].dim.n;
         column /= axis->columns;
     }
-    return column == 0 ? place : -1; /* those past the last make the number of columns the same for all blocks */
+    return column == 0 ? position : -1; /* past the last: all blocks of a plan have as many columns */
 }
 
 /* Rows of k or v for the columns of the block. */
 static void gather_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t from, int64_t to,
                            int64_t channels)
 {
-    const int64_t *place = attn__blocked_integers(b, b->plan->at.place);
+    const int64_t *position = attn__blocked_integers(b, b->plan->at.position_of);
     for (int64_t c = 0; c < t->columns; c++) {
         double *near = attn__blocked_at(b, to) + c * channels;
-        if (place[c] < 0)
+        if (position[c] < 0)
             memset(near, 0, (size_t)channels * sizeof *near);
         else
-            memcpy(near, attn__blocked_at(b, from) + place[c] * channels, (size_t)channels * sizeof *near);
+            memcpy(near, attn__blocked_at(b, from) + position[c] * channels, (size_t)channels * sizeof *near);
     }
 }
 
-static void look_through_windows(attn__blocked *b, attn__blocked_tile *t)
+static void find_columns(attn__blocked *b, attn__blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
-    int64_t *place = attn__blocked_integers(b, at->place);
+    int64_t *position = attn__blocked_integers(b, at->position_of);
     for (int a = 0; a < canonical->key.n; a++)
         b->axis[a] = axis_of(b, t, a);
     t->columns = b->plan->columns;
     for (int64_t c = 0; c < t->columns; c++)
-        place[c] = place_of(b, c);
-    gather_columns(b, t, at->k, at->near_k, canonical->contract.size);
-    gather_columns(b, t, at->v, at->near_v, canonical->value.size);
-    attn__blocked_transpose(b, at->near_k, at->near_k_t, at->near_v, at->near_v_t, t->columns);
-    t->k = attn__blocked_at(b, at->near_k);
-    t->k_t = attn__blocked_at(b, at->near_k_t);
-    t->v = attn__blocked_at(b, at->near_v);
-    t->v_t = attn__blocked_at(b, at->near_v_t);
-    t->dk = attn__blocked_at(b, at->near_dk);
-    t->dv = attn__blocked_at(b, at->near_dv);
+        position[c] = position_of_column(b, c);
+    gather_columns(b, t, at->k, at->block_k, canonical->contract.size);
+    gather_columns(b, t, at->v, at->block_v, canonical->value.size);
+    attn__blocked_transpose(b, at->block_k, at->block_k_t, at->block_v, at->block_v_t, t->columns);
+    t->k = attn__blocked_at(b, at->block_k);
+    t->k_t = attn__blocked_at(b, at->block_k_t);
+    t->v = attn__blocked_at(b, at->block_v);
+    t->v_t = attn__blocked_at(b, at->block_v_t);
+    t->dk = attn__blocked_at(b, at->block_dk);
+    t->dv = attn__blocked_at(b, at->block_dv);
 }
 
-void attn__blocked_look(attn__blocked *b, attn__blocked_tile *t)
+void attn__blocked_start_block(attn__blocked *b, attn__blocked_tile *t)
 {
     int64_t *from = attn__blocked_integers(b, b->plan->at.from), *to = attn__blocked_integers(b, b->plan->at.to);
     for (int64_t i = 0; i < t->queries && has_ranges(b->canonical); i++)
         find_range(b, t->query + i, &from[i], &to[i]);
+    if (b->canonical->problem.nwindows) {
+        find_columns(b, t);
+        return;
+    }
     for (int a = 0; a < b->canonical->key.n; a++)
         b->axis[a] = (attn__blocked_axis){.start = 0, .step = 1, .spread = 1};
-    if (b->canonical->problem.nwindows)
-        look_through_windows(b, t);
 }
 
 /* ------------------------------------------------------------------------------------------- of a tile */
@@ -141,12 +143,12 @@ static void find_positions(const attn__blocked *b, const attn__blocked_tile *t)
     int64_t *position = attn__blocked_integers(b, b->plan->at.position),
             *column = attn__blocked_integers(b, b->plan->at.column), tap[ATTN_MAX_DIMS];
     bool windows = b->canonical->problem.nwindows;
-    for (int64_t j = 0; j < t->keys; j++) {
+    for (int64_t j = 0; j < t->pairs; j++) {
         int64_t at = 0;
-        attn__split(key, t->key + j, tap);
+        attn__split(key, t->pair + j, tap);
         for (int a = 0; a < key->n; a++) {
             const attn__blocked_axis *axis = &b->axis[a];
-            position[a * b->plan->keys + j] = axis->start + tap[a] * axis->spread * axis->step;
+            position[a * b->plan->pairs + j] = axis->start + tap[a] * axis->spread * axis->step;
             at = at * axis->columns + tap[a] * axis->spread;
         }
         if (windows)
@@ -160,10 +162,10 @@ static void find_mask(const attn__blocked *b, const attn__blocked_tile *t)
     const attn__group *key = &b->canonical->key;
     const int64_t *position = attn__blocked_integers(b, b->plan->at.position);
     int64_t *mask = attn__blocked_integers(b, b->plan->at.mask_at);
-    memset(mask, 0, (size_t)t->keys * sizeof *mask);
+    memset(mask, 0, (size_t)t->pairs * sizeof *mask);
     for (int a = 0; a < key->n; a++)
-        for (int64_t j = 0; j < t->keys; j++)
-            mask[j] += position[a * b->plan->keys + j] * key->axis[a].dim.mask;
+        for (int64_t j = 0; j < t->pairs; j++)
+            mask[j] += position[a * b->plan->pairs + j] * key->axis[a].dim.mask;
 }
 
 static void find_offsets(const attn__blocked *b, const attn__blocked_tile *t)
@@ -179,11 +181,11 @@ static void find_offsets(const attn__blocked *b, const attn__blocked_tile *t)
                  {canonical->has_dropout, ATTN__STRIDE(drop), at->drop_at}};
     for (int i = 0; i < 3; i++) {
         if (parts[i].used)
-            attn__offsets_fill(&canonical->key, parts[i].stride, t->key, t->keys,
+            attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs,
                                attn__blocked_integers(b, parts[i].place));
     }
     if (canonical->has_blocks)
-        attn__block_columns(canonical, t->key, t->keys, attn__blocked_integers(b, at->block_at));
+        attn__block_columns(canonical, t->pair, t->pairs, attn__blocked_integers(b, at->block_at));
     if (canonical->has_mask)
         find_mask(b, t);
 }
@@ -196,38 +198,39 @@ static int64_t block_row(const attn__blocked *b, int64_t query)
     return row;
 }
 
-/* Neighbours mostly share their blocks: `last` is the row of blocks that was read before. */
+/* `last` is the row of blocks read before: a query with the same row sees nothing either, since the search ends at the
+ * first query that sees a key. */
 static bool sees_any(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *last)
 {
     const int64_t *from = attn__blocked_integers(b, b->plan->at.from), *to = attn__blocked_integers(b, b->plan->at.to),
                   *column = attn__blocked_integers(b, b->plan->at.block_at);
-    if (has_ranges(b->canonical) && attn__most(from[i], t->key) >= attn__least(to[i], t->key + t->keys))
+    if (has_ranges(b->canonical) && attn__most(from[i], t->pair) >= attn__least(to[i], t->pair + t->pairs))
         return false;
     if (!b->canonical->has_blocks)
         return true;
     int64_t row = block_row(b, t->query + i), before = *last;
     *last = row;
-    return row != before && attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->keys) != ATTN__BLOCKS_NONE;
+    return row != before && attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->pairs) != ATTN__BLOCKS_NONE;
 }
 
-bool attn__blocked_tile_at(attn__blocked *b, attn__blocked_tile *t)
+bool attn__blocked_start_tile(attn__blocked *b, attn__blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
-    t->keys = attn__least(canonical->key.size - t->key, b->plan->keys);
+    t->pairs = attn__least(canonical->key.size - t->pair, b->plan->pairs);
     if (canonical->problem.nwindows == 0) {
-        t->columns = t->keys;
-        t->k = attn__blocked_at(b, at->k) + t->key * channels;
-        t->k_t = attn__blocked_at(b, at->k_t) + t->key;
-        t->v = attn__blocked_at(b, at->v) + t->key * values;
-        t->v_t = attn__blocked_at(b, at->v_t) + t->key;
-        t->dk = attn__blocked_at(b, at->dk) + t->key * channels;
-        t->dv = attn__blocked_at(b, at->dv) + t->key * values;
+        t->columns = t->pairs;
+        t->k = attn__blocked_at(b, at->k) + t->pair * channels;
+        t->k_t = attn__blocked_at(b, at->k_t) + t->pair;
+        t->v = attn__blocked_at(b, at->v) + t->pair * values;
+        t->v_t = attn__blocked_at(b, at->v_t) + t->pair;
+        t->dk = attn__blocked_at(b, at->dk) + t->pair * channels;
+        t->dv = attn__blocked_at(b, at->dv) + t->pair * values;
     }
     find_positions(b, t);
     find_offsets(b, t);
-    if (canonical->problem.mask_fill != 0)
+    if (canonical->problem.mask_fill != 0) /* masked keys score */
         return true;
     for (int64_t i = 0, last = INT64_MIN; i < t->queries; i++)
         if (sees_any(b, t, i, &last))
@@ -244,22 +247,23 @@ static int64_t moved(const attn__blocked *b, const attn__blocked_tile *t, int64_
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-int64_t attn__blocked_distance(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int query_dim,
-                               int key_dim)
+int64_t attn__blocked_distance_shift(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int query_dim,
+                                     int key_dim)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, key_dim);
     int64_t index = attn__offsets_index(&b->canonical->query, query_dim, t->query + i);
     return moved(b, t, i, key_dim) - index * (w ? w->step : 1);
 }
 
-int64_t attn__blocked_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, const int64_t **column)
+int64_t attn__blocked_column_shift(const attn__blocked *b, const attn__blocked_tile *t, int64_t i,
+                                   const int64_t **column)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t at = 0;
     *column = canonical->problem.nwindows ? attn__blocked_integers(b, b->plan->at.column) : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const attn__blocked_axis *axis = &b->axis[a];
-        at = at * axis->columns + moved(b, t, i, a) / axis->step;
+        at = at * axis->columns + moved(b, t, i, a); /* not 0 only where columns are a position apart */
     }
     return at;
 }
@@ -269,11 +273,11 @@ static void see_bands(const attn__blocked *b, const attn__blocked_tile *t, int64
     const attn_problem *p = &b->canonical->problem;
     for (int n = 0; n < p->nbands; n++) {
         const attn_band *band = &p->bands[n];
-        const int64_t *position = attn__blocked_integers(b, b->plan->at.position) + band->key_dim * b->plan->keys;
-        int64_t distance = attn__blocked_distance(b, t, i, band->query_dim, band->key_dim);
+        const int64_t *position = attn__blocked_integers(b, b->plan->at.position) + band->key_dim * b->plan->pairs;
+        int64_t distance = attn__blocked_distance_shift(b, t, i, band->query_dim, band->key_dim);
         int64_t least = band->lo == INT64_MIN ? INT64_MIN : add_bound(band->lo, -distance);
         int64_t most = band->hi == INT64_MAX ? INT64_MAX : add_bound(band->hi, -distance);
-        for (int64_t j = 0; j < t->keys; j++)
+        for (int64_t j = 0; j < t->pairs; j++)
             seen[j] &= position[j] >= least && position[j] <= most;
     }
 }
@@ -282,7 +286,7 @@ static void see_blocks(const attn__blocked *b, const attn__blocked_tile *t, int6
 {
     const int64_t *column = attn__blocked_integers(b, b->plan->at.block_at);
     const uint8_t *row = b->arrays->blocks + block_row(b, t->query + i);
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         seen[j] &= row[column[j]] != 0;
 }
 
@@ -292,9 +296,9 @@ static void see_borders(const attn__blocked *b, const attn__blocked_tile *t, int
     const attn_problem *p = &b->canonical->problem;
     for (int n = 0; n < p->nwindows; n++) {
         const attn_window *w = &p->windows[n];
-        const int64_t *position = attn__blocked_integers(b, b->plan->at.position) + w->key_dim * b->plan->keys;
+        const int64_t *position = attn__blocked_integers(b, b->plan->at.position) + w->key_dim * b->plan->pairs;
         int64_t shift = moved(b, t, i, w->key_dim);
-        for (int64_t j = 0; (!masks || w->border == ATTN_BORDER_MASK) && j < t->keys; j++)
+        for (int64_t j = 0; (!masks || w->border == ATTN_BORDER_MASK) && j < t->pairs; j++)
             inside[j] &= position[j] + shift >= 0 && position[j] + shift < w->size;
     }
 }
@@ -315,11 +319,11 @@ static void see_mask(const attn__blocked *b, const attn__blocked_tile *t, int64_
     const int64_t *at = attn__blocked_integers(b, b->plan->at.mask_at);
     const uint8_t *row = mask_row(b, t, i);
     if (key->n == 1 && key->axis[0].dim.mask == 1) {
-        for (int64_t j = 0; j < t->keys; j++)
+        for (int64_t j = 0; j < t->pairs; j++)
             seen[j] &= row[at[0] + j] != 0;
         return;
     }
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         seen[j] &= row[at[j]] != 0;
 }
 
@@ -332,9 +336,9 @@ static int64_t length_of(const attn__blocked *b, const attn__blocked_tile *t, in
 static void see_lengths(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, uint8_t *seen)
 {
     const int64_t *position =
-        attn__blocked_integers(b, b->plan->at.position) + b->canonical->problem.lens_dim * b->plan->keys;
+        attn__blocked_integers(b, b->plan->at.position) + b->canonical->problem.lens_dim * b->plan->pairs;
     int64_t len = length_of(b, t, i);
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         seen[j] &= position[j] < len;
 }
 
@@ -344,30 +348,30 @@ static void see_inside(const attn__blocked *b, const attn__blocked_tile *t, int6
     const attn__canonical *canonical = b->canonical;
     const int64_t *at = attn__blocked_integers(b, b->plan->at.mask_at);
     const int64_t *position =
-        attn__blocked_integers(b, b->plan->at.position) + canonical->problem.lens_dim * b->plan->keys;
+        attn__blocked_integers(b, b->plan->at.position) + canonical->problem.lens_dim * b->plan->pairs;
     int64_t len = canonical->has_lens ? length_of(b, t, i) : 0;
     const uint8_t *row = canonical->has_mask ? mask_row(b, t, i) : NULL;
-    memset(inside, 1, (size_t)t->keys);
+    memset(inside, 1, (size_t)t->pairs);
     see_borders(b, t, i, false, inside);
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         if (inside[j] && ((canonical->has_lens && position[j] >= len) || (row && !row[at[j]])))
             seen[j] = 0;
 }
 
-const uint8_t *attn__blocked_see(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *from,
-                                 int64_t *to)
+const uint8_t *attn__blocked_classify(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t *from,
+                                      int64_t *to)
 {
     const attn__canonical *canonical = b->canonical;
     const attn_problem *p = &canonical->problem;
-    uint8_t *seen = (uint8_t *)attn__blocked_at(b, b->plan->at.seen), *inside = seen + b->plan->keys;
+    uint8_t *seen = (uint8_t *)attn__blocked_at(b, b->plan->at.seen), *inside = seen + b->plan->pairs;
     bool ranges = has_ranges(canonical), softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX;
-    *from = ranges ? clamped(attn__blocked_integers(b, b->plan->at.from)[i] - t->key, t->keys) : 0;
-    *to = ranges ? clamped(attn__blocked_integers(b, b->plan->at.to)[i] - t->key, t->keys) : t->keys;
+    *from = ranges ? clamped(attn__blocked_integers(b, b->plan->at.from)[i] - t->pair, t->pairs) : 0;
+    *to = ranges ? clamped(attn__blocked_integers(b, b->plan->at.to)[i] - t->pair, t->pairs) : t->pairs;
     *to = attn__most(*to, *from);
     if (ranges && softmax && p->mask_fill == 0 && !canonical->has_mask && !canonical->has_blocks)
         return NULL;
-    memset(seen, 0, (size_t)t->keys);
-    memset(seen + *from, 1, (size_t)(*to - *from));
+    memset(seen, 0, (size_t)t->pairs);
+    memset(seen + *from, ATTN__BLOCKED_KEY, (size_t)(*to - *from));
     if (!ranges)
         see_bands(b, t, i, seen);
     if (canonical->has_blocks)
@@ -378,12 +382,12 @@ const uint8_t *attn__blocked_see(const attn__blocked *b, const attn__blocked_til
         see_lengths(b, t, i, seen);
     if (!p->nwindows && canonical->has_mask)
         see_mask(b, t, i, seen);
-    for (int64_t j = 0; j < t->keys && p->mask_fill != 0; j++)
+    for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
         seen[j] = seen[j] ? ATTN__BLOCKED_KEY : ATTN__BLOCKED_FILL;
     if (p->nwindows) { /* taps outside of masking borders do not exist */
-        memset(inside, 1, (size_t)t->keys);
+        memset(inside, 1, (size_t)t->pairs);
         see_borders(b, t, i, true, inside);
-        for (int64_t j = 0; j < t->keys; j++)
+        for (int64_t j = 0; j < t->pairs; j++)
             seen[j] = inside[j] ? seen[j] : ATTN__BLOCKED_OUT;
     }
     return seen;
@@ -391,30 +395,30 @@ const uint8_t *attn__blocked_see(const attn__blocked *b, const attn__blocked_til
 
 /* ------------------------------------------------------------------------------------- columns and pairs */
 
-double *attn__blocked_take(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i)
+double *attn__blocked_gather_pairs(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i)
 {
     const attn__blocked_places *at = &b->plan->at;
     const int64_t *column;
     double *row = attn__blocked_row(b, place, i);
-    int64_t first = attn__blocked_columns(b, t, i, &column);
+    int64_t first = attn__blocked_column_shift(b, t, i, &column);
     if (!column)
         return row;
     double *pairs = attn__blocked_at(b, place == at->s ? at->pairs : at->dpairs);
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         pairs[j] = row[first + column[j]];
     return pairs;
 }
 
-void attn__blocked_put(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i)
+void attn__blocked_scatter_pairs(const attn__blocked *b, const attn__blocked_tile *t, int64_t place, int64_t i)
 {
     const attn__blocked_places *at = &b->plan->at;
     const int64_t *column;
     double *row = attn__blocked_row(b, place, i);
-    int64_t first = attn__blocked_columns(b, t, i, &column);
+    int64_t first = attn__blocked_column_shift(b, t, i, &column);
     if (!column)
         return;
     const double *pairs = attn__blocked_at(b, place == at->s ? at->pairs : at->dpairs);
     memset(row, 0, (size_t)t->columns * sizeof *row);
-    for (int64_t j = 0; j < t->keys; j++)
+    for (int64_t j = 0; j < t->pairs; j++)
         row[first + column[j]] = pairs[j];
 }

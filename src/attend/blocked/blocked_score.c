@@ -35,28 +35,28 @@ static double product_with(const double *w, const double *x, int64_t n)
 static const double *score_keys(attn__blocked *b, const attn__blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    double *of_keys = attn__blocked_at(b, b->plan->at.of_keys);
+    double *scratch = attn__blocked_at(b, b->plan->at.scratch);
     attn__blocked_multiply(b, &(attn__blocked_product){.a = attn__blocked_at(b, b->plan->at.w) + channels,
                                                        .lda = channels,
                                                        .b = t->k_t,
                                                        .ldb = b->plan->ld,
-                                                       .c = of_keys,
+                                                       .c = scratch,
                                                        .ldc = t->columns,
                                                        .m = 1,
                                                        .n = t->columns,
                                                        .k = channels});
-    return of_keys;
+    return scratch;
 }
 
 static void score_concatenations(attn__blocked *b, const attn__blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    const double *of_keys = score_keys(b, t), *q = attn__blocked_at(b, b->plan->at.q);
+    const double *scratch = score_keys(b, t), *q = attn__blocked_at(b, b->plan->at.q);
     for (int64_t i = 0; i < t->queries; i++) {
         double *s = attn__blocked_row(b, b->plan->at.s, i);
         double of_query = product_with(attn__blocked_at(b, b->plan->at.w), q + i * channels, channels);
         for (int64_t j = 0; j < t->columns; j++)
-            s[j] = of_query + of_keys[j] <= 0 ? 0 : of_query + of_keys[j]; /* NaN stays */
+            s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays */
     }
 }
 
@@ -116,20 +116,20 @@ static void multiply_gradients(attn__blocked *b, const attn__blocked_tile *t)
                                .n = channels,
                                .k = t->columns,
                                .add = true};
-    attn__blocked_multiply_weights(b, &p);
+    attn__blocked_multiply_masked(b, &p);
     p.b = attn__blocked_at(b, at->q);
     p.c = t->dk;
     p.m = t->columns;
     p.k = t->queries;
     p.transposed = true;
-    attn__blocked_multiply_weights(b, &p);
+    attn__blocked_multiply_masked(b, &p);
 }
 
 /* Of a kernel of the distance: g becomes the factor of q - k in the gradient by q. */
 static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile *t, const double *q, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
-    double *distance = attn__blocked_at(b, b->plan->at.of_keys), width = p->width;
+    double *distance = attn__blocked_at(b, b->plan->at.scratch), width = p->width;
     if (p->score == ATTN_SCORE_GAUSSIAN) {
         b->plan->kernel->scale(g, t->columns, -1 / (width * width));
         return;
@@ -153,14 +153,14 @@ static void concatenation_gradients(attn__blocked *b, const attn__blocked_tile *
 {
     const attn__blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size;
-    const double *w = attn__blocked_at(b, at->w), *w2 = w + channels, *of_keys = score_keys(b, t);
+    const double *w = attn__blocked_at(b, at->w), *w2 = w + channels, *scratch = score_keys(b, t);
     double *dw = attn__blocked_at(b, at->dw), *dw2 = dw + channels, *by_key = attn__blocked_at(b, at->dk_t);
     memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
     for (int64_t i = 0; i < t->queries; i++) {
         const double *g = attn__blocked_row(b, at->dp, i), *q = attn__blocked_at(b, at->q) + i * channels;
         double of_query = product_with(w, q, channels), sum = 0;
         for (int64_t j = 0; j < t->columns; j++) {
-            double open = of_query + of_keys[j] <= 0 ? 0 : g[j];
+            double open = of_query + scratch[j] <= 0 ? 0 : g[j];
             sum += open;
             by_key[j] += open;
         }

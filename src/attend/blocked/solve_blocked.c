@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* Of a thread, in double. */
+/* The largest workspace of a thread, in doubles. */
 static const double MOST_NUMBERS = 0x1p32;
 
 static bool is_distance(attn_score score)
@@ -29,7 +29,7 @@ static bool repeats(const attn__canonical *canonical, const attn__group *group, 
     return false;
 }
 
-unsigned attn__blocked_shared(const attn__canonical *canonical)
+unsigned attn__blocked_broadcast(const attn__canonical *canonical)
 {
     const struct {
         unsigned want;
@@ -79,7 +79,7 @@ static int64_t window_queries(const attn__canonical *canonical)
     return attn__least(reach, 96);
 }
 
-/* Where sums depend on the blocks, backward and with windows, neither threads nor lengths may show. */
+/* Backward and with windows the size of a block fixes the order of sums: it depends on neither threads nor lengths. */
 static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
@@ -93,7 +93,7 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
     return attn__round_up(attn__pieces(run, pieces), TILE);
 }
 
-static int64_t take(int64_t *all, int64_t n)
+static int64_t reserve(int64_t *all, int64_t n)
 {
     int64_t at = *all;
     *all += attn__round_up(n, 8);
@@ -106,7 +106,7 @@ static int64_t keys_along(const attn__canonical *canonical, const attn__blocked_
     int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
     for (int a = axis + 1; a < canonical->key.n; a++)
         inner *= canonical->key.axis[a].dim.n;
-    return attn__least(n, p->keys / inner + 2);
+    return attn__least(n, p->pairs / inner + 2);
 }
 
 /* The rows that any pair may read, and how many hold all that a tile's pairs read. */
@@ -115,15 +115,15 @@ static void find_rows(const attn__canonical *canonical, const attn__blocked_plan
 {
     const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
     int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
-    int64_t low = 1 - queries, high = keys - 1, near = 1; /* queries of a block */
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* of a block */
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)
-        near = attn__least(queries, p->queries);
+        queries_along = attn__least(queries, p->queries);
     int64_t first = attn__most(attn__least(low + r->offset, r->rows - 1), 0);
     table->begin = first / ATTN__BLOCKED_ROWS * ATTN__BLOCKED_ROWS;
     table->rows = attn__most(attn__least(high + r->offset + 1, r->rows) - table->begin, 1);
-    int64_t distances = w ? high - low + 1 : near + keys_along(canonical, p, r->key_dim) - 1;
+    int64_t distances = w ? high - low + 1 : queries_along + keys_along(canonical, p, r->key_dim) - 1;
     table->most = attn__least(table->rows, distances + ATTN__BLOCKED_ROWS - 1);
 }
 
@@ -137,11 +137,11 @@ static void place_tables(const attn__canonical *canonical, attn__blocked_plan *p
         find_rows(canonical, p, r, table);
         table->ld = attn__round_up(table->most, 8);
         table->ld_t = attn__round_up(table->rows, 8);
-        table->t = take(all, table->rows * channels);
-        table->t_t = take(all, table->ld_t * channels);
-        table->x = take(all, (by_key ? p->columns : p->queries) * table->ld);
-        table->g = take(all, by_key && canonical->backward ? p->columns * table->ld : 0);
-        table->dt = take(all, canonical->backward ? table->rows * channels : 0);
+        table->t = reserve(all, table->rows * channels);
+        table->t_t = reserve(all, table->ld_t * channels);
+        table->x = reserve(all, (by_key ? p->columns : p->queries) * table->ld);
+        table->g = reserve(all, by_key && canonical->backward ? p->columns * table->ld : 0);
+        table->dt = reserve(all, canonical->backward ? table->rows * channels : 0);
     }
 }
 
@@ -172,8 +172,9 @@ static void place_product(const attn__canonical *canonical, attn__blocked_plan *
         rows = attn__most(rows, p->table[i].most);
         largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
     }
-    p->at.product = take(all, largest);
-    p->at.finite = take(all, rows * channels);
+    p->at.product_size = largest;
+    p->at.product = reserve(all, largest);
+    p->at.finite = reserve(all, rows * channels);
 }
 
 /* Of all positions, and of the columns of a block. */
@@ -181,56 +182,56 @@ static void place_operands(const attn__canonical *canonical, attn__blocked_plan 
 {
     attn__blocked_places *at = &p->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size, queries = p->queries;
-    int64_t again = canonical->backward, windows = canonical->problem.nwindows > 0;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0;
     int64_t positions = windows ? p->positions.size : canonical->key.size, plain = windows ? 0 : p->ld;
-    int64_t near = windows ? p->columns : 0, near_ld = windows ? p->ld : 0;
-    at->k = take(all, positions * channels);
-    at->k_t = take(all, plain * channels);
-    at->v = take(all, positions * values);
-    at->v_t = take(all, again * plain * values);
-    at->near_k = take(all, near * channels);
-    at->near_k_t = take(all, near_ld * channels);
-    at->near_v = take(all, near * values);
-    at->near_v_t = take(all, again * near_ld * values);
-    at->near_dk = take(all, again * near * channels);
-    at->near_dv = take(all, again * near * values);
-    at->q = take(all, queries * channels);
-    at->o = take(all, queries * values);
-    at->dout = take(all, again * queries * values);
-    at->s = take(all, queries * p->ld_s);
-    at->dp = take(all, again * queries * p->ld_s);
-    at->dq = take(all, again * queries * channels);
-    at->dk = take(all, again * positions * channels);
-    at->dv = take(all, again * positions * values);
+    int64_t of_block = windows ? p->columns : 0, block_ld = windows ? p->ld : 0;
+    at->k = reserve(all, positions * channels);
+    at->k_t = reserve(all, plain * channels);
+    at->v = reserve(all, positions * values);
+    at->v_t = reserve(all, backward * plain * values);
+    at->block_k = reserve(all, of_block * channels);
+    at->block_k_t = reserve(all, block_ld * channels);
+    at->block_v = reserve(all, of_block * values);
+    at->block_v_t = reserve(all, backward * block_ld * values);
+    at->block_dk = reserve(all, backward * of_block * channels);
+    at->block_dv = reserve(all, backward * of_block * values);
+    at->q = reserve(all, queries * channels);
+    at->o = reserve(all, queries * values);
+    at->dout = reserve(all, backward * queries * values);
+    at->s = reserve(all, queries * p->ld_s);
+    at->dp = reserve(all, backward * queries * p->ld_s);
+    at->dq = reserve(all, backward * queries * channels);
+    at->dk = reserve(all, backward * positions * channels);
+    at->dv = reserve(all, backward * positions * values);
 }
 
 /* Along the queries of a block, and along the pairs of a row. */
 static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
 {
     attn__blocked_places *at = &p->at;
-    int64_t again = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->keys;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
     bool product = canonical->problem.score == ATTN_SCORE_DOT;
-    at->max = take(all, p->queries);
-    at->sum = take(all, p->queries);
-    at->count = take(all, p->queries);
-    at->from = take(all, p->queries);
-    at->to = take(all, p->queries);
-    at->pairs = take(all, windows * pairs);
-    at->dpairs = take(all, again * windows * pairs);
-    at->slope = take(all, canonical->problem.softcap != 0 ? pairs : 0);
-    at->seen = take(all, attn__pieces(2 * pairs, (int64_t)sizeof(double)));
-    at->position = take(all, canonical->key.n * pairs);
-    at->column = take(all, windows * pairs);
-    at->place = take(all, windows * p->columns);
-    at->bias_at = take(all, canonical->has_bias ? pairs : 0);
-    at->dbias_at = take(all, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
-    at->mask_at = take(all, canonical->has_mask ? pairs : 0);
-    at->block_at = take(all, canonical->has_blocks ? pairs : 0);
-    at->drop_at = take(all, canonical->has_dropout ? pairs : 0);
-    at->w = take(all, product ? 0 : 2 * canonical->contract.size);
-    at->dw = take(all, product ? 0 : 2 * canonical->contract.size);
-    at->dk_t = take(all, product ? 0 : again * canonical->contract.size * p->ld_s);
-    at->of_keys = take(all, product ? 0 : p->ld_s);
+    at->max = reserve(all, p->queries);
+    at->sum = reserve(all, p->queries);
+    at->count = reserve(all, p->queries);
+    at->from = reserve(all, p->queries);
+    at->to = reserve(all, p->queries);
+    at->pairs = reserve(all, windows * pairs);
+    at->dpairs = reserve(all, backward * windows * pairs);
+    at->slope = reserve(all, canonical->problem.softcap != 0 ? pairs : 0);
+    at->seen = reserve(all, attn__pieces(2 * pairs, (int64_t)sizeof(double)));
+    at->position = reserve(all, canonical->key.n * pairs);
+    at->column = reserve(all, windows * pairs);
+    at->position_of = reserve(all, windows * p->columns);
+    at->bias_at = reserve(all, canonical->has_bias ? pairs : 0);
+    at->dbias_at = reserve(all, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
+    at->mask_at = reserve(all, canonical->has_mask ? pairs : 0);
+    at->block_at = reserve(all, canonical->has_blocks ? pairs : 0);
+    at->drop_at = reserve(all, canonical->has_dropout ? pairs : 0);
+    at->w = reserve(all, product ? 0 : 2 * canonical->contract.size);
+    at->dw = reserve(all, product ? 0 : 2 * canonical->contract.size);
+    at->dk_t = reserve(all, product ? 0 : backward * canonical->contract.size * p->ld_s);
+    at->scratch = reserve(all, product ? 0 : p->ld_s);
 }
 
 static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
@@ -244,25 +245,25 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
-    p->run = attn__blocked_run(canonical);
-    p->queries = query_block(canonical, p->run);
-    p->keys = windows ? canonical->key.size : attn__least(canonical->key.size, ATTN__BLOCKED_KEYS);
-    p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->keys;
+    p->segment = attn__blocked_segment(canonical);
+    p->queries = query_block(canonical, p->segment);
+    p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, ATTN__BLOCKED_KEYS);
+    p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
     p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
     p->ld_s = attn__round_up(p->columns, 8);
     place_operands(canonical, p, &all);
     place_rows(canonical, p, &all);
     place_tables(canonical, p, &all);
-    p->at.gathered = take(&all, 2);
-    p->at.offsets = take(&all, attn__most(canonical->contract.size, canonical->value.size) +
-                                   attn__most(p->positions.size, attn__most(canonical->key.size, p->queries)));
+    p->at.gathered = reserve(&all, 2);
+    p->at.offsets = reserve(&all, attn__most(canonical->contract.size, canonical->value.size) +
+                                      attn__most(p->positions.size, attn__most(canonical->key.size, p->queries)));
     place_product(canonical, p, &all);
     p->at.all = all;
 }
 
 /* ------------------------------------------------------------------------------------------ what it takes */
 
-/* In double, so that no size overflows before it is refused. */
+/* In floating point, so that no size overflows before it is refused. */
 static bool is_large(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
@@ -287,7 +288,7 @@ static const char *refuse(const attn__canonical *canonical)
     for (int i = 0; i < p->nwindows; i++)
         if (packed || p->windows[i].size == 0)
             return "windows over packed sequences, or over no position";
-    unsigned shared = canonical->backward ? attn__blocked_shared(canonical) : 0;
+    unsigned shared = canonical->backward ? attn__blocked_broadcast(canonical) : 0;
     if (shared && (p->accumulate || p->dtype == ATTN_BF16))
         return "gradients that are broadcast, in bf16 or added to given ones";
     if (packed && (shared & ATTN_WANT_DQ))
@@ -303,7 +304,7 @@ static double cost(const attn__canonical *canonical)
     lay_out(&p, canonical);
     double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
     double contract = (double)canonical->contract.size, channels = contract + (double)canonical->value.size;
-    double tiles = (double)attn__pieces(canonical->key.size, p.keys), rows = (double)p.positions.size;
+    double tiles = (double)attn__pieces(canonical->key.size, p.pairs), rows = (double)p.positions.size;
     double columns = canonical->problem.nwindows ? (double)p.columns : keys;
     double products = columns * (channels + (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 20 * contract : 0));
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
