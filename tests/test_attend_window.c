@@ -185,6 +185,27 @@ static void agrees_with_rows(void **state)
     attn_context_destroy(c);
 }
 
+/* Windows that begin ahead of their query, so that it is the first keys that no query reaches. */
+static void windows_may_begin_ahead(void **state)
+{
+    static const shape s = {2,     {11, 19}, {3, 5},   4,     3,     1,    2, ATTN_BORDER_MASK,
+                            false, false,    ATTN_F32, false, false, false};
+    attn_context *c;
+    (void)state;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (int ahead = 1; ahead < 8; ahead++) {
+        static random_problem r;
+        make(&s, &r);
+        for (int a = 0; a < s.axes; a++)
+            r.forward.windows[a].offset = r.backward.windows[a].offset = ahead;
+        check_direction(c, &s, ahead, &r, ATTN_DIRECTION_FORWARD);
+        solver_prepare_backward(c, &r);
+        check_direction(c, &s, ahead, &r, ATTN_DIRECTION_BACKWARD);
+        random_problem_free(&r);
+    }
+    attn_context_destroy(c);
+}
+
 /* The planner takes it for the windows that it is made for. */
 static void is_chosen(void **state)
 {
@@ -281,8 +302,8 @@ static void lengths_by_query_hold_for_all_heads(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_rows), cmocka_unit_test(is_chosen),
-                                       cmocka_unit_test(a_mask_by_query_holds_for_all_heads),
-                                       cmocka_unit_test(lengths_by_query_hold_for_all_heads)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_rows), cmocka_unit_test(windows_may_begin_ahead), cmocka_unit_test(is_chosen),
+        cmocka_unit_test(a_mask_by_query_holds_for_all_heads), cmocka_unit_test(lengths_by_query_hold_for_all_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
