@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "support/cmocka.h"
+#include "support/solver_check.h"
 
 enum { Q, K, V, O, DOUT, DQ, DK, DV, BIAS, DBIAS, LSE, ARRAYS };
 
@@ -401,6 +402,41 @@ static void test_fill(void **state)
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }
 
+/* One key is not masked, and its bias makes it score somewhat less than those that are: its weight is small, but there. */
+static void test_near_fill(void **state)
+{
+    enum { QUERIES = 7, KEYS = 5, CHANNELS = 8 };
+    static random_problem r;
+    attn_context *c;
+    attn_problem *p = &r.forward;
+    truth t;
+    double worst = 0;
+    (void)state;
+    p->dtype = ATTN_F32;
+    p->mask_fill = -10000;
+    p->flags = ATTN_WITH_MASK | ATTN_WITH_BIAS | ATTN_WANT_LSE;
+    p->ndims = 4;
+    p->dims[0] = (attn_dim){.role = ATTN_ROLE_QUERY, .n = QUERIES, .q = CHANNELS, .o = CHANNELS, .lse = 1};
+    p->dims[1] = (attn_dim){.role = ATTN_ROLE_KEY, .n = KEYS, .k = CHANNELS, .v = CHANNELS, .mask = 1, .bias = 1};
+    p->dims[2] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = CHANNELS, .q = 1, .k = 1};
+    p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = CHANNELS, .v = 1, .o = 1};
+    r.backward = *p;
+    r.backward.direction = ATTN_DIRECTION_BACKWARD;
+    r.backward.flags = ATTN_WITH_MASK | ATTN_WITH_BIAS | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    random_problem_arrays(&r, 3);
+    for (int64_t j = 0; j < KEYS; j++) {
+        ((uint8_t *)r.array[ARRAY_MASK].block)[j] = j == 0;
+        array_set(&r.array[ARRAY_BIAS], j, -10006.5);
+    }
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    truth_make(&t, &r);
+    solver_prepare_backward(c, &r);
+    assert_true(solver_check(c, "flash_backward", &r, &t, ATTN_DIRECTION_BACKWARD, &worst));
+    truth_free(&t, &r);
+    random_problem_free(&r);
+    attn_context_destroy(c);
+}
+
 static void test_bias(void **state)
 {
     (void)state;
@@ -534,10 +570,11 @@ static void test_large_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),   cmocka_unit_test(test_waves),     cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_fill),    cmocka_unit_test(test_bias),      cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_dropout), cmocka_unit_test(test_wanted),    cmocka_unit_test(test_large_logits),
-        cmocka_unit_test(test_nan),     cmocka_unit_test(test_too_large), cmocka_unit_test(test_added_once),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_waves),  cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_fill),       cmocka_unit_test(test_bias),   cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_dropout),    cmocka_unit_test(test_wanted), cmocka_unit_test(test_large_logits),
+        cmocka_unit_test(test_near_fill),  cmocka_unit_test(test_nan),    cmocka_unit_test(test_too_large),
+        cmocka_unit_test(test_added_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,6 +185,27 @@ static void agrees_with_rows(void **state)
     attn_context_destroy(c);
 }
 
+/* Windows that begin ahead of their query, so that it is the first keys that no query reaches. */
+static void windows_may_begin_ahead(void **state)
+{
+    static const shape s = {2,     {11, 19}, {3, 5},   4,     3,     1,    2, ATTN_BORDER_MASK,
+                            false, false,    ATTN_F32, false, false, false};
+    attn_context *c;
+    (void)state;
+    assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 2}), ATTN_OK);
+    for (int ahead = 1; ahead < 8; ahead++) {
+        static random_problem r;
+        make(&s, &r);
+        for (int a = 0; a < s.axes; a++)
+            r.forward.windows[a].offset = r.backward.windows[a].offset = ahead;
+        check_direction(c, &s, ahead, &r, ATTN_DIRECTION_FORWARD);
+        solver_prepare_backward(c, &r);
+        check_direction(c, &s, ahead, &r, ATTN_DIRECTION_BACKWARD);
+        random_problem_free(&r);
+    }
+    attn_context_destroy(c);
+}
+
 /* The planner takes it for the windows that it is made for. */
 static void is_chosen(void **state)
 {
@@ -206,8 +227,83 @@ static void is_chosen(void **state)
     attn_context_destroy(c);
 }
 
+/* Two heads that lie next to each other, and a flag or a length for each query that both heads share. */
+static void make_by_query(random_problem *r, int64_t queries, unsigned with)
+{
+    enum { HEADS = 2, TAPS = 3, CHANNELS = 4, TOKEN = HEADS * CHANNELS };
+    attn_problem *p = &r->forward;
+    memset(r, 0, sizeof *r);
+    p->dtype = ATTN_F32;
+    p->flags = ATTN_WANT_LSE | with;
+    p->ndims = 5;
+    p->dims[0] = (attn_dim){.role = ATTN_ROLE_BATCH,
+                            .n = HEADS,
+                            .q = CHANNELS,
+                            .k = CHANNELS,
+                            .v = CHANNELS,
+                            .o = CHANNELS,
+                            .lse = queries};
+    p->dims[1] =
+        (attn_dim){.role = ATTN_ROLE_QUERY, .n = queries, .q = TOKEN, .o = TOKEN, .mask = queries, .lens = 1, .lse = 1};
+    p->dims[2] = (attn_dim){.role = ATTN_ROLE_KEY, .n = TAPS, .k = TOKEN, .v = TOKEN, .mask = 1};
+    p->dims[3] = (attn_dim){.role = ATTN_ROLE_CONTRACT, .n = CHANNELS, .q = 1, .k = 1};
+    p->dims[4] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = CHANNELS, .v = 1, .o = 1};
+    p->lens_dim = 2;
+    p->nwindows = 1;
+    p->windows[0] = (attn_window){.query_dim = 1, .key_dim = 2, .size = queries, .offset = -1};
+    r->backward = *p;
+    r->backward.direction = ATTN_DIRECTION_BACKWARD;
+    r->backward.flags = with | ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    random_problem_arrays(r, 11);
+}
+
+/* Arrays end at pages that nobody may read. */
+static void check_by_query(random_problem *r)
+{
+    attn_context *c;
+    truth t;
+    double worst = 0;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    truth_make(&t, r);
+    assert_true(solver_check(c, "window", r, &t, ATTN_DIRECTION_FORWARD, &worst));
+    solver_prepare_backward(c, r);
+    assert_true(solver_check(c, "window", r, &t, ATTN_DIRECTION_BACKWARD, &worst));
+    truth_free(&t, r);
+    attn_context_destroy(c);
+}
+
+/* Every other query may see no key; the ones between see all. */
+static void a_mask_by_query_holds_for_all_heads(void **state)
+{
+    (void)state;
+    for (int64_t queries = 1; queries < 20; queries += 6) {
+        static random_problem r;
+        make_by_query(&r, queries, ATTN_WITH_MASK);
+        for (int64_t i = 0; i < queries * queries; i++)
+            ((uint8_t *)r.array[ARRAY_MASK].block)[i] = (uint8_t)(i / queries % 2);
+        check_by_query(&r);
+        random_problem_free(&r);
+    }
+}
+
+/* Query i sees the one key before it, the first of its window, or none. */
+static void lengths_by_query_hold_for_all_heads(void **state)
+{
+    (void)state;
+    for (int64_t queries = 1; queries < 20; queries += 6) {
+        static random_problem r;
+        make_by_query(&r, queries, ATTN_WITH_LENS);
+        for (int64_t i = 0; i < queries; i++)
+            ((int32_t *)r.array[ARRAY_LENS].block)[i] = (int32_t)(i % 3 ? i : 0);
+        check_by_query(&r);
+        random_problem_free(&r);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_rows), cmocka_unit_test(is_chosen)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_rows), cmocka_unit_test(windows_may_begin_ahead), cmocka_unit_test(is_chosen),
+        cmocka_unit_test(a_mask_by_query_holds_for_all_heads), cmocka_unit_test(lengths_by_query_hold_for_all_heads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

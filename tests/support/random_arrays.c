@@ -76,13 +76,30 @@ static int64_t chosen(attn__rng *g, int percent)
     return attn__rng_below(g, 100) < (uint64_t)percent;
 }
 
+/* Channels innermost, and next to them the first axis of heads, as layers have their operands. */
+static void put_heads_inside(const attn_problem *p, int64_t *order)
+{
+    int at = 0;
+    for (int i = 0; i < p->ndims; i++)
+        if (i != 1 && p->dims[i].role < ATTN_ROLE_CONTRACT)
+            order[at++] = i;
+    if (p->ndims > 1 && p->dims[1].role < ATTN_ROLE_CONTRACT)
+        order[at++] = 1;
+    for (int i = 0; i < p->ndims; i++)
+        if (p->dims[i].role >= ATTN_ROLE_CONTRACT)
+            order[at++] = i;
+}
+
 /* Contiguous in some order, with what `wild` adds. */
-static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild)
+static void lay_out(attn__rng *g, attn_problem *p, const kind *k, bool wild, bool heads_inside)
 {
     int64_t order[ATTN_MAX_DIMS], next = 1;
     for (int i = 0; i < p->ndims; i++)
         order[i] = i;
-    if (wild || chosen(g, 30))
+    wild = wild && !heads_inside;
+    if (heads_inside)
+        put_heads_inside(p, order);
+    else if (wild || chosen(g, 30))
         attn__rng_shuffle(g, order, p->ndims);
     for (int i = p->ndims - 1; i >= 0; i--) {
         int dim = (int)order[i];
@@ -182,8 +199,8 @@ void random_layout(attn__rng *g, random_problem *r, bool plain)
             continue;
         if (kinds[i].id == ARRAY_BLOCKS && !(r->forward.flags & ATTN_WITH_BLOCKS))
             continue;
-        bool own = kinds[i].field >= FIELD(dq);
-        lay_out(g, own ? &r->backward : &r->forward, &kinds[i], wild);
+        bool own = kinds[i].field >= FIELD(dq), channels = kinds[i].roles & (ROLE_C | ROLE_V);
+        lay_out(g, own ? &r->backward : &r->forward, &kinds[i], wild, wild && channels && r->number % 3 == 0);
     }
     if (plain && r->forward.dims[1].n > 1 && chosen(g, 25)) /* grouped heads */
         for (int d = 1; d < 2; d++)

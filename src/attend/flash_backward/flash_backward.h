@@ -156,7 +156,7 @@ typedef struct attn__flash_backward_scratch {
     float *s, *ds;             /* [tile_q][strip] */
     float *bias;               /* as s */
     float *dbias;              /* as s; with a softcap, else ds */
-    float *lse, *delta, *fill; /* [tile_q] */
+    float *lse, *delta, *fill; /* [tile_q]; fill: the logarithm of a masked key's weight */
     float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
     uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
     uint8_t *mask, *alive;     /* as s */

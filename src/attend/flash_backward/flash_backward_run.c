@@ -85,16 +85,17 @@ static void pack_keys(attn__flash_backward_run *run)
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
- * there are no others, lse = fill + log(count) has lost its last digits in f32; the row is then shifted by the
- * fill, so that its weights come out as 1 / count. */
+ * there are no others of weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are
+ * then 1 / count.  A key beside them whose score is near the fill keeps its own weight. */
 void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse)
 {
     double fill = run->canonical->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
     bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
     double count = alone ? (double)attn__flash_backward_count_masked(run, r) : 0.0;
     alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
-    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((alone ? log(count) : (double)lse) * ATTN__LOG2E);
-    run->m.fill[r] = alone ? 0.0f : (float)(fill * ATTN__LOG2E);
+    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
+    run->m.fill[r] = weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */

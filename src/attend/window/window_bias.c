@@ -7,14 +7,13 @@
 
 typedef struct walk {
     int64_t lane, tap; /* strides */
-    const attn__window_axis *axis;
 } walk;
 
 static walk walk_of(const attn__window_work *work, attn__operand op)
 {
     const attn__window_axis *axis = &work->plan->axis[work->plan->naxes - 1];
     return (walk){attn__stride(&work->canonical->query.axis[axis->query].dim, op),
-                  attn__stride(&work->canonical->key.axis[axis->key].dim, op), axis};
+                  attn__stride(&work->canonical->key.axis[axis->key].dim, op)};
 }
 
 /* Offset from the pair's bias for entry (pair, k) at lane w, or false if the lane takes no part there. */
@@ -22,12 +21,9 @@ static bool find(const attn__window_work *work, const walk *x, int64_t k, int64_
 {
     int64_t tap = work->now.first + k * work->stride;
     int64_t at = work->s.entries.range[k] + work->cell + w;
-    int64_t query = work->cell0 + work->cell + w;
-    if (work->pass->by_key)
-        query -= attn__window_cell(x->axis, tap);
     if (tap < work->s.ranges.from[at] || tap >= work->s.ranges.to[at])
         return false;
-    *offset = query * x->lane + (tap - work->s.ranges.moved[at]) * x->tap;
+    *offset = work->s.ranges.query[at] * x->lane + (tap - work->s.ranges.moved[at]) * x->tap;
     return true;
 }
 

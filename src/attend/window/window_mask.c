@@ -95,9 +95,7 @@ static void mask_lanes(attn__window_work *work, const attn__window_pair *pair, i
     int64_t tap = work->now.first + k * work->stride, first = work->s.entries.range[k] + work->cell;
     int64_t distance = axis->window.offset + tap * axis->window.dilation;
     for (int64_t w = 0; w < work->lanes; w++) {
-        int64_t query = work->cell0 + work->cell + w;
-        if (work->pass->by_key)
-            query -= attn__window_cell(axis, tap);
+        int64_t query = work->s.ranges.query[first + w];
         if (tap < work->s.ranges.from[first + w] || tap >= work->s.ranges.to[first + w])
             continue;
         line l = line_of(work, pair->mask + query * d->mask, pair->lens + query * d->lens, pair->position);
@@ -113,8 +111,8 @@ static void flag_lanes(attn__window_work *work)
     line l =
         line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
     for (int64_t w = 0; w < work->plan->taps->width; w++) {
-        int64_t cell = (work->cell0 + work->cell + w) / work->plan->woven;
-        work->s.lanes.flags[w] = takes_part(&l, cell * axis->window.step + work->phase);
+        int64_t position = attn__window_lane_cell(work, w) * axis->window.step + work->phase;
+        work->s.lanes.flags[w] = takes_part(&l, position);
     }
 }
 

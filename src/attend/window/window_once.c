@@ -428,9 +428,9 @@ void attn__window_once_band(attn__window_work *w, int64_t first, int64_t end)
     int64_t from = first - high < first ? first - high : first, to = end - low > end ? end - low : end;
     start_band(w);
     for (int64_t line = from > 0 ? from : 0; line < to && line < axis->n; line++) {
-        run_line(w, line, first, end);
-        for (; next < end && next - low <= line; next++)
+        for (; next < end && next < line + low; next++) /* the line's last keys take the place of these */
             finish_keys(w, next);
+        run_line(w, line, first, end);
     }
     for (; next < end; next++)
         finish_keys(w, next);

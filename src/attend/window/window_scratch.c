@@ -15,6 +15,7 @@ static void take_lists(attn__arena *p, const attn__window *plan, const attn__win
     const attn__window_axis *lanes = &plan->axis[plan->naxes - 1];
     int64_t taps = lanes->last - lanes->first;
     s->block = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *s->block);
+    s->ranges.query = attn__arena_take(p, pass->ld, sizeof(int32_t));
     s->ranges.from = attn__arena_take(p, pass->ld, sizeof(int32_t));
     s->ranges.to = attn__arena_take(p, pass->ld, sizeof(int32_t));
     s->ranges.moved = attn__arena_take(p, pass->ld, sizeof(int32_t));

@@ -167,9 +167,9 @@ typedef struct attn__window_entries {
     uint32_t *column; /* dropout's */
 } attn__window_entries;
 
-/* attn__window_range of each cell of the lanes or strips. */
+/* The query of each lane of the tile, or by key of the strips, and its attn__window_range. */
 typedef struct attn__window_ranges {
-    int32_t *from, *to, *moved;
+    int32_t *query, *from, *to, *moved;
 } attn__window_ranges;
 
 /* A block of lanes: [channels][width]. */
@@ -189,7 +189,7 @@ typedef struct attn__window_scratch {
     attn__window_list list[ATTN__WINDOW_AXES];
     attn__window_pair *pair;
     attn__window_block *block;
-    attn__window_ranges ranges; /* of queries */
+    attn__window_ranges ranges;
     attn__window_entries entries;
     attn__window_lanes lanes;
     attn__window_softmax softmax;
@@ -245,6 +245,12 @@ static inline int64_t attn__window_head_stride(const attn__window_work *work, at
 {
     const attn__group *batch = &work->canonical->batch;
     return work->plan->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
+}
+
+/* The cell of a lane of the block: the lane's query, or by key its position's. */
+static inline int64_t attn__window_lane_cell(const attn__window_work *work, int64_t lane)
+{
+    return (work->cell0 + work->cell + lane) / work->plan->woven;
 }
 
 /* Strips (window_strips.c). */

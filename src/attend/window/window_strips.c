@@ -25,20 +25,23 @@ static int64_t last_cell(const attn__window_axis *axis)
 
 /* ------------------------------------------------------------------------------------------------ tiles */
 
-/* Which queries take part where, by cell: of the lanes where these are queries, else of the strips. */
+/* Which queries take part where: those of the lanes where these are queries, else those of the strips. */
 static void read_ranges(attn__window_work *work)
 {
     const attn__window_axis *axis = lane_axis(work->plan);
-    int64_t woven = work->plan->woven, first = work->cell0 / woven - (work->pass->by_key ? last_cell(axis) : 0);
-    for (int64_t j = 0; j < work->pass->ld; j++) {
-        int64_t query = first + j / woven;
+    const attn__window_ranges *to = &work->s.ranges;
+    int64_t woven = work->plan->woven, query = work->cell0 / woven - (work->pass->by_key ? last_cell(axis) : 0);
+    for (int64_t j = 0; j < work->pass->ld; j += woven, query++) {
         attn__window_range r = {0};
         if (query >= 0 && query < axis->n)
             r = attn__window_range_at(axis, query);
         bool none = r.from >= r.to;
-        work->s.ranges.from[j] = none ? INT32_MAX : (int32_t)r.from;
-        work->s.ranges.to[j] = none ? INT32_MIN : (int32_t)r.to;
-        work->s.ranges.moved[j] = none ? 0 : (int32_t)r.moved;
+        for (int64_t h = 0; h < woven; h++) {
+            to->query[j + h] = (int32_t)query;
+            to->from[j + h] = none ? INT32_MAX : (int32_t)r.from;
+            to->to[j + h] = none ? INT32_MIN : (int32_t)r.to;
+            to->moved[j + h] = none ? 0 : (int32_t)r.moved;
+        }
     }
 }
 
@@ -413,7 +416,7 @@ void attn__window_line_start(attn__window_work *work, int64_t line)
 
 int64_t attn__window_lane_offset(const attn__window_work *work, attn__operand op, int64_t lane)
 {
-    int64_t woven = work->plan->woven, at = (work->cell0 + work->cell + lane) / woven, head = lane % woven;
+    int64_t at = attn__window_lane_cell(work, lane), head = lane % work->plan->woven;
     if (work->pass->by_key)
         at = at * lane_axis(work->plan)->window.step + work->phase;
     return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +

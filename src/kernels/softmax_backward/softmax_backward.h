@@ -31,7 +31,7 @@ typedef struct attn__softmax_backward_args {
     float softcap;              /* base 2, of the scores before the bias; 0: none */
     const float *bias;          /* natural logarithm; NULL: none */
     float *dbias;               /* out: with a softcap the gradient by the bias, which dS then is not; NULL: unwanted */
-    const float *fill;          /* [rows], base 2: the score of masked keys, which then have a weight but no gradient;
+    const float *fill;          /* [rows], base 2: the logarithm of the weight of masked keys, which have no gradient;
                           * NULL: masked keys have no weight */
     const uint64_t *drop_key;   /* [rows], NULL: no dropout */
     const int32_t *drop_column; /* [keys], readable up to the next multiple of the lanes */

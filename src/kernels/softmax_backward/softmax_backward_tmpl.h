@@ -71,11 +71,12 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
         x = vf_fma(vf_load(t->bias + row * t->ld + j), vf_set1((float)ATTN__LOG2E), x);
     vm seen = attended(t, row, j, column), keep = vm_not(vf_lt(zero, zero));
     vm alive = vm_and(seen, vm_not(vf_eq(x, vf_set1(-INFINITY)))), counts = alive;
+    vf weight = vf_log_weight(x, vf_set1(t->lse[row]));
     if (!masks && t->fill) {
         counts = vm_or(alive, vm_and(vm_not(seen), vi_lt(column, vi_set1((int32_t)t->keys))));
-        x = vf_select(seen, x, vf_set1(t->fill[row]));
+        weight = vf_select(seen, weight, vf_set1(t->fill[row]));
     }
-    vf p = vf_select(counts, vf_exp2(vf_log_weight(x, vf_set1(t->lse[row]))), zero);
+    vf p = vf_select(counts, vf_exp2(weight), zero);
     vf dropped = p, dp = t->dp ? vf_load(t->dp + row * t->ld + j) : zero;
     if (!masks && t->drop_key) {
         keep = kept(t, row, j);
