@@ -64,15 +64,23 @@ static double delta_of(const attn__blocked *b, const attn__blocked_tile *t, int6
     return delta;
 }
 
-/* The logarithm of what the weights are divided by; s is taken relative to the row's maximum where that is known. */
+/* Whether log-sum-exps are computed again, since f32 and sums next to a fill of -1e6 leave too few of their digits.
+ * Backward nobody has the sinks, which are in them. */
+static bool normalizes_again(const attn_problem *p)
+{
+    return p->normalization == ATTN_NORMALIZATION_SOFTMAX && !(p->flags & ATTN_WITH_SINKS) &&
+           (p->dtype != ATTN_F64 || p->mask_fill != 0);
+}
+
+/* The logarithm of what the weights are divided by; where it is computed again, less the row's maximum, as s is then. */
 static double normalizer_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *s)
 {
-    const attn__canonical *canonical = b->canonical;
-    if (canonical->problem.mask_fill == 0)
-        return attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
+    const attn_problem *p = &b->canonical->problem;
+    if (!normalizes_again(p))
+        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
                           attn__blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
     double max = attn__blocked_at(b, b->plan->at.max)[i];
-    for (int64_t j = 0; j < t->pairs && max != -(double)INFINITY; j++)
+    for (int64_t j = 0; j < t->pairs && isfinite(max); j++)
         s[j] -= max;
     return max == -(double)INFINITY ? max : log(attn__blocked_at(b, b->plan->at.sum)[i]);
 }
@@ -197,7 +205,7 @@ static void add_columns(const attn__blocked *b, const attn__blocked_tile *t, int
             attn__blocked_at(b, to)[place[c] * channels + j] += from[c * channels + j];
 }
 
-/* The maxima and sums of the block's rows once more: next to a fill of -1e6 the log-sum-exp has lost its last digits. */
+/* The maxima and sums of the block's rows, as forward. */
 static void normalize_again(attn__blocked *b, attn__blocked_tile *t)
 {
     attn__blocked_reset_softmax(b, t);
@@ -242,7 +250,7 @@ static void run_block(attn__blocked *b, attn__blocked_tile *t, unsigned adds)
         memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
         memset(t->dv, 0, (size_t)(t->columns * values) * sizeof *t->dv);
     }
-    if (canonical->problem.mask_fill != 0)
+    if (normalizes_again(&canonical->problem))
         normalize_again(b, t);
     for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
         if (attn__blocked_start_tile(b, t))

@@ -18,7 +18,7 @@ typedef struct attn__rows_f64_kernel {
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
-    /* p = exp(x - lse), x in place, and dp = p (dp - delta), 0 where p is. */
+    /* p = exp(x - lse), x in place, at most 1 beside an lse that was rounded; dp = p (dp - delta), 0 where p is. */
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
     /* y[j] = sum over c < channels of (q[c] - k[c * ld + j])^2. */
     void (*distances)(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n);

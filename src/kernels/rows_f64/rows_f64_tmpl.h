@@ -141,7 +141,8 @@ static void rows_hide(double *x, const uint8_t *seen, int64_t n)
 static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta)
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
-        vd p = rows_exp(rows_load(x + i, n - i) - vd_set1(lse));
+        vd log = rows_load(x + i, n - i) - vd_set1(lse);
+        vd p = rows_exp(rows_select((vl)(log > vd_zero()), vd_zero(), log)); /* NaN stays */
         vd d = rows_select((vl)(p == vd_zero()), vd_zero(), p * (rows_load(dp + i, n - i) - vd_set1(delta)));
         rows_store(x + i, p, n - i);
         rows_store(dp + i, d, n - i);
