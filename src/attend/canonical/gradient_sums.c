@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The accumulators of the reference's gradients. */
+ * Accumulators of gradients in float64. */
 #include "attend/canonical/gradient_sums.h"
 
 #include "attend/scores/score.h"

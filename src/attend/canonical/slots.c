@@ -25,7 +25,7 @@ static attn__canonical keep_wanted(const attn__canonical *canonical, bool shared
     return copy;
 }
 
-/* Without the sums' memory. */
+/* Fills all but `memory`. */
 static void divide(attn__slots *slots, const attn__canonical *canonical)
 {
     attn__canonical of_item = keep_wanted(canonical, false);

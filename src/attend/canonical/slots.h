@@ -2,9 +2,9 @@
  *
  * slots.h - a backward pass over BATCH indices in parallel, whose sums do not depend on the number of threads.
  *
- * The gradients of q, k, v and the bias belong to few BATCH indices: those that share some are one item, and one thread
- * runs it.  The gradients of tables and of learned vectors belong to all.  Each slot of items sums them apart, in double,
- * and the slots' sums are added in order.
+ * An item is a set of BATCH indices that share gradients of q, k, v or the bias; one thread runs it.  A slot is a fixed
+ * run of items with sums of its own, in double, of the gradients that all items share: those of tables and of learned
+ * vectors.  The number of slots does not depend on the threads, and their sums are added in order.
  */
 #ifndef ATTN_ATTEND_SLOTS_H
 #define ATTN_ATTEND_SLOTS_H
@@ -13,7 +13,7 @@
 
 typedef struct attn__slots {
     const attn__canonical *canonical;
-    attn__canonical shared; /* the same with only the gradients wanted that all indices share */
+    attn__canonical shared; /* a copy that wants only the gradients of tables and learned vectors */
     attn__batch_split split;
     int64_t n;
     size_t size; /* bytes of a slot's sums */
