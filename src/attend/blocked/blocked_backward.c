@@ -21,7 +21,7 @@ typedef struct job {
     const attn_arrays *arrays;
     double *workspace;
     attn__slots slots;
-    unsigned broadcast; /* gradients of which several batch indices, or pairs, give to one element */
+    unsigned broadcast; /* gradients where several batch indices or pairs add to one element */
     unsigned adds;      /* those that hold something already */
 } job;
 
@@ -98,7 +98,7 @@ static void weigh(const attn__blocked *b, const attn__blocked_tile *t, double ls
     }
     double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
     for (int64_t j = 0; j < t->pairs; j++) {
-        bool sees = seen[j] == ATTN__BLOCKED_KEY; /* others stay 0 beside a sum that is NaN */
+        bool sees = seen[j] == ATTN__BLOCKED_KEY; /* the others stay 0, even if the sum is NaN */
         s[j] = sees ? s[j] * inverse : 0;
         dp[j] = sees ? (dp[j] - less) * inverse : 0;
     }
@@ -186,7 +186,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned add
     attn__blocked_sum_table_gradients(b, t);
 }
 
-/* Of a tile whose pairs are all masked. */
+/* The gradient of the bias in a tile whose pairs are all masked is 0. */
 static void clear_bias(attn__blocked *b, const attn__blocked_tile *t)
 {
     for (int64_t i = 0; i < t->queries; i++)
@@ -290,7 +290,7 @@ static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned c
     const attn__blocked_places *at = &plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
-    int64_t run = attn__blocked_segment(canonical);
+    int64_t segment = attn__blocked_segment(canonical);
     attn__blocked_gather_batch(b, batch);
     memset(attn__blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
     memset(attn__blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
@@ -299,9 +299,9 @@ static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned c
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(attn__blocked_at(b, plan->table[i].dt), 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
-    for (int64_t first = 0; first < canonical->query.size; first += run)
-        for (int64_t i = 0; i < run; i += plan->queries) {
-            attn__blocked_tile t = {.query = first + i, .queries = attn__least(run - i, plan->queries)};
+    for (int64_t first = 0; first < canonical->query.size; first += segment)
+        for (int64_t i = 0; i < segment; i += plan->queries) {
+            attn__blocked_tile t = {.query = first + i, .queries = attn__least(segment - i, plan->queries)};
             run_block(b, &t, adds);
         }
     store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, attn__blocked_at(b, at->dk));
@@ -309,7 +309,7 @@ static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned c
     store_tables(b);
 }
 
-/* Of packed sequences: whether no BATCH index before gave to the same elements of a gradient. */
+/* Whether no BATCH index of the packed sequence before this one adds to the same elements of a gradient. */
 static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
 {
     const attn__group *group = &canonical->batch;

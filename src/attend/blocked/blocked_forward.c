@@ -15,7 +15,7 @@ typedef struct job {
     const attn__blocked_plan *plan;
     const attn_arrays *arrays;
     double *workspace;
-    int64_t blocks; /* of a run of queries */
+    int64_t blocks; /* of a segment */
 } job;
 
 static void run_tile(attn__blocked *b, const attn__blocked_tile *t)
@@ -99,8 +99,8 @@ static void run_item(void *user, int64_t item, int thread)
 {
     const job *j = user;
     const attn__blocked_plan *plan = j->plan;
-    int64_t runs = j->canonical->query.size / plan->segment, block = item % (runs * j->blocks);
-    int64_t batch = item / (runs * j->blocks), first = block % j->blocks * plan->queries;
+    int64_t segments = j->canonical->query.size / plan->segment, block = item % (segments * j->blocks);
+    int64_t batch = item / (segments * j->blocks), first = block % j->blocks * plan->queries;
     attn__sequence one;
     attn__blocked b = {.canonical = j->canonical,
                        .plan = plan,
@@ -111,9 +111,9 @@ static void run_item(void *user, int64_t item, int thread)
         b.canonical = &one.canonical;
         b.arrays = &one.arrays;
     }
-    int64_t run = attn__blocked_segment(b.canonical), begin = block / j->blocks * run;
-    if (first < run && begin < b.canonical->query.size)
-        run_block(&b, batch, begin + first, attn__least(run - first, plan->queries));
+    int64_t segment = attn__blocked_segment(b.canonical), begin = block / j->blocks * segment;
+    if (first < segment && begin < b.canonical->query.size)
+        run_block(&b, batch, begin + first, attn__least(segment - first, plan->queries));
 }
 
 void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,

@@ -156,7 +156,7 @@ static void find_positions(const attn__blocked *b, const attn__blocked_tile *t)
     }
 }
 
-/* Of the mask, whose KEY strides are per position. */
+/* Offsets in the mask, whose KEY strides are per position. */
 static void find_mask(const attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__group *key = &b->canonical->key;

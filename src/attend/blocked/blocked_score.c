@@ -125,7 +125,7 @@ static void multiply_gradients(attn__blocked *b, const attn__blocked_tile *t)
     attn__blocked_multiply_masked(b, &p);
 }
 
-/* Of a kernel of the distance: g becomes the factor of q - k in the gradient by q. */
+/* The gradient by q of a kernel of the distance is a factor times q - k: g becomes that factor. */
 static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile *t, const double *q, double *g)
 {
     const attn_problem *p = &b->canonical->problem;

@@ -177,7 +177,7 @@ static void place_product(const attn__canonical *canonical, attn__blocked_plan *
     p->at.finite = reserve(all, rows * channels);
 }
 
-/* Of all positions, and of the columns of a block. */
+/* Memory for the rows of all positions, and of the columns of a block. */
 static void place_operands(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
 {
     attn__blocked_places *at = &p->at;
@@ -205,7 +205,7 @@ static void place_operands(const attn__canonical *canonical, attn__blocked_plan 
     at->dv = reserve(all, backward * positions * values);
 }
 
-/* Along the queries of a block, and along the pairs of a row. */
+/* Memory along the queries of a block, and along the pairs of a row. */
 static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
 {
     attn__blocked_places *at = &p->at;

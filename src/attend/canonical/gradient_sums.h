@@ -37,7 +37,7 @@ void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, 
 /* The same for the sums of any extent; sums[e] is those of the element of offset e. */
 void attn__sums_store_extent(const double *sums, const attn__extent *e, attn_dtype dtype, void *to, bool add);
 
-/* The BATCH indices as `items` sets of `rest` each, so that two sets share no element of a wanted gradient. */
+/* Splits the BATCH indices into `items` sets of `rest` each: two sets share no element of a wanted gradient. */
 typedef struct attn__batch_split {
     bool apart[ATTN_MAX_DIMS];
     int64_t items, rest;

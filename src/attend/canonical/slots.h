@@ -27,7 +27,7 @@ void attn__slots_make(attn__slots *slots, const attn__canonical *canonical, void
 /* The slot's sums, all zero, and its items [first, end). */
 void attn__slots_start(const attn__slots *slots, int64_t slot, attn__sums *sums, int64_t *first, int64_t *end);
 enum { ATTN__WANT_OWN = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS };
-/* Sets what an item has of those of these gradients that are wanted to 0. */
+/* Zeroes the elements of these gradients, where they are wanted, that belong to an item. */
 void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, unsigned gradients, int64_t item);
 /* Writes the shared gradients. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);

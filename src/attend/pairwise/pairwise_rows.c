@@ -14,13 +14,9 @@ static attn__strides strides_of(const attn__canonical *canonical, int side, cons
 {
     static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,   ATTN__OP_W,
                                              ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
-    attn__strides strides = {{0}};
     if (side >= ATTN__SIDE_TABLE) {
-        int i = side - ATTN__SIDE_TABLE;
-        *group = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE ? &canonical->value : &canonical->contract;
-        for (int axis = 0; axis < (*group)->n; axis++)
-            strides.at[axis] = (*group)->axis[axis].table[i];
-        return strides;
+        *group = attn__table_channels(canonical, side - ATTN__SIDE_TABLE);
+        return attn__table_strides(canonical, side - ATTN__SIDE_TABLE);
     }
     bool value = side == ATTN__SIDE_V || side == ATTN__SIDE_O || side == ATTN__SIDE_DV || side == ATTN__SIDE_DOUT;
     *group = value ? &canonical->value : &canonical->contract;
