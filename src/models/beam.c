@@ -281,9 +281,8 @@ static int64_t place_of(const logits_row *x, int32_t token)
 static double base_of(const attn__beam *beam, const logits_row *x, int64_t row)
 {
     double most, sum = NAN;
-    if (beam->unscored && isfinite(beam->log_prob[row])) {
+    if (beam->unscored && isfinite(beam->log_prob[row]))
         run_on_row(beam->context, x, 0, x->n, ATTN__ELEMENTWISE_LARGEST, &most, &sum);
-    }
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 

@@ -7,6 +7,7 @@
 #include "attend/canonical/table.h"
 #include "attend/scores/score.h"
 #include "gemm/gemm.h"
+#include "gemm/kernel.h"
 
 #include <assert.h>
 #include <math.h>
@@ -158,6 +159,8 @@ void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t)
 }
 
 /* -------------------------------------------------------------------------------------------------- products */
+
+_Static_assert(ATTN__BLOCKED_ROWS % ATTN__GEMM_K == 0, "the rows of a table that a tile reads begin at a K block");
 
 static attn__gemm_problem problem_of(const attn__blocked_product *p)
 {
