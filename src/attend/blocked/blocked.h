@@ -45,10 +45,11 @@ typedef struct attn__blocked_places {
     int64_t drop_at;                                /* ... and their numbers in dropout's rows */
     int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
     int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
-    int64_t gathered;                               /* forward: whose keys k and v are, and whether they are finite */
-    int64_t offsets;                                /* of the largest group; also a row of a table's channels */
-    int64_t product, product_size;                  /* src/gemm's workspace */
-    int64_t finite;                                 /* a factor of a product without infinity and NaN */
+    int64_t tanh;                                   /* [channels], or [queries,columns,channels] if it is kept */
+    int64_t state;                                  /* forward: an attn__blocked, kept from item to item */
+    int64_t offsets;               /* of the rows of the largest group; also a row of a table's channels */
+    int64_t product, product_size; /* src/gemm's workspace */
+    int64_t finite;                /* a factor of a product without infinity and NaN */
     int64_t all;
 } attn__blocked_places;
 
@@ -74,6 +75,7 @@ typedef struct attn__blocked_plan {
     int64_t columns;       /* of a tile, at most; with windows of every tile */
     int64_t ld;            /* between the rows of k_t and v_t, or of block_k_t and block_v_t */
     int64_t ld_s;          /* between the rows of s and dp */
+    bool keeps_tanh;       /* for the gradients */
     attn__blocked_places at;
     attn__blocked_table table[ATTN_MAX_RELATIVE];
 } attn__blocked_plan;
@@ -89,8 +91,10 @@ typedef struct attn__blocked {
     const attn__blocked_plan *plan;
     const attn_arrays *arrays;
     double *memory;
-    int64_t batch;      /* whose keys are gathered; -1: none */
-    bool has_nonfinite; /* which must not show where weights are 0 */
+    int64_t batch;              /* whose keys are gathered; -1: none */
+    const double *k, *v;        /* of all positions */
+    const double *q, *o, *dout; /* of the block; forward o is memory */
+    bool has_nonfinite;         /* which must not show where weights are 0 */
     attn__blocked_axis axis[ATTN_MAX_DIMS];
     struct {
         int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
@@ -142,7 +146,8 @@ int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t quer
 /* The keys, values, tables and learned vectors of a batch index. */
 void attn__blocked_gather_batch(attn__blocked *b, int64_t batch);
 /* Transposes n rows of k; for dot products it also multiplies them by the scale.  Backward it transposes v as well. */
-void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int64_t v, int64_t v_t, int64_t n);
+void attn__blocked_transpose(const attn__blocked *b, const double *k, int64_t k_t, const double *v, int64_t v_t,
+                             int64_t n);
 /* The queries of a block and, backward, what belongs to them. */
 void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t);
 

@@ -53,8 +53,8 @@ static double delta_of(const attn__blocked *b, const attn__blocked_tile *t, int6
 {
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
-    const double *o = attn__blocked_at(b, b->plan->at.o) + i * values;
-    const double *dout = attn__blocked_at(b, b->plan->at.dout) + i * values;
+    const double *o = b->o + i * values;
+    const double *dout = b->dout + i * values;
     double delta = 0;
     for (int64_t c = 0; c < values; c++)
         delta += o[c] * dout[c];
@@ -155,7 +155,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned add
 {
     const attn__blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
-    attn__blocked_product p = {.a = attn__blocked_at(b, at->dout),
+    attn__blocked_product p = {.a = b->dout,
                                .lda = values,
                                .b = t->v_t,
                                .ldb = b->plan->ld,
@@ -171,7 +171,7 @@ static void run_tile(attn__blocked *b, const attn__blocked_tile *t, unsigned add
         run_row(b, t, i, adds);
     p = (attn__blocked_product){.a = attn__blocked_at(b, at->s),
                                 .lda = b->plan->ld_s,
-                                .b = attn__blocked_at(b, at->dout),
+                                .b = b->dout,
                                 .ldb = values,
                                 .c = t->dv,
                                 .ldc = values,

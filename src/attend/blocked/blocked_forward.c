@@ -76,15 +76,9 @@ static void finish(const attn__blocked *b, const attn__blocked_tile *t)
 
 static void run_block(attn__blocked *b, int64_t batch, int64_t query, int64_t queries)
 {
-    int64_t *gathered = attn__blocked_integers(b, b->plan->at.gathered); /* batch index, has_nonfinite */
     attn__blocked_tile t = {.query = query, .queries = queries};
-    b->batch = gathered[0];
-    b->has_nonfinite = gathered[1];
-    if (b->batch != batch) {
+    if (b->batch != batch)
         attn__blocked_gather_batch(b, batch);
-        gathered[0] = batch;
-        gathered[1] = b->has_nonfinite;
-    }
     attn__blocked_gather_queries(b, &t);
     attn__blocked_reset_softmax(b, &t);
     memset(attn__blocked_at(b, b->plan->at.o), 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
@@ -95,6 +89,12 @@ static void run_block(attn__blocked *b, int64_t batch, int64_t query, int64_t qu
     finish(b, &t);
 }
 
+/* What a thread keeps from one item to the next. */
+static attn__blocked *state_of(const job *j, int thread)
+{
+    return (attn__blocked *)(void *)(j->workspace + thread * j->plan->at.all + j->plan->at.state);
+}
+
 static void run_item(void *user, int64_t item, int thread)
 {
     const job *j = user;
@@ -102,18 +102,17 @@ static void run_item(void *user, int64_t item, int thread)
     int64_t segments = j->canonical->query.size / plan->segment, block = item % (segments * j->blocks);
     int64_t batch = item / (segments * j->blocks), first = block % j->blocks * plan->queries;
     attn__sequence one;
-    attn__blocked b = {.canonical = j->canonical,
-                       .plan = plan,
-                       .arrays = j->arrays,
-                       .memory = j->workspace + (int64_t)thread * plan->at.all};
+    attn__blocked *b = state_of(j, thread);
+    b->canonical = j->canonical;
+    b->arrays = j->arrays;
     if (attn__is_packed(j->canonical)) {
         attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
-        b.canonical = &one.canonical;
-        b.arrays = &one.arrays;
+        b->canonical = &one.canonical;
+        b->arrays = &one.arrays;
     }
-    int64_t segment = attn__blocked_segment(b.canonical), begin = block / j->blocks * segment;
-    if (first < segment && begin < b.canonical->query.size)
-        run_block(&b, batch, begin + first, attn__least(segment - first, plan->queries));
+    int64_t segment = attn__blocked_segment(b->canonical), begin = block / j->blocks * segment;
+    if (first < segment && begin < b->canonical->query.size)
+        run_block(b, batch, begin + first, attn__least(segment - first, plan->queries));
 }
 
 void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
@@ -122,7 +121,8 @@ void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe 
     const attn__blocked_plan *plan = recipe->data;
     job j = {canonical, plan, arrays, workspace, attn__pieces(plan->segment, plan->queries)};
     for (int i = 0; i < canonical->threads; i++)
-        *(int64_t *)(void *)(j.workspace + i * plan->at.all + plan->at.gathered) = -1;
+        *state_of(&j, i) =
+            (attn__blocked){.plan = plan, .memory = j.workspace + (int64_t)i * plan->at.all, .batch = -1};
     attn__parallel_items(canonical->threads, canonical->batch.size * (canonical->query.size / plan->segment) * j.blocks,
                          run_item, &j);
 }

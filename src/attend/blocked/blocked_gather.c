@@ -31,37 +31,33 @@ static void transpose(const double *rows, int64_t n, int64_t channels, double fa
 }
 
 /* Rows of an operand: which groups, the first of them, and where they go. */
-typedef struct rows {
+typedef struct operand_rows {
     const attn__group *group, *channels;
     attn__operand op;
     const void *data;
     int64_t first, n;
     double *to;
-} rows;
+} operand_rows;
 
-/* False if a number is not finite. */
-static bool gather(const attn__blocked *b, const rows *r)
+/* The rows themselves where they lie one after another, else copies. */
+static const double *gather(attn__blocked *b, const operand_rows *r)
 {
     attn_dtype dtype = b->canonical->problem.dtype;
     size_t stride = offsetof(attn__axis, dim) + attn__operand_table[r->op].offset;
-    int64_t channels = r->channels->size;
-    int64_t *offsets = attn__blocked_integers(b, b->plan->at.offsets), *at = offsets + channels;
+    int64_t channels = r->channels->size, *at = attn__blocked_integers(b, b->plan->at.offsets);
     int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
-    bool adjacent = dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride);
-    double sum = 0;
-    attn__offsets_fill(r->channels, stride, 0, channels, offsets);
-    attn__offsets_fill(r->group, stride, r->first, r->n, at);
-    for (int64_t i = 0; i < r->n; i++) {
-        double *row = r->to + i * channels;
-        if (adjacent)
-            memcpy(row, (const double *)r->data + base + at[i], (size_t)channels * sizeof *row);
-        for (int64_t c = 0; c < channels; c++) {
-            if (!adjacent)
-                row[c] = attn__load(dtype, r->data, base + at[i] + offsets[c]);
-            sum += 0 * row[c]; /* NaN unless it is finite */
-        }
+    const double *data = r->to;
+    if (dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride) &&
+        attn__offsets_even(r->group, stride, channels)) {
+        data = (const double *)r->data + base + r->first * channels;
+    } else {
+        attn__strides strides = attn__operand_strides(r->channels, r->op);
+        attn__offsets_fill(r->group, stride, r->first, r->n, at);
+        for (int64_t i = 0; i < r->n; i++)
+            attn__gather(r->channels, &strides, dtype, r->data, base + at[i], r->to + i * channels);
     }
-    return sum == 0;
+    b->has_nonfinite |= r->op != ATTN__OP_O && !b->plan->kernel->finite(data, r->n * channels);
+    return data;
 }
 
 int64_t attn__blocked_table_at(const attn__blocked *b, int table)
@@ -72,23 +68,19 @@ int64_t attn__blocked_table_at(const attn__blocked *b, int table)
 }
 
 /* The i-th table of the batch index, in both forms. */
-static bool gather_table(const attn__blocked *b, int i)
+static void gather_table(attn__blocked *b, int i)
 {
     const attn__canonical *canonical = b->canonical;
     const attn_relative *r = &canonical->problem.relatives[i];
     const attn__blocked_table *table = &b->plan->table[i];
     attn__strides strides = attn__table_strides(canonical, i);
     int64_t channels = attn__table_channels(canonical, i)->size, at = attn__blocked_table_at(b, i);
-    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, sum = 0;
-    for (int64_t d = 0; d < table->rows; d++, at += r->row_stride) {
-        double *row = attn__blocked_at(b, table->t) + d * channels;
-        attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, row);
-        for (int64_t c = 0; c < channels; c++)
-            sum += 0 * row[c];
-    }
-    transpose(attn__blocked_at(b, table->t), table->rows, channels, factor, attn__blocked_at(b, table->t_t),
-              table->ld_t);
-    return sum == 0;
+    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale,
+           *rows = attn__blocked_at(b, table->t);
+    for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
+        attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, rows + d * channels);
+    transpose(rows, table->rows, channels, factor, attn__blocked_at(b, table->t_t), table->ld_t);
+    b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
 
 /* The learned vectors of the batch index. */
@@ -111,51 +103,52 @@ static double factor_of_keys(const attn__blocked *b)
     return p->score == ATTN_SCORE_DOT ? p->scale : 1;
 }
 
-void attn__blocked_transpose(const attn__blocked *b, int64_t k, int64_t k_t, int64_t v, int64_t v_t, int64_t n)
+void attn__blocked_transpose(const attn__blocked *b, const double *k, int64_t k_t, const double *v, int64_t v_t,
+                             int64_t n)
 {
     const attn__canonical *canonical = b->canonical;
-    transpose(attn__blocked_at(b, k), n, canonical->contract.size, factor_of_keys(b), attn__blocked_at(b, k_t),
-              b->plan->ld);
+    if (canonical->problem.score != ATTN_SCORE_ADDITIVE)
+        transpose(k, n, canonical->contract.size, factor_of_keys(b), attn__blocked_at(b, k_t), b->plan->ld);
     if (canonical->backward)
-        transpose(attn__blocked_at(b, v), n, canonical->value.size, 1, attn__blocked_at(b, v_t), b->plan->ld);
+        transpose(v, n, canonical->value.size, 1, attn__blocked_at(b, v_t), b->plan->ld);
 }
 
 void attn__blocked_gather_batch(attn__blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
-    bool windows = canonical->problem.nwindows;
-    const attn__group *group = windows ? &b->plan->positions : &canonical->key;
+    const attn__group *group = canonical->problem.nwindows ? &b->plan->positions : &canonical->key;
+    operand_rows k = {group,       &canonical->contract,      ATTN__OP_K, b->arrays->k, 0,
+                      group->size, attn__blocked_at(b, at->k)};
+    operand_rows v = {group, &canonical->value, ATTN__OP_V, b->arrays->v, 0, group->size, attn__blocked_at(b, at->v)};
     b->batch = batch;
-    bool finite = gather(
-        b, &(rows){group, &canonical->contract, ATTN__OP_K, b->arrays->k, 0, group->size, attn__blocked_at(b, at->k)});
-    finite &= gather(
-        b, &(rows){group, &canonical->value, ATTN__OP_V, b->arrays->v, 0, group->size, attn__blocked_at(b, at->v)});
-    if (!windows) /* else block by block */
-        attn__blocked_transpose(b, at->k, at->k_t, at->v, at->v_t, group->size);
+    b->has_nonfinite = false;
+    b->k = gather(b, &k);
+    b->v = gather(b, &v);
+    if (!canonical->problem.nwindows) /* else block by block */
+        attn__blocked_transpose(b, b->k, at->k_t, b->v, at->v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        finite &= gather_table(b, i);
+        gather_table(b, i);
     gather_vectors(b);
-    b->has_nonfinite = !finite;
 }
 
 void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     const attn__blocked_places *at = &b->plan->at;
-    rows r = {&canonical->query, &canonical->contract,      ATTN__OP_Q, b->arrays->q, t->query,
-              t->queries,        attn__blocked_at(b, at->q)};
-    bool finite = gather(b, &r);
-    if (canonical->backward) {
-        r = (rows){&canonical->query, &canonical->value,         ATTN__OP_O, b->arrays->o, t->query,
-                   t->queries,        attn__blocked_at(b, at->o)};
-        (void)gather(b, &r);
-        r.op = ATTN__OP_DOUT;
-        r.data = b->arrays->dout;
-        r.to = attn__blocked_at(b, at->dout);
-        finite &= gather(b, &r);
-    }
-    b->has_nonfinite |= !finite;
+    operand_rows q = {&canonical->query, &canonical->contract,      ATTN__OP_Q, b->arrays->q, t->query,
+                      t->queries,        attn__blocked_at(b, at->q)};
+    b->q = gather(b, &q);
+    if (!canonical->backward)
+        return;
+    operand_rows o = {&canonical->query, &canonical->value,         ATTN__OP_O, b->arrays->o, t->query,
+                      t->queries,        attn__blocked_at(b, at->o)};
+    operand_rows dout = o;
+    dout.op = ATTN__OP_DOUT;
+    dout.data = b->arrays->dout;
+    dout.to = attn__blocked_at(b, at->dout);
+    b->o = gather(b, &o);
+    b->dout = gather(b, &dout);
 }
 
 /* -------------------------------------------------------------------------------------------------- products */

@@ -87,8 +87,8 @@ static int64_t position_of_column(const attn__blocked *b, int64_t column)
 }
 
 /* Rows of k or v for the columns of the block. */
-static void gather_columns(const attn__blocked *b, const attn__blocked_tile *t, int64_t from, int64_t to,
-                           int64_t channels)
+static const double *gather_columns(const attn__blocked *b, const attn__blocked_tile *t, const double *from, int64_t to,
+                                    int64_t channels)
 {
     const int64_t *position = attn__blocked_integers(b, b->plan->at.position_of);
     for (int64_t c = 0; c < t->columns; c++) {
@@ -96,8 +96,9 @@ static void gather_columns(const attn__blocked *b, const attn__blocked_tile *t, 
         if (position[c] < 0)
             memset(near, 0, (size_t)channels * sizeof *near);
         else
-            memcpy(near, attn__blocked_at(b, from) + position[c] * channels, (size_t)channels * sizeof *near);
+            memcpy(near, from + position[c] * channels, (size_t)channels * sizeof *near);
     }
+    return attn__blocked_at(b, to);
 }
 
 static void find_columns(attn__blocked *b, attn__blocked_tile *t)
@@ -110,12 +111,10 @@ static void find_columns(attn__blocked *b, attn__blocked_tile *t)
     t->columns = b->plan->columns;
     for (int64_t c = 0; c < t->columns; c++)
         position[c] = position_of_column(b, c);
-    gather_columns(b, t, at->k, at->block_k, canonical->contract.size);
-    gather_columns(b, t, at->v, at->block_v, canonical->value.size);
-    attn__blocked_transpose(b, at->block_k, at->block_k_t, at->block_v, at->block_v_t, t->columns);
-    t->k = attn__blocked_at(b, at->block_k);
+    t->k = gather_columns(b, t, b->k, at->block_k, canonical->contract.size);
+    t->v = gather_columns(b, t, b->v, at->block_v, canonical->value.size);
+    attn__blocked_transpose(b, t->k, at->block_k_t, t->v, at->block_v_t, t->columns);
     t->k_t = attn__blocked_at(b, at->block_k_t);
-    t->v = attn__blocked_at(b, at->block_v);
     t->v_t = attn__blocked_at(b, at->block_v_t);
     t->dk = attn__blocked_at(b, at->block_dk);
     t->dv = attn__blocked_at(b, at->block_dv);
@@ -221,9 +220,9 @@ bool attn__blocked_start_tile(attn__blocked *b, attn__blocked_tile *t)
     t->pairs = attn__least(canonical->key.size - t->pair, b->plan->pairs);
     if (canonical->problem.nwindows == 0) {
         t->columns = t->pairs;
-        t->k = attn__blocked_at(b, at->k) + t->pair * channels;
+        t->k = b->k + t->pair * channels;
         t->k_t = attn__blocked_at(b, at->k_t) + t->pair;
-        t->v = attn__blocked_at(b, at->v) + t->pair * values;
+        t->v = b->v + t->pair * values;
         t->v_t = attn__blocked_at(b, at->v_t) + t->pair;
         t->dk = attn__blocked_at(b, at->dk) + t->pair * channels;
         t->dv = attn__blocked_at(b, at->dv) + t->pair * values;

@@ -51,7 +51,7 @@ static const double *score_keys(attn__blocked *b, const attn__blocked_tile *t)
 static void score_concatenations(attn__blocked *b, const attn__blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    const double *scratch = score_keys(b, t), *q = attn__blocked_at(b, b->plan->at.q);
+    const double *scratch = score_keys(b, t), *q = b->q;
     for (int64_t i = 0; i < t->queries; i++) {
         double *s = attn__blocked_row(b, b->plan->at.s, i);
         double of_query = product_with(attn__blocked_at(b, b->plan->at.w), q + i * channels, channels);
@@ -60,19 +60,31 @@ static void score_concatenations(attn__blocked *b, const attn__blocked_tile *t)
     }
 }
 
+/* Where tanh(q + k) of a pair is kept, for the gradients if the plan has room. */
+static double *tanh_of(const attn__blocked *b, int64_t i, int64_t j)
+{
+    int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
+    return attn__blocked_at(b, b->plan->at.tanh) + pair * b->canonical->contract.size;
+}
+
+static double score_additive(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t j)
+{
+    int64_t channels = b->canonical->contract.size;
+    return b->plan->kernel->additive(b->q + i * channels, t->k + j * channels, attn__blocked_at(b, b->plan->at.w),
+                                     channels, tanh_of(b, i, j));
+}
+
 static void score_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
 {
     const attn_problem *p = &b->canonical->problem;
-    const attn__blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size, n = t->columns;
-    const double *q = attn__blocked_at(b, at->q) + i * channels;
-    double *s = attn__blocked_row(b, at->s, i);
-    if (p->score == ATTN_SCORE_ADDITIVE) {
-        b->plan->kernel->additive(q, t->k_t, b->plan->ld, attn__blocked_at(b, at->w), channels, s, n);
-    } else {
-        b->plan->kernel->distances(q, t->k_t, b->plan->ld, channels, s, n);
-        score_distances(p, s, n);
-    }
+    double *s = attn__blocked_row(b, b->plan->at.s, i);
+    for (int64_t j = 0; j < n && p->score == ATTN_SCORE_ADDITIVE; j++)
+        s[j] = score_additive(b, t, i, j);
+    if (p->score == ATTN_SCORE_ADDITIVE)
+        return;
+    b->plan->kernel->distances(b->q + i * channels, t->k_t, b->plan->ld, channels, s, n);
+    score_distances(p, s, n);
 }
 
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
@@ -80,7 +92,7 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
     int64_t channels = b->canonical->contract.size;
     const attn__blocked_places *at = &b->plan->at;
     if (b->canonical->problem.score == ATTN_SCORE_DOT) {
-        attn__blocked_multiply(b, &(attn__blocked_product){.a = attn__blocked_at(b, at->q),
+        attn__blocked_multiply(b, &(attn__blocked_product){.a = b->q,
                                                            .lda = channels,
                                                            .b = t->k_t,
                                                            .ldb = b->plan->ld,
@@ -117,7 +129,7 @@ static void multiply_gradients(attn__blocked *b, const attn__blocked_tile *t)
                                .k = t->columns,
                                .add = true};
     attn__blocked_multiply_masked(b, &p);
-    p.b = attn__blocked_at(b, at->q);
+    p.b = b->q;
     p.c = t->dk;
     p.m = t->columns;
     p.k = t->queries;
@@ -157,7 +169,7 @@ static void concatenation_gradients(attn__blocked *b, const attn__blocked_tile *
     double *dw = attn__blocked_at(b, at->dw), *dw2 = dw + channels, *by_key = attn__blocked_at(b, at->dk_t);
     memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
     for (int64_t i = 0; i < t->queries; i++) {
-        const double *g = attn__blocked_row(b, at->dp, i), *q = attn__blocked_at(b, at->q) + i * channels;
+        const double *g = attn__blocked_row(b, at->dp, i), *q = b->q + i * channels;
         double of_query = product_with(w, q, channels), sum = 0;
         for (int64_t j = 0; j < t->columns; j++) {
             double open = of_query + scratch[j] <= 0 ? 0 : g[j];
@@ -173,24 +185,37 @@ static void concatenation_gradients(attn__blocked *b, const attn__blocked_tile *
     }
 }
 
-/* Row by row with keys in the lanes. */
-static void row_gradients(attn__blocked *b, const attn__blocked_tile *t)
+static void additive_gradients(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__blocked_places *at = &b->plan->at;
-    const attn__rows_f64_kernel *kernel = b->plan->kernel;
-    int64_t channels = b->canonical->contract.size, ld = b->plan->ld, ld_s = b->plan->ld_s;
-    const double *w = attn__blocked_at(b, at->w);
-    double *dk = attn__blocked_at(b, at->dk_t), *dw = attn__blocked_at(b, at->dw);
+    int64_t channels = b->canonical->contract.size;
+    for (int64_t i = 0; i < t->queries; i++) {
+        const double *g = attn__blocked_row(b, at->dp, i);
+        for (int64_t j = 0; j < t->columns; j++) {
+            if (g[j] == 0) /* the pair may be masked, and its tanh NaN */
+                continue;
+            if (!b->plan->keeps_tanh)
+                (void)score_additive(b, t, i, j);
+            b->plan->kernel->additive_gradient(g[j], attn__blocked_at(b, at->w), tanh_of(b, i, j), channels,
+                                               attn__blocked_at(b, at->dq) + i * channels, t->dk + j * channels,
+                                               attn__blocked_at(b, at->dw));
+        }
+    }
+}
+
+/* Row by row with keys in the lanes. */
+static void distance_gradients(attn__blocked *b, const attn__blocked_tile *t)
+{
+    const attn__blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
+    double *dk = attn__blocked_at(b, at->dk_t);
     memset(dk, 0, (size_t)(channels * ld_s) * sizeof *dk);
     for (int64_t i = 0; i < t->queries; i++) {
-        const double *q = attn__blocked_at(b, at->q) + i * channels;
-        double *g = attn__blocked_row(b, at->dp, i), *dq = attn__blocked_at(b, at->dq) + i * channels;
-        if (b->canonical->problem.score == ATTN_SCORE_ADDITIVE) {
-            kernel->additive_gradient(q, t->k_t, ld, w, channels, g, t->columns, dq, dk, ld_s, dw);
-        } else {
-            slope_of_distances(b, t, q, g);
-            kernel->distance_gradient(q, t->k_t, ld, channels, g, t->columns, dq, dk, ld_s);
-        }
+        const double *q = b->q + i * channels;
+        double *g = attn__blocked_row(b, at->dp, i);
+        slope_of_distances(b, t, q, g);
+        b->plan->kernel->distance_gradient(q, t->k_t, b->plan->ld, channels, g, t->columns,
+                                           attn__blocked_at(b, at->dq) + i * channels, dk, ld_s);
     }
     for (int64_t j = 0; j < t->columns; j++)
         for (int64_t c = 0; c < channels; c++)
@@ -217,6 +242,8 @@ void attn__blocked_score_gradients(attn__blocked *b, const attn__blocked_tile *t
         return;
     }
     memset(attn__blocked_at(b, b->plan->at.dw), 0, (size_t)(2 * b->canonical->contract.size) * sizeof(double));
-    (score == ATTN_SCORE_CONCAT ? concatenation_gradients : row_gradients)(b, t);
+    (score == ATTN_SCORE_CONCAT     ? concatenation_gradients
+     : score == ATTN_SCORE_ADDITIVE ? additive_gradients
+                                    : distance_gradients)(b, t);
     add_vector_gradients(b);
 }

@@ -42,9 +42,7 @@ static void find_span(attn__blocked *b, const attn__blocked_tile *t, int table)
 static const double *rows_of(const attn__blocked *b, const attn__blocked_tile *t, int table, int64_t *n)
 {
     *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
-    return is_of(b, table, ATTN_RELATIVE_KEY)     ? t->k
-           : is_of(b, table, ATTN_RELATIVE_QUERY) ? attn__blocked_at(b, b->plan->at.q)
-                                                  : attn__blocked_at(b, b->plan->at.dout);
+    return is_of(b, table, ATTN_RELATIVE_KEY) ? t->k : is_of(b, table, ATTN_RELATIVE_QUERY) ? b->q : b->dout;
 }
 
 static void clear(const attn__blocked *b, int64_t place, int table, int64_t rows)

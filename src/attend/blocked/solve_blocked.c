@@ -234,6 +234,17 @@ static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, 
     at->scratch = reserve(all, product ? 0 : p->ld_s);
 }
 
+/* Additive scores: tanh of a pair's channels, or of all pairs of a tile if these stay in the cache. */
+static void place_tanh(const attn__canonical *canonical, attn__blocked_plan *p, int64_t *all)
+{
+    enum { MOST = 65536 };
+    int64_t pairs = attn__least(p->queries, p->segment) * p->columns, channels = canonical->contract.size;
+    p->keeps_tanh = canonical->backward && pairs <= MOST / channels;
+    p->at.tanh = reserve(all, canonical->problem.score != ATTN_SCORE_ADDITIVE ? 0
+                              : p->keeps_tanh                                 ? pairs * channels
+                                                                              : channels);
+}
+
 static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
@@ -253,10 +264,11 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
     p->ld_s = attn__round_up(p->columns, 8);
     place_operands(canonical, p, &all);
     place_rows(canonical, p, &all);
+    place_tanh(canonical, p, &all);
     place_tables(canonical, p, &all);
-    p->at.gathered = reserve(&all, 2);
-    p->at.offsets = reserve(&all, attn__most(canonical->contract.size, canonical->value.size) +
-                                      attn__most(p->positions.size, attn__most(canonical->key.size, p->queries)));
+    p->at.state = reserve(&all, attn__pieces(sizeof(attn__blocked), sizeof(double)));
+    int64_t rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
+    p->at.offsets = reserve(&all, attn__most(rows, attn__most(canonical->contract.size, canonical->value.size)));
     place_product(canonical, p, &all);
     p->at.all = all;
 }

@@ -44,7 +44,11 @@ void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, 
 
 bool attn__offsets_adjacent(const attn__group *group, size_t stride)
 {
-    int64_t step = 1;
+    return attn__offsets_even(group, stride, 1);
+}
+
+bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step)
+{
     for (int a = group->n - 1; a >= 0; a--) {
         if (group->axis[a].dim.n > 1 && stride_of(&group->axis[a], stride) != step)
             return false;

@@ -17,5 +17,7 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
 int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index);
 /* True if the group is one run of adjacent elements for this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
+/* True if index i has the offset i * step. */
+bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
 #endif

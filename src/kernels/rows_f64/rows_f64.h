@@ -9,10 +9,12 @@
 
 #include "base/cpu.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 typedef struct attn__rows_f64_kernel {
     attn__isa isa;
+    bool (*finite)(const double *x, int64_t n);    /* whether all are */
     double (*largest)(const double *x, int64_t n); /* -inf of none; NaN if one is */
     /* x = exp(x - max), and their sum; below e^-708 it is 0.  Off by at most 2^-51 of itself. */
     double (*exponentials)(double *x, int64_t n, double max);
@@ -22,12 +24,11 @@ typedef struct attn__rows_f64_kernel {
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
     /* y[j] = sum over c < channels of (q[c] - k[c * ld + j])^2. */
     void (*distances)(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n);
-    /* y[j] = sum over c of w[c] tanh(q[c] + k[c * ld + j]), and its derivatives times g[j], added to dq[c], dk[c * ldk + j]
-     * and dw[c]; a g of 0 adds nothing. */
-    void (*additive)(const double *q, const double *k, int64_t ld, const double *w, int64_t channels, double *y,
-                     int64_t n);
-    void (*additive_gradient)(const double *q, const double *k, int64_t ld, const double *w, int64_t channels,
-                              const double *g, int64_t n, double *dq, double *dk, int64_t ldk, double *dw);
+    /* t[c] = tanh(q[c] + k[c]); returns the sum of w[c] t[c] over c < n. */
+    double (*additive)(const double *q, const double *k, const double *w, int64_t n, double *t);
+    /* The derivatives of that sum times g, from t, added to dq, dk and dw. */
+    void (*additive_gradient)(double g, const double *w, const double *t, int64_t n, double *dq, double *dk,
+                              double *dw);
     /* Adds g[j] (q[c] - k[c * ld + j]) to dq[c] and takes it from dk[c * ldk + j]; a g of 0 adds nothing. */
     void (*distance_gradient)(const double *q, const double *k, int64_t ld, int64_t channels, const double *g,
                               int64_t n, double *dq, double *dk, int64_t ldk);

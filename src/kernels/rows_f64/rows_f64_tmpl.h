@@ -77,6 +77,17 @@ VF_FN double rows_sum(vd x)
     return sum;
 }
 
+static bool rows_finite(const double *x, int64_t n)
+{
+    vd sum = vd_zero(), more = vd_zero(); /* NaN if one is not finite */
+    for (int64_t i = 0; i < n; i += 2 * VD_LANES) {
+        sum = vd_fma(rows_load(x + i, n - i), vd_zero(), sum);
+        if (i + VD_LANES < n)
+            more = vd_fma(rows_load(x + i + VD_LANES, n - i - VD_LANES), vd_zero(), more);
+    }
+    return rows_sum(sum + more) == 0;
+}
+
 static double rows_largest(const double *x, int64_t n)
 {
     vd infinity = vd_set1((double)INFINITY), most = -infinity, nans = vd_zero();
@@ -161,33 +172,26 @@ static void rows_distances(const double *q, const double *k, int64_t ld, int64_t
     }
 }
 
-static void rows_additive(const double *q, const double *k, int64_t ld, const double *w, int64_t channels, double *y,
-                          int64_t n)
+static double rows_additive(const double *q, const double *k, const double *w, int64_t n, double *t)
 {
+    vd sum = vd_zero();
     for (int64_t i = 0; i < n; i += VD_LANES) {
-        vd sum = vd_zero();
-        for (int64_t c = 0; c < channels; c++)
-            sum = vd_fma(vd_set1(w[c]), rows_tanh(vd_set1(q[c]) + rows_load(k + c * ld + i, n - i)), sum);
-        rows_store(y + i, sum, n - i);
+        vd x = rows_tanh(rows_load(q + i, n - i) + rows_load(k + i, n - i));
+        rows_store(t + i, x, n - i);
+        sum = vd_fma(rows_load(w + i, n - i), x, sum);
     }
+    return rows_sum(sum);
 }
 
-static void rows_additive_gradient(const double *q, const double *k, int64_t ld, const double *w, int64_t channels,
-                                   const double *g, int64_t n, double *dq, double *dk, int64_t ldk, double *dw)
+static void rows_additive_gradient(double g, const double *w, const double *t, int64_t n, double *dq, double *dk,
+                                   double *dw)
 {
-    for (int64_t c = 0; c < channels; c++) {
-        vd by_q = vd_zero(), by_w = vd_zero(), vector = vd_set1(w[c]);
-        double *to = dk + c * ldk;
-        for (int64_t i = 0; i < n; i += VD_LANES) {
-            vd slope = rows_load(g + i, n - i), t = rows_tanh(vd_set1(q[c]) + rows_load(k + c * ld + i, n - i));
-            vl none = (vl)(slope == vd_zero());
-            vd d = rows_select(none, vd_zero(), slope * vector * (vd_set1(1) - t * t));
-            by_w = by_w + rows_select(none, vd_zero(), slope * t);
-            by_q = by_q + d;
-            rows_store(to + i, rows_load(to + i, n - i) + d, n - i);
-        }
-        dq[c] += rows_sum(by_q);
-        dw[c] += rows_sum(by_w);
+    const vd slope = vd_set1(g), one = vd_set1(1);
+    for (int64_t i = 0; i < n; i += VD_LANES) {
+        vd x = rows_load(t + i, n - i), d = slope * rows_load(w + i, n - i) * (one - x * x);
+        rows_store(dq + i, rows_load(dq + i, n - i) + d, n - i);
+        rows_store(dk + i, rows_load(dk + i, n - i) + d, n - i);
+        rows_store(dw + i, vd_fma(slope, x, rows_load(dw + i, n - i)), n - i);
     }
 }
 
@@ -208,6 +212,7 @@ static void rows_distance_gradient(const double *q, const double *k, int64_t ld,
 }
 
 const attn__rows_f64_kernel VF_NAME(attn__rows_f64) = {.isa = VF_ISA,
+                                                       .finite = rows_finite,
                                                        .largest = rows_largest,
                                                        .exponentials = rows_exponentials,
                                                        .scale = rows_scale,
