@@ -72,7 +72,7 @@ static void activations_are_those_of_a_pass(void **state)
     (void)state;
     attn_context *context;
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
-    for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SIGMOID; kind++) {
+    for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SILU; kind++) {
         for (int64_t side = 3; side <= MOST; side += MOST - 3) {
             attn_conv conv = {.spatial = 2, .padding = {1, 1}, .activation = (attn_activation)kind};
             assert_same_bits(context, ATTN_F32, &conv,
@@ -96,7 +96,7 @@ static void so_are_those_of_other_convolutions(void **state)
     attn_context *context;
     assert_int_equal(attn_context_create(&context, &(attn_context_options){.threads = 2}), ATTN_OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SIGMOID; kind++) {
+        for (int kind = ATTN_ACTIVATION_RELU; kind <= ATTN_ACTIVATION_SILU; kind++) {
             attn_conv conv = cases[i].conv;
             conv.activation = (attn_activation)kind;
             assert_same_bits(context, ATTN_F32, &conv, cases[i].shape);

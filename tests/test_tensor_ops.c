@@ -67,6 +67,8 @@ static double activated(double x, attn_activation a)
         return tanh(x);
     case ATTN_ACTIVATION_SIGMOID:
         return 1 / (1 + exp(-x));
+    case ATTN_ACTIVATION_SILU:
+        return x / (1 + exp(-x));
     default:
         return x;
     }
@@ -77,7 +79,7 @@ static void linear_and_activations(void **state)
     (void)state;
     world w = make_world(NULL, 2);
     attn_tensor *x = TENSOR(1, 3, 5), *m = TENSOR(2, 7, 5), *b = TENSOR(3, 7);
-    for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+    for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SILU; a++) {
         attn_tensor *y = attn_linear(w.t, x, m, b, a);
         for (int i = 0; i < 21; i++) {
             double sum = NUMBERS(b)[i % 7];
@@ -237,7 +239,7 @@ static void single_agrees_with_double(void **state)
     static double exact[ROOM], single[ROOM];
     const mixture mixtures[] = {build_mixture, build_recurrence};
     for (int isa = 0; attn_isa_name(isa); isa++) {
-        for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+        for (attn_activation a = ATTN_ACTIVATION_IDENTITY; a <= ATTN_ACTIVATION_SILU; a++) {
             for (int m = 0; m < 2; m++) {
                 world w = make_world(attn_isa_name(isa), 1 + isa % 2 * 2);
                 int64_t n = run_mixture(w, ATTN_F64, mixtures[m], a, exact);
@@ -265,7 +267,7 @@ static void functions_are_accurate(void **state)
         x[i] = (float)(i - N / 2) / 100;
     for (int isa = 0; attn_isa_name(isa); isa++) {
         world w = make_world(attn_isa_name(isa), 1);
-        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SILU; a++) {
             attn_tensor *t = attn_activate(w.t, attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){N}, x), a);
             memcpy(y, attn_tensor_data(t), sizeof y);
             for (int i = 0; i < N; i++) {
@@ -278,7 +280,7 @@ static void functions_are_accurate(void **state)
         }
         float special[] = {NAN, INFINITY, -INFINITY, 1e30f, -1e30f};
         attn_tensor *t = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){5}, special);
-        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++)
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SILU; a++)
             assert_true(isnan(((float *)attn_tensor_data(attn_activate(w.t, t, a)))[0]));
         float *s = attn_tensor_data(attn_activate(w.t, t, ATTN_ACTIVATION_SIGMOID)),
               *h = attn_tensor_data(attn_activate(w.t, t, ATTN_ACTIVATION_TANH));

@@ -8,6 +8,22 @@
 
 #include <string.h>
 
+/* The first element of the window along an axis that is inside. */
+static int64_t first_inside(const attn__window_grid *g, int axis, int64_t window)
+{
+    int64_t at = window * g->stride[axis] - g->padding[axis];
+    return at < 0 ? 0 : at;
+}
+
+static void first_of_windows(const attn__window_grid *g, int32_t *index)
+{
+    for (int64_t z = 0; z < g->out[0]; z++)
+        for (int64_t y = 0; y < g->out[1]; y++)
+            for (int64_t x = 0; x < g->out[2]; x++)
+                *index++ = (int32_t)((first_inside(g, 0, z) * g->in[1] + first_inside(g, 1, y)) * g->in[2] +
+                                     first_inside(g, 2, x));
+}
+
 #define REAL       float
 #define NAME(name) name##_float
 #include "tensor/spatial_tmpl.h"

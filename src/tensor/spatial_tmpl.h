@@ -39,6 +39,7 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
+/* The first of equal elements, the last NaN.  Bits instead of a branch, which would often be foretold wrong. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;
@@ -48,19 +49,19 @@ static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
         const REAL *x = (const REAL *)a->x + plane * in;
         REAL *to = (REAL *)a->y + plane * out;
         int32_t *index = a->index + plane * out;
-        for (int64_t i = 0; i < out; i++)
-            index[i] = -1; /* nothing found yet: the first taps of a window may be outside */
+        first_of_windows(g, index);
         for (int64_t tap = 0; tap < taps; tap++) {
             FOR_ROWS(g, tap, {
                 for (int64_t i = first; i < last && inside; i++) {
-                    REAL here = x[from + i * step];
-                    if (index[at_out + i] < 0 || here > to[at_out + i] || here != here) {
-                        to[at_out + i] = here;
-                        index[at_out + i] = (int32_t)(from + i * step);
-                    }
+                    int32_t was = index[at_out + i];
+                    int32_t at = (int32_t)(from + i * step);
+                    int32_t larger = (x[at] > x[was]) | (x[at] != x[at]);
+                    index[at_out + i] = was ^ ((was ^ at) & -larger);
                 }
             });
         }
+        for (int64_t i = 0; i < out; i++)
+            to[i] = x[index[i]];
     }
 }
 #undef FOR_ROWS

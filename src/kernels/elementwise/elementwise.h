@@ -93,7 +93,7 @@ typedef enum attn__elementwise_kernel {
 
 enum { ATTN__ELEMENTWISE_BLOCK = 4096, ATTN__ELEMENTWISE_RANK = 8 };
 
-/* In the order of attn_activation: those that are computed in one pass, with a product or alone. */
+/* In the order of attn_activation. */
 typedef enum attn__act {
     ATTN__ACT_IDENTITY = 0,
     ATTN__ACT_RELU,
@@ -102,18 +102,19 @@ typedef enum attn__act {
     ATTN__ACT_GELU_TANH,
     ATTN__ACT_GELU_SIGMOID,
     ATTN__ACT_TANH,
-    ATTN__ACT_SIGMOID
+    ATTN__ACT_SIGMOID,
+    ATTN__ACT_SILU
 } attn__act;
 
-static inline bool attn__activation_is_fused(int kind)
+static inline bool attn__activation_exists(int kind)
 {
-    return kind >= ATTN__ACT_IDENTITY && kind <= ATTN__ACT_SIGMOID;
+    return kind >= ATTN__ACT_IDENTITY && kind <= ATTN__ACT_SILU;
 }
 
 /* Whether the gradient is computed from the input, rather than from the output. */
 static inline bool attn__activation_keeps_input(int kind)
 {
-    return kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID;
+    return (kind >= ATTN__ACT_GELU_ERF && kind <= ATTN__ACT_GELU_SIGMOID) || kind == ATTN__ACT_SILU;
 }
 
 typedef enum attn__binary { ATTN__BINARY_ADD, ATTN__BINARY_SUB, ATTN__BINARY_MUL } attn__binary;

@@ -61,6 +61,8 @@ VF_FN vf activated(vf x, int kind)
         return tanh_of(x);
     case ATTN__ACT_SIGMOID:
         return sigmoid_of(x);
+    case ATTN__ACT_SILU:
+        return vf_mul(x, sigmoid_of(x));
     default:
         return x;
     }
@@ -88,6 +90,9 @@ VF_FN vf slope_of(vf s, int kind)
         return vf_fnma(s, s, one);
     case ATTN__ACT_SIGMOID:
         return vf_mul(s, vf_sub(one, s));
+    case ATTN__ACT_SILU:
+        t = sigmoid_of(s);
+        return vf_fma(s, vf_mul(t, vf_sub(one, t)), t);
     default:
         return one;
     }
@@ -116,6 +121,9 @@ VF_FN vf slope_of(vf s, int kind)
         break;                                                                                                         \
     case ATTN__ACT_SIGMOID:                                                                                            \
         BODY(ATTN__ACT_SIGMOID);                                                                                       \
+        break;                                                                                                         \
+    case ATTN__ACT_SILU:                                                                                               \
+        BODY(ATTN__ACT_SILU);                                                                                          \
         break;                                                                                                         \
     default:                                                                                                           \
         BODY(ATTN__ACT_IDENTITY);                                                                                      \

@@ -18,9 +18,7 @@ attn_tensor *attn_activate(attn_tape *tape, attn_tensor *x, attn_activation acti
 {
     if (!attn__op_accepts(tape, "activate", 1, x))
         return NULL;
-    if (activation == ATTN_ACTIVATION_SILU)
-        return attn_mul(tape, x, attn_activate(tape, x, ATTN_ACTIVATION_SIGMOID));
-    if (!attn__activation_is_fused((int)activation)) {
+    if (!attn__activation_exists((int)activation)) {
         attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "activate: there is no activation %d", (int)activation);
         return NULL;
     }

@@ -329,7 +329,7 @@ static bool plan(attn_tape *tape, const attn_tensor *x, const attn_tensor *w, co
  * own; as one that there is not, for its error. */
 static bool goes_alone(attn_activation activation)
 {
-    return !attn__activation_is_fused((int)activation) || attn__activation_keeps_input((int)activation);
+    return !attn__activation_exists((int)activation) || attn__activation_keeps_input((int)activation);
 }
 
 attn_tensor *attn_convolve(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b, const attn_conv *conv)

@@ -139,7 +139,7 @@ attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_t
     bool adapted = attn__op_is_adapted(w);
     if (adapted && activation == ATTN_ACTIVATION_IDENTITY)
         return attn_linear_between(tape, x, -1, -1, w, b);
-    if (adapted || !attn__activation_is_fused((int)activation))
+    if (adapted || !attn__activation_exists((int)activation))
         return attn_activate(tape, attn_linear(tape, x, w, b, ATTN_ACTIVATION_IDENTITY), activation);
     /* Packed weights are checked where they are found. */
     const attn_tensor *data = attn__op_is_packed(w, x) ? x : w;
