@@ -602,24 +602,34 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
+/* Between a block in memory of its own, rows `ld` apart, and the transposed C that begins with its first number. */
+static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size, bool load)
+{
+    enum { SIDE = 16 }; /* of a square: the lines of both stay in the L1 cache */
+    for (int64_t i0 = 0; i0 < t->m; i0 += SIDE)
+        for (int64_t j0 = 0; j0 < t->n; j0 += SIDE)
+            for (int64_t j = j0; j < attn__least(j0 + SIDE, t->n); j++)
+                for (int64_t i = i0; i < attn__least(i0 + SIDE, t->m); i++) {
+                    void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
+                    if (size == sizeof(float)) /* a size that the compiler knows: no call */
+                        memcpy(load ? own : there, load ? there : own, sizeof(float));
+                    else
+                        memcpy(load ? own : there, load ? there : own, sizeof(double));
+                }
+}
+
 /* A block in memory of its own takes what C holds, so that blocks of k are added in the same order. */
 static void load_block(const plan *p, const block *t)
 {
-    size_t size = (size_t)size_of_sum(p);
-    for (int64_t i = 0; i < t->m; i++)
-        for (int64_t j = 0; j < t->n; j++)
-            memcpy(at(t->c, i * t->ldc + j, (int64_t)size), at(p->g.c, place_in_c(p, t, i, j), (int64_t)size), size);
+    copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), true);
 }
 
 static void store_block(const plan *p, const block *t)
 {
-    size_t size = (size_t)size_of_sum(p);
-    for (int64_t i = 0; i < t->m; i++) {
-        if (p->g.c_bf16)
-            p->round_row((const float *)t->c + i * t->ldc, t->n, (uint16_t *)p->g.c + place_in_c(p, t, i, 0));
-        for (int64_t j = 0; j < t->n && !p->g.c_bf16; j++)
-            memcpy(at(p->g.c, place_in_c(p, t, i, j), (int64_t)size), at(t->c, i * t->ldc + j, (int64_t)size), size);
-    }
+    if (p->transposed)
+        copy_transposed(t, p->g.ldc, at(p->g.c, place_in_c(p, t, 0, 0), size_of_sum(p)), size_of_sum(p), false);
+    for (int64_t i = 0; i < t->m && p->g.c_bf16; i++)
+        p->round_row((const float *)t->c + i * t->ldc, t->n, (uint16_t *)p->g.c + place_in_c(p, t, i, 0));
 }
 
 /* In C, for a block that was transposed on its way there. */
