@@ -33,6 +33,14 @@ VF_FN vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
+/* 16 numbers are two halves of 8, between which bit 3 chooses. */
+#define VF_LOOKUP 16
+VF_FN vf vf_lookup(const float *table, vf x)
+{
+    __m256i at = _mm256_castps_si256(x);
+    vf low = _mm256_permutevar8x32_ps(vf_load(table), at), high = _mm256_permutevar8x32_ps(vf_load(table + 8), at);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+}
 VF_FN vf vf_load_once(const float *p)
 {
     vf x = vf_load(p);

@@ -38,9 +38,10 @@
  *   LAYER_NORM: rows: t = x + dropout(x2); y = normalized t * x3 + x4; s[0] = eps; y2 = normalized t, may be NULL; y3 =
  *       1/sqrt(var + eps), one number a row, may be NULL
  *   LAYER_NORM_BACKWARD: rows: y = gradient of t; y2, if not NULL, = its gradient through dropout; x = gradient; x2 =
- *       normalized t or, if x4 is not NULL, the output; x3, x4 as above; x5 = y3; `add`: y += (y2 never)
- *   LAYER_NORM_PARAMETERS: columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4 as above, x3 too, over
- *       `rows` rows
+ *       normalized t or, if x4 is not NULL, the output, with x6 = 1 / x3; x3, x4 as above; x5 = y3; `add`: y += (y2
+ *       never)
+ *   LAYER_NORM_PARAMETERS: columns: y (x3's gradient) and y2 (x4's), += if add, add2; x, x2, x4, x6 as above, over `rows`
+ *       rows
  *   DROPOUT: rows: y = dropout(x)
  *   EMBED: rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first])
  *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order
@@ -120,7 +121,7 @@ static inline bool attn__activation_keeps_input(int kind)
 typedef enum attn__binary { ATTN__BINARY_ADD, ATTN__BINARY_SUB, ATTN__BINARY_MUL } attn__binary;
 
 typedef struct attn__elementwise_args {
-    const void *x, *x2, *x3, *x4, *x5;
+    const void *x, *x2, *x3, *x4, *x5, *x6;
     void *y, *y2, *y3;
     int64_t n, rows;
     double s[8];

@@ -3,32 +3,60 @@
  * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
+/* Vectors that go together: as many sums, of which none waits for another. */
+enum { NORMALIZE_CHAINS = 4 };
+
+VF_FN void start_chains(vf sum[NORMALIZE_CHAINS])
+{
+    for (int c = 0; c < NORMALIZE_CHAINS; c++)
+        sum[c] = vf_zero();
+}
+
+VF_FN real sum_of_chains(const vf sum[NORMALIZE_CHAINS])
+{
+    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
+}
+
 /* t = x + dropout(x2) into y; returns its mean. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
     const real *x = (const real *)a->x + row * n, *x2 = a->x2 ? (const real *)a->x2 + row * n : NULL;
     uint64_t key = row_key(a, row);
-    vf sum = vf_zero();
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf t = elementwise_load(x + i, n - i);
-        if (x2)
-            t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
-        sum = vf_add(sum, t);
-        store(y + i, n - i, t);
+    vf sum[NORMALIZE_CHAINS];
+    start_chains(sum);
+    for (int64_t first = 0; first < n; first += NORMALIZE_CHAINS * VF_LANES) {
+        VF_UNROLL
+        for (int c = 0; c < NORMALIZE_CHAINS; c++) {
+            int64_t i = first + c * VF_LANES;
+            if (i >= n)
+                continue;
+            vf t = elementwise_load(x + i, n - i);
+            if (x2)
+                t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
+            sum[c] = vf_add(sum[c], t);
+            store(y + i, n - i, t);
+        }
     }
-    return vf_sum(sum) / (real)n;
+    return sum_of_chains(sum) / (real)n;
 }
 
 /* Mean square distance from the mean, in a second pass: exact where the mean is large. */
 VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
-    vf sum = vf_zero(), centre = vf_set1(mean);
-    for (int64_t i = 0; i < n; i += VF_LANES) {
-        vf d = only_first(n - i, vf_sub(elementwise_load(t + i, n - i), centre), vf_zero());
-        sum = vf_fma(d, d, sum);
+    vf sum[NORMALIZE_CHAINS], centre = vf_set1(mean);
+    start_chains(sum);
+    for (int64_t first = 0; first < n; first += NORMALIZE_CHAINS * VF_LANES) {
+        VF_UNROLL
+        for (int c = 0; c < NORMALIZE_CHAINS; c++) {
+            int64_t i = first + c * VF_LANES;
+            if (i >= n)
+                continue;
+            vf d = only_first(n - i, vf_sub(elementwise_load(t + i, n - i), centre), vf_zero());
+            sum[c] = vf_fma(d, d, sum[c]);
+        }
     }
-    return vf_sum(sum) / (real)n;
+    return sum_of_chains(sum) / (real)n;
 }
 
 static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -52,34 +80,42 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
 }
 
 /* The normalized row: kept, or found again from the output. */
-VF_FN vf normalized(const real *kept, const real *gain, const real *bias, int64_t i, int64_t left)
+VF_FN vf normalized(const attn__elementwise_args *a, const real *kept, int64_t i, int64_t left)
 {
+    const real *bias = a->x4, *inverse_gain = a->x6;
     vf t = elementwise_load(kept + i, left);
     if (!bias)
         return t;
-    return vf_div(vf_sub(t, elementwise_load(bias + i, left)),
-                  only_first(left, elementwise_load(gain + i, left), constant(1)));
+    return vf_mul(vf_sub(t, elementwise_load(bias + i, left)), elementwise_load(inverse_gain + i, left));
 }
 
 static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
     int64_t n = a->n;
-    const real *gain = a->x3, *bias = a->x4;
+    const real *gain = a->x3;
     for (int64_t row = begin; row < end; row++) {
         const real *x = (const real *)a->x + row * n, *kept = (const real *)a->x2 + row * n;
         real *y = (real *)a->y + row * n, *y2 = a->y2 ? (real *)a->y2 + row * n : NULL;
-        vf sum = vf_zero(), product = vf_zero();
-        for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf d = vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i));
-            sum = vf_add(sum, d);
-            product = vf_fma(d, normalized(kept, gain, bias, i, n - i), product);
+        vf sum[NORMALIZE_CHAINS], product[NORMALIZE_CHAINS];
+        start_chains(sum);
+        start_chains(product);
+        for (int64_t first = 0; first < n; first += NORMALIZE_CHAINS * VF_LANES) {
+            VF_UNROLL
+            for (int c = 0; c < NORMALIZE_CHAINS; c++) {
+                int64_t i = first + c * VF_LANES;
+                if (i >= n)
+                    continue;
+                vf d = vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i));
+                sum[c] = vf_add(sum[c], d);
+                product[c] = vf_fma(d, normalized(a, kept, i, n - i), product[c]);
+            }
         }
-        vf mean = vf_set1(vf_sum(sum) / (real)n), slope = vf_set1(vf_sum(product) / (real)n);
+        vf mean = vf_set1(sum_of_chains(sum) / (real)n), slope = vf_set1(sum_of_chains(product) / (real)n);
         vf scale = vf_set1(((const real *)a->x5)[row]);
         uint64_t key = row_key(a, row);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf d = vf_sub(vf_mul(elementwise_load(x + i, n - i), elementwise_load(gain + i, n - i)), mean);
-            d = vf_mul(scale, vf_fnma(slope, normalized(kept, gain, bias, i, n - i), d));
+            d = vf_mul(scale, vf_fnma(slope, normalized(a, kept, i, n - i), d));
             store(y + i, n - i, a->add ? vf_add(d, elementwise_load(y + i, n - i)) : d);
             if (y2)
                 store(y2 + i, n - i, apply_dropout(a, key, i, d));
@@ -87,34 +123,39 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
     }
 }
 
+/* Rows [row, row + n) of the gradients of gain and bias, for columns [begin, end). */
+VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t n, int64_t begin, int64_t end)
+{
+    real *dgain = a->y, *dbias = a->y2;
+    for (int64_t i = begin; i < end; i += VF_LANES) {
+        vf product = dgain ? elementwise_load(dgain + i, end - i) : vf_zero();
+        vf sum = dbias ? elementwise_load(dbias + i, end - i) : vf_zero();
+        for (int64_t r = row; r < row + n; r++) {
+            vf d = elementwise_load((const real *)a->x + r * a->n + i, end - i);
+            sum = vf_add(sum, d);
+            product = vf_fma(d, normalized(a, (const real *)a->x2 + r * a->n, i, end - i), product);
+        }
+        if (dgain)
+            store(dgain + i, end - i, product);
+        if (dbias)
+            store(dbias + i, end - i, sum);
+    }
+}
+
+/* Along the rows, as they lie in memory; the sums stay in the L1 cache. */
 static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
-    enum { WIDE = 4 };
-    const real *gain = a->x3, *bias = a->x4;
-    for (int64_t c = begin; c < end; c += WIDE * VF_LANES) {
-        vf product[WIDE], sum[WIDE];
-        int vectors = (int)((end - c + VF_LANES - 1) / VF_LANES);
-        vectors = vectors < WIDE ? vectors : WIDE;
-        for (int w = 0; w < vectors; w++)
-            product[w] = sum[w] = vf_zero();
-        for (int64_t row = 0; row < a->rows; row++) {
-            const real *x = (const real *)a->x + row * a->n, *kept = (const real *)a->x2 + row * a->n;
-            for (int w = 0; w < vectors; w++) {
-                int64_t i = c + w * VF_LANES;
-                vf d = elementwise_load(x + i, end - i);
-                sum[w] = vf_add(sum[w], d);
-                product[w] = vf_fma(d, normalized(kept, gain, bias, i, end - i), product[w]);
-            }
-        }
-        for (int w = 0; w < vectors; w++) {
-            int64_t i = c + w * VF_LANES, left = end - i;
-            real *dgain = (real *)a->y + i, *dbias = (real *)a->y2 + i;
-            if (a->y)
-                store(dgain, left, a->add ? vf_add(product[w], elementwise_load(dgain, left)) : product[w]);
-            if (a->y2)
-                store(dbias, left, a->add2 ? vf_add(sum[w], elementwise_load(dbias, left)) : sum[w]);
-        }
+    enum { TOGETHER = 4 };
+    for (int64_t i = begin; i < end; i += VF_LANES) {
+        if (a->y && !a->add)
+            store((real *)a->y + i, end - i, vf_zero());
+        if (a->y2 && !a->add2)
+            store((real *)a->y2 + i, end - i, vf_zero());
     }
+    int64_t row = 0;
+    for (; row + TOGETHER <= a->rows; row += TOGETHER)
+        add_parameter_rows(a, row, TOGETHER, begin, end);
+    add_parameter_rows(a, row, a->rows - row, begin, end);
 }
 
 /* --------------------------------------------------------------------------------------------- softmax */
@@ -199,10 +240,17 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
     for (int64_t row = begin; row < end; row++) {
         const real *x = (const real *)a->x + row * n, *p = (const real *)a->x2 + row * n;
         real *y = (real *)a->y + row * n;
-        vf sum = vf_zero();
-        for (int64_t i = 0; i < n; i += VF_LANES)
-            sum = vf_fma(elementwise_load(x + i, n - i), elementwise_load(p + i, n - i), sum);
-        vf mean = vf_set1(vf_sum(sum));
+        vf sum[NORMALIZE_CHAINS];
+        start_chains(sum);
+        for (int64_t first = 0; first < n; first += NORMALIZE_CHAINS * VF_LANES) {
+            VF_UNROLL
+            for (int c = 0; c < NORMALIZE_CHAINS; c++) {
+                int64_t i = first + c * VF_LANES;
+                if (i < n)
+                    sum[c] = vf_fma(elementwise_load(x + i, n - i), elementwise_load(p + i, n - i), sum[c]);
+            }
+        }
+        vf mean = vf_set1(sum_of_chains(sum));
         int64_t length = row_length(a, row); /* scores that were filled in are constants */
         for (int64_t i = 0; i < length; i += VF_LANES)
             store(y + i, length - i,

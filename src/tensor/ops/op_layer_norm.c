@@ -28,18 +28,25 @@ static void parameters_backward(attn_tape *tape, attn__node *node, attn__element
         attn__elementwise_run(tape, node->y->dtype, ATTN__ELEMENTWISE_LAYER_NORM_PARAMETERS, &args, args.n, args.rows);
 }
 
-static void layer_norm_backward(attn_tape *tape, attn__node *node)
+/* 1 / gain, for the rows' way back from the output. */
+static attn__hold inverse_gain(attn_tape *tape, const attn_tensor *y, const void *gain)
+{
+    int64_t n = y->shape[y->rank - 1];
+    attn__hold hold = attn__scratch(tape, (size_t)n * attn_dtype_size(y->dtype));
+    for (int64_t i = 0; i < n && hold.data; i++) {
+        if (y->dtype == ATTN_F64)
+            ((double *)hold.data)[i] = 1 / ((const double *)gain)[i];
+        else
+            ((float *)hold.data)[i] = 1 / ((const float *)gain)[i];
+    }
+    tape->failed |= !hold.data;
+    return hold;
+}
+
+static void inputs_backward(attn_tape *tape, attn__node *node, attn__elementwise_args args)
 {
     const norm_detail *detail = node->detail;
     const attn_tensor *y = node->y;
-    attn__elementwise_args args = {.x = y->grad->data,
-                                   .x2 = node->saved[SAVED_ROWS].data,
-                                   .x3 = node->saved[SAVED_GAIN].data,
-                                   .x4 = detail->from_output ? node->saved[SAVED_BIAS].data : NULL,
-                                   .x5 = node->saved[SAVED_INVERSE].data,
-                                   .n = y->shape[y->rank - 1]};
-    attn__dropout_set(&args, &detail->dropout);
-    parameters_backward(tape, node, args);
     bool wants_residual = attn__grad_wanted(node->x[RESIDUAL]);
     if (!attn__grad_wanted(node->x[X]) && !wants_residual)
         return;
@@ -64,17 +71,37 @@ static void layer_norm_backward(attn_tape *tape, attn__node *node)
     attn__grad_give(tape, node->x[RESIDUAL], dresidual);
 }
 
+static void layer_norm_backward(attn_tape *tape, attn__node *node)
+{
+    const norm_detail *detail = node->detail;
+    const attn_tensor *y = node->y;
+    attn__elementwise_args args = {.x = y->grad->data,
+                                   .x2 = node->saved[SAVED_ROWS].data,
+                                   .x3 = node->saved[SAVED_GAIN].data,
+                                   .x4 = detail->from_output ? node->saved[SAVED_BIAS].data : NULL,
+                                   .x5 = node->saved[SAVED_INVERSE].data,
+                                   .n = y->shape[y->rank - 1]};
+    attn__dropout_set(&args, &detail->dropout);
+    attn__hold inverse = {0};
+    if (detail->from_output && !(inverse = inverse_gain(tape, y, args.x3)).data)
+        return;
+    args.x6 = inverse.data;
+    parameters_backward(tape, node, args);
+    inputs_backward(tape, node, args);
+    attn__scratch_release(inverse);
+}
+
 static double element(const attn_tensor *x, int64_t i)
 {
     return x->dtype == ATTN_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
-/* (y - b) / g loses as many times the rounding of y as |b / g|. */
+/* (y - b) / g loses as many times the rounding of y as |b / g|; and 1 / g must be a number with all its digits. */
 static bool invertible(const attn_tensor *gain, const attn_tensor *bias)
 {
     for (int64_t i = 0; i < gain->size; i++) {
         double g = fabs(element(gain, i));
-        if (!(g > 1e-6) || fabs(element(bias, i)) > 8 * g)
+        if (!(g > 1e-6 && g < 1e30) || fabs(element(bias, i)) > 8 * g)
             return false;
     }
     return true;
