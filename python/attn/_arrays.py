@@ -113,7 +113,7 @@ class _Memory:
     def __init__(self, context: Context, tensor: int, owner: Optional[Any] = None) -> None:
         self._context, self._tensor, self._owner = context, tensor, owner
         if owner is None:
-            context.hold(tensor)
+            context.hold(id(self))
         shape = lib.tensor_shape(tensor)
         self.__array_interface__ = {
             "version": 3,
@@ -125,7 +125,7 @@ class _Memory:
     def __del__(self) -> None:
         # A view of the owner's tensor lets go of the owner only.
         if self._owner is None and lib is not None:
-            self._context.let_go(self._tensor)
+            self._context.let_go(self._tensor, id(self))
 
 
 class NamedList:
