@@ -5,7 +5,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import differences, distance
-from layers import LAYERS
+from numpy_layers import LAYERS
 
 
 class Formulas(unittest.TestCase):

@@ -10,7 +10,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import distance
-from layers import LAYERS
+from numpy_layers import LAYERS
 
 COMMAND = os.path.join(os.environ.get("ATTN_BUILD", "build"), "attn")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
