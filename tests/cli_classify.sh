@@ -35,6 +35,7 @@ expect 0 'accuracy  *\(1\.0000\|0\.9[0-9]*\)' "$attn" eval whole
 expect 0 '^standing .* 20 ' "$attn" eval whole
 expect 0 '"images": 60' "$attn" eval whole --json
 expect 0 '"images": [1-9]' "$attn" eval whole --part valid --json
+expect 0 '"images": 240' "$attn" eval whole --part all --json
 [ "$(sed -n 2p whole/history.tsv | awk -F '\t' '{ print NF }')" = 5 ] || fail "history.tsv has no accuracy"
 for class in blob lying standing; do
     said=$("$attn" classify whole data/test/$class/00[0-9].pgm --top 1 | cut -f 2 | grep -c "^$class 0\.[5-9]\|^$class 1")

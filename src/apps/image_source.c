@@ -205,3 +205,17 @@ attn_status attn__image_source_split(const attn__image_source *source, const att
     }
     return status;
 }
+
+attn_status attn__image_source_whole(const attn__image_source *source, attn_image_set **whole)
+{
+    const attn_image_set *parts[] = {source->train, source->test};
+    if (!source->test)
+        return attn_image_set_split(whole, NULL, NULL, source->train, 0, 0, 0);
+    attn_status status = attn_image_set_create(whole, source->context, attn_image_set_shape(source->train));
+    for (int p = 0; p < 2; p++) {
+        for (int64_t i = 0; status == ATTN_OK && i < attn_image_set_size(parts[p]); i++)
+            status = attn_image_set_add(*whole, attn_image_set_pixels(parts[p], i), attn_image_set_label(parts[p], i),
+                                        (uint64_t)i);
+    }
+    return status;
+}
