@@ -112,6 +112,10 @@ wait $pid 2> /dev/null
 expect 0 'classifier is in' "$attn" train classify --out stopped --resume --threads 1 --quiet
 same_bits stopped stopped
 expect 2 'there already' "$attn" train classify --data data --out whole
+cp -R data strange
+for part in train test; do mv strange/$part/blob "strange/$part/bl$(printf '\344')b"; done
+expect 2 'which is no UTF-8 and could not stand in config.json' "$attn" train classify --data strange --out refused
+[ ! -e refused/model.safetensors ] || fail "a class that config.json cannot name is trained on"
 expect 2 'keeps its settings' "$attn" train classify --out whole --resume --width 32
 pictures other/train 10 5
 expect 2 'not the data' "$attn" train classify --out whole --resume --data other

@@ -3,6 +3,7 @@
 #include "apps/image_source.h"
 
 #include "base/context.h"
+#include "base/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -143,6 +144,12 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     if (wish->nclasses > 0 && s->nclasses != wish->nclasses)
         return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
                           (long long)s->nclasses, (long long)wish->nclasses);
+    for (int64_t i = 0; !wish->unlabelled && i < s->nclasses; i++) {
+        if (attn__utf8_first_invalid(s->classes[i], strlen(s->classes[i])) != SIZE_MAX)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: class %lld is \"%.80s\", which is no UTF-8 and could not stand in config.json", path,
+                              (long long)i, s->classes[i]);
+    }
     for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
         if (strcmp(s->classes[i], wish->classes[i]) != 0)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
