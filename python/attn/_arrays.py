@@ -69,13 +69,13 @@ def _of_bfloat16(x: Any, name: str) -> Array:
 
 
 def fits(x: Array) -> Array:
-    """`x` in a type that the library has: other integers as the smallest type that holds them, bfloat16 as float32."""
+    """`x` in a type that models take: other integers as the smallest type that holds them, numbers of 16 bits as float32."""
+    if x.dtype.name in ("float16", "bfloat16"):
+        return x.astype(np.float32)
     if x.dtype in _CODES:
         return x
     if x.dtype.kind in "iu":
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
-    if x.dtype.name == "bfloat16":
-        return x.astype(np.float32)
     return x.astype(x.dtype.newbyteorder("="))
 
 
