@@ -181,8 +181,13 @@ expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m
 residue=$(sed -n 2p f1.a3m | cut -c3)
 other=A
 [ "$residue" = A ] && other=G
-"$attn" score f1.a3m "${residue}3$other" "${residue}3$other:${residue}3$other" --model fitted --quiet > scores
-awk -F'\t' 'NR == 2 { one = $2 } NR == 3 { d = $2 - 2 * one; exit !(d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+fourth=$(sed -n 2p f1.a3m | cut -c 4)
+second=A
+[ "$fourth" = A ] && second=C
+"$attn" score f1.a3m "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" --model fitted --quiet > scores
+awk -F'\t' 'NR > 1 { d += NR < 4 ? $2 : -$2 } END { exit !(NR == 4 && d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+expect 2 "replaces residue 3 twice" "$attn" score f1.a3m "${residue}3$other:${residue}3$other" --model fitted --quiet
+expect 2 "is no mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
 expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
 expect 2 'write capitals' "$attn" score f1.a3m a1S --model fitted --quiet
 expect 2 "is no mutation" "$attn" score f1.a3m A3 --model fitted --quiet
