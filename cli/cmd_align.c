@@ -121,6 +121,8 @@ static int run(cli_call *cli)
     if (!cli_text(cli, "lexicon")[0] && !cli_text(cli, "alignments")[0])
         return cli_fail(CLI_BAD,
                         "align writes a lexicon or word alignments: --lexicon FILE or --alignments FILE says where");
+    if (strcmp(cli_text(cli, "lexicon"), cli_text(cli, "alignments")) == 0)
+        return cli_fail(CLI_BAD, "--lexicon and --alignments cannot go to the same file, %s", cli_text(cli, "lexicon"));
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;

@@ -367,7 +367,9 @@ static int predict_all(cli_call *cli)
     prediction p = {.cli = cli, .how = {.contacts = true}};
     if (cli->nwords > 1 && cli_given(cli, "structure")) /* on all ranks alike */
         return cli_fail(CLI_BAD, "--structure goes with one alignment; put NAME.pdb beside each of several");
-    int code = cli_family_bounds(cli, &p.how);
+    int code = cli_family_apart(cli);
+    if (code == CLI_OK)
+        code = cli_family_bounds(cli, &p.how);
     if (code == CLI_OK)
         code = cli_family_model(cli, &p.msa);
     code = cli_ranks_agree(cli, code);

@@ -154,7 +154,9 @@ static int run(cli_call *cli)
     int64_t layer = cli_int(cli, "layer");
     attn_msa_options how = {.layers = &layer, .nlayers = 1};
     attn_context_set_inference(cli->context, true);
-    int code = cli_family_bounds(cli, &how);
+    int code = cli_family_apart(cli);
+    if (code == CLI_OK)
+        code = cli_family_bounds(cli, &how);
     if (code == CLI_OK)
         code = cli_family_model(cli, &msa);
     for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {

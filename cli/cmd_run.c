@@ -131,9 +131,13 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
 {
     const attn_config_value *requests = cli_many(cli, "output");
     for (int64_t i = 0; requests && i < requests->n; i++) {
-        char name[128];
-        if (!split(requests->texts[i], name, sizeof name))
+        char name[128], earlier[128];
+        const char *path = split(requests->texts[i], name, sizeof name);
+        if (!path)
             return bad_form("output", requests->texts[i]);
+        for (int64_t j = 0; j < i && strncmp(path, "/dev/", 5) != 0; j++) /* a device takes several */
+            if (strcmp(split(requests->texts[j], earlier, sizeof earlier), path) == 0)
+                return cli_fail(CLI_BAD, "--output: %s and %s cannot go to the same file, %s", earlier, name, path);
         if (attn_named_add(outputs, name, NULL) != ATTN_OK)
             return cli_failed(cli, NULL);
     }

@@ -64,7 +64,7 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     c->from = text[0];
     int64_t number = text[0] ? strtoll(text + 1, &end, 10) : 0;
     bool formed = end && end != text + 1 && isalpha((unsigned char)text[0]) && isalpha((unsigned char)*end) &&
-                  (end[1] == 0 || end[1] == ':');
+                  (end[1] == 0 || (end[1] == ':' && end[2]));
     char odd = !formed || !strchr(amino_acids, text[0]) ? text[0] : *end;
     if (formed && !strchr(amino_acids, odd))
         return cli_fail(CLI_BAD, "\"%.60s\": %c is none of the 20 amino acids, %s%s", whole, odd, amino_acids,
@@ -152,18 +152,32 @@ static int score_every(scoring *s)
     return CLI_OK;
 }
 
+/* The parts of one mutation are of different residues. */
+static int check_parts(const scoring *s, const char *whole)
+{
+    const char *at = whole;
+    change c = {0, 0, 0}, earlier = c;
+    int code = CLI_OK;
+    while (code == CLI_OK && (*at || at == whole)) {
+        const char *here = at, *before = whole;
+        code = read_change(s, whole, &at, &c);
+        while (code == CLI_OK && before < here) {
+            (void)read_change(s, whole, &before, &earlier);
+            if (earlier.residue == c.residue)
+                code = cli_fail(CLI_BAD, "%.60s replaces residue %lld twice", whole,
+                                (long long)c.residue + 1 + (long long)cli_int(s->family.cli, "offset"));
+        }
+    }
+    return code;
+}
+
 /* Mutations are read before the first run, so that a misspelt one costs no waiting. */
 static int check_all(const scoring *s)
 {
     const cli_call *cli = s->family.cli;
     int code = CLI_OK;
-    for (int i = 1; i < cli->nwords && code == CLI_OK; i++) {
-        const char *at = cli->words[i];
-        change c;
-        do
-            code = read_change(s, cli->words[i], &at, &c);
-        while (code == CLI_OK && *at);
-    }
+    for (int i = 1; i < cli->nwords && code == CLI_OK; i++)
+        code = check_parts(s, cli->words[i]);
     return code;
 }
 

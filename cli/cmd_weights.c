@@ -132,7 +132,7 @@ static int weigh_file(const cli_call *cli, const char *path)
 
 static int run(cli_call *cli)
 {
-    int code = CLI_OK;
+    int code = cli_family_apart(cli);
     for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
         code = weigh_file(cli, cli->words[i]);
     return code;

@@ -64,5 +64,7 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
 const char *cli_family_stem(const char *path, char *out);
 /* DIRECTORY/STEM.ENDING in `out` of 4096 bytes; an exit code. */
 int cli_family_path(const cli_family *family, const char *directory, const char *ending, char *out);
+/* Refuses alignments of one stem, whose results would overwrite one another.  An exit code. */
+int cli_family_apart(const cli_call *cli);
 
 #endif

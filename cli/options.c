@@ -14,7 +14,7 @@ static const cli_option common[] = {
     CLI_CHOICE(
         "precision", precisions, "default",
         "number format of matrix products: f32, fma (f32 by multiply-adds alone), bf16, int8 (not for training); "
-        "default: what a training or a file of weights says, else ATTN_PRECISION, else f32"),
+        "default: that of the training that is resumed, else ATTN_PRECISION, else f32"),
     CLI_FLAG("json", 0, "print the result as JSON"),
     CLI_FLAG("quiet", 'q', "no notes and no progress on standard error"),
     CLI_FLAG("help", 'h', "print this and stop"),

@@ -35,6 +35,7 @@ expect 0 'accuracy  *\(1\.0000\|0\.9[0-9]*\)' "$attn" eval whole
 expect 0 '^standing .* 20 ' "$attn" eval whole
 expect 0 '"images": 60' "$attn" eval whole --json
 expect 0 '"images": [1-9]' "$attn" eval whole --part valid --json
+expect 0 '"images": 240' "$attn" eval whole --part all --json
 [ "$(sed -n 2p whole/history.tsv | awk -F '\t' '{ print NF }')" = 5 ] || fail "history.tsv has no accuracy"
 for class in blob lying standing; do
     said=$("$attn" classify whole data/test/$class/00[0-9].pgm --top 1 | cut -f 2 | grep -c "^$class 0\.[5-9]\|^$class 1")
@@ -111,6 +112,10 @@ wait $pid 2> /dev/null
 expect 0 'classifier is in' "$attn" train classify --out stopped --resume --threads 1 --quiet
 same_bits stopped stopped
 expect 2 'there already' "$attn" train classify --data data --out whole
+cp -R data strange
+for part in train test; do mv strange/$part/blob "strange/$part/bl$(printf '\344')b"; done
+expect 2 'which is no UTF-8 and could not stand in config.json' "$attn" train classify --data strange --out refused
+[ ! -e refused/model.safetensors ] || fail "a class that config.json cannot name is trained on"
 expect 2 'keeps its settings' "$attn" train classify --out whole --resume --width 32
 pictures other/train 10 5
 expect 2 'not the data' "$attn" train classify --out whole --resume --data other

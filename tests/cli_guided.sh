@@ -54,6 +54,14 @@ right=$(tr ' ' '\n' < learned.align | paste - told.words | awk '$1 == $2 { n++ }
 [ "$right" -ge 95 ] || fail "$right % of the words are aligned rightly"
 expect 0 '"aligned_pairs": 600' "$attn" align plain --alignments again.align --lexicon again.s2t --json
 [ -s again.s2t ] || fail "no lexicon beside the alignments"
+expect 2 'cannot go to the same file, both' "$attn" align plain --alignments both --lexicon both
+
+# ---- a training that read few pairs does not bound what is asked about all pairs of other data
+# shellcheck disable=SC2086
+"$attn" train translate $small --out few --epochs 1 --max-examples 100 > out.txt || fail "training on few pairs fails"
+expect 0 '"sentences": 600' "$attn" eval few --data told.tsv --part all --json
+expect 0 'few.align: word alignments of 600 sentence pairs' "$attn" align few --part all --alignments few.align
+same "lines of alignments" 600 "$(wc -l < few.align)"
 
 # ---- a run that was stopped goes on to the same bits, and only with the same alignments
 guide="--guided-alignment learned.align --save-every 10 --warmup 10 --schedule constant"

@@ -34,6 +34,7 @@ awk 'NR == 1 && !($1 > 0.0996 && $1 < 0.3) { print "the model costs " $1 " bits"
      END { exit bad || NR != 2 }' bits.txt || fail "bits per dimension: $(cat bits.txt)"
 expect 0 '^baseline  *0\.6[0-9]* bits per dimension' "$attn" eval whole --data data --part train
 expect 0 'part  *valid' "$attn" eval whole --part valid
+expect 0 '"images": 300' "$attn" eval whole --part all --json
 expect 0 'axial-transformer: ' "$attn" info whole
 
 # ---- the seed says what is drawn

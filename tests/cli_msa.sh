@@ -145,6 +145,13 @@ expect 0 "warning: [0-9]* of the sequences have a name that another has too, suc
 sed 's/^>.*/>/' families/f1.a3m > nameless.a3m
 expect 0 "warning: $(grep -c '>' nameless.a3m) of the sequences have no name" "$attn" contacts nameless.a3m --model fitted -o out
 expect 0 "1 sequence of" "$attn" contacts single.a3m --model fitted -o out
+cp f1.a3m f1.fasta
+for command in weights "contacts --model fitted" "embed --model fitted"; do # shellcheck disable=SC2086
+    expect 2 'families/f1.a3m and f1.fasta: the results of both would be called f1\|f1.fasta and families/f1.a3m: ' \
+        "$attn" $command families/f1.a3m f1.fasta -o clash
+done
+[ ! -e clash ] || fail "results that would overwrite one another were begun"
+expect 0 'clash/f1.weights.tsv' "$attn" weights f1.a3m f1.a3m -o clash
 expect 0 'out/f1.names.txt' "$attn" embed f1.a3m --model fitted --what all -o out --quiet
 printf '>a\r\nACDEFGHIKLMNPQRSTVWY\r\n>b\r\nACDEFGHIKLMNPQRSTVWF\r\n' > windows.fasta
 expect 0 "2 sequences of 20 columns" "$attn" contacts windows.fasta --model fitted -o out
@@ -174,8 +181,13 @@ expect 2 "of an alignment there are rows and columns" "$attn" show fitted f1.a3m
 residue=$(sed -n 2p f1.a3m | cut -c3)
 other=A
 [ "$residue" = A ] && other=G
-"$attn" score f1.a3m "${residue}3$other" "${residue}3$other:${residue}3$other" --model fitted --quiet > scores
-awk -F'\t' 'NR == 2 { one = $2 } NR == 3 { d = $2 - 2 * one; exit !(d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+fourth=$(sed -n 2p f1.a3m | cut -c 4)
+second=A
+[ "$fourth" = A ] && second=C
+"$attn" score f1.a3m "${residue}3$other" "${fourth}4$second" "${residue}3$other:${fourth}4$second" --model fitted --quiet > scores
+awk -F'\t' 'NR > 1 { d += NR < 4 ? $2 : -$2 } END { exit !(NR == 4 && d < 1e-5 && d > -1e-5) }' scores || fail "scores do not add up"
+expect 2 "replaces residue 3 twice" "$attn" score f1.a3m "${residue}3$other:${residue}3$other" --model fitted --quiet
+expect 2 "is no mutation" "$attn" score f1.a3m "${residue}3$other:" --model fitted --quiet
 expect 2 '"S1Z": Z is none of the 20 amino acids' "$attn" score f1.a3m S1Z --model fitted --quiet
 expect 2 'write capitals' "$attn" score f1.a3m a1S --model fitted --quiet
 expect 2 "is no mutation" "$attn" score f1.a3m A3 --model fitted --quiet

@@ -40,6 +40,14 @@ expect 0 . "$attn" translate named 'Is the door open?'
 expect 2 'no translator' "$attn" translate foreign 'Is it?'
 expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
 
+# ---- what fails inside is said whole, of one batch as of several on several threads
+mkdir short
+cp model/source.vocab model/target.vocab model/model.safetensors short
+sed 's/"max_len": *[0-9]*/"max_len": 5/' model/config.json > short/config.json
+for threads in 1 2; do
+    expect 2 'max_len is 5' "$attn" translate short 'Where is the station?' 'Is the door open?' --batch 1 --threads $threads
+done
+
 # ---- translate: a line for a line, the same from arguments, a file and a pipe
 expect 0 . "$attn" translate model 'Is the door open?' '' 'Where is the station?'
 same "lines" 3 "$(wc -l < out.txt)"

@@ -248,6 +248,27 @@ static void weights_count_like_rows(void **state)
     attn_context_destroy(c);
 }
 
+/* 55 of 100 columns are the share 0.55, although 0.55 * 100 is more than 55 in doubles. */
+static void shares_that_are_no_doubles_count_whole_columns(void **state)
+{
+    (void)state;
+    attn_context *c = new_context();
+    char text[256];
+    double w[2];
+    int n = sprintf(text, ">a\n%0100d\n>b\n%0100d\n", 0, 0);
+    for (int i = 0, column = 0; i < n; i++) {
+        column = text[i] == '0' ? column + 1 : 0;
+        text[i] = column == 0 ? text[i] : column > 55 && i > n / 2 ? 'C' : 'A';
+    }
+    attn_alignment *a = parse(c, text, "x.fa", NONE);
+    assert_int_equal(attn_alignment_weights(a, 0.55, w), ATTN_OK);
+    assert_float_equal(w[0], 0.5, 0);
+    assert_int_equal(attn_alignment_weights(a, 0.56, w), ATTN_OK);
+    assert_float_equal(w[0], 1, 0);
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+}
+
 /* Every pair by itself, in double, against the blocks of the library, on lengths around its strides. */
 static void weights_are_those_of_plain_loops(void **state)
 {
@@ -468,6 +489,7 @@ int main(void)
         cmocka_unit_test(diverse_rows_are_the_notebooks),
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),
         cmocka_unit_test(weights_count_like_rows),
+        cmocka_unit_test(shares_that_are_no_doubles_count_whole_columns),
         cmocka_unit_test(weights_are_those_of_plain_loops),
         cmocka_unit_test(many_rows_are_compared_in_parts),
         cmocka_unit_test(position_weights_are_the_papers),

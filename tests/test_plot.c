@@ -182,6 +182,22 @@ static void what_no_font_has_is_its_code_point(void **state)
     attn_context_destroy(context);
 }
 
+/* U+FFFE is valid UTF-8, and cairo takes it for none. */
+static void noncharacters_are_their_code_points(void **state)
+{
+    (void)state;
+    attn_context *context;
+    attn_context_create(&context, NULL);
+    attn_bytes one, spelt;
+    draw_first_label(&one, context, "a\xEF\xBF\xBE");
+    draw_first_label(&spelt, context, "a U+FFFE ");
+    assert_int_equal(one.size, spelt.size);
+    assert_memory_equal(one.data, spelt.data, one.size);
+    attn_bytes_free(context, &one);
+    attn_bytes_free(context, &spelt);
+    attn_context_destroy(context);
+}
+
 /* The page holds what the picture shows: two maps of one layer, four heads each, and their weights. */
 static void heatmaps_render_as_a_page(void **state)
 {
@@ -427,6 +443,7 @@ int main(void)
         cmocka_unit_test(many_layers_fold_into_columns),
         cmocka_unit_test(columns_are_no_more_than_the_page_needs),
         cmocka_unit_test(what_no_font_has_is_its_code_point),
+        cmocka_unit_test(noncharacters_are_their_code_points),
         cmocka_unit_test(heatmaps_render_as_a_page),
         cmocka_unit_test(pictures_are_explored),
         cmocka_unit_test(overlays_render),

@@ -69,13 +69,13 @@ def _of_bfloat16(x: Any, name: str) -> Array:
 
 
 def fits(x: Array) -> Array:
-    """`x` in a type that the library has: other integers as the smallest type that holds them, bfloat16 as float32."""
+    """`x` in a type that models take: other integers as the smallest type that holds them, numbers of 16 bits as float32."""
+    if x.dtype.name in ("float16", "bfloat16"):
+        return x.astype(np.float32)
     if x.dtype in _CODES:
         return x
     if x.dtype.kind in "iu":
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
-    if x.dtype.name == "bfloat16":
-        return x.astype(np.float32)
     return x.astype(x.dtype.newbyteorder("="))
 
 
@@ -113,7 +113,7 @@ class _Memory:
     def __init__(self, context: Context, tensor: int, owner: Optional[Any] = None) -> None:
         self._context, self._tensor, self._owner = context, tensor, owner
         if owner is None:
-            context.hold(tensor)
+            context.hold(id(self))
         shape = lib.tensor_shape(tensor)
         self.__array_interface__ = {
             "version": 3,
@@ -125,7 +125,7 @@ class _Memory:
     def __del__(self) -> None:
         # A view of the owner's tensor lets go of the owner only.
         if self._owner is None and lib is not None:
-            self._context.let_go(self._tensor)
+            self._context.let_go(self._tensor, id(self))
 
 
 class NamedList:

@@ -341,15 +341,15 @@ class Context:
                 self.sweep()
                 lib.context_destroy(self.pointer)
 
-    def let_go(self, tensor: int) -> None:
-        """Destroys a tensor of `hold`, now or soon."""
+    def let_go(self, tensor: int, user: object) -> None:
+        """Destroys a user's tensor, now or soon; then another tensor may have its address."""
         self._gone.append(tensor)
         if self.lock.acquire(blocking=False):
             try:
                 self.sweep()
             finally:
                 self.lock.release()
-        self.drop(tensor)
+        self.drop(user)
 
     def sweep(self) -> None:
         """Destroys what arrays have let go; the lock is held."""

@@ -276,8 +276,8 @@ class Model:
         """Runs the model.
 
         Inputs stand in the order of `architecture.inputs`, or by name; None leaves an optional one out.  C-contiguous
-        arrays of the model's type, and int32 for ids and lengths, are used where they lie: leave them unchanged until
-        `backward` is done.  `outputs` names what to return, optional ones (attention weights) too; the default is
+        arrays of the model's type, and int32 for ids and lengths, are used where they lie: leave them and the results
+        unchanged until `backward` is done.  `outputs` names what to return, optional ones (attention weights) too; the default is
         every output that is not optional.  One name gives an array, several a tuple in that order.
         """
         wanted = self._wanted(outputs)

@@ -166,6 +166,8 @@ class Again(unittest.TestCase):
                     np.testing.assert_array_equal(o, want)
                     np.testing.assert_array_equal(lse, want_lse)
                     self.assertEqual(list(grads), list(wrt))
+                    again = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, wrt=iter(wrt))
+                    self.assertEqual(list(again), list(wrt))
                     for name, grad in grads.items():
                         np.testing.assert_array_equal(grad, every[name])
 

@@ -8,7 +8,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import distance
-from layers import LAYERS
+from numpy_layers import LAYERS
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "pt")
 

@@ -104,6 +104,27 @@ class Leaks(unittest.TestCase):
         del ring, model
         gc.collect()
 
+    def test_an_array_that_gets_the_memory_of_one_that_dies_keeps_the_context(self):
+        model = layer(threads=1)
+        context = model._context
+        old, new = model(np.ones((2, 8, 16), np.float32)), []
+
+        class Busy:  # another thread has the lock: it destroys the tensor, and a result of its own gets the address
+            def acquire(self, blocking):
+                context.lock = lock
+                new.append(attn._arrays._Memory(context, context._gone.popleft()))
+                return False
+        lock, context.lock = context.lock, Busy()
+        del old
+        gc.collect()
+        self.assertEqual(len(new), 1)
+        del model
+        gc.collect()
+        self.assertFalse(context._closed)
+        new.clear()
+        gc.collect()
+        self.assertTrue(context._closed)
+
     def test_plans_are_kept_in_bounds(self):
         for t in range(1, 120):
             attn.attend(*(np.ones((1, t, 1, 4), np.float32) for _ in range(3)))

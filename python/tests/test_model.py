@@ -5,7 +5,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import differences, distance
-from layers import LAYERS
+from numpy_layers import LAYERS
 
 
 class Formulas(unittest.TestCase):
@@ -182,6 +182,12 @@ class State(unittest.TestCase):
         model = attn.build("detr-ffn", {"d": 3, "hidden": 2})
         model.load_state_dict({k: np.full(v.shape, 0.1) for k, v in model.state_dict().items()})
         self.assertEqual(model.state_dict()["ffn_layers.0.weight"][0, 0], np.float32(0.1))
+
+    def test_inputs_of_16_bits_are_converted(self):
+        model = attn.build("detr-ffn", {"d": 3, "hidden": 2})
+        x = np.random.default_rng(0).standard_normal((2, 4, 3)).astype(np.float16)
+        for array in (x, x.astype(">f2")):
+            np.testing.assert_array_equal(model(array), model(x.astype(np.float32)))
 
 
 class Building(unittest.TestCase):

@@ -10,7 +10,7 @@ import unittest
 import attn
 import numpy as np
 from formulas import distance
-from layers import LAYERS
+from numpy_layers import LAYERS
 
 COMMAND = os.path.join(os.environ.get("ATTN_BUILD", "build"), "attn")
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -159,6 +159,7 @@ class Run(unittest.TestCase):
                 ('input x .* is missing', run(kv="x")),
                 ('no input "y"', run(x="x", y="x")),
                 ('no output "attention"', run(output="attention=y.npy")),
+                ('out and weights cannot go to the same file, y.npy', [*run(), "--output", "weights=y.npy"]),
                 ('7', run(x="wide")),
                 ('x', run(x="flat")),
                 ('real numbers wanted', run(x="ids")),

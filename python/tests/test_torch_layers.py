@@ -116,6 +116,25 @@ class Architectures(unittest.TestCase):
                 self.assertTrue(moved)
                 self.assertTrue(any(not torch.equal(a, b) for a, b in zip(before, moved)))
 
+    def test_results_may_be_changed_in_place(self):
+        """As a residual connection `y += x` does: the gradients are those of `y = y + x`."""
+        for name in layers.LAYERS:
+            config, _, weights, inputs, _, _ = draw(name, 0)
+            layer = attn.torch.Layer(name, config, dtype=torch.float64).eval()
+            layer.load_state_dict({key: torch.from_numpy(x) for key, x in weights.items()})
+            gradients = []
+            for in_place in (False, True):
+                x = given(inputs)
+                found = layer(**x, outputs=[layer.attn_model.architecture.outputs[0].name])
+                if not found.requires_grad:
+                    break
+                found = found.mul_(3) if in_place else found * 3
+                leaves = [leaf for leaf in (*x.values(), *layer.parameters()) if getattr(leaf, "requires_grad", False)]
+                gradients.append(torch.autograd.grad(found.sin().sum(), leaves, allow_unused=True))
+            for apart, own in zip(*gradients) if len(gradients) == 2 else ():
+                with self.subTest(layer=name):
+                    self.assertTrue(apart is own is None or torch.equal(apart, own))
+
     def test_seq2seq(self):
         """Its formula takes whole batches: tests/parity's models."""
         rng = np.random.default_rng(3)

@@ -111,7 +111,7 @@ static attn_status choose(attn_classifier *c, const attn__image_source *source, 
 {
     attn_image_set **train = part == ATTN_SPLIT_TRAIN ? set : NULL, **valid = part == ATTN_SPLIT_VALID ? set : NULL;
     attn_image_set **test = part == ATTN_SPLIT_TEST ? set : NULL;
-    attn_status status = part == ATTN_SPLIT_ALL ? attn_image_set_split(set, NULL, NULL, source->train, 0, 0, 0)
+    attn_status status = part == ATTN_SPLIT_ALL ? attn__image_source_whole(source, set)
                                                 : attn__image_source_split(source, c->config, train, valid, test);
     if (status == ATTN_OK && attn_image_set_size(*set) == 0)
         status = attn__fail(c->context, ATTN_ERROR_ARGUMENT, "there are no images in this part of the data");

@@ -115,7 +115,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
     attn_image_set *train = NULL, *valid = NULL, *test = NULL, *all = NULL;
     attn_status status = attn__image_source_split(source, g->config, &train, &valid, &test);
     if (status == ATTN_OK)
-        status = attn_image_set_split(&all, NULL, NULL, source->train, 0, 0, 0);
+        status = attn__image_source_whole(source, &all);
     if (status == ATTN_OK) {
         const attn_image_set *set = part == ATTN_SPLIT_TRAIN   ? train
                                     : part == ATTN_SPLIT_VALID ? valid

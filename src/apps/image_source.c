@@ -3,6 +3,7 @@
 #include "apps/image_source.h"
 
 #include "base/context.h"
+#include "base/utf8.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -143,6 +144,12 @@ static attn_status check_classes(const attn__image_source *s, const attn__image_
     if (wish->nclasses > 0 && s->nclasses != wish->nclasses)
         return attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: %lld classes; the classifier knows %lld", path,
                           (long long)s->nclasses, (long long)wish->nclasses);
+    for (int64_t i = 0; !wish->unlabelled && i < s->nclasses; i++) {
+        if (attn__utf8_first_invalid(s->classes[i], strlen(s->classes[i])) != SIZE_MAX)
+            return attn__fail(s->context, ATTN_ERROR_FORMAT,
+                              "%s: class %lld is \"%.80s\", which is no UTF-8 and could not stand in config.json", path,
+                              (long long)i, s->classes[i]);
+    }
     for (int64_t i = 0; wish->classes && i < s->nclasses; i++) {
         if (strcmp(s->classes[i], wish->classes[i]) != 0)
             return attn__fail(s->context, ATTN_ERROR_FORMAT,
@@ -202,6 +209,20 @@ attn_status attn__image_source_split(const attn__image_source *source, const att
         status = attn_image_set_split(&all, NULL, NULL, source->test, seed, 0, 0);
         attn_image_set_destroy(*test);
         *test = all;
+    }
+    return status;
+}
+
+attn_status attn__image_source_whole(const attn__image_source *source, attn_image_set **whole)
+{
+    const attn_image_set *parts[] = {source->train, source->test};
+    if (!source->test)
+        return attn_image_set_split(whole, NULL, NULL, source->train, 0, 0, 0);
+    attn_status status = attn_image_set_create(whole, source->context, attn_image_set_shape(source->train));
+    for (int p = 0; p < 2; p++) {
+        for (int64_t i = 0; status == ATTN_OK && i < attn_image_set_size(parts[p]); i++)
+            status = attn_image_set_add(*whole, attn_image_set_pixels(parts[p], i), attn_image_set_label(parts[p], i),
+                                        (uint64_t)i);
     }
     return status;
 }

@@ -31,6 +31,8 @@ void attn__image_source_free(attn__image_source *source);
  * there is none. */
 attn_status attn__image_source_split(const attn__image_source *source, const attn_config *settings,
                                      attn_image_set **train, attn_image_set **valid, attn_image_set **test);
+/* All of its images, those of a test part of its own too.  To be destroyed before the source is freed. */
+attn_status attn__image_source_whole(const attn__image_source *source, attn_image_set **whole);
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 

@@ -59,6 +59,8 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
 /* Mean loss per target token of `batches` (from their start), without dropout or smoothing. */
 attn_status attn__translator_loss(attn_model *model, attn_tape *tape, attn_batches *batches, int32_t pad,
                                   bool see_future, double *loss);
+/* How many pairs of the data a part is taken from: as many as the training read; 0, no limit, for all. */
+int64_t attn__translator_most(const attn_translator *translator, attn_split part);
 /* A part of the pairs as the translator's training divided them.  Both are destroyed by the caller, the part
  * first, on error too; they begin as NULL.  ATTN_ERROR_ARGUMENT: a part that has no pairs; else as reading fails. */
 attn_status attn__translator_part(const attn_translator *translator, const attn_pairs_source *data, attn_split part,

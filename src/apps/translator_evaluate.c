@@ -34,11 +34,16 @@ static attn_status refuse_empty(const attn_translator *t, const char *data, attn
                       pairs, names[part]);
 }
 
+int64_t attn__translator_most(const attn_translator *t, attn_split part)
+{
+    return part == ATTN_SPLIT_ALL ? 0 : attn_config_int(t->config, "max_examples", 0);
+}
+
 attn_status attn__translator_part(const attn_translator *t, const attn_pairs_source *data, attn_split part,
                                   attn_pairs **all, attn_pairs **chosen)
 {
     attn_pairs_options reading = {.compat = t->compat,
-                                  .max_examples = attn_config_int(t->config, "max_examples", 0),
+                                  .max_examples = attn__translator_most(t, part),
                                   .keep_text = attn_vocab_has_subwords(t->source)};
     attn_status status = attn__check_choice(t->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);
     if (status == ATTN_OK)

@@ -71,10 +71,10 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
 
 /* Where the words of all pairs come from. */
 static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
-                         const attn_pairs *all, attn_bytes *file)
+                         attn_split part, const attn_pairs *all, attn_bytes *file)
 {
     attn_pairs_options reading = {
-        .compat = t->compat, .max_examples = attn_config_int(t->config, "max_examples", 0), .keep_text = true};
+        .compat = t->compat, .max_examples = attn__translator_most(t, part), .keep_text = true};
     attn_encode_options encoding = attn__encoding(t);
     attn_pairs *kept = NULL;
     attn_corpus *corpus = NULL;
@@ -107,7 +107,7 @@ attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translato
     if (status == ATTN_OK)
         status = attn__model1_lexicon(lexicon, model, options);
     if (status == ATTN_OK && options && options->alignments)
-        status = align(t, model, data, all, options->alignments);
+        status = align(t, model, data, part, all, options->alignments);
     if (status == ATTN_OK && pairs)
         *pairs = attn_pairs_size(chosen);
     if (status != ATTN_OK) {

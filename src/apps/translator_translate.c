@@ -316,11 +316,13 @@ static void translate_item(void *user, int64_t item, int thread)
         atomic_store(&all->failed, true);
 }
 
-/* The first thread's error, in the words of its context. */
-static attn_status first_error(const batches *all, int threads)
+/* The first thread's error, in the words of its context; alone, they are the caller's context's already. */
+static attn_status first_error(const batches *all, int threads, bool alone)
 {
     for (int i = 0; i < threads; i++) {
         const worker *w = &all->workers[i];
+        if (w->status != ATTN_OK && alone)
+            return w->status;
         if (w->status != ATTN_OK)
             return attn__fail(all->t->context, w->status, "%s",
                               w->context ? attn_context_error(w->context) : attn_status_text(w->status));
@@ -379,7 +381,7 @@ static attn_status translate_batches(batches *all)
         status = pack_begin(&all->weights, context);
     if (status == ATTN_OK) {
         run_batches(all, count, threads, alone);
-        status = first_error(all, threads);
+        status = first_error(all, threads, alone);
         for (int i = 0; i < threads; i++)
             end_worker(&all->workers[i]);
     }

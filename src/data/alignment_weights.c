@@ -4,6 +4,7 @@
 
 #include "base/parallel.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---------------------------------------------------------------------------------------------- by identity */
@@ -98,9 +99,8 @@ attn_status attn_alignment_weights(const attn_alignment *alignment, double ident
     if (!(identity > 0 && identity <= 1))
         return attn__fail(alignment->context, ATTN_ERROR_ARGUMENT, "identity %g: a share between 0 and 1 is wanted",
                           identity);
-    double least = identity * (double)alignment->columns;
-    int64_t agreeing = (int64_t)least;
-    agreeing += (double)agreeing < least; /* rounded up: 0.8 of 7 columns are 6 */
+    /* Rounded up: 0.8 of 7 columns are 6; but 0.55 of 100, as doubles a little more than 55, are 55. */
+    int64_t agreeing = (int64_t)ceil(identity * (double)alignment->columns * (1 - 1e-12));
     comparing w = {alignment, alignment->columns - agreeing, (rows + BLOCK - 1) / BLOCK, 0, NULL};
     w.alike = attn__alloc_zero(alignment->context, attn__size_mul((size_t)rows, sizeof *w.alike));
     if (!w.alike)

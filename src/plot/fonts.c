@@ -2,6 +2,8 @@
  * Text on a canvas, in whatever fonts have its characters. */
 #include "plot/canvas.h"
 
+#include "base/utf8.h"
+
 #include <fontconfig/fontconfig.h>
 #include <stdio.h>
 #include <string.h>
@@ -23,7 +25,8 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Whether the chosen font has all characters of a text.  What is no UTF-8 counts as had: drawing it says so. */
+/* Whether the chosen font has all characters of a text.  What is no UTF-8 counts as had: drawing it says so.  U+FFFE and
+ * other noncharacters, which cairo refuses too, no font has. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -31,7 +34,7 @@ static bool has_all(cairo_t *cr, const char *text, size_t length)
     bool all = true;
     if (cairo_scaled_font_text_to_glyphs(cairo_get_scaled_font(cr), 0, 0, text, (int)length, &glyphs, &n, NULL, NULL,
                                          NULL) != CAIRO_STATUS_SUCCESS)
-        return true;
+        return attn__utf8_first_invalid(text, length) != SIZE_MAX;
     for (int i = 0; i < n; i++)
         all = all && glyphs[i].index != 0;
     cairo_glyph_free(glyphs);

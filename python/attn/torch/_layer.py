@@ -129,7 +129,8 @@ class _Run(torch.autograd.Function):
         layer, model = asked.layer, asked.layer.attn_model
         given, parameters = _part(asked, values)
         with layer._lock, layer._holding(parameters):
-            found = layer._run(given, asked.outputs, asked.training, asked.recorded and any(ctx.needs_input_grad))
+            keep = asked.recorded and any(ctx.needs_input_grad)
+            found = layer._run(given, asked.outputs, asked.training, keep)
             ctx.call = model._calls
             # What neither a parameter nor an input leads to by differentiable steps: attention weights, positions.
             apart = [not (name in model._outputs and lib.tensor_requires_grad(model._outputs[name])) for name in asked.outputs]
@@ -138,7 +139,8 @@ class _Run(torch.autograd.Function):
         ctx.save_for_backward(*(x for x in values if isinstance(x, Tensor)))
         ctx.values = [None if isinstance(x, Tensor) else x for x in values]
         ctx.tensors = [isinstance(x, Tensor) for x in values]
-        results = tuple(torch.from_numpy(x) for x in found)
+        # The library's backward pass may read its outputs, which the caller may change in place.
+        results = tuple(torch.from_numpy(x.copy() if keep else x) for x in found)
         ctx.mark_non_differentiable(*(x for x, alone in zip(results, apart) if alone))
         return results
 
