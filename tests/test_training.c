@@ -249,6 +249,55 @@ static void what_is_frozen_takes_no_memory(void **state)
     assert_true(whole - half >= 3 * one);
 }
 
+/* Parameters a [1], b [100] of ones; `freeze` one of them between two steps.  Returns b's numbers, which are equal. */
+enum { MANY = 100 };
+static float after_two_steps(int freeze, attn_optimizer_kind kind)
+{
+    attn_context *c;
+    attn_tensor *x[2];
+    attn_tape *tape;
+    attn_optimizer *optimizer;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_named_list parameters = {.context = c, .owns = true};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(attn_tensor_create(&x[i], c, ATTN_F32, 1, (int64_t[]){i ? MANY : 1}), ATTN_OK);
+        for (int k = 0; k < (i ? MANY : 1); k++)
+            ((float *)attn_tensor_data(x[i]))[k] = 1;
+        attn_tensor_set_requires_grad(x[i], true);
+        assert_int_equal(attn_named_add(&parameters, i ? "b" : "a", x[i]), ATTN_OK);
+    }
+    assert_int_equal(
+        attn_optimizer_create(&optimizer, c, &parameters, &(attn_optimizer_options){.kind = kind, .momentum = 0.5}),
+        ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    for (int step = 0; step < 2; step++) {
+        if (step == 1 && freeze >= 0)
+            attn_tensor_set_requires_grad(x[freeze], false);
+        attn_tape_reset(tape, &(attn_tape_options){.record = true});
+        assert_int_equal(attn_backward(tape, attn_sum(tape, attn_mul(tape, x[0], x[1]), 0)), ATTN_OK);
+        assert_int_equal(attn_optimizer_step(optimizer, 1e-3, NULL), ATTN_OK);
+    }
+    const float *b = attn_tensor_data(x[1]), first = b[0];
+    for (int k = 0; k < MANY; k++)
+        assert_true(b[k] == first);
+    attn_tape_destroy(tape);
+    attn_optimizer_destroy(optimizer);
+    attn_named_clear(&parameters);
+    attn_context_destroy(c);
+    return first;
+}
+
+/* Its moments are nobody else's. */
+static void a_parameter_may_be_frozen_later(void **state)
+{
+    (void)state;
+    for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
+        float both = after_two_steps(-1, kind);
+        assert_true(both < 1 && after_two_steps(0, kind) == both);
+        assert_true(after_two_steps(1, kind) > both);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +306,7 @@ int main(void)
         cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
+        cmocka_unit_test(a_parameter_may_be_frozen_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
