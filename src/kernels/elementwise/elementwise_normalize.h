@@ -20,15 +20,19 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
     return vf_sum(sum) / (real)n;
 }
 
-/* Mean square distance from the mean, in a second pass: exact where the mean is large. */
-VF_FN real variance_row(const real *t, int64_t n, real mean)
+/* Mean square distance from the mean, in a second pass.  Where the mean is large its rounding is large beside the
+ * distances; it is the mean of the distances, is added to *mean, and its square does not belong to the variance. */
+VF_FN double variance_row(const real *t, int64_t n, real *mean)
 {
-    vf sum = vf_zero(), centre = vf_set1(mean);
+    vf sum = vf_zero(), squares = vf_zero(), centre = vf_set1(*mean);
     for (int64_t i = 0; i < n; i += VF_LANES) {
         vf d = only_first(n - i, vf_sub(elementwise_load(t + i, n - i), centre), vf_zero());
-        sum = vf_fma(d, d, sum);
+        sum = vf_add(sum, d);
+        squares = vf_fma(d, d, squares);
     }
-    return vf_sum(sum) / (real)n;
+    double rest = (double)vf_sum(sum) / (double)n, variance = (double)vf_sum(squares) / (double)n - rest * rest;
+    *mean = (real)((double)*mean + rest);
+    return variance < 0 ? 0 : variance;
 }
 
 static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -38,7 +42,7 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
     for (int64_t row = begin; row < end; row++) {
         real *y = (real *)a->y + row * n, *keep = a->y2 ? (real *)a->y2 + row * n : NULL;
         real mean = residual_row(a, row, y);
-        real inverse = (real)(1 / sqrt((double)variance_row(y, n, mean) + a->s[0]));
+        real inverse = (real)(1 / sqrt(variance_row(y, n, &mean) + a->s[0]));
         vf centre = vf_set1(mean), scale = vf_set1(inverse);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf t = vf_mul(vf_sub(elementwise_load(y + i, n - i), centre), scale);

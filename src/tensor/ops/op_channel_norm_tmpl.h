@@ -8,9 +8,11 @@
  */
 
 #ifdef WHOLE /* else by kernels/channel_norm */
-/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel. */
+/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel.  The mean of
+ * the distances is the rounding of the mean, whose square does not belong to the variance. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
+    REAL rest[BLOCK] = {0};
     for (int64_t i = 0; i < n; i++)
         mean[i] = variance[i] = 0;
     for (int64_t c = 0; c < s->channels; c++) {
@@ -22,11 +24,16 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++) {
             REAL d = x[c * s->inner + i] - mean[i];
+            rest[i] += d;
             variance[i] += d * d;
         }
     }
-    for (int64_t i = 0; i < n; i++)
-        variance[i] /= (REAL)s->channels;
+    for (int64_t i = 0; i < n; i++) {
+        rest[i] /= (REAL)s->channels;
+        mean[i] += rest[i];
+        variance[i] = variance[i] / (REAL)s->channels - rest[i] * rest[i];
+        variance[i] = variance[i] < 0 ? 0 : variance[i];
+    }
 }
 
 /* scale: what a distance from the mean is multiplied by; bend: what the backward pass takes off, see below. */
