@@ -254,6 +254,33 @@ static void single_agrees_with_double(void **state)
     }
 }
 
+/* One f32 sum of so many equal numbers would be off by a hundredth. */
+static void long_sums_keep_their_digits(void **state)
+{
+    (void)state;
+    enum { ROWS = 1 << 20 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        world w = make_world(attn_isa_name(isa), 2);
+        attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+        attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 2, (int64_t[]){ROWS, 2}, NULL);
+        attn_tensor *g = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){2}, (float[]){1, 1});
+        attn_tensor *b = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){2}, NULL);
+        for (int i = 0; i < 2 * ROWS; i++)
+            ((float *)attn_tensor_data(x))[i] = 0.1F;
+        attn_tensor_set_requires_grad(b, true);
+        attn_tensor *y = attn_layer_norm(w.t, x, g, b, 1e-5), *flat = attn_reshape(w.t, x, 1, (int64_t[]){-1});
+        assert_int_equal(attn_backward_from(w.t, y, x), ATTN_OK);
+        float sums[] = {*(float *)attn_tensor_data(attn_sum(w.t, x, 0)),
+                        *(float *)attn_tensor_data(attn_tensor_grad(b)),
+                        *(float *)attn_tensor_data(attn_sum(w.t, flat, 0)) / 2};
+        for (int i = 0; i < 3; i++) {
+            if (!(fabs((double)sums[i] / (ROWS * (double)0.1F) - 1) < 2e-5))
+                fail_msg("%s, sum %d: %.9g", attn_isa_name(isa), i, (double)sums[i]);
+        }
+        end_world(w);
+    }
+}
+
 /* -------------------------------------------------------------------------- functions, over their range */
 
 static void functions_are_accurate(void **state)
@@ -352,10 +379,11 @@ static void adam_to_other_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),    cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups), cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double), cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(one_pass_of_adam),          cmocka_unit_test(adam_to_other_memory),
+        cmocka_unit_test(linear_and_activations),      cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups),   cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double),   cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(long_sums_keep_their_digits), cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,27 +96,35 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
     enum { WIDE = 4 };
     const real *gain = a->x3, *bias = a->x4;
     for (int64_t c = begin; c < end; c += WIDE * VF_LANES) {
-        vf product[WIDE], sum[WIDE];
+        double products[WIDE * VF_LANES] = {0}, sums[WIDE * VF_LANES] = {0};
         int vectors = (int)((end - c + VF_LANES - 1) / VF_LANES);
         vectors = vectors < WIDE ? vectors : WIDE;
-        for (int w = 0; w < vectors; w++)
-            product[w] = sum[w] = vf_zero();
-        for (int64_t row = 0; row < a->rows; row++) {
-            const real *x = (const real *)a->x + row * a->n, *kept = (const real *)a->x2 + row * a->n;
+        for (int64_t row = 0; row < a->rows;) {
+            vf product[WIDE], sum[WIDE];
+            for (int w = 0; w < vectors; w++)
+                product[w] = sum[w] = vf_zero();
+            for (int64_t last = reduce_end(row, REDUCE_RUN, a->rows); row < last; row++) {
+                const real *x = (const real *)a->x + row * a->n, *kept = (const real *)a->x2 + row * a->n;
+                for (int w = 0; w < vectors; w++) {
+                    int64_t i = c + w * VF_LANES;
+                    vf d = elementwise_load(x + i, end - i);
+                    sum[w] = vf_add(sum[w], d);
+                    product[w] = vf_fma(d, normalized(kept, gain, bias, i, end - i), product[w]);
+                }
+            }
             for (int w = 0; w < vectors; w++) {
-                int64_t i = c + w * VF_LANES;
-                vf d = elementwise_load(x + i, end - i);
-                sum[w] = vf_add(sum[w], d);
-                product[w] = vf_fma(d, normalized(kept, gain, bias, i, end - i), product[w]);
+                add_lanes(products + w * VF_LANES, product[w]);
+                add_lanes(sums + w * VF_LANES, sum[w]);
             }
         }
         for (int w = 0; w < vectors; w++) {
             int64_t i = c + w * VF_LANES, left = end - i;
             real *dgain = (real *)a->y + i, *dbias = (real *)a->y2 + i;
+            vf product = lanes_of(products + w * VF_LANES), sum = lanes_of(sums + w * VF_LANES);
             if (a->y)
-                store(dgain, left, a->add ? vf_add(product[w], elementwise_load(dgain, left)) : product[w]);
+                store(dgain, left, a->add ? vf_add(product, elementwise_load(dgain, left)) : product);
             if (a->y2)
-                store(dbias, left, a->add2 ? vf_add(sum[w], elementwise_load(dbias, left)) : sum[w]);
+                store(dbias, left, a->add2 ? vf_add(sum, elementwise_load(dbias, left)) : sum);
         }
     }
 }
