@@ -118,6 +118,31 @@ static void layer_norm_and_softmax(void **state)
     end_world(w);
 }
 
+static void softmax_of_no_numbers(void **state)
+{
+    (void)state;
+    enum { N = 19 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (int i = 0; i < 2; i++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            attn_tensor *x = TENSOR(1, 4, N);
+            attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){4}, (int32_t[]){N, N, N, 0});
+            for (int j = 0; j < 4 * N; j++)
+                NUMBERS(x)[j] = j == N + 3 || j / N % 2 == 0 ? (double)NAN : (double)-INFINITY;
+            attn_tensor *y = attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0);
+            y = attn_cast(w.t, y, ATTN_F64);
+            for (int j = 0; j < 4 * N; j++)
+                assert_true(j < 3 * N ? isnan(NUMBERS(y)[j]) : NUMBERS(y)[j] == 0);
+            for (int j = N; j < 2 * N; j++)
+                NUMBERS(x)[j] = (double)-INFINITY; /* of which none is attended */
+            y = attn_cast(w.t, attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0), ATTN_F64);
+            for (int j = N; j < 2 * N; j++)
+                assert_true(NUMBERS(y)[j] == 0);
+            end_world(w);
+        }
+    }
+}
+
 static void cross_entropy_and_lookups(void **state)
 {
     (void)state;
@@ -379,10 +404,15 @@ static void adam_to_other_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),      cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups),   cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double),   cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(long_sums_keep_their_digits), cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(linear_and_activations),
+        cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups),
+        cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double),
+        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(long_sums_keep_their_digits),
+        cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(one_pass_of_adam),
         cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,9 +182,10 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (!(most > (real)-INFINITY) && most == (real)-INFINITY) { /* no key is attended, or all scores are -inf */
+    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or, which shows in their sum, NaN */
+        real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
-            y[i] = 0;
+            y[i] = i < length && isnan(sum) ? sum : 0;
         return;
     }
     real sum = exponentials(x, y, length, most), rest = 0;
