@@ -168,6 +168,34 @@ static void cross_entropy_and_lookups(void **state)
     end_world(w);
 }
 
+/* Large logits have few digits, their differences have all. */
+static void cross_entropy_of_large_logits(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (int i = 0; i < 6; i++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            double large = (double[]){1e4, 1e8, -1e30}[i / 2], loss = 0;
+            attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+            attn_tensor *x = TENSOR(1, 2, N);
+            for (int j = 0; j < 2 * N; j++)
+                NUMBERS(x)[j] = large;
+            x = attn_cast(w.t, x, i % 2 ? ATTN_F64 : ATTN_F32);
+            attn_tensor_set_requires_grad(x, true);
+            attn_tensor *labels = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
+            attn_tensor *y = attn_cast(w.t, attn_cross_entropy(w.t, x, labels, NULL), ATTN_F64);
+            loss = *NUMBERS(y);
+            assert_int_equal(attn_backward(w.t, y), ATTN_OK);
+            attn_tensor *dx = attn_cast(w.t, attn_tensor_grad(x), ATTN_F64);
+            assert_true(fabs(loss - log(N)) < 1e-6);
+            for (int j = 0; j < 2 * N; j++)
+                assert_true(fabs(NUMBERS(dx)[j] - (1.0 / N - (j == 2 || j == N)) / 2) < 1e-6);
+            end_world(w);
+        }
+    }
+}
+
 static void one_recurrent_step(void **state)
 {
     (void)state;
@@ -404,15 +432,11 @@ static void adam_to_other_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),
-        cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups),
-        cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double),
-        cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(long_sums_keep_their_digits),
-        cmocka_unit_test(softmax_of_no_numbers),
-        cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(linear_and_activations),        cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups),     cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double),     cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(long_sums_keep_their_digits),   cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(cross_entropy_of_large_logits), cmocka_unit_test(one_pass_of_adam),
         cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
