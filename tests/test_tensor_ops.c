@@ -368,6 +368,27 @@ static void functions_are_accurate(void **state)
     }
 }
 
+/* Of finite numbers, however large. */
+static void slopes_are_finite(void **state)
+{
+    (void)state;
+    const float x[] = {1e15F, 1e20F, 1e30F, 3e38F, -1e15F, -1e20F, -1e30F, -3e38F};
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+            attn_tensor *in = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8}, x);
+            attn_tensor_set_requires_grad(in, true);
+            assert_int_equal(attn_backward(w.t, attn_sum(w.t, attn_activate(w.t, in, a), 0)), ATTN_OK);
+            const float *slope = attn_tensor_data(attn_tensor_grad(in));
+            float below = a == ATTN_ACTIVATION_LEAKY_RELU ? 0.01F : 0;
+            for (int i = 0; i < 8; i++)
+                assert_true(slope[i] == (i >= 4 ? below : a < ATTN_ACTIVATION_TANH ? 1 : 0));
+            end_world(w);
+        }
+    }
+}
+
 static void one_pass_of_adam(void **state)
 {
     (void)state;
@@ -432,11 +453,17 @@ static void adam_to_other_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),        cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups),     cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double),     cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(long_sums_keep_their_digits),   cmocka_unit_test(softmax_of_no_numbers),
-        cmocka_unit_test(cross_entropy_of_large_logits), cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(linear_and_activations),
+        cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups),
+        cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double),
+        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(long_sums_keep_their_digits),
+        cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(slopes_are_finite),
+        cmocka_unit_test(cross_entropy_of_large_logits),
+        cmocka_unit_test(one_pass_of_adam),
         cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
