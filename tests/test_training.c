@@ -197,6 +197,35 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
+/* Though its squares are no floats. */
+static void a_large_gradient_is_clipped(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_tensor *w;
+    attn_tape *tape;
+    attn_optimizer *optimizer;
+    double norm;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&w, c, ATTN_F32, 1, (int64_t[]){WIDTH}), ATTN_OK);
+    attn_tensor_set_requires_grad(w, true);
+    attn_named_list parameters = {.context = c, .owns = true};
+    assert_int_equal(attn_named_add(&parameters, "w", w), ATTN_OK);
+    attn_optimizer_options options = {.kind = ATTN_OPTIMIZER_SGD, .clip_norm = 1};
+    assert_int_equal(attn_optimizer_create(&optimizer, c, &parameters, &options), ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    assert_int_equal(attn_backward(tape, attn_sum(tape, attn_affine(tape, w, 1e30, 0), 0)), ATTN_OK);
+    assert_int_equal(attn_optimizer_step(optimizer, 1, &norm), ATTN_OK);
+    assert_true(fabs(norm / (1e30 * sqrt(WIDTH)) - 1) < 1e-6);
+    for (int i = 0; i < WIDTH; i++)
+        assert_true(fabs((double)((float *)attn_tensor_data(w))[i] + 1 / sqrt(WIDTH)) < 1e-6);
+    attn_tape_destroy(tape);
+    attn_optimizer_destroy(optimizer);
+    attn_named_clear(&parameters);
+    attn_context_destroy(c);
+}
+
 /* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape
  * is gone. */
 enum { BIG = 1 << 16 };
@@ -305,6 +334,7 @@ int main(void)
         cmocka_unit_test(counters_that_make_no_sense_are_refused),
         cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(a_large_gradient_is_clipped),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
         cmocka_unit_test(a_parameter_may_be_frozen_later),
     };

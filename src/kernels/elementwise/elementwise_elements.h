@@ -245,6 +245,12 @@ static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t 
             vf v = elementwise_load(x + i, n - i);
             sum = vf_fma(v, v, sum);
         }
-        ((double *)a->y)[block] = (double)vf_sum(sum);
+        double total = (double)vf_sum(sum);
+        if (!isfinite(total)) { /* squares of 2e19 leave the range of a float */
+            total = 0;
+            for (int64_t i = 0; i < n; i++)
+                total += (double)x[i] * (double)x[i];
+        }
+        ((double *)a->y)[block] = total;
     }
 }
