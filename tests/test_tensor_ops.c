@@ -307,6 +307,19 @@ static void single_agrees_with_double(void **state)
     }
 }
 
+static void running_statistics_of_nothing_stay(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 1);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true});
+    attn_tensor *x = TENSOR(1, 0, 2, 3), *g = TENSOR(2, 2), *mean = TENSOR(3, 2), *var = TENSOR(4, 2);
+    double before[] = {NUMBERS(mean)[0], NUMBERS(mean)[1], NUMBERS(var)[0], NUMBERS(var)[1]};
+    assert_non_null(attn_batch_norm(w.t, x, g, g, mean, var, 0.1, 1e-5));
+    for (int i = 0; i < 4; i++)
+        assert_true(NUMBERS(i < 2 ? mean : var)[i % 2] == before[i]);
+    end_world(w);
+}
+
 /* One f32 sum of so many equal numbers would be off by a hundredth. */
 static void long_sums_keep_their_digits(void **state)
 {
@@ -461,6 +474,7 @@ int main(void)
         cmocka_unit_test(functions_are_accurate),
         cmocka_unit_test(long_sums_keep_their_digits),
         cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(running_statistics_of_nothing_stay),
         cmocka_unit_test(slopes_are_finite),
         cmocka_unit_test(cross_entropy_of_large_logits),
         cmocka_unit_test(one_pass_of_adam),
