@@ -24,6 +24,7 @@ typedef struct run {
     attn_training *training;
     saved store;
     int64_t stop_at; /* steps of all epochs; 0: never */
+    bool wide;       /* the loss is f64 */
     attn_progress ends[EPOCHS];
     int n_ends;
 } run;
@@ -43,7 +44,8 @@ static attn_tensor *loss(void *user, attn_tape *tape, int64_t epoch, int64_t ste
     *tokens = 4;
     attn_tensor *y = attn_mul(tape, attn_tape_tensor(tape, ATTN_F32, 1, (int64_t[]){WIDTH}, x), r->w);
     y = attn_dropout(tape, y, 0.2);
-    return attn_mean(tape, attn_mul(tape, y, y), 0);
+    y = attn_mean(tape, attn_mul(tape, y, y), 0);
+    return r->wide ? attn_cast(tape, y, ATTN_F64) : y;
 }
 
 static attn_status validate(void *user, attn_tape *tape, double *value)
@@ -140,6 +142,21 @@ static void a_stopped_run_ends_in_the_same_bits(void **state)
         end(&second);
     }
     end(&whole);
+}
+
+static void a_loss_may_be_of_either_type(void **state)
+{
+    (void)state;
+    run r[2] = {{.wide = false}, {.wide = true}};
+    for (int i = 0; i < 2; i++) {
+        begin(&r[i], NULL);
+        assert_int_equal(go(&r[i]), ATTN_OK);
+    }
+    for (int i = 0; i < EPOCHS; i++)
+        check_same_ends(&r[0].ends[i], &r[1].ends[i]);
+    assert_memory_equal(r[0].store.w, r[1].store.w, sizeof r[0].store.w);
+    end(&r[0]);
+    end(&r[1]);
 }
 
 static void counters_that_make_no_sense_are_refused(void **state)
@@ -331,6 +348,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_ends_in_the_same_bits),
+        cmocka_unit_test(a_loss_may_be_of_either_type),
         cmocka_unit_test(counters_that_make_no_sense_are_refused),
         cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
