@@ -3,36 +3,38 @@
  * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
-/* t = x + dropout(x2) into y; returns its mean. */
+/* t = x + dropout(x2), less its first number, into y; returns the mean of that.  So the sum rounds by the spread of t
+ * alone, and not by how far all of it is from zero. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
     const real *x = (const real *)a->x + row * n, *x2 = a->x2 ? (const real *)a->x2 + row * n : NULL;
     uint64_t key = row_key(a, row);
-    vf sum = vf_zero();
+    vf sum = vf_zero(), first = vf_zero();
     for (int64_t i = 0; i < n; i += VF_LANES) {
         vf t = elementwise_load(x + i, n - i);
         if (x2)
             t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
+        if (i == 0) {
+            store(y, n, t);
+            first = vf_set1(*y);
+        }
+        t = only_first(n - i, vf_sub(t, first), vf_zero());
         sum = vf_add(sum, t);
         store(y + i, n - i, t);
     }
     return vf_sum(sum) / (real)n;
 }
 
-/* Mean square distance from the mean, in a second pass.  Where the mean is large its rounding is large beside the
- * distances; it is the mean of the distances, is added to *mean, and its square does not belong to the variance. */
-VF_FN double variance_row(const real *t, int64_t n, real *mean)
+/* Mean square distance from the mean, in a second pass. */
+VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
-    vf sum = vf_zero(), squares = vf_zero(), centre = vf_set1(*mean);
+    vf sum = vf_zero(), centre = vf_set1(mean);
     for (int64_t i = 0; i < n; i += VF_LANES) {
         vf d = only_first(n - i, vf_sub(elementwise_load(t + i, n - i), centre), vf_zero());
-        sum = vf_add(sum, d);
-        squares = vf_fma(d, d, squares);
+        sum = vf_fma(d, d, sum);
     }
-    double rest = (double)vf_sum(sum) / (double)n, variance = (double)vf_sum(squares) / (double)n - rest * rest;
-    *mean = (real)((double)*mean + rest);
-    return variance < 0 ? 0 : variance;
+    return vf_sum(sum) / (real)n;
 }
 
 static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -42,7 +44,7 @@ static void run_layer_norm(const attn__elementwise_args *a, int64_t begin, int64
     for (int64_t row = begin; row < end; row++) {
         real *y = (real *)a->y + row * n, *keep = a->y2 ? (real *)a->y2 + row * n : NULL;
         real mean = residual_row(a, row, y);
-        real inverse = (real)(1 / sqrt(variance_row(y, n, &mean) + a->s[0]));
+        real inverse = (real)(1 / sqrt((double)variance_row(y, n, mean) + a->s[0]));
         vf centre = vf_set1(mean), scale = vf_set1(inverse);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf t = vf_mul(vf_sub(elementwise_load(y + i, n - i), centre), scale);

@@ -8,32 +8,26 @@
  */
 
 #ifdef WHOLE /* else by kernels/channel_norm */
-/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel.  The mean of
- * the distances is the rounding of the mean, whose square does not belong to the variance. */
+/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel, the distance
+ * from which is summed: so the sum rounds by the spread of the channels alone. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
-    REAL rest[BLOCK] = {0};
     for (int64_t i = 0; i < n; i++)
         mean[i] = variance[i] = 0;
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++)
-            mean[i] += x[c * s->inner + i];
+            mean[i] += x[c * s->inner + i] - x[i];
     }
     for (int64_t i = 0; i < n; i++)
-        mean[i] /= (REAL)s->channels;
+        mean[i] = x[i] + mean[i] / (REAL)s->channels;
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++) {
             REAL d = x[c * s->inner + i] - mean[i];
-            rest[i] += d;
             variance[i] += d * d;
         }
     }
-    for (int64_t i = 0; i < n; i++) {
-        rest[i] /= (REAL)s->channels;
-        mean[i] += rest[i];
-        variance[i] = variance[i] / (REAL)s->channels - rest[i] * rest[i];
-        variance[i] = variance[i] < 0 ? 0 : variance[i];
-    }
+    for (int64_t i = 0; i < n; i++)
+        variance[i] /= (REAL)s->channels;
 }
 
 /* scale: what a distance from the mean is multiplied by; bend: what the backward pass takes off, see below. */
