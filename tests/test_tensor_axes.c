@@ -185,6 +185,37 @@ static void equal_channels_have_finite_gradients(void **state)
     }
 }
 
+/* The sum of equal numbers is rounded; their distance from its mean must not count as a deviation. */
+static void equal_numbers_normalize_to_zero(void **state)
+{
+    (void)state;
+    const float numbers[] = {0.1F, 1000.1F, 12345.678F, 1e6F + 0.25F, 1e30F};
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        attn_context *c;
+        attn_tape *t;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = attn_isa_name(isa)}), ATTN_OK);
+        assert_int_equal(attn_tape_create(&t, c), ATTN_OK);
+        for (int64_t i = 0, n = 3; n < 1100; n = n * 3 + i++ % 2) {
+            for (int k = 0; k < 15; k++) {
+                attn_tensor *x = attn_tape_tensor(t, k < 10 ? ATTN_F32 : ATTN_F64, 2, (int64_t[]){n, n}, NULL);
+                attn_tensor *g = attn_tape_tensor(t, attn_tensor_dtype(x), 1, &n, NULL);
+                attn_tensor *b = attn_tape_tensor(t, attn_tensor_dtype(x), 1, &n, NULL);
+                for (int64_t j = 0; j < n * n; j++)
+                    test_set(x, j, (double)numbers[k % 5]);
+                for (int64_t j = 0; j < n; j++)
+                    test_set(g, j, 1);
+                attn_norm kind = k < 5 ? ATTN_NORM_VARIANCE : ATTN_NORM_DEVIATION;
+                attn_tensor *y = attn_channel_norm(t, x, 0, g, b, 1e-5, kind), *z = attn_layer_norm(t, x, g, b, 1e-5);
+                for (int64_t j = 0; j < n * n; j++)
+                    assert_true(fabs(test_at(y, j)) < 1e-6 && fabs(test_at(z, j)) < 1e-6);
+                attn_tape_reset(t, NULL);
+            }
+        }
+        attn_tape_destroy(t);
+        attn_context_destroy(c);
+    }
+}
+
 /* The same norm in double: forward and gradients, for positions of all remainders. */
 static void single_precision_is_that_of_double(void **state)
 {
@@ -416,6 +447,7 @@ int main(void)
         cmocka_unit_test(gradients_of_other_lengths),
         cmocka_unit_test(lengths_are_interpolated_between_pixels),
         cmocka_unit_test(equal_channels_have_finite_gradients),
+        cmocka_unit_test(equal_numbers_normalize_to_zero),
         cmocka_unit_test(single_precision_is_that_of_double),
         cmocka_unit_test(what_does_not_fit_is_said),
         cmocka_unit_test(attention_along_any_axis_moves_nothing),

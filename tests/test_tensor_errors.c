@@ -334,6 +334,8 @@ static void scopes_free_what_is_not_needed_while_recording(void **state)
     attn_scope_end(w.t, sum);
     assert_null(attn_tensor_data(kept));
     assert_said(w, attn_add(w.t, kept, sum), ATTN_ERROR_ARGUMENT, "freed by the end of a scope");
+    assert_said(w, attn_cast(w.t, kept, ATTN_F64), ATTN_ERROR_ARGUMENT, "freed by the end of a scope");
+    assert_said(w, attn_reshape(w.t, kept, 1, (int64_t[]){-1}), ATTN_ERROR_ARGUMENT, "freed by the end of a scope");
     attn_tensor *loss = attn_sum(w.t, sum, 0);
     assert_int_equal(attn_backward(w.t, loss), ATTN_OK);
     assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[999] == 9.0f);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Tensors over memory of the caller's, tensors that outlive their tape, gradients of several results. */
 #include "support/cmocka.h"
+#include "support/tensors.h"
 #include "support/failing.h"
 
 #include "attn/tensor.h"
@@ -224,13 +225,44 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* Tensors of the tape that nothing computed keep their gradients, each its own, from one backward pass to the next. */
+static void gradients_of_leaves_are_cleared_one_by_one(void **state)
+{
+    (void)state;
+    attn_context *c = test_context();
+    attn_tape *t;
+    assert_int_equal(attn_tape_create(&t, c), ATTN_OK);
+    attn_tape_reset(t, &(attn_tape_options){.record = true});
+    attn_tensor *a = test_random(t, ATTN_F32, 1, (int64_t[]){3}, 1),
+                *b = test_random(t, ATTN_F32, 1, (int64_t[]){3}, 2);
+    attn_tensor *ones = attn_tape_tensor(t, ATTN_F32, 1, (int64_t[]){3}, (float[]){1, 1, 1});
+    attn_tensor_set_requires_grad(a, true);
+    attn_tensor_set_requires_grad(b, true);
+    assert_int_equal(attn_backward_from(t, attn_add(t, a, b), ones), ATTN_OK);
+    attn_tensor_zero_grad(a);
+    assert_true(test_at(attn_tensor_grad(a), 1) == 0 && test_at(attn_tensor_grad(b), 1) == 1);
+    assert_int_equal(attn_backward_from(t, attn_sub(t, b, a), ones), ATTN_OK);
+    attn_tensor_zero_grad(b);
+    assert_int_equal(attn_backward_from(t, attn_mul(t, a, b), ones), ATTN_OK);
+    for (int64_t i = 0; i < 3; i++) {
+        assert_true(test_at(attn_tensor_grad(a), i) == (double)((float)test_at(b, i) - 1));
+        assert_true(test_at(attn_tensor_grad(b), i) == test_at(a, i));
+    }
+    attn_tape_destroy(t);
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(given_memory_is_used_as_it_is),     cmocka_unit_test(wrong_memory_is_refused),
-        cmocka_unit_test(logits_that_view_a_leaf_stay),      cmocka_unit_test(a_shared_result_outlives_its_tape),
-        cmocka_unit_test(several_results_give_one_gradient), cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(given_memory_is_used_as_it_is),
+        cmocka_unit_test(wrong_memory_is_refused),
+        cmocka_unit_test(logits_that_view_a_leaf_stay),
+        cmocka_unit_test(a_shared_result_outlives_its_tape),
+        cmocka_unit_test(several_results_give_one_gradient),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(results_survive_a_trimmed_pool),
+        cmocka_unit_test(gradients_of_leaves_are_cleared_one_by_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

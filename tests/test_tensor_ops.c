@@ -120,6 +120,31 @@ static void layer_norm_and_softmax(void **state)
     end_world(w);
 }
 
+static void softmax_of_no_numbers(void **state)
+{
+    (void)state;
+    enum { N = 19 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (int i = 0; i < 2; i++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            attn_tensor *x = TENSOR(1, 4, N);
+            attn_tensor *lens = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){4}, (int32_t[]){N, N, N, 0});
+            for (int j = 0; j < 4 * N; j++)
+                NUMBERS(x)[j] = j == N + 3 || j / N % 2 == 0 ? (double)NAN : (double)-INFINITY;
+            attn_tensor *y = attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0);
+            y = attn_cast(w.t, y, ATTN_F64);
+            for (int j = 0; j < 4 * N; j++)
+                assert_true(j < 3 * N ? isnan(NUMBERS(y)[j]) : NUMBERS(y)[j] == 0);
+            for (int j = N; j < 2 * N; j++)
+                NUMBERS(x)[j] = (double)-INFINITY; /* of which none is attended */
+            y = attn_cast(w.t, attn_softmax(w.t, attn_cast(w.t, x, i ? ATTN_F64 : ATTN_F32), lens, 0), ATTN_F64);
+            for (int j = N; j < 2 * N; j++)
+                assert_true(NUMBERS(y)[j] == 0);
+            end_world(w);
+        }
+    }
+}
+
 static void cross_entropy_and_lookups(void **state)
 {
     (void)state;
@@ -143,6 +168,34 @@ static void cross_entropy_and_lookups(void **state)
     for (int i = 0; i < 9; i++)
         assert_near(NUMBERS(y)[i], 3 * NUMBERS(table)[(int[]){2, 0, 3}[i / 3] * 3 + i % 3] + NUMBERS(position)[3 + i]);
     end_world(w);
+}
+
+/* Large logits have few digits, their differences have all. */
+static void cross_entropy_of_large_logits(void **state)
+{
+    (void)state;
+    enum { N = 3 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (int i = 0; i < 6; i++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            double large = (double[]){1e4, 1e8, -1e30}[i / 2], loss = 0;
+            attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+            attn_tensor *x = TENSOR(1, 2, N);
+            for (int j = 0; j < 2 * N; j++)
+                NUMBERS(x)[j] = large;
+            x = attn_cast(w.t, x, i % 2 ? ATTN_F64 : ATTN_F32);
+            attn_tensor_set_requires_grad(x, true);
+            attn_tensor *labels = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){2}, (int32_t[]){2, 0});
+            attn_tensor *y = attn_cast(w.t, attn_cross_entropy(w.t, x, labels, NULL), ATTN_F64);
+            loss = *NUMBERS(y);
+            assert_int_equal(attn_backward(w.t, y), ATTN_OK);
+            attn_tensor *dx = attn_cast(w.t, attn_tensor_grad(x), ATTN_F64);
+            assert_true(fabs(loss - log(N)) < 1e-6);
+            for (int j = 0; j < 2 * N; j++)
+                assert_true(fabs(NUMBERS(dx)[j] - (1.0 / N - (j == 2 || j == N)) / 2) < 1e-6);
+            end_world(w);
+        }
+    }
 }
 
 static void one_recurrent_step(void **state)
@@ -256,6 +309,46 @@ static void single_agrees_with_double(void **state)
     }
 }
 
+static void running_statistics_of_nothing_stay(void **state)
+{
+    (void)state;
+    world w = make_world(NULL, 1);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = true});
+    attn_tensor *x = TENSOR(1, 0, 2, 3), *g = TENSOR(2, 2), *mean = TENSOR(3, 2), *var = TENSOR(4, 2);
+    double before[] = {NUMBERS(mean)[0], NUMBERS(mean)[1], NUMBERS(var)[0], NUMBERS(var)[1]};
+    assert_non_null(attn_batch_norm(w.t, x, g, g, mean, var, 0.1, 1e-5));
+    for (int i = 0; i < 4; i++)
+        assert_true(NUMBERS(i < 2 ? mean : var)[i % 2] == before[i]);
+    end_world(w);
+}
+
+/* One f32 sum of so many equal numbers would be off by a hundredth. */
+static void long_sums_keep_their_digits(void **state)
+{
+    (void)state;
+    enum { ROWS = 1 << 20 };
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        world w = make_world(attn_isa_name(isa), 2);
+        attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+        attn_tensor *x = attn_tape_tensor(w.t, ATTN_F32, 2, (int64_t[]){ROWS, 2}, NULL);
+        attn_tensor *g = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){2}, (float[]){1, 1});
+        attn_tensor *b = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){2}, NULL);
+        for (int i = 0; i < 2 * ROWS; i++)
+            ((float *)attn_tensor_data(x))[i] = 0.1F;
+        attn_tensor_set_requires_grad(b, true);
+        attn_tensor *y = attn_layer_norm(w.t, x, g, b, 1e-5), *flat = attn_reshape(w.t, x, 1, (int64_t[]){-1});
+        assert_int_equal(attn_backward_from(w.t, y, x), ATTN_OK);
+        float sums[] = {*(float *)attn_tensor_data(attn_sum(w.t, x, 0)),
+                        *(float *)attn_tensor_data(attn_tensor_grad(b)),
+                        *(float *)attn_tensor_data(attn_sum(w.t, flat, 0)) / 2};
+        for (int i = 0; i < 3; i++) {
+            if (!(fabs((double)sums[i] / (ROWS * (double)0.1F) - 1) < 2e-5))
+                fail_msg("%s, sum %d: %.9g", attn_isa_name(isa), i, (double)sums[i]);
+        }
+        end_world(w);
+    }
+}
+
 /* -------------------------------------------------------------------------- functions, over their range */
 
 static void functions_are_accurate(void **state)
@@ -287,6 +380,27 @@ static void functions_are_accurate(void **state)
         assert_true(s[1] == 1 && s[2] == 0 && s[3] == 1 && s[4] == 0);
         assert_true(h[1] == 1 && h[2] == -1 && h[3] == 1 && h[4] == -1);
         end_world(w);
+    }
+}
+
+/* Of finite numbers, however large. */
+static void slopes_are_finite(void **state)
+{
+    (void)state;
+    const float x[] = {1e15F, 1e20F, 1e30F, 3e38F, -1e15F, -1e20F, -1e30F, -3e38F};
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        for (attn_activation a = ATTN_ACTIVATION_RELU; a <= ATTN_ACTIVATION_SIGMOID; a++) {
+            world w = make_world(attn_isa_name(isa), 1);
+            attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+            attn_tensor *in = attn_tape_tensor(w.t, ATTN_F32, 1, (int64_t[]){8}, x);
+            attn_tensor_set_requires_grad(in, true);
+            assert_int_equal(attn_backward(w.t, attn_sum(w.t, attn_activate(w.t, in, a), 0)), ATTN_OK);
+            const float *slope = attn_tensor_data(attn_tensor_grad(in));
+            float below = a == ATTN_ACTIVATION_LEAKY_RELU ? 0.01F : 0;
+            for (int i = 0; i < 8; i++)
+                assert_true(slope[i] == (i >= 4 ? below : a < ATTN_ACTIVATION_TANH ? 1 : 0));
+            end_world(w);
+        }
     }
 }
 
@@ -354,10 +468,19 @@ static void adam_to_other_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_and_activations),    cmocka_unit_test(layer_norm_and_softmax),
-        cmocka_unit_test(cross_entropy_and_lookups), cmocka_unit_test(one_recurrent_step),
-        cmocka_unit_test(single_agrees_with_double), cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(one_pass_of_adam),          cmocka_unit_test(adam_to_other_memory),
+        cmocka_unit_test(linear_and_activations),
+        cmocka_unit_test(layer_norm_and_softmax),
+        cmocka_unit_test(cross_entropy_and_lookups),
+        cmocka_unit_test(one_recurrent_step),
+        cmocka_unit_test(single_agrees_with_double),
+        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(long_sums_keep_their_digits),
+        cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(running_statistics_of_nothing_stay),
+        cmocka_unit_test(slopes_are_finite),
+        cmocka_unit_test(cross_entropy_of_large_logits),
+        cmocka_unit_test(one_pass_of_adam),
+        cmocka_unit_test(adam_to_other_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

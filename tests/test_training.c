@@ -24,6 +24,7 @@ typedef struct run {
     attn_training *training;
     saved store;
     int64_t stop_at; /* steps of all epochs; 0: never */
+    bool wide;       /* the loss is f64 */
     attn_progress ends[EPOCHS];
     int n_ends;
 } run;
@@ -43,7 +44,8 @@ static attn_tensor *loss(void *user, attn_tape *tape, int64_t epoch, int64_t ste
     *tokens = 4;
     attn_tensor *y = attn_mul(tape, attn_tape_tensor(tape, ATTN_F32, 1, (int64_t[]){WIDTH}, x), r->w);
     y = attn_dropout(tape, y, 0.2);
-    return attn_mean(tape, attn_mul(tape, y, y), 0);
+    y = attn_mean(tape, attn_mul(tape, y, y), 0);
+    return r->wide ? attn_cast(tape, y, ATTN_F64) : y;
 }
 
 static attn_status validate(void *user, attn_tape *tape, double *value)
@@ -142,6 +144,21 @@ static void a_stopped_run_ends_in_the_same_bits(void **state)
     end(&whole);
 }
 
+static void a_loss_may_be_of_either_type(void **state)
+{
+    (void)state;
+    run r[2] = {{.wide = false}, {.wide = true}};
+    for (int i = 0; i < 2; i++) {
+        begin(&r[i], NULL);
+        assert_int_equal(go(&r[i]), ATTN_OK);
+    }
+    for (int i = 0; i < EPOCHS; i++)
+        check_same_ends(&r[0].ends[i], &r[1].ends[i]);
+    assert_memory_equal(r[0].store.w, r[1].store.w, sizeof r[0].store.w);
+    end(&r[0]);
+    end(&r[1]);
+}
+
 static void counters_that_make_no_sense_are_refused(void **state)
 {
     (void)state;
@@ -197,6 +214,35 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state)
     end(&r);
 }
 
+/* Though its squares are no floats. */
+static void a_large_gradient_is_clipped(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_tensor *w;
+    attn_tape *tape;
+    attn_optimizer *optimizer;
+    double norm;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&w, c, ATTN_F32, 1, (int64_t[]){WIDTH}), ATTN_OK);
+    attn_tensor_set_requires_grad(w, true);
+    attn_named_list parameters = {.context = c, .owns = true};
+    assert_int_equal(attn_named_add(&parameters, "w", w), ATTN_OK);
+    attn_optimizer_options options = {.kind = ATTN_OPTIMIZER_SGD, .clip_norm = 1};
+    assert_int_equal(attn_optimizer_create(&optimizer, c, &parameters, &options), ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    attn_tape_reset(tape, &(attn_tape_options){.record = true});
+    assert_int_equal(attn_backward(tape, attn_sum(tape, attn_affine(tape, w, 1e30, 0), 0)), ATTN_OK);
+    assert_int_equal(attn_optimizer_step(optimizer, 1, &norm), ATTN_OK);
+    assert_true(fabs(norm / (1e30 * sqrt(WIDTH)) - 1) < 1e-6);
+    for (int i = 0; i < WIDTH; i++)
+        assert_true(fabs((double)((float *)attn_tensor_data(w))[i] + 1 / sqrt(WIDTH)) < 1e-6);
+    attn_tape_destroy(tape);
+    attn_optimizer_destroy(optimizer);
+    attn_named_clear(&parameters);
+    attn_context_destroy(c);
+}
+
 /* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape
  * is gone. */
 enum { BIG = 1 << 16 };
@@ -249,14 +295,66 @@ static void what_is_frozen_takes_no_memory(void **state)
     assert_true(whole - half >= 3 * one);
 }
 
+/* Parameters a [1], b [100] of ones; `freeze` one of them between two steps.  Returns b's numbers, which are equal. */
+enum { MANY = 100 };
+static float after_two_steps(int freeze, attn_optimizer_kind kind)
+{
+    attn_context *c;
+    attn_tensor *x[2];
+    attn_tape *tape;
+    attn_optimizer *optimizer;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    attn_named_list parameters = {.context = c, .owns = true};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(attn_tensor_create(&x[i], c, ATTN_F32, 1, (int64_t[]){i ? MANY : 1}), ATTN_OK);
+        for (int k = 0; k < (i ? MANY : 1); k++)
+            ((float *)attn_tensor_data(x[i]))[k] = 1;
+        attn_tensor_set_requires_grad(x[i], true);
+        assert_int_equal(attn_named_add(&parameters, i ? "b" : "a", x[i]), ATTN_OK);
+    }
+    assert_int_equal(
+        attn_optimizer_create(&optimizer, c, &parameters, &(attn_optimizer_options){.kind = kind, .momentum = 0.5}),
+        ATTN_OK);
+    assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+    for (int step = 0; step < 2; step++) {
+        if (step == 1 && freeze >= 0)
+            attn_tensor_set_requires_grad(x[freeze], false);
+        attn_tape_reset(tape, &(attn_tape_options){.record = true});
+        assert_int_equal(attn_backward(tape, attn_sum(tape, attn_mul(tape, x[0], x[1]), 0)), ATTN_OK);
+        assert_int_equal(attn_optimizer_step(optimizer, 1e-3, NULL), ATTN_OK);
+    }
+    const float *b = attn_tensor_data(x[1]), first = b[0];
+    for (int k = 0; k < MANY; k++)
+        assert_true(b[k] == first);
+    attn_tape_destroy(tape);
+    attn_optimizer_destroy(optimizer);
+    attn_named_clear(&parameters);
+    attn_context_destroy(c);
+    return first;
+}
+
+/* Its moments are nobody else's. */
+static void a_parameter_may_be_frozen_later(void **state)
+{
+    (void)state;
+    for (attn_optimizer_kind kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
+        float both = after_two_steps(-1, kind);
+        assert_true(both < 1 && after_two_steps(0, kind) == both);
+        assert_true(after_two_steps(1, kind) > both);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_run_ends_in_the_same_bits),
+        cmocka_unit_test(a_loss_may_be_of_either_type),
         cmocka_unit_test(counters_that_make_no_sense_are_refused),
         cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(a_large_gradient_is_clipped),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
+        cmocka_unit_test(a_parameter_may_be_frozen_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

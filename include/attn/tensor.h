@@ -123,9 +123,11 @@ ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
  * so call it once per forward pass. Results stay readable until the reset, except as attn_cross_entropy and scopes
- * say.  ATTN_ERROR_ARGUMENT: more than one element, or nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
+ * say.  ATTN_ERROR_SHAPE: more than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
-/* The same with a given gradient of `result` (same shape and type).  Errors as of attn_backward; ATTN_ERROR_SHAPE. */
+/* The same with a given gradient of `result` (else ATTN_ERROR_SHAPE: another shape or type).  Errors as of
+ * attn_backward. */
 ATTN_API attn_status attn_backward_from(attn_tape *tape, attn_tensor *result, const attn_tensor *grad);
 /* The same for `n` results at once, results[i] with grads[i].  A result that nothing with a gradient leads to is an
  * error (ATTN_ERROR_ARGUMENT), as is n < 1; on an error before the pass begins nothing was added anywhere. */

@@ -34,7 +34,8 @@ typedef struct attn_optimizer_options {
 
 typedef struct attn_optimizer attn_optimizer;
 
-/* `parameters` must outlive the optimizer; those that do not need gradients are left alone.
+/* `parameters` must outlive the optimizer; those that need no gradient when it is made are left alone, and so is one
+ * that needs none any more.
  * ATTN_ERROR_ARGUMENT (an option out of range), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimizer_options *options);

@@ -104,14 +104,16 @@ void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
         attn__scratch_release(share);
         return;
     }
-    if (x->tape && !x->grad) {
+    /* Others may read what a computed tensor gets; the gradients of leaves stay, and may be cleared one by one. */
+    bool passes_on = x->tape && (x->computed || share.storage->refs == 1);
+    if (passes_on && !x->grad) {
         x->grad = grad_handle(tape, x);
         if (x->grad) {
             adopt(x->grad, share);
             return;
         }
         tape->failed = true;
-    } else if (x->tape && !exclusive(x->grad) && share.storage->refs == 1) {
+    } else if (x->computed && !exclusive(x->grad) && share.storage->refs == 1) {
         add_to(tape, x->dtype, x->size, share.data, x->grad->data, share.data);
         adopt(x->grad, share);
         return;

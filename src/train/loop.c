@@ -11,6 +11,7 @@
 #include "dist/ranks.h"
 #include "base/rng.h"
 #include "tensor/all_reduce.h"
+#include "tensor/number.h"
 #include "train/optimizer.h"
 
 #include <math.h>
@@ -198,7 +199,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
     if (counted > 0) /* else a batch that stands in for none: its loss is of nothing */
-        totals[0] += (double)*(const float *)attn_tensor_data(loss) * (double)counted;
+        totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
         int64_t whole = job->whole(job->user);

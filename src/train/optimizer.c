@@ -14,14 +14,20 @@
 
 enum { GRAIN = 4 }; /* blocks of ATTN__ELEMENTWISE_BLOCK elements worth a thread of their own */
 
+/* Of each parameter of the list. */
+typedef struct parameter_part {
+    double factor;   /* of the rate */
+    int64_t moments; /* where its own begin in the state; -1: it needed no gradient at first, and is left alone */
+} parameter_part;
+
 struct attn_optimizer {
     attn_context *context;
     const attn_named_list *parameters;
     const attn__elementwise_table *rows;
     attn_optimizer_options options;
     int64_t steps;
-    double *factors;       /* of the rate, by parameter */
-    bool rated;            /* one of them is not 1 */
+    parameter_part *each;
+    bool rated;            /* a factor is not 1 */
     attn_named_list state; /* m.NAME (and v.NAME after it), in the parameters' order, trainable ones only */
 };
 
@@ -51,9 +57,10 @@ static int64_t block_count(int64_t elements)
     return (elements + ATTN__ELEMENTWISE_BLOCK - 1) / ATTN__ELEMENTWISE_BLOCK;
 }
 
-static bool trained(const attn_tensor *tensor)
+/* A parameter may be frozen later, but the others' moments stay where they are. */
+static bool trained(const attn_optimizer *optimizer, int64_t i)
 {
-    return attn_tensor_requires_grad(tensor);
+    return optimizer->each[i].moments >= 0 && attn_tensor_requires_grad(optimizer->parameters->items[i].tensor);
 }
 
 static attn_status add_moment(attn_optimizer *optimizer, const char *prefix, const attn_named *parameter)
@@ -78,7 +85,10 @@ static attn_status add_state(attn_optimizer *optimizer)
     bool second = optimizer->options.kind != ATTN_OPTIMIZER_SGD;
     for (int64_t i = 0; i < optimizer->parameters->n; i++) {
         const attn_named *parameter = &optimizer->parameters->items[i];
-        if (!trained(parameter->tensor))
+        bool needed = attn_tensor_requires_grad(parameter->tensor);
+        optimizer->each[i].factor = 1;
+        optimizer->each[i].moments = needed ? optimizer->state.n : -1;
+        if (!needed)
             continue;
         if (attn_tensor_dtype(parameter->tensor) != ATTN_F32)
             return attn__fail(optimizer->context, ATTN_ERROR_UNSUPPORTED, "optimizer: parameter %s is %s, not f32",
@@ -112,10 +122,8 @@ attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *cont
     made->rows = attn__elementwise_for(false, context->isa);
     made->options = o;
     made->state = (attn_named_list){.context = context, .owns = true};
-    made->factors = attn__alloc(context, attn__size_mul((size_t)parameters->n + 1, sizeof *made->factors));
-    for (int64_t i = 0; made->factors && i < parameters->n; i++)
-        made->factors[i] = 1;
-    status = made->factors ? add_state(made) : ATTN_ERROR_MEMORY;
+    made->each = attn__alloc(context, attn__size_mul((size_t)parameters->n + 1, sizeof *made->each));
+    status = made->each ? add_state(made) : ATTN_ERROR_MEMORY;
     if (status != ATTN_OK) {
         attn_optimizer_destroy(made);
         return status;
@@ -129,14 +137,14 @@ void attn_optimizer_destroy(attn_optimizer *optimizer)
     if (!optimizer)
         return;
     attn_named_clear(&optimizer->state);
-    attn__free(optimizer->context, optimizer->factors);
+    attn__free(optimizer->context, optimizer->each);
     attn__free(optimizer->context, optimizer);
 }
 
 void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor)
 {
     if (i >= 0 && i < optimizer->parameters->n)
-        optimizer->factors[i] = factor;
+        optimizer->each[i].factor = factor;
     optimizer->rated = optimizer->rated || factor != 1;
 }
 
@@ -189,8 +197,8 @@ static double global_norm(const attn_optimizer *optimizer)
 {
     double total = 0;
     for (int64_t i = 0; i < optimizer->parameters->n; i++) {
-        const attn_tensor *tensor = optimizer->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
-        if (trained(tensor) && grad)
+        const attn_tensor *grad = attn_tensor_grad(optimizer->parameters->items[i].tensor);
+        if (trained(optimizer, i) && grad)
             total += square_norm(optimizer, grad);
     }
     return sqrt(total);
@@ -230,11 +238,12 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* The moments of the trainable parameter that comes `index`-th. */
-static float *moment(const attn_optimizer *optimizer, int64_t index, int which)
+/* Of the trained parameter that comes i-th. */
+static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
-    int64_t each = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
-    return each > which ? attn_tensor_data(optimizer->state.items[index * each + which].tensor) : NULL;
+    int kept = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;
+    int64_t at = optimizer->each[i].moments + which;
+    return kept > which ? attn_tensor_data(optimizer->state.items[at].tensor) : NULL;
 }
 
 static step_job prepare(const attn_optimizer *optimizer, double rate, double clip)
@@ -270,18 +279,15 @@ static void step_piece(const attn_optimizer *optimizer, step_job *job, const att
 
 static void update(attn_optimizer *optimizer, double rate, double clip)
 {
-    for (int64_t i = 0, index = 0; i < optimizer->parameters->n; i++) {
+    for (int64_t i = 0; i < optimizer->parameters->n; i++) {
         attn_tensor *tensor = optimizer->parameters->items[i].tensor, *grad = attn_tensor_grad(tensor);
-        if (!trained(tensor))
+        if (!trained(optimizer, i) || !grad)
             continue;
-        if (grad) {
-            float *p = attn_tensor_data(tensor), *m = moment(optimizer, index, 0), *v = moment(optimizer, index, 1);
-            attn__all_reduce_piece whole = {
-                .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
-            step_job job = prepare(optimizer, rate * optimizer->factors[i], clip);
-            step_piece(optimizer, &job, &whole);
-        }
-        index++;
+        float *p = attn_tensor_data(tensor), *m = moment(optimizer, i, 0), *v = moment(optimizer, i, 1);
+        attn__all_reduce_piece whole = {
+            .p = p, .s = {m, v}, .g = attn_tensor_data(grad), .p2 = p, .s2 = {m, v}, .n = attn_tensor_size(tensor)};
+        step_job job = prepare(optimizer, rate * optimizer->each[i].factor, clip);
+        step_piece(optimizer, &job, &whole);
     }
 }
 
@@ -316,7 +322,7 @@ static double factor_of(const attn_optimizer *optimizer, const attn_tensor *para
 {
     for (int64_t i = 0; optimizer->rated && i < optimizer->parameters->n; i++)
         if (optimizer->parameters->items[i].tensor == parameter)
-            return optimizer->factors[i];
+            return optimizer->each[i].factor;
     return 1;
 }
 

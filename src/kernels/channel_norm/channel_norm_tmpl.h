@@ -44,15 +44,18 @@ VF_FN void scale_of(const attn__channel_norm_args *a, vf variance, vf *scale, vf
     *bend = vf_select(vf_lt(vf_zero(), deviation), vf_div(vf_mul(*scale, *scale), deviation), vf_zero());
 }
 
+/* Distances from the first channel are summed, so that sums round by the spread of a position's channels alone, and not
+ * by how far all of them are from zero. */
 VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
     column_vectors mean = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, variance = mean, scale, bend;
+    column_vectors first = load_columns(a->x + at, count, part);
     vf all = vf_set1((float)a->channels);
     for (int64_t c = 0; c < a->channels; c++) {
         column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
         VF_UNROLL
         for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
-            mean.v[i] = vf_add(mean.v[i], x.v[i]);
+            mean.v[i] = vf_add(mean.v[i], vf_sub(x.v[i], first.v[i]));
     }
     VF_UNROLL
     for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
@@ -61,14 +64,13 @@ VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int cou
         column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
         VF_UNROLL
         for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
-            vf d = vf_sub(x.v[i], mean.v[i]);
+            vf d = vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]);
             variance.v[i] = vf_fma(d, d, variance.v[i]);
         }
     }
     VF_UNROLL
     for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         scale_of(a, vf_div(variance.v[i], all), &scale.v[i], &bend.v[i]);
-    store_columns(a->mean + at, &mean, count, part);
     store_columns(a->scale + at, &scale, count, part);
     store_columns(a->bend + at, &bend, count, part);
     for (int64_t c = 0; c < a->channels; c++) {
@@ -76,9 +78,13 @@ VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int cou
         vf gain = vf_set1(a->gain[c]), bias = vf_set1(a->bias[c]);
         VF_UNROLL
         for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
-            x.v[i] = vf_fma(vf_mul(vf_sub(x.v[i], mean.v[i]), scale.v[i]), gain, bias);
+            x.v[i] = vf_fma(vf_mul(vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]), scale.v[i]), gain, bias);
         store_columns(a->y + c * a->ld + at, &x, count, part);
     }
+    VF_UNROLL
+    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
+        mean.v[i] = vf_add(first.v[i], mean.v[i]);
+    store_columns(a->mean + at, &mean, count, part);
 }
 
 VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)

@@ -34,10 +34,10 @@ static void run_round(const attn__elementwise_args *a, int64_t begin, int64_t en
 #endif
 }
 
-/* 0.5 (1 + tanh(u)) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope. */
+/* tanh(u) with u = sqrt(2/pi) (x + 0.044715 x^3) of the tanh form of GELU, and u' for its slope, which stays finite. */
 VF_FN vf gelu_tanh_part(vf x, vf *slope)
 {
-    vf c = constant(0.79788456080286535588), square = vf_mul(x, x);
+    vf c = constant(0.79788456080286535588), square = vf_min(constant(1e30), vf_mul(x, x));
     vf u = vf_mul(vf_mul(c, x), vf_fma(constant(0.044715), square, constant(1)));
     *slope = vf_mul(c, vf_fma(constant(3 * 0.044715), square, constant(1)));
     return tanh_of(u);
@@ -85,7 +85,7 @@ VF_FN vf slope_of(vf s, int kind)
         return vf_fma(half, vf_add(one, t), u);
     case ATTN__ACT_GELU_SIGMOID:
         t = sigmoid_of(vf_mul(s, constant(1.702)));
-        return vf_fma(vf_mul(s, constant(1.702)), vf_mul(t, vf_sub(one, t)), t);
+        return vf_fma(s, vf_mul(constant(1.702), vf_mul(t, vf_sub(one, t))), t);
     case ATTN__ACT_TANH:
         return vf_fnma(s, s, one);
     case ATTN__ACT_SIGMOID:
@@ -253,6 +253,12 @@ static void run_squares(const attn__elementwise_args *a, int64_t begin, int64_t 
             vf v = elementwise_load(x + i, n - i);
             sum = vf_fma(v, v, sum);
         }
-        ((double *)a->y)[block] = (double)vf_sum(sum);
+        double total = (double)vf_sum(sum);
+        if (!isfinite(total)) { /* squares of 2e19 leave the range of a float */
+            total = 0;
+            for (int64_t i = 0; i < n; i++)
+                total += (double)x[i] * (double)x[i];
+        }
+        ((double *)a->y)[block] = total;
     }
 }

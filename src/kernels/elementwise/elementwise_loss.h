@@ -12,14 +12,14 @@ static void run_cross_entropy(const attn__elementwise_args *a, int64_t begin, in
     int64_t n = a->n;
     real smooth = (real)a->s[0];
     for (int64_t row = begin; row < end; row++) {
-        real *loss = (real *)a->y + row, *lse = (real *)a->y2 + row;
-        *loss = *lse = 0;
+        real *loss = (real *)a->y + row, *out = (real *)(a->y2 ? a->y2 : a->y3) + row;
+        *loss = *out = 0;
         if (!counts(a, row))
             continue;
         const real *x = (const real *)a->x + row * n;
         real most = largest_of(x, n);
         real shift = (real)log((double)exponentials(x, NULL, n, most));
-        *lse = most + shift;
+        *out = a->y2 ? most + shift : shift;
         /* Subtracts the largest score first: it may be large, and the differences are small. */
         *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
         if (smooth != 0)
@@ -39,10 +39,12 @@ static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t 
                 y[i] = 0;
             continue;
         }
-        vf lse = vf_set1(((const real *)a->x2)[row]), factor = constant(scale);
+        vf most = vf_set1(largest_of(x, n)), shift = vf_set1(((const real *)a->x2)[row]), factor = constant(scale);
         vf even = constant(-scale * smooth / (double)n);
-        for (int64_t i = 0; i < n; i += VF_LANES)
-            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(elementwise_load(x + i, n - i), lse)), even));
+        for (int64_t i = 0; i < n; i += VF_LANES) {
+            vf below = vf_sub(elementwise_load(x + i, n - i), most);
+            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(below, shift)), even));
+        }
         y[a->ids[row]] -= (real)(scale * (1 - smooth));
     }
 }

@@ -17,13 +17,14 @@ VF_FN real sum_of_chains(const vf sum[NORMALIZE_CHAINS])
     return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
 }
 
-/* t = x + dropout(x2) into y; returns its mean. */
+/* t = x + dropout(x2), less its first number, into y; returns the mean of that.  So the sum rounds by the spread of t
+ * alone, and not by how far all of it is from zero. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
     const real *x = (const real *)a->x + row * n, *x2 = a->x2 ? (const real *)a->x2 + row * n : NULL;
     uint64_t key = row_key(a, row);
-    vf sum[NORMALIZE_CHAINS];
+    vf sum[NORMALIZE_CHAINS], zero = vf_zero();
     start_chains(sum);
     for (int64_t first = 0; first < n; first += NORMALIZE_CHAINS * VF_LANES) {
         VF_UNROLL
@@ -34,6 +35,11 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
             vf t = elementwise_load(x + i, n - i);
             if (x2)
                 t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
+            if (i == 0) {
+                store(y, n, t);
+                zero = vf_set1(*y);
+            }
+            t = only_first(n - i, vf_sub(t, zero), vf_zero());
             sum[c] = vf_add(sum[c], t);
             store(y + i, n - i, t);
         }
@@ -41,7 +47,7 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
     return sum_of_chains(sum) / (real)n;
 }
 
-/* Mean square distance from the mean, in a second pass: exact where the mean is large. */
+/* Mean square distance from the mean, in a second pass. */
 VF_FN real variance_row(const real *t, int64_t n, real mean)
 {
     vf sum[NORMALIZE_CHAINS], centre = vf_set1(mean);
@@ -123,39 +129,53 @@ static void run_layer_norm_backward(const attn__elementwise_args *a, int64_t beg
     }
 }
 
-/* Rows [row, row + n) of the gradients of gain and bias, for columns [begin, end). */
-VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t n, int64_t begin, int64_t end)
+enum { PARAMETER_COLUMNS = 256 }; /* at once: their sums stay in the L1 cache */
+
+/* Sums of the gradients of gain and bias. */
+typedef struct parameter_sums {
+    real gain[PARAMETER_COLUMNS], bias[PARAMETER_COLUMNS];
+} parameter_sums;
+
+/* Adds rows [row, row + n), columns [c, end). */
+VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t n, int64_t c, int64_t end,
+                              parameter_sums *sums)
 {
-    real *dgain = a->y, *dbias = a->y2;
-    for (int64_t i = begin; i < end; i += VF_LANES) {
-        vf product = dgain ? elementwise_load(dgain + i, end - i) : vf_zero();
-        vf sum = dbias ? elementwise_load(dbias + i, end - i) : vf_zero();
+    for (int64_t i = c; i < end; i += VF_LANES) {
+        vf product = elementwise_load(sums->gain + i - c, end - i), sum = elementwise_load(sums->bias + i - c, end - i);
         for (int64_t r = row; r < row + n; r++) {
             vf d = elementwise_load((const real *)a->x + r * a->n + i, end - i);
             sum = vf_add(sum, d);
             product = vf_fma(d, normalized(a, (const real *)a->x2 + r * a->n, i, end - i), product);
         }
-        if (dgain)
-            store(dgain + i, end - i, product);
-        if (dbias)
-            store(dbias + i, end - i, sum);
+        store(sums->gain + i - c, end - i, product);
+        store(sums->bias + i - c, end - i, sum);
     }
 }
 
-/* Along the rows, as they lie in memory; the sums stay in the L1 cache. */
+/* Rows as they lie in memory; runs of them as REDUCE_RUN says. */
 static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
     enum { TOGETHER = 4 };
-    for (int64_t i = begin; i < end; i += VF_LANES) {
-        if (a->y && !a->add)
-            store((real *)a->y + i, end - i, vf_zero());
-        if (a->y2 && !a->add2)
-            store((real *)a->y2 + i, end - i, vf_zero());
+    for (int64_t c = begin; c < end; c += PARAMETER_COLUMNS) {
+        int64_t n = reduce_end(c, PARAMETER_COLUMNS, end) - c;
+        double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
+        for (int64_t row = 0; row < a->rows;) {
+            parameter_sums sums = {{0}, {0}};
+            for (int64_t last = reduce_end(row, REDUCE_RUN, a->rows); row < last; row = reduce_end(row, TOGETHER, last))
+                add_parameter_rows(a, row, reduce_end(row, TOGETHER, last) - row, c, c + n, &sums);
+            for (int64_t i = 0; i < n; i++) {
+                gain[i] += (double)sums.gain[i];
+                bias[i] += (double)sums.bias[i];
+            }
+        }
+        for (int64_t i = 0; i < n; i++) {
+            real *dgain = (real *)a->y + c + i, *dbias = (real *)a->y2 + c + i;
+            if (a->y)
+                *dgain = (real)gain[i] + (a->add ? *dgain : 0);
+            if (a->y2)
+                *dbias = (real)bias[i] + (a->add2 ? *dbias : 0);
+        }
     }
-    int64_t row = 0;
-    for (; row + TOGETHER <= a->rows; row += TOGETHER)
-        add_parameter_rows(a, row, TOGETHER, begin, end);
-    add_parameter_rows(a, row, a->rows - row, begin, end);
 }
 
 /* --------------------------------------------------------------------------------------------- softmax */
@@ -211,9 +231,10 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (!(most > (real)-INFINITY) && most == (real)-INFINITY) { /* no key is attended, or all scores are -inf */
+    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or, which shows in their sum, NaN */
+        real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
-            y[i] = 0;
+            y[i] = i < length && isnan(sum) ? sum : 0;
         return;
     }
     real sum = exponentials(x, y, length, most), rest = 0;

@@ -159,12 +159,41 @@ static void run_binary(const attn__elementwise_args *a, int64_t begin, int64_t e
         binary_rows(a, begin, end, ATTN__BINARY_MUL);
 }
 
+/* So many numbers are added as they are, these sums in f64: in one f32 sum, millions of numbers lose their digits. */
+enum { REDUCE_RUN = 256 };
+
+VF_FN void add_lanes(double *all, vf sum)
+{
+    real lanes[VF_LANES];
+    vf_store(lanes, sum);
+    for (int l = 0; l < VF_LANES; l++)
+        all[l] += (double)lanes[l];
+}
+
+VF_FN vf lanes_of(const double *all)
+{
+    real lanes[VF_LANES];
+    for (int l = 0; l < VF_LANES; l++)
+        lanes[l] = (real)all[l];
+    return vf_load(lanes);
+}
+
+/* The end of a run that begins at `i`. */
+VF_FN int64_t reduce_end(int64_t i, int64_t run, int64_t n)
+{
+    return n - i > run ? i + run : n;
+}
+
 VF_FN real row_total(const real *x, int64_t n)
 {
-    vf sum = vf_zero();
-    for (int64_t i = 0; i < n; i += VF_LANES)
-        sum = vf_add(sum, elementwise_load(x + i, n - i));
-    return vf_sum(sum);
+    double all = 0;
+    for (int64_t i = 0; i < n;) {
+        vf sum = vf_zero();
+        for (int64_t end = reduce_end(i, REDUCE_RUN * VF_LANES, n); i < end; i += VF_LANES)
+            sum = vf_add(sum, elementwise_load(x + i, n - i));
+        all += (double)vf_sum(sum);
+    }
+    return (real)all;
 }
 
 /* Columns [from, to) of one outer index: eight vectors of sums at a time stay in registers. */
@@ -173,27 +202,33 @@ static void reduce_columns(const attn__elementwise_args *a, const real *x, real 
     enum { WIDE = 8 };
     vf scale = constant(a->s[0]);
     for (int64_t c = from; c < to; c += WIDE * VF_LANES) {
-        vf sum[WIDE];
-        VF_UNROLL
-        for (int w = 0; w < WIDE; w++)
-            sum[w] = vf_zero();
+        double all[WIDE * VF_LANES] = {0};
         bool whole = to - c >= WIDE * VF_LANES;
         int vectors = whole ? WIDE : (int)((to - c + VF_LANES - 1) / VF_LANES);
-        for (int64_t r = 0; r < a->rows; r++) {
-            const real *row = x + r * a->n + c;
-            if (whole) {
-                VF_UNROLL
-                for (int w = 0; w < WIDE; w++)
-                    sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
-            } else {
-                for (int w = 0; w < vectors; w++)
-                    sum[w] = vf_add(sum[w], elementwise_load(row + w * VF_LANES, to - c - w * VF_LANES));
+        for (int64_t r = 0; r < a->rows;) {
+            vf sum[WIDE];
+            VF_UNROLL
+            for (int w = 0; w < WIDE; w++)
+                sum[w] = vf_zero();
+            for (int64_t end = reduce_end(r, REDUCE_RUN, a->rows); r < end; r++) {
+                const real *row = x + r * a->n + c;
+                if (whole) {
+                    VF_UNROLL
+                    for (int w = 0; w < WIDE; w++)
+                        sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
+                } else {
+                    for (int w = 0; w < vectors; w++)
+                        sum[w] = vf_add(sum[w], elementwise_load(row + w * VF_LANES, to - c - w * VF_LANES));
+                }
             }
+            for (int w = 0; w < vectors; w++)
+                add_lanes(all + w * VF_LANES, sum[w]);
         }
         for (int w = 0; w < vectors; w++) {
             int64_t left = to - c - w * VF_LANES;
             real *out = y + c + w * VF_LANES;
-            store(out, left, vf_fma(scale, sum[w], a->add ? elementwise_load(out, left) : vf_zero()));
+            vf sum = lanes_of(all + w * VF_LANES);
+            store(out, left, vf_fma(scale, sum, a->add ? elementwise_load(out, left) : vf_zero()));
         }
     }
 }

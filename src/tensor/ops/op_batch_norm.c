@@ -153,7 +153,7 @@ static void settle_statistics(norm_job *job, int64_t begin, int64_t end)
         if (!job->train) {
             put(mean, dtype, c, m);
             put(inverse, dtype, c, v);
-        } else if (!job->again) { /* else they moved when this pass was run first */
+        } else if (!job->again && n > 0) { /* else they moved when this pass was run first, or there is nothing */
             double unbiased = get(inverse, dtype, c) * (n > 1 ? n / (n - 1) : 1);
             put(job->running_mean->data, dtype, c, m + job->momentum * (get(mean, dtype, c) - m));
             put(job->running_var->data, dtype, c, v + job->momentum * (unbiased - v));

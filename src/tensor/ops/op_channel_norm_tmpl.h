@@ -8,17 +8,18 @@
  */
 
 #ifdef WHOLE /* else by kernels/channel_norm */
-/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel. */
+/* Mean and, from the squares of distances to it, variance of each of `n` positions; x their first channel, the distance
+ * from which is summed: so the sum rounds by the spread of the channels alone. */
 static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL *mean, REAL *variance)
 {
     for (int64_t i = 0; i < n; i++)
         mean[i] = variance[i] = 0;
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++)
-            mean[i] += x[c * s->inner + i];
+            mean[i] += x[c * s->inner + i] - x[i];
     }
     for (int64_t i = 0; i < n; i++)
-        mean[i] /= (REAL)s->channels;
+        mean[i] = x[i] + mean[i] / (REAL)s->channels;
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++) {
             REAL d = x[c * s->inner + i] - mean[i];

@@ -55,10 +55,8 @@ attn_tensor *attn_reshape(attn_tape *tape, attn_tensor *x, int rank, const int64
     int64_t resolved[ATTN_MAX_RANK];
     if (!x || !resolve_shape(tape, x, rank, shape, resolved))
         return NULL;
-    if (!x->data) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "reshape: the tensor was freed by the end of a scope");
+    if (attn__tensor_must_have_data(tape->context, x, "to reshape") != ATTN_OK)
         return NULL;
-    }
     attn_tensor *y = attn__op_view(tape, x, 0, rank, resolved);
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, reshape_backward, y, 1, &x, 0, 0))
@@ -128,7 +126,7 @@ static bool is_real(attn_dtype dtype)
 
 attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
 {
-    if (!x || !x->data)
+    if (!x || attn__tensor_must_have_data(tape->context, x, "to cast") != ATTN_OK)
         return NULL;
     if (!castable(dtype) || !castable(x->dtype)) {
         attn__fail(tape->context, ATTN_ERROR_UNSUPPORTED, "cast: %s to %s", attn_dtype_name(x->dtype),
