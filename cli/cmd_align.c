@@ -14,7 +14,7 @@ static const cli_option options[] = {
     CLI_CHOICE("part", parts, "train", "which of them: the ones that the training learned from, or all"),
     CLI_TEXT("lexicon", 'o', "FILE", "", "where the lexicon is written"),
     CLI_TEXT("alignments", 'a', "FILE", "",
-             "where word alignments are written, a line for each pair of the data, for attn train translate "
+             "where word alignments are written, a line for each pair that is read, for attn train translate "
              "--guided-alignment"),
     CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "keep this many translations of each token, the likeliest"),
@@ -31,8 +31,8 @@ static const char description[] =
     "--lexicon writes these probabilities for attn translate --shortlist, in the form of Marian's lexical shortlists: a "
     "line for each pair of tokens, 'target source probability'.\n"
     "\n"
-    "--alignments writes word alignments, a line for each pair of the data; --part only chooses from which pairs attn "
-    "learns. '0-0 2-1' says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
+    "--alignments writes word alignments, a line for each pair that is read: as many as the training read "
+    "(--max-examples), or all with --part all. Among them, --part chooses those from which attn learns. '0-0 2-1' says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
     "source word is the likeliest one by the same probabilities and a preference for the diagonal. A word is what stands "
     "between spaces; a target word that comes from no source word is left out.";
 
