@@ -54,48 +54,59 @@ static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation 
     return tap;
 }
 
-/* to (length n) += weight * from */
-static void add_scaled(const resize_job *job, void *to, int64_t to_at, const void *from, int64_t from_at, double weight)
+/* `n` numbers, `step` apart. */
+typedef struct numbers {
+    int64_t at, step;
+} numbers;
+
+/* to += weight * from */
+static void add_scaled(const resize_job *job, int64_t n, numbers to, numbers from, double weight)
 {
     if (job->is_double) {
-        double *y = (double *)to + to_at;
-        const double *x = (const double *)from + from_at;
-        for (int64_t i = 0; i < job->inner; i++)
-            y[i] += weight * x[i];
+        double *y = (double *)job->to + to.at;
+        const double *x = (const double *)job->from + from.at;
+        for (int64_t i = 0; i < n; i++)
+            y[i * to.step] += weight * x[i * from.step];
     } else {
-        float *y = (float *)to + to_at, w = (float)weight;
-        const float *x = (const float *)from + from_at;
-        for (int64_t i = 0; i < job->inner; i++)
-            y[i] += w * x[i];
+        float *y = (float *)job->to + to.at, w = (float)weight;
+        const float *x = (const float *)job->from + from.at;
+        for (int64_t i = 0; i < n; i++)
+            y[i * to.step] += w * x[i * from.step];
     }
 }
 
-/* Outer indices: y (zeros before) from x. */
+/* Outer indices [first, first + n): y (zeros before) from x or, backward, x's gradient (added to) from y's.  Runs along
+ * the axes behind the one that is resized, of one outer index; or, if it is the last, along the outer indices. */
+static void resize(const resize_job *job, int64_t first, int64_t n, bool backward)
+{
+    bool last = job->inner == 1;
+    int64_t in_row = job->in * job->inner, out_row = job->out * job->inner;
+    for (int64_t row = 0; row < job->out; row++)
+        for (int k = 0; k < TAPS; k++) {
+            double weight = job->taps[row].weight[k];
+            numbers x = {first * in_row + job->taps[row].index[k] * job->inner, last ? in_row : 1};
+            numbers y = {first * out_row + row * job->inner, last ? out_row : 1};
+            if (weight != 0)
+                add_scaled(job, last ? n : job->inner, backward ? x : y, backward ? y : x, weight);
+        }
+}
+
+static void resize_some(const resize_job *job, int64_t begin, int64_t end, bool backward)
+{
+    enum { ROWS = 32 }; /* of numbers, which stay in the L1 cache */
+    int64_t each = job->inner == 1 ? ROWS : 1;
+    for (int64_t first = begin; first < end; first += each)
+        resize(job, first, end - first < each ? end - first : each, backward);
+}
+
 static void spread(void *user, int64_t begin, int64_t end)
 {
-    const resize_job *job = user;
-    for (int64_t row = begin * job->out; row < end * job->out; row++) {
-        const resize_tap *tap = &job->taps[row % job->out];
-        for (int k = 0; k < TAPS; k++) {
-            if (tap->weight[k] != 0)
-                add_scaled(job, job->to, row * job->inner, job->from,
-                           (row / job->out * job->in + tap->index[k]) * job->inner, tap->weight[k]);
-        }
-    }
+    resize_some(user, begin, end, false);
 }
 
-/* Outer indices: x's gradient (added to) from y's. */
 static void gather(void *user, int64_t begin, int64_t end)
 {
-    const resize_job *job = user;
-    for (int64_t row = begin * job->out; row < end * job->out; row++) {
-        const resize_tap *tap = &job->taps[row % job->out];
-        for (int k = 0; k < TAPS; k++) {
-            if (tap->weight[k] != 0)
-                add_scaled(job, job->to, (row / job->out * job->in + tap->index[k]) * job->inner, job->from,
-                           row * job->inner, tap->weight[k]);
-        }
-    }
+    resize_some(user, begin, end, true);
 }
 
 static void resize_backward(attn_tape *tape, attn__node *node)
