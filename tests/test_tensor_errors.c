@@ -71,6 +71,8 @@ static void shapes_that_do_not_fit_are_named(void **state)
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 1), ATTN_ERROR_SHAPE, "wanted [1,4,3]");
     map = attn_tape_tensor(w.t, ATTN_F32, 3, (int64_t[]){1, 3, 4}, NULL);
     assert_said(w, attn_weights_cross_entropy(w.t, maps, map, 0), ATTN_ERROR_ARGUMENT, "divisor is 0");
+    attn_tensor *empty = zeros(w, 3, 1, 2, 0); /* a window that holds padding alone has no largest number */
+    assert_said(w, attn_max_pool(w.t, empty, 1, (int64_t[]){2}, NULL, (int64_t[]){1}), ATTN_ERROR_SHAPE, "x [1,2,0]");
     assert_said(w, attn_dropout(w.t, x, 1), ATTN_ERROR_ARGUMENT, "dropout 1");
     assert_said(w, attn_add(w.t, x, attn_cast(w.t, x, ATTN_F64)), ATTN_ERROR_ARGUMENT, "f64");
     assert_said(w, attn_tape_tensor(w.t, ATTN_F32, 9, NULL, NULL), ATTN_ERROR_ARGUMENT, "8 axes");

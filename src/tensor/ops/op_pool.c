@@ -39,8 +39,8 @@ static bool plan(attn_tape *tape, const char *op, const attn_tensor *x, int spat
         int axis = 3 - spatial + i;
         int64_t pad = padding ? padding[i] : 0;
         /* At most half a window outside, so that every window has something inside. */
-        fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && kernel[i] <= x->shape[2 + i] + 2 * pad &&
-               (!stride || stride[i] >= 0);
+        fits = kernel[i] >= 1 && pad >= 0 && pad <= kernel[i] / 2 && x->shape[2 + i] > 0 &&
+               kernel[i] <= x->shape[2 + i] + 2 * pad && (!stride || stride[i] >= 0);
         if (!fits)
             break;
         d->grid.in[axis] = x->shape[2 + i];
