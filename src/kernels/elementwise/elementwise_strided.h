@@ -196,39 +196,55 @@ VF_FN real row_total(const real *x, int64_t n)
     return (real)all;
 }
 
-/* Columns [from, to) of one outer index: eight vectors of sums at a time stay in registers. */
+enum { REDUCE_WIDE = 8 }; /* vectors of sums that stay in registers */
+
+/* The sums of rows [r, end) of x, of which `left` columns are left. */
+VF_FN void sum_run(const attn__elementwise_args *a, const real *x, int64_t r, int64_t end, int64_t left,
+                   vf sum[REDUCE_WIDE])
+{
+    VF_UNROLL
+    for (int w = 0; w < REDUCE_WIDE; w++)
+        sum[w] = vf_zero();
+    for (; r < end; r++) {
+        const real *row = x + r * a->n;
+        if (left >= REDUCE_WIDE * VF_LANES) {
+            VF_UNROLL
+            for (int w = 0; w < REDUCE_WIDE; w++)
+                sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
+        } else {
+            for (int w = 0; w * VF_LANES < left; w++)
+                sum[w] = vf_add(sum[w], elementwise_load(row + w * VF_LANES, left - w * VF_LANES));
+        }
+    }
+}
+
+/* The same of all rows, run by run. */
+VF_FN void sum_runs(const attn__elementwise_args *a, const real *x, int64_t left, vf sum[REDUCE_WIDE])
+{
+    double all[REDUCE_WIDE * VF_LANES] = {0};
+    for (int64_t r = 0; r < a->rows; r = reduce_end(r, REDUCE_RUN, a->rows)) {
+        sum_run(a, x, r, reduce_end(r, REDUCE_RUN, a->rows), left, sum);
+        for (int w = 0; w < REDUCE_WIDE && w * VF_LANES < left; w++)
+            add_lanes(all + w * VF_LANES, sum[w]);
+    }
+    for (int w = 0; w < REDUCE_WIDE; w++)
+        sum[w] = lanes_of(all + w * VF_LANES);
+}
+
+/* Columns [from, to) of one outer index. */
 static void reduce_columns(const attn__elementwise_args *a, const real *x, real *y, int64_t from, int64_t to)
 {
-    enum { WIDE = 8 };
     vf scale = constant(a->s[0]);
-    for (int64_t c = from; c < to; c += WIDE * VF_LANES) {
-        double all[WIDE * VF_LANES] = {0};
-        bool whole = to - c >= WIDE * VF_LANES;
-        int vectors = whole ? WIDE : (int)((to - c + VF_LANES - 1) / VF_LANES);
-        for (int64_t r = 0; r < a->rows;) {
-            vf sum[WIDE];
-            VF_UNROLL
-            for (int w = 0; w < WIDE; w++)
-                sum[w] = vf_zero();
-            for (int64_t end = reduce_end(r, REDUCE_RUN, a->rows); r < end; r++) {
-                const real *row = x + r * a->n + c;
-                if (whole) {
-                    VF_UNROLL
-                    for (int w = 0; w < WIDE; w++)
-                        sum[w] = vf_add(sum[w], vf_load(row + w * VF_LANES));
-                } else {
-                    for (int w = 0; w < vectors; w++)
-                        sum[w] = vf_add(sum[w], elementwise_load(row + w * VF_LANES, to - c - w * VF_LANES));
-                }
-            }
-            for (int w = 0; w < vectors; w++)
-                add_lanes(all + w * VF_LANES, sum[w]);
-        }
-        for (int w = 0; w < vectors; w++) {
+    for (int64_t c = from; c < to; c += REDUCE_WIDE * VF_LANES) {
+        vf sum[REDUCE_WIDE];
+        if (a->rows <= REDUCE_RUN) /* one run, which f64 would give back as it is */
+            sum_run(a, x + c, 0, a->rows, to - c, sum);
+        else
+            sum_runs(a, x + c, to - c, sum);
+        for (int w = 0; w < REDUCE_WIDE && c + w * VF_LANES < to; w++) {
             int64_t left = to - c - w * VF_LANES;
             real *out = y + c + w * VF_LANES;
-            vf sum = lanes_of(all + w * VF_LANES);
-            store(out, left, vf_fma(scale, sum, a->add ? elementwise_load(out, left) : vf_zero()));
+            store(out, left, vf_fma(scale, sum[w], a->add ? elementwise_load(out, left) : vf_zero()));
         }
     }
 }
