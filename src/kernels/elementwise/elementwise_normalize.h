@@ -17,6 +17,13 @@ VF_FN real sum_of_chains(const vf sum[NORMALIZE_CHAINS])
     return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
 }
 
+VF_FN real first_lane(vf t)
+{
+    real lanes[VF_LANES]; /* whole, since what a part of a vector stores is slow to read back */
+    vf_store(lanes, t);
+    return lanes[0];
+}
+
 /* t = x + dropout(x2), less its first number, into y; returns the mean of that.  So the sum rounds by the spread of t
  * alone, and not by how far all of it is from zero. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
@@ -35,10 +42,8 @@ VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
             vf t = elementwise_load(x + i, n - i);
             if (x2)
                 t = vf_add(t, apply_dropout(a, key, i, elementwise_load(x2 + i, n - i)));
-            if (i == 0) {
-                store(y, n, t);
-                zero = vf_set1(*y);
-            }
+            if (i == 0)
+                zero = vf_set1(first_lane(t));
             t = only_first(n - i, vf_sub(t, zero), vf_zero());
             sum[c] = vf_add(sum[c], t);
             store(y + i, n - i, t);
@@ -152,29 +157,55 @@ VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
     }
 }
 
-/* Rows as they lie in memory; runs of them as REDUCE_RUN says. */
-static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t begin, int64_t end)
+/* The sums of rows [row, end), as they lie in memory. */
+VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t end, int64_t c, int64_t n,
+                              parameter_sums *sums)
 {
     enum { TOGETHER = 4 };
+    *sums = (parameter_sums){{0}, {0}};
+    for (; row < end; row = reduce_end(row, TOGETHER, end))
+        add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
+}
+
+/* The same of all rows, in runs as REDUCE_RUN says. */
+static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
+{
+    double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
+    for (int64_t row = 0; row < a->rows; row = reduce_end(row, REDUCE_RUN, a->rows)) {
+        sum_parameter_rows(a, row, reduce_end(row, REDUCE_RUN, a->rows), c, n, sums);
+        for (int64_t i = 0; i < n; i++) {
+            gain[i] += (double)sums->gain[i];
+            bias[i] += (double)sums->bias[i];
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        sums->gain[i] = (real)gain[i];
+        sums->bias[i] = (real)bias[i];
+    }
+}
+
+/* to (+)= from. */
+VF_FN void give_parameters(real *to, const real *from, int64_t n, bool add)
+{
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf sum = elementwise_load(from + i, n - i);
+        store(to + i, n - i, add ? vf_add(sum, elementwise_load(to + i, n - i)) : sum);
+    }
+}
+
+static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t begin, int64_t end)
+{
     for (int64_t c = begin; c < end; c += PARAMETER_COLUMNS) {
         int64_t n = reduce_end(c, PARAMETER_COLUMNS, end) - c;
-        double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};
-        for (int64_t row = 0; row < a->rows;) {
-            parameter_sums sums = {{0}, {0}};
-            for (int64_t last = reduce_end(row, REDUCE_RUN, a->rows); row < last; row = reduce_end(row, TOGETHER, last))
-                add_parameter_rows(a, row, reduce_end(row, TOGETHER, last) - row, c, c + n, &sums);
-            for (int64_t i = 0; i < n; i++) {
-                gain[i] += (double)sums.gain[i];
-                bias[i] += (double)sums.bias[i];
-            }
-        }
-        for (int64_t i = 0; i < n; i++) {
-            real *dgain = (real *)a->y + c + i, *dbias = (real *)a->y2 + c + i;
-            if (a->y)
-                *dgain = (real)gain[i] + (a->add ? *dgain : 0);
-            if (a->y2)
-                *dbias = (real)bias[i] + (a->add2 ? *dbias : 0);
-        }
+        parameter_sums sums;
+        if (a->rows <= REDUCE_RUN) /* one run, which f64 would give back as it is */
+            sum_parameter_rows(a, 0, a->rows, c, n, &sums);
+        else
+            sum_parameter_runs(a, c, n, &sums);
+        if (a->y)
+            give_parameters((real *)a->y + c, sums.gain, n, a->add);
+        if (a->y2)
+            give_parameters((real *)a->y2 + c, sums.bias, n, a->add2);
     }
 }
 
