@@ -36,7 +36,7 @@ static void sums_are_those_of_double(const attn__channel_norm_kernel *kernel, in
 /* Of one channel, whose numbers end at a guard page. */
 static void slopes_are_those_of_double(const attn__channel_norm_kernel *kernel, int64_t n)
 {
-    enum { X, DY, MEAN, SCALE, ARRAYS };
+    enum { X, DY, FIRST, MEAN, SCALE, ARRAYS };
     attn__rng rng = {.seed = (uint64_t)n};
     float *a[ARRAYS];
     double gain = 1, bias = 2, want_gain = 1, want_bias = 2, gains = 1, biases = 2;
@@ -46,12 +46,14 @@ static void slopes_are_those_of_double(const attn__channel_norm_kernel *kernel, 
             a[i][j] = (float)attn__rng_normal(&rng);
     }
     for (int64_t j = 0; j < n; j++) {
-        double slope = (double)a[DY][j] * ((double)a[X][j] - (double)a[MEAN][j]) * (double)a[SCALE][j];
-        want_gain += slope, gains += fabs(slope);
+        double x = (double)a[X][j], first = (double)a[FIRST][j], mean = (double)a[MEAN][j];
+        double factor = (double)a[DY][j] * (double)a[SCALE][j];
+        want_gain += factor * (x - first - mean), gains += fabs(factor) * (fabs(x) + fabs(first) + fabs(mean));
         want_bias += (double)a[DY][j], biases += fabs((double)a[DY][j]);
     }
-    kernel->slopes(&(attn__channel_norm_args){.x = a[X], .dy = a[DY], .mean = a[MEAN], .scale = a[SCALE], .n = n},
-                   &gain, &bias);
+    const attn__channel_norm_args args = {
+        .x = a[X], .dy = a[DY], .first = a[FIRST], .mean = a[MEAN], .scale = a[SCALE], .n = n};
+    kernel->slopes(&args, &gain, &bias);
     if (!(fabs(gain - want_gain) <= 40 * 0x1p-24 * gains && fabs(bias - want_bias) <= 36 * 0x1p-24 * biases))
         fail_msg("%s: %lld numbers, off by %g of %g and %g of %g", attn__isa_text(kernel->isa), (long long)n,
                  gain - want_gain, gains, bias - want_bias, biases);

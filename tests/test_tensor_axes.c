@@ -249,6 +249,39 @@ static void single_precision_is_that_of_double(void **state)
     }
 }
 
+static attn_tensor *random_from(world w, attn_dtype dtype, int rank, const int64_t *shape, uint64_t seed, double from)
+{
+    attn_tensor *x = test_random(w.t, dtype, rank, shape, seed);
+    for (int64_t i = 0; i < attn_tensor_size(x); i++)
+        test_set(x, i, (double)(float)(from + test_at(x, i))); /* a number of both types */
+    attn_tensor_set_requires_grad(x, true);
+    return x;
+}
+
+/* Gradients round by the spread of the channels too, as the result does. */
+static void gradients_far_from_zero_keep_their_digits(void **state)
+{
+    (void)state;
+    for (int64_t inner = 1; inner < 300; inner = 2 * inner + 5) {
+        const int64_t shape[3] = {2, 13, inner};
+        attn_tensor *in[2][3];
+        world w[2] = {begin(true), begin(true)};
+        attn_norm kind = inner % 3 ? ATTN_NORM_VARIANCE : ATTN_NORM_DEVIATION;
+        for (int i = 0; i < 2; i++) {
+            attn_dtype dtype = i ? ATTN_F64 : ATTN_F32;
+            in[i][0] = random_from(w[i], dtype, 3, shape, 1, 1e4);
+            in[i][1] = random_from(w[i], dtype, 1, shape + 1, 2, 0);
+            in[i][2] = random_from(w[i], dtype, 1, shape + 1, 3, 0);
+            attn_tensor *y = attn_channel_norm(w[i].t, in[i][0], 1, in[i][1], in[i][2], 1e-5, kind);
+            assert_int_equal(attn_backward_from(w[i].t, y, random_from(w[i], dtype, 3, shape, 4, 0)), ATTN_OK);
+        }
+        for (int k = 0; k < 3; k++)
+            assert_true(test_distance(attn_tensor_grad(in[0][k]), attn_tensor_grad(in[1][k])) <= 1e-5);
+        end(w[0]);
+        end(w[1]);
+    }
+}
+
 static void what_does_not_fit_is_said(void **state)
 {
     (void)state;
@@ -449,6 +482,7 @@ int main(void)
         cmocka_unit_test(equal_channels_have_finite_gradients),
         cmocka_unit_test(equal_numbers_normalize_to_zero),
         cmocka_unit_test(single_precision_is_that_of_double),
+        cmocka_unit_test(gradients_far_from_zero_keep_their_digits),
         cmocka_unit_test(what_does_not_fit_is_said),
         cmocka_unit_test(attention_along_any_axis_moves_nothing),
         cmocka_unit_test(attention_along_no_axis_is_refused),

@@ -22,7 +22,8 @@ typedef struct attn__channel_norm_args {
     const float *x, *dy;        /* [channels][ld], of which n are meant */
     const float *gain, *bias;   /* [channels] */
     float *y;                   /* the result, or the gradient of x, which may be added to */
-    float *mean, *scale, *bend; /* [n]: forward out, backward in */
+    const float *first;         /* [n]: of `slopes`, the numbers of the first channel; elsewhere x has them */
+    float *mean, *scale, *bend; /* [n]: forward out, backward in; the mean less the first channel's number */
     int64_t channels, ld, n;
     float eps;
     bool deviation; /* scale is 1 / (deviation + eps), else 1 / sqrt(variance + eps) */
@@ -31,16 +32,15 @@ typedef struct attn__channel_norm_args {
 
 typedef struct attn__channel_norm_kernel {
     attn__isa isa;
-    /* y = (x - mean) * scale * gain + bias.  bend = scale^3, or scale^2 / deviation (0 if the deviation is 0): the
-     * derivative of scale, for `backward`. */
+    /* y = d * scale * gain + bias with d = x - first - mean.  bend = scale^3, or scale^2 / deviation (0 if the
+     * deviation is 0): the derivative of scale, for `backward`. */
     void (*forward)(const attn__channel_norm_args *args);
-    /* With h = dy * gain, d = x - mean and averages over the channels: dx = scale * (h - avg h) - bend * d *
-     * avg(h d). */
+    /* With h = dy * gain and averages over the channels: dx = scale * (h - avg h) - bend * d * avg(h d). */
     void (*backward)(const attn__channel_norm_args *args);
     /* The sum of n adjacent numbers: a few hundred at a time in f32, these sums in f64. */
     double (*sum)(const float *x, int64_t n);
-    /* The gradients of one channel's gain and bias: adds the sums of dy * (x - mean) * scale and of dy.  x and dy are
-     * that channel's.  Sums a few hundred positions at a time in f32, these sums in f64. */
+    /* The gradients of one channel's gain and bias: adds the sums of dy * d * scale and of dy.  x and dy are that
+     * channel's.  Sums a few hundred positions at a time in f32, these sums in f64. */
     void (*slopes)(const attn__channel_norm_args *args, double *gain, double *bias);
 } attn__channel_norm_kernel;
 

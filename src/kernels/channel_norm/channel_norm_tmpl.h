@@ -71,6 +71,7 @@ VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int cou
     VF_UNROLL
     for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
         scale_of(a, vf_div(variance.v[i], all), &scale.v[i], &bend.v[i]);
+    store_columns(a->mean + at, &mean, count, part);
     store_columns(a->scale + at, &scale, count, part);
     store_columns(a->bend + at, &bend, count, part);
     for (int64_t c = 0; c < a->channels; c++) {
@@ -81,17 +82,13 @@ VF_FN void forward_columns(const attn__channel_norm_args *a, int64_t at, int cou
             x.v[i] = vf_fma(vf_mul(vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]), scale.v[i]), gain, bias);
         store_columns(a->y + c * a->ld + at, &x, count, part);
     }
-    VF_UNROLL
-    for (int i = 0; i < CHANNEL_NORM_VECTORS; i++)
-        mean.v[i] = vf_add(first.v[i], mean.v[i]);
-    store_columns(a->mean + at, &mean, count, part);
 }
 
 VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int count, int part)
 {
     column_vectors level = {{vf_zero(), vf_zero(), vf_zero(), vf_zero()}}, slope = level;
     column_vectors mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
-    column_vectors bend = load_columns(a->bend + at, count, part);
+    column_vectors bend = load_columns(a->bend + at, count, part), first = load_columns(a->x + at, count, part);
     vf all = vf_set1((float)a->channels);
     for (int64_t c = 0; c < a->channels; c++) {
         column_vectors x = load_columns(a->x + c * a->ld + at, count, part);
@@ -101,7 +98,7 @@ VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int co
         for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
             h.v[i] = vf_mul(h.v[i], gain);
             level.v[i] = vf_add(level.v[i], h.v[i]);
-            slope.v[i] = vf_fma(h.v[i], vf_sub(x.v[i], mean.v[i]), slope.v[i]);
+            slope.v[i] = vf_fma(h.v[i], vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]), slope.v[i]);
         }
     }
     VF_UNROLL
@@ -116,7 +113,7 @@ VF_FN void backward_columns(const attn__channel_norm_args *a, int64_t at, int co
         vf gain = vf_set1(a->gain[c]);
         VF_UNROLL
         for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
-            vf d = vf_fnma(slope.v[i], vf_sub(x.v[i], mean.v[i]), old.v[i]);
+            vf d = vf_fnma(slope.v[i], vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]), old.v[i]);
             x.v[i] = vf_fma(scale.v[i], vf_sub(vf_mul(h.v[i], gain), level.v[i]), d);
         }
         store_columns(a->y + c * a->ld + at, &x, count, part);
@@ -180,9 +177,11 @@ VF_FN void slope_columns(const attn__channel_norm_args *a, int64_t at, int count
 {
     column_vectors x = load_columns(a->x + at, count, part), dy = load_columns(a->dy + at, count, part);
     column_vectors mean = load_columns(a->mean + at, count, part), scale = load_columns(a->scale + at, count, part);
+    column_vectors first = load_columns(a->first + at, count, part);
     VF_UNROLL
     for (int i = 0; i < CHANNEL_NORM_VECTORS; i++) {
-        gain->v[i] = vf_fma(dy.v[i], vf_mul(vf_sub(x.v[i], mean.v[i]), scale.v[i]), gain->v[i]);
+        vf d = vf_sub(vf_sub(x.v[i], first.v[i]), mean.v[i]);
+        gain->v[i] = vf_fma(dy.v[i], vf_mul(d, scale.v[i]), gain->v[i]);
         bias->v[i] = vf_add(bias->v[i], dy.v[i]);
     }
 }

@@ -22,7 +22,7 @@ typedef struct channel_job {
     double eps;
     const void *x, *dy, *gain, *bias;
     void *y, *dgain, *dbias;   /* y: the result, or the gradient of x */
-    void *mean, *scale, *bend; /* [outer, inner] */
+    void *mean, *scale, *bend; /* [outer, inner]; the mean less the first channel's number */
     bool add, add_gain, add_bias;
     const attn__channel_norm_kernel *kernel; /* of single precision; NULL: double */
 } channel_job;
@@ -110,6 +110,7 @@ static void add_slopes(const channel_job *job, int64_t outer, int64_t c, double 
     }
     attn__channel_norm_args args = {.x = (const float *)job->x + at,
                                     .dy = (const float *)job->dy + at,
+                                    .first = (const float *)job->x + outer * s->channels * s->inner,
                                     .mean = (float *)job->mean + outer * s->inner,
                                     .scale = (float *)job->scale + outer * s->inner,
                                     .n = s->inner};

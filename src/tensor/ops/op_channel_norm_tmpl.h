@@ -19,10 +19,10 @@ static void NAME(moments)(const channel_sizes *s, const REAL *x, int64_t n, REAL
             mean[i] += x[c * s->inner + i] - x[i];
     }
     for (int64_t i = 0; i < n; i++)
-        mean[i] = x[i] + mean[i] / (REAL)s->channels;
+        mean[i] /= (REAL)s->channels;
     for (int64_t c = 0; c < s->channels; c++) {
         for (int64_t i = 0; i < n; i++) {
-            REAL d = x[c * s->inner + i] - mean[i];
+            REAL d = x[c * s->inner + i] - x[i] - mean[i];
             variance[i] += d * d;
         }
     }
@@ -62,7 +62,7 @@ static void NAME(forward)(void *user, int64_t begin, int64_t end)
         NAME(scales)(job, b.n, variance, scale, bend);
         for (int64_t c = 0; c < s->channels; c++) {
             for (int64_t i = 0; i < b.n; i++)
-                y[c * s->inner + i] = (x[c * s->inner + i] - mean[i]) * scale[i] * gain[c] + bias[c];
+                y[c * s->inner + i] = (x[c * s->inner + i] - x[i] - mean[i]) * scale[i] * gain[c] + bias[c];
         }
     }
 }
@@ -86,7 +86,7 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
             for (int64_t i = 0; i < b.n; i++) {
                 REAL h = dy[c * s->inner + i] * gain[c];
                 level[i] += h;
-                slope[i] += h * (x[c * s->inner + i] - mean[i]);
+                slope[i] += h * (x[c * s->inner + i] - x[i] - mean[i]);
             }
         }
         for (int64_t i = 0; i < b.n; i++) {
@@ -96,7 +96,8 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
         for (int64_t c = 0; c < s->channels; c++) {
             for (int64_t i = 0; i < b.n; i++) {
                 REAL old = job->add ? dx[c * s->inner + i] : 0, h = dy[c * s->inner + i] * gain[c];
-                dx[c * s->inner + i] = old + scale[i] * (h - level[i]) - slope[i] * (x[c * s->inner + i] - mean[i]);
+                REAL d = x[c * s->inner + i] - x[i] - mean[i];
+                dx[c * s->inner + i] = old + scale[i] * (h - level[i]) - slope[i] * d;
             }
         }
     }
@@ -110,9 +111,10 @@ static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, d
     const channel_sizes *s = &job->sizes;
     int64_t at = (outer * s->channels + c) * s->inner;
     const REAL *x = (const REAL *)job->x + at, *dy = (const REAL *)job->dy + at;
+    const REAL *first = (const REAL *)job->x + outer * s->channels * s->inner;
     const REAL *mean = (const REAL *)job->mean + outer * s->inner, *scale = (const REAL *)job->scale + outer * s->inner;
     for (int64_t i = 0; i < s->inner; i++) {
-        *gain += (double)(dy[i] * ((x[i] - mean[i]) * scale[i]));
+        *gain += (double)(dy[i] * ((x[i] - first[i] - mean[i]) * scale[i]));
         *bias += (double)dy[i];
     }
 }
