@@ -46,8 +46,8 @@
  *   EMBED: rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first])
  *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order
  *   POSITION_BACKWARD: columns: y [row mod period + first] += x [row]
- *   CROSS_ENTROPY: rows: y = the loss of the row, 0 if ids[row] == ignore; y2 = log-sum-exp or, if that is NULL, y3 =
- *       the same minus the largest of x; s[0] label smoothing
+ *   CROSS_ENTROPY: rows: y = the loss of the row; y2, if not NULL, = its log-sum-exp; y3 [row,2], if not NULL, = the
+ *       largest of x and what the log-sum-exp is above it; all 0 if ids[row] == ignore; s[0] label smoothing
  *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = y3 of the forward pass; y may be x
  *   GRU: rows: y [row,n] = new state; x [row,3n] = input gates with bias; x2 [row,3n] = recurrent gates without bias;
  *       x3 [3n] = their bias; x4 [row,n] = old state or NULL; y2 [row,3n], if not NULL (may be x) = r, z, n; y3 [row,n]

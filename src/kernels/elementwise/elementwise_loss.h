@@ -12,14 +12,22 @@ static void run_cross_entropy(const attn__elementwise_args *a, int64_t begin, in
     int64_t n = a->n;
     real smooth = (real)a->s[0];
     for (int64_t row = begin; row < end; row++) {
-        real *loss = (real *)a->y + row, *out = (real *)(a->y2 ? a->y2 : a->y3) + row;
-        *loss = *out = 0;
-        if (!counts(a, row))
-            continue;
+        real *loss = (real *)a->y + row, most = 0, shift = 0;
         const real *x = (const real *)a->x + row * n;
-        real most = largest_of(x, n);
-        real shift = (real)log((double)exponentials(x, NULL, n, most));
-        *out = a->y2 ? most + shift : shift;
+        bool counted = counts(a, row);
+        if (counted) {
+            most = largest_of(x, n);
+            shift = (real)log((double)exponentials(x, NULL, n, most));
+        }
+        *loss = 0;
+        if (a->y2)
+            ((real *)a->y2)[row] = most + shift;
+        if (a->y3) {
+            ((real *)a->y3)[2 * row] = most;
+            ((real *)a->y3)[2 * row + 1] = shift;
+        }
+        if (!counted)
+            continue;
         /* Subtracts the largest score first: it may be large, and the differences are small. */
         *loss = (1 - smooth) * ((most - x[a->ids[row]]) + shift);
         if (smooth != 0)
@@ -39,7 +47,8 @@ static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t 
                 y[i] = 0;
             continue;
         }
-        vf most = vf_set1(largest_of(x, n)), shift = vf_set1(((const real *)a->x2)[row]), factor = constant(scale);
+        const real *parts = (const real *)a->x2 + 2 * row;
+        vf most = vf_set1(parts[0]), shift = vf_set1(parts[1]), factor = constant(scale);
         vf even = constant(-scale * smooth / (double)n);
         for (int64_t i = 0; i < n; i += VF_LANES) {
             vf below = vf_sub(elementwise_load(x + i, n - i), most);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Cross-entropy of logits and labels, with a label that does not count and label smoothing.  What the
- * backward pass needs is each row's log-sum-exp less its largest logit, which would leave few digits of it where logits
- * are large; the gradient goes where the logits were. */
+ * backward pass needs is each row's log-sum-exp, as its largest logit and the rest, of which the sum would keep few
+ * digits where logits are large; the gradient goes where the logits were. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 
@@ -10,7 +10,7 @@ typedef struct entropy_detail {
     double divisor;
 } entropy_detail;
 
-enum { SAVED_LOGITS, SAVED_LABELS, SAVED_REST, SAVED_COUNT };
+enum { SAVED_LOGITS, SAVED_LABELS, SAVED_LSE, SAVED_COUNT };
 
 static attn__elementwise_args arguments(const attn_tensor *logits, const void *x, const int32_t *labels,
                                         const attn_cross_entropy_options *options)
@@ -45,7 +45,7 @@ static void cross_entropy_backward(attn_tape *tape, attn__node *node)
     double upper = dy->dtype == ATTN_F64 ? *(double *)dy->data : (double)*(float *)dy->data;
     attn__elementwise_args args =
         arguments(logits, node->saved[SAVED_LOGITS].data, node->saved[SAVED_LABELS].data, &detail->options);
-    args.x2 = node->saved[SAVED_REST].data;
+    args.x2 = node->saved[SAVED_LSE].data;
     args.y = dx.data;
     args.s[1] = detail->divisor > 0 ? upper / detail->divisor : 0;
     attn__elementwise_run(tape, logits->dtype, ATTN__ELEMENTWISE_CROSS_ENTROPY_BACKWARD, &args, attn__row_count(logits),
@@ -117,12 +117,12 @@ attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn
         !attn__op_record(tape, &node, cross_entropy_backward, loss, 1, &logits, SAVED_COUNT, sizeof(entropy_detail)))
         return NULL;
     size_t bytes = (size_t)rows * attn_dtype_size(logits->dtype);
-    attn__hold rest = attn__scratch(tape, bytes), losses = attn__scratch(tape, bytes);
+    attn__hold lse = attn__scratch(tape, 2 * bytes), losses = attn__scratch(tape, bytes);
     double divisor = options->divisor > 0 ? options->divisor : (double)counted;
-    bool done = rest.data && losses.data;
+    bool done = lse.data && losses.data;
     if (done) {
         args.y = losses.data;
-        args.y3 = rest.data;
+        args.y3 = lse.data;
         attn__elementwise_run(tape, logits->dtype, ATTN__ELEMENTWISE_CROSS_ENTROPY, &args, rows, args.n);
         total(loss, losses.data, rows, divisor);
     }
@@ -130,10 +130,10 @@ attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn
         *(entropy_detail *)node->detail = (entropy_detail){*options, divisor};
         attn__node_save(node, SAVED_LOGITS, logits);
         attn__node_save(node, SAVED_LABELS, labels);
-        attn__storage_ref(rest.storage);
-        attn__node_save_hold(node, SAVED_REST, rest);
+        attn__storage_ref(lse.storage);
+        attn__node_save_hold(node, SAVED_LSE, lse);
     }
-    attn__scratch_release(rest);
+    attn__scratch_release(lse);
     attn__scratch_release(losses);
     return done ? loss : NULL;
 }
