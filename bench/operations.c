@@ -6,7 +6,7 @@
  *         -ljpeg -lz -lm -o operations
  *     ./operations SECONDS NAME:N,N... ...
  *
- * Prints the shortest times in milliseconds, forward and backward, where gradients are new.  ATTN_THREADS and ATTN_ISA say how. */
+ * Prints the shortest times in milliseconds, forward, and backward without earlier gradients to add to.  ATTN_THREADS and ATTN_ISA say how. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/tensor.h"
 

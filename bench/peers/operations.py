@@ -112,9 +112,9 @@ def child(problems, threads, seconds):
         print(problem, 1e3 * best[0], 1e3 * best[1], flush=True)
 
 
-def attn_command():
-    """bench/operations.c, compiled."""
-    path = os.path.join(tempfile.mkdtemp(), "operations")
+def attn_command(directory):
+    """bench/operations.c, compiled into a directory."""
+    path = os.path.join(directory, "operations")
     libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
                                text=True).stdout.split()
     subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"{ROOT}/bench/operations.c", f"{BUILD}/libattn.a",
@@ -137,16 +137,17 @@ def main():
     problems = options.problems or PROBLEMS
     if options.child:
         return child(problems, options.threads, options.seconds)
-    own = attn_command()
     environment = os.environ | {"ATTN_THREADS": str(options.threads), "OMP_NUM_THREADS": str(options.threads),
                                 "OMP_WAIT_POLICY": "passive"}
-    print(f"{'operation, ms':36} {'forward: attn':>13} {'PyTorch':>9} {'ratio':>6} {'backward: attn':>14} {'PyTorch':>9} {'ratio':>6}")
-    for problem in problems:
-        peer = times([sys.executable, os.path.abspath(__file__), "--child", "--threads", str(options.threads), "--seconds",
-                      str(options.seconds), problem], environment)
-        ours = times([own, str(options.seconds), problem], environment)
-        print(f"{problem:36} {ours[0]:13.4f} {peer[0]:9.4f} {peer[0] / ours[0]:6.2f} {ours[1]:14.4f} {peer[1]:9.4f} "
-              f"{peer[1] / ours[1]:6.2f}", flush=True)
+    with tempfile.TemporaryDirectory() as directory:
+        own = attn_command(directory)
+        print(f"{'operation, ms':36} {'forward: attn':>13} {'PyTorch':>9} {'ratio':>6} {'backward: attn':>14} {'PyTorch':>9} {'ratio':>6}")
+        for problem in problems:
+            peer = times([sys.executable, os.path.abspath(__file__), "--child", "--threads", str(options.threads), "--seconds",
+                          str(options.seconds), problem], environment)
+            ours = times([own, str(options.seconds), problem], environment)
+            print(f"{problem:36} {ours[0]:13.4f} {peer[0]:9.4f} {peer[0] / ours[0]:6.2f} {ours[1]:14.4f} {peer[1]:9.4f} "
+                  f"{peer[1] / ours[1]:6.2f}", flush=True)
     return None
 
 

@@ -602,7 +602,8 @@ static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0,
 
 /* ------------------------------------------------------------------------------------------------- ends */
 
-/* Between a block in memory of its own, rows `ld` apart, and the transposed C that begins with its first number. */
+/* Copies a block between its own memory, rows t->ldc apart, and C, where its column j begins at c + j * ld_c.  `load`: from
+ * C, else to C. */
 static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size, bool load)
 {
     enum { SIDE = 16 }; /* of a square: the lines of both stay in the L1 cache */

@@ -54,7 +54,8 @@ static void clear(char *to, int64_t n, int64_t size)
         memset(to, 0, (size_t)(n * size));
 }
 
-/* Every second float: returns how many it took.  It reads none behind the last one. */
+/* Copies every second float.  Returns how many numbers it copied, up to four fewer than n; it never reads past
+ * from[2 * (n - 1)]. */
 static int64_t copy_every_second(float *to, const float *from, int64_t n)
 {
     typedef float four __attribute__((vector_size(16), aligned(4), may_alias));

@@ -33,7 +33,7 @@ VF_FN vf vf_load(const float *p)
 {
     return _mm256_loadu_ps(p);
 }
-/* 16 numbers are two halves of 8, between which bit 3 chooses. */
+/* The last three bits index both halves of the table, the bit before them chooses between these. */
 #define VF_LOOKUP 16
 VF_FN vf vf_lookup(const float *table, vf x)
 {

@@ -104,7 +104,8 @@ void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share)
         attn__scratch_release(share);
         return;
     }
-    /* Others may read what a computed tensor gets; the gradients of leaves stay, and may be cleared one by one. */
+    /* The gradient of a computed tensor may share memory; a leaf's may not, since it outlives the pass and may be cleared
+     * alone. */
     bool passes_on = x->tape && (x->computed || share.storage->refs == 1);
     if (passes_on && !x->grad) {
         x->grad = grad_handle(tape, x);

@@ -39,7 +39,7 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
-/* The first of equal elements, the last NaN.  Bits instead of a branch, which would often be foretold wrong. */
+/* Of equal elements the first counts, of NaNs the last.  No branch, since it would often be mispredicted. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;

@@ -17,7 +17,7 @@ enum { GRAIN = 4 }; /* blocks of ATTN__ELEMENTWISE_BLOCK elements worth a thread
 /* Of each parameter of the list. */
 typedef struct parameter_part {
     double factor;   /* of the rate */
-    int64_t moments; /* where its own begin in the state; -1: it needed no gradient at first, and is left alone */
+    int64_t moments; /* where its own begin in the state; -1: it needed no gradient when the optimizer was made */
 } parameter_part;
 
 struct attn_optimizer {
@@ -238,7 +238,7 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Of the trained parameter that comes i-th. */
+/* Moment `which` of trained parameter i; NULL: there is none. */
 static float *moment(const attn_optimizer *optimizer, int64_t i, int which)
 {
     int kept = optimizer->options.kind == ATTN_OPTIMIZER_SGD ? (optimizer->options.momentum > 0) : 2;

@@ -8,7 +8,7 @@
  *     O[queries,values] += P V
  *
  * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries;
- * this absorbs strides and types.
+ * this absorbs strides and types.  Rows of double that lie one after another are read where they are.
  *
  * A row has pairs, one for each key or tap, and S has columns, one for each row of K.  Without windows a tile's pairs
  * are its columns.  With windows the columns are the positions that any query of the block touches, and a row's pairs
@@ -28,7 +28,7 @@
 enum { ATTN__BLOCKED_QUERIES = 192, ATTN__BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
 enum { ATTN__BLOCKED_ROWS = 256 };                              /* of tables: a multiple of src/gemm's K block */
 
-/* A thread's memory, offsets in doubles; k and v are stored twice, since a product wants its right side by rows. */
+/* A thread's memory, offsets in doubles; k and v may be stored twice, since a product wants its right side by rows. */
 typedef struct attn__blocked_places {
     int64_t k, k_t, v, v_t;                         /* of all positions, [positions,channels] and transposed */
     int64_t block_k, block_k_t, block_v, block_v_t; /* with windows: of a block's columns */
@@ -145,7 +145,8 @@ int64_t attn__blocked_offset(const attn__blocked *b, size_t stride, int64_t quer
 
 /* The keys, values, tables and learned vectors of a batch index. */
 void attn__blocked_gather_batch(attn__blocked *b, int64_t batch);
-/* Transposes n rows of k; for dot products it also multiplies them by the scale.  Backward it transposes v as well. */
+/* Transposes n rows of k, unless scores are additive; for dot products it also multiplies them by the scale.  Backward it
+ * transposes v as well. */
 void attn__blocked_transpose(const attn__blocked *b, const double *k, int64_t k_t, const double *v, int64_t v_t,
                              int64_t n);
 /* The queries of a block and, backward, what belongs to them. */

@@ -210,7 +210,8 @@ static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, 
 {
     attn__blocked_places *at = &p->at;
     int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
-    bool product = canonical->problem.score == ATTN_SCORE_DOT;
+    bool product = canonical->problem.score == ATTN_SCORE_DOT,
+         additive = canonical->problem.score == ATTN_SCORE_ADDITIVE;
     at->max = reserve(all, p->queries);
     at->sum = reserve(all, p->queries);
     at->count = reserve(all, p->queries);
@@ -230,8 +231,8 @@ static void place_rows(const attn__canonical *canonical, attn__blocked_plan *p, 
     at->drop_at = reserve(all, canonical->has_dropout ? pairs : 0);
     at->w = reserve(all, product ? 0 : 2 * canonical->contract.size);
     at->dw = reserve(all, product ? 0 : 2 * canonical->contract.size);
-    at->dk_t = reserve(all, product ? 0 : backward * canonical->contract.size * p->ld_s);
-    at->scratch = reserve(all, product ? 0 : p->ld_s);
+    at->dk_t = reserve(all, product || additive ? 0 : backward * canonical->contract.size * p->ld_s);
+    at->scratch = reserve(all, product || additive ? 0 : p->ld_s);
 }
 
 /* Additive scores: tanh of a pair's channels, or of all pairs of a tile if these stay in the cache. */

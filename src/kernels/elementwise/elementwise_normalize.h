@@ -3,7 +3,7 @@
  * elementwise_normalize.h - layer normalization and softmax, forward and backward.
  */
 
-/* Vectors that go together: as many sums, of which none waits for another. */
+/* A row is summed in so many independent sums, so that additions overlap. */
 enum { NORMALIZE_CHAINS = 4 };
 
 VF_FN void start_chains(vf sum[NORMALIZE_CHAINS])
@@ -24,8 +24,8 @@ VF_FN real first_lane(vf t)
     return lanes[0];
 }
 
-/* t = x + dropout(x2), less its first number, into y; returns the mean of that.  So the sum rounds by the spread of t
- * alone, and not by how far all of it is from zero. */
+/* Writes t = x + dropout(x2) minus t's first number to y, and returns the mean of y: numbers far from zero but near one
+ * another lose no digits. */
 VF_FN real residual_row(const attn__elementwise_args *a, int64_t row, real *y)
 {
     int64_t n = a->n;
@@ -262,7 +262,8 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
     bool filled = a->s[0] != 0 && length < n;
     if (filled && fill > most)
         most = fill;
-    if (most == (real)-INFINITY) { /* no key is attended, or all scores are -inf or, which shows in their sum, NaN */
+    if (most ==
+        (real)-INFINITY) { /* no key is attended, or no score is above -inf; a NaN among them shows in their sum */
         real sum = row_total(x, length);
         for (int64_t i = 0; i < n; i++)
             y[i] = i < length && isnan(sum) ? sum : 0;

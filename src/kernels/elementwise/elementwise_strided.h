@@ -159,7 +159,7 @@ static void run_binary(const attn__elementwise_args *a, int64_t begin, int64_t e
         binary_rows(a, begin, end, ATTN__BINARY_MUL);
 }
 
-/* So many numbers are added as they are, these sums in f64: in one f32 sum, millions of numbers lose their digits. */
+/* Runs of so many numbers are summed in their own type, the runs' sums in f64: one f32 sum of millions loses digits. */
 enum { REDUCE_RUN = 256 };
 
 VF_FN void add_lanes(double *all, vf sum)

@@ -96,7 +96,7 @@ static double element(const attn_tensor *x, int64_t i)
     return x->dtype == ATTN_F64 ? ((const double *)x->data)[i] : (double)((const float *)x->data)[i];
 }
 
-/* (y - b) / g loses as many times the rounding of y as |b / g|; and 1 / g must be a number with all its digits. */
+/* (y - b) / g magnifies the rounding of y by |b / g|; and 1 / g must be neither infinite nor subnormal. */
 static bool invertible(const attn_tensor *gain, const attn_tensor *bias)
 {
     for (int64_t i = 0; i < gain->size; i++) {
