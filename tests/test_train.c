@@ -191,8 +191,12 @@ static void schedules_rise_and_fall(void **state)
     CLOSE(attn_schedule_rate(&s, 60), 1.1, 1e-12);
     CLOSE(attn_schedule_rate(&s, 110), 0.2, 1e-12);
     CLOSE(attn_schedule_rate(&s, 1000), 0.2, 1e-12);
+    CLOSE(attn_schedule_rate(&s, -5), 0, 0);
     s.kind = ATTN_SCHEDULE_INVERSE_SQUARE_ROOT;
     CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
+    s = (attn_schedule){.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 10, .floor = 0.1};
+    CLOSE(attn_schedule_rate(&s, 10), 2, 0); /* the warm-up ends at the peak, whatever the total */
+    CLOSE(attn_schedule_rate(&s, 11), 0.2, 1e-12);
     s = (attn_schedule){.peak = 3};
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);
 }

@@ -69,7 +69,8 @@ typedef struct attn_schedule {
     double floor;
 } attn_schedule;
 
-/* The rate of step `step`, the first being 1. */
+/* The rate of step `step`, the first being 1; one below 0 counts as 0.  A cosine whose total is not more than the
+ * warm-up is at its floor from the step behind the warm-up on. */
 ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 
 /* ------------------------------------------------------------------------------------------------ loop */
