@@ -46,6 +46,12 @@ static void bleu_of_a_corpus(void **state)
     CLOSE(bleu.score, 0, 0);
     attn_bleu_corpus(&bleu, context, two, two, NULL, 1); /* no n-gram of three words: 0, as there */
     CLOSE(bleu.score, 0, 0);
+    CLOSE(bleu.precisions[0], 100, 1e-9);
+    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* no match at all: no smoothing either */
+    CLOSE(bleu.precisions[0], 0, 0);
+    const char *lines[] = {"a divi-\nded word and its end-\n ", "a divided word and its end-"};
+    attn_bleu_corpus(&bleu, context, lines, lines + 1, NULL, 1);
+    CLOSE(bleu.score, 100, 1e-9);
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     assert_int_equal(held, 0);
