@@ -5,6 +5,7 @@
 
 #include "attn/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -------------------------------------------------------------------------------------------- messages */
@@ -361,6 +362,25 @@ static void a_tensor_is_not_used_again_behind_its_pass(void **state)
     end_world(w);
 }
 
+static void integers_are_cast_from_what_they_hold(void **state)
+{
+    (void)state;
+    world w = make_world();
+    static const double wrong[] = {NAN, INFINITY, 2147483648.0, -2147483649.0};
+    static const double right[] = {2147483647.9, -2147483648.9, 0, 0};
+    static const double bytes[] = {255.9, -0.9, 0, 0}, beyond[] = {0, 0, 256, 0};
+    for (int i = 0; i < 4; i++)
+        assert_said(w, attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){1}, wrong + i), ATTN_I32),
+                    ATTN_ERROR_ARGUMENT, "cast: element 0, ");
+    attn_tensor *y = attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, right), ATTN_I32);
+    assert_memory_equal(attn_tensor_data(y), ((int32_t[]){INT32_MAX, INT32_MIN, 0, 0}), 16);
+    y = attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, bytes), ATTN_U8);
+    assert_memory_equal(attn_tensor_data(y), ((uint8_t[]){255, 0, 0, 0}), 4);
+    assert_said(w, attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, beyond), ATTN_U8),
+                ATTN_ERROR_ARGUMENT, "cast: element 2, 256, is no u8");
+    end_world(w);
+}
+
 /* Gradients are of the tape's memory: dropped, they serve its next results; kept, they outlive it. */
 static void gradients_return_their_memory_or_outlive_the_tape(void **state)
 {
@@ -418,6 +438,7 @@ int main(void)
         cmocka_unit_test(a_failure_sticks),
         cmocka_unit_test(attention_stays_within_its_tensors),
         cmocka_unit_test(a_tensor_is_not_used_again_behind_its_pass),
+        cmocka_unit_test(integers_are_cast_from_what_they_hold),
         cmocka_unit_test(backward_needs_something_recorded),
         cmocka_unit_test(equal_steps_allocate_nothing),
         cmocka_unit_test(equal_seeds_and_threads_give_equal_bits),
