@@ -92,7 +92,8 @@ attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *at
         last = residue_add(s, letter, atom);
     if (!last)
         return ATTN_ERROR_MEMORY;
-    take_atom(last, atom);
+    if (letter == last->letter) /* else another kind of residue that is built in the same place */
+        take_atom(last, atom);
     return ATTN_OK;
 }
 
