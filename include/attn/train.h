@@ -159,7 +159,8 @@ typedef struct attn_logistic {
     int64_t max_sweeps;    /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
 /* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were
- * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal, features that are not finite; ATTN_ERROR_MEMORY. */
+ * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal or others than 0 and 1, features that are not finite;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                                        int64_t *sweeps);
 
