@@ -184,6 +184,11 @@ static void collect(attn_context *c, const attn_image_set *set, int64_t size, in
     }
     for (int i = 0; i < N; i++)
         assert_int_equal(seen[i], 1);
+    attn_image_batches_seek(batches, epoch, INT64_MAX);
+    assert_false(attn_image_batches_next(batches, &batch));
+    attn_image_batches_seek(batches, epoch, -1);
+    assert_true(attn_image_batches_next(batches, &batch));
+    assert_int_equal(batch.indices[0], order[0]);
     attn_image_batches_destroy(batches);
 }
 

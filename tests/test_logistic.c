@@ -87,6 +87,9 @@ static void log_odds_are_found(void **unused)
     labels[0] = labels[1] = labels[2] = 0;
     assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(context);
+    labels[0] = 2;
+    assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(context);
     labels[0] = 1;
     x[3] = NAN;
     assert_int_equal(attn_logistic_fit(context, &p, &w, &b, NULL), ATTN_ERROR_ARGUMENT);

@@ -148,6 +148,25 @@ static void time_major_keys_are_the_same_keys(void **state)
 }
 
 /* Each head alone is dot-product attention on its own channels. */
+static void a_cache_of_another_type_or_width_is_refused(void **state)
+{
+    fixture *f = *state;
+    attn_nn_multi_head layer;
+    attn_nn_multi_head_init(&layer, &f->builder, &(attn_nn_multi_head_options){.hidden = D, .heads = H});
+    static const struct {
+        attn_dtype dtype;
+        int64_t dim;
+    } wrong[] = {{ATTN_F32, D}, {ATTN_BF16, D}, {ATTN_F64, D - 1}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        attn_nn_kv_cache cache;
+        assert_int_equal(attn_nn_kv_cache_init(&cache, f->context, wrong[i].dtype, B, TK, wrong[i].dim), ATTN_OK);
+        assert_int_equal(attn_nn_multi_head_append(&layer, f->tape, random3(f, B, 1, D, 1), &cache), ATTN_ERROR_SHAPE);
+        assert_non_null(strstr(attn_context_error(f->context), "6 channels of f64 do not fit a cache of"));
+        attn_context_clear_error(f->context);
+        attn_nn_kv_cache_free(&cache);
+    }
+}
+
 static void multi_head_is_its_heads_side_by_side(void **state)
 {
     fixture *f = *state;
@@ -293,7 +312,7 @@ int main(void)
         TEST(time_major_keys_are_the_same_keys),       TEST(multi_head_is_its_heads_side_by_side),
         TEST(a_length_of_zero_gives_zero_or_the_mean), TEST(lengths_may_differ_by_query),
         TEST(positions_are_sines_and_cosines),         TEST(recurrent_layers_stop_where_sentences_end),
-        TEST(shapes_that_do_not_fit_are_errors),
+        TEST(shapes_that_do_not_fit_are_errors),       TEST(a_cache_of_another_type_or_width_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

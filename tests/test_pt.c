@@ -290,6 +290,25 @@ static void shapes_that_overflow_are_refused(void **state)
     attn_context_destroy(c);
 }
 
+/* What torch.save writes of x.conj().imag: the storage of x, and {"neg": True}. */
+static void negated_storages_are_refused(void **state)
+{
+    (void)state;
+    static const char object[] =
+        "\x80\x02"
+        "ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x00"
+        "0X\x03\x00\x00\x00"
+        "cpuK\x01tQK\x00))\x89N}X\x03\x00\x00\x00neg\x88stR.";
+    uint8_t file[512];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    size_t size = wrap(file, object, sizeof object - 1);
+    assert_int_equal(attn_pt_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(c), "resolve_neg()"));
+    attn_context_destroy(c);
+}
+
 /* A call of os.system stays a note. */
 static void nothing_is_ever_called(void **state)
 {
@@ -363,11 +382,17 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_nested_file_is_read),     cmocka_unit_test(the_older_form_is_read),
-        cmocka_unit_test(an_old_checkpoint_is_read), cmocka_unit_test(a_state_dict_fills_a_model),
-        cmocka_unit_test(damage_never_harms),        cmocka_unit_test(hostile_pickles_are_refused),
-        cmocka_unit_test(nothing_is_ever_called),    cmocka_unit_test(shared_lists_do_not_explode),
-        cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(shapes_that_overflow_are_refused),
+        cmocka_unit_test(a_nested_file_is_read),
+        cmocka_unit_test(the_older_form_is_read),
+        cmocka_unit_test(an_old_checkpoint_is_read),
+        cmocka_unit_test(a_state_dict_fills_a_model),
+        cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(hostile_pickles_are_refused),
+        cmocka_unit_test(negated_storages_are_refused),
+        cmocka_unit_test(nothing_is_ever_called),
+        cmocka_unit_test(shared_lists_do_not_explode),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(shapes_that_overflow_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,6 +92,39 @@ static void both_formats_give_the_same_chain(void **state)
     check_chain(cif);
 }
 
+static void of_two_residues_in_one_place_the_first_is_taken(void **state)
+{
+    (void)state;
+    static const char text[] = "ATOM      1  CA AGLY A   1       1.000   0.000   0.000\n"
+                               "ATOM      2  CA BSER A   1       2.000   0.000   0.000\n"
+                               "ATOM      3  CB BSER A   1       3.000   0.000   0.000\n";
+    attn_context *c = new_context();
+    attn_structure *s = NULL;
+    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
+    assert_int_equal(attn_structure_size(s), 1);
+    assert_int_equal(attn_structure_residue(s, 0)->letter, 'G');
+    assert_true(attn_structure_residue(s, 0)->ca[0] == 1 && !attn_structure_residue(s, 0)->has_cb);
+    attn_structure_destroy(s);
+    attn_context_destroy(c);
+}
+
+static void nucleotides_are_no_residues(void **state)
+{
+    (void)state;
+    static const char text[] = "ATOM      1  P    DA D   1       0.000   0.000   0.000\n"
+                               "ATOM      2  P     U R   1       0.000   0.000   0.000\n"
+                               "ATOM      3  CA  XYZ P   1       0.000   0.000   0.000\n";
+    attn_context *c = new_context();
+    attn_structure *s = NULL;
+    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
+    assert_string_equal(attn_structure_chain(s), "P");
+    assert_int_equal(attn_structure_residue(s, 0)->letter, 'X');
+    attn_structure_destroy(s);
+    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "D"), ATTN_ERROR_NOT_FOUND);
+    assert_non_null(strstr(attn_context_error(c), "no chain 'D'; there are 'P'"));
+    attn_context_destroy(c);
+}
+
 static void a_byte_order_mark_is_no_text(void **state)
 {
     (void)state;
@@ -236,6 +269,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_formats_give_the_same_chain),
+        cmocka_unit_test(of_two_residues_in_one_place_the_first_is_taken),
+        cmocka_unit_test(nucleotides_are_no_residues),
         cmocka_unit_test(a_byte_order_mark_is_no_text),
         cmocka_unit_test(a_chain_without_a_name_is_named_in_words),
         cmocka_unit_test(distances_follow_the_rule_asked_for),

@@ -5,6 +5,7 @@
 
 #include "attn/tensor.h"
 
+#include <math.h>
 #include <string.h>
 
 /* -------------------------------------------------------------------------------------------- messages */
@@ -344,6 +345,44 @@ static void scopes_free_what_is_not_needed_while_recording(void **state)
     end_world(w);
 }
 
+static void a_tensor_is_not_used_again_behind_its_pass(void **state)
+{
+    (void)state;
+    world w = make_world();
+    attn_tensor *x = zeros(w, 1, 1, 0, 0), *shared;
+    ((float *)attn_tensor_data(x))[0] = 1;
+    attn_tensor_set_requires_grad(x, true);
+    attn_tensor *h = attn_affine(w.t, x, 3, 0);
+    assert_int_equal(attn_backward(w.t, attn_affine(w.t, h, 10, 0)), ATTN_OK);
+    assert_said(w, attn_affine(w.t, h, 11, 0), ATTN_ERROR_ARGUMENT, "from before the backward pass");
+    assert_int_equal(attn_tensor_share(&shared, h), ATTN_OK);
+    attn_tensor *y = attn_mul(w.t, x, shared); /* a constant now */
+    assert_int_equal(attn_backward(w.t, h), ATTN_ERROR_ARGUMENT);
+    assert_int_equal(attn_backward(w.t, y), ATTN_OK);
+    assert_true(((float *)attn_tensor_data(attn_tensor_grad(x)))[0] == 33.0f);
+    attn_tensor_destroy(shared);
+    end_world(w);
+}
+
+static void integers_are_cast_from_what_they_hold(void **state)
+{
+    (void)state;
+    world w = make_world();
+    static const double wrong[] = {NAN, INFINITY, 2147483648.0, -2147483649.0};
+    static const double right[] = {2147483647.9, -2147483648.9, 0, 0};
+    static const double bytes[] = {255.9, -0.9, 0, 0}, beyond[] = {0, 0, 256, 0};
+    for (int i = 0; i < 4; i++)
+        assert_said(w, attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){1}, wrong + i), ATTN_I32),
+                    ATTN_ERROR_ARGUMENT, "cast: element 0, ");
+    attn_tensor *y = attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, right), ATTN_I32);
+    assert_memory_equal(attn_tensor_data(y), ((int32_t[]){INT32_MAX, INT32_MIN, 0, 0}), 16);
+    y = attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, bytes), ATTN_U8);
+    assert_memory_equal(attn_tensor_data(y), ((uint8_t[]){255, 0, 0, 0}), 4);
+    assert_said(w, attn_cast(w.t, attn_tape_tensor(w.t, ATTN_F64, 1, (int64_t[]){4}, beyond), ATTN_U8),
+                ATTN_ERROR_ARGUMENT, "cast: element 2, 256, is no u8");
+    end_world(w);
+}
+
 /* Gradients are of the tape's memory: dropped, they serve its next results; kept, they outlive it. */
 static void gradients_return_their_memory_or_outlive_the_tape(void **state)
 {
@@ -400,6 +439,8 @@ int main(void)
         cmocka_unit_test(shapes_that_do_not_fit_are_named),
         cmocka_unit_test(a_failure_sticks),
         cmocka_unit_test(attention_stays_within_its_tensors),
+        cmocka_unit_test(a_tensor_is_not_used_again_behind_its_pass),
+        cmocka_unit_test(integers_are_cast_from_what_they_hold),
         cmocka_unit_test(backward_needs_something_recorded),
         cmocka_unit_test(equal_steps_allocate_nothing),
         cmocka_unit_test(equal_seeds_and_threads_give_equal_bits),

@@ -338,12 +338,20 @@ static void long_sums_keep_their_digits(void **state)
         attn_tensor_set_requires_grad(b, true);
         attn_tensor *y = attn_layer_norm(w.t, x, g, b, 1e-5), *flat = attn_reshape(w.t, x, 1, (int64_t[]){-1});
         assert_int_equal(attn_backward_from(w.t, y, x), ATTN_OK);
-        float sums[] = {*(float *)attn_tensor_data(attn_sum(w.t, x, 0)),
-                        *(float *)attn_tensor_data(attn_tensor_grad(b)),
-                        *(float *)attn_tensor_data(attn_sum(w.t, flat, 0)) / 2};
-        for (int i = 0; i < 3; i++) {
+        attn_tensor *table = attn_tape_tensor(w.t, ATTN_F32, 2, (int64_t[]){3, 2}, NULL);
+        attn_tensor *position = attn_tape_tensor(w.t, ATTN_F32, 2, (int64_t[]){1, 2}, NULL);
+        attn_tensor *ids = attn_tape_tensor(w.t, ATTN_I32, 2, (int64_t[]){ROWS, 1}, NULL);
+        attn_tensor_set_requires_grad(table, true);
+        attn_tensor_set_requires_grad(position, true);
+        y = attn_embedding(w.t, table, ids, 1, position, 0);
+        assert_int_equal(attn_backward_from(w.t, y, attn_reshape(w.t, x, 3, (int64_t[]){ROWS, 1, 2})), ATTN_OK);
+        float sums[] = {
+            *(float *)attn_tensor_data(attn_tensor_grad(table)), *(float *)attn_tensor_data(attn_tensor_grad(position)),
+            *(float *)attn_tensor_data(attn_sum(w.t, x, 0)), *(float *)attn_tensor_data(attn_tensor_grad(b)),
+            *(float *)attn_tensor_data(attn_sum(w.t, flat, 0)) / 2};
+        for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) {
             if (!(fabs((double)sums[i] / (ROWS * (double)0.1F) - 1) < 2e-5))
-                fail_msg("%s, sum %d: %.9g", attn_isa_name(isa), i, (double)sums[i]);
+                fail_msg("%s, sum %zu: %.9g", attn_isa_name(isa), i, (double)sums[i]);
         }
         end_world(w);
     }

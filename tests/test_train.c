@@ -46,6 +46,12 @@ static void bleu_of_a_corpus(void **state)
     CLOSE(bleu.score, 0, 0);
     attn_bleu_corpus(&bleu, context, two, two, NULL, 1); /* no n-gram of three words: 0, as there */
     CLOSE(bleu.score, 0, 0);
+    CLOSE(bleu.precisions[0], 100, 1e-9);
+    attn_bleu_corpus(&bleu, context, two, two + 1, NULL, 1); /* no match at all: no smoothing either */
+    CLOSE(bleu.precisions[0], 0, 0);
+    const char *lines[] = {"a divi-\nded word and its end-\n ", "a divided word and its end-"};
+    attn_bleu_corpus(&bleu, context, lines, lines + 1, NULL, 1);
+    CLOSE(bleu.score, 100, 1e-9);
     size_t held;
     attn_context_memory(context, &held, NULL, NULL);
     assert_int_equal(held, 0);
@@ -191,8 +197,12 @@ static void schedules_rise_and_fall(void **state)
     CLOSE(attn_schedule_rate(&s, 60), 1.1, 1e-12);
     CLOSE(attn_schedule_rate(&s, 110), 0.2, 1e-12);
     CLOSE(attn_schedule_rate(&s, 1000), 0.2, 1e-12);
+    CLOSE(attn_schedule_rate(&s, -5), 0, 0);
     s.kind = ATTN_SCHEDULE_INVERSE_SQUARE_ROOT;
     CLOSE(attn_schedule_rate(&s, 40), 1, 1e-12);
+    s = (attn_schedule){.kind = ATTN_SCHEDULE_COSINE, .peak = 2, .warmup = 10, .total = 10, .floor = 0.1};
+    CLOSE(attn_schedule_rate(&s, 10), 2, 0); /* the warm-up ends at the peak, whatever the total */
+    CLOSE(attn_schedule_rate(&s, 11), 0.2, 1e-12);
     s = (attn_schedule){.peak = 3};
     CLOSE(attn_schedule_rate(&s, 1), 3, 0);
 }

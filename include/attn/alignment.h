@@ -147,8 +147,8 @@ typedef struct attn_structure attn_structure; /* one chain */
 
 /* Reads PDB or mmCIF text (recognized by the content): the first model, one chain, of alternative locations the
  * first; selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with
- * residues. ATTN_ERROR_FORMAT: `name:line:` and the reason; ATTN_ERROR_NOT_FOUND: no such chain (the message lists
- * them); ATTN_ERROR_MEMORY. */
+ * residues; nucleotides are none.  ATTN_ERROR_FORMAT: `name:line:` and the reason; ATTN_ERROR_NOT_FOUND: no such chain
+ * (the message lists them); ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */

@@ -119,7 +119,8 @@ typedef struct attn_image_batches attn_image_batches;
 ATTN_API attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context,
                                                const attn_image_set *set, const attn_image_batches_options *options);
 ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */
-/* The next batch is number `position` of epoch `epoch`. */
+/* The next batch is number `position` of epoch `epoch`; a position at or past attn_image_batches_count is the epoch's
+ * end, one below 0 its beginning. */
 ATTN_API void attn_image_batches_seek(attn_image_batches *batches, int64_t epoch, int64_t position);
 /* False at the epoch's end; the last batch may be smaller. */
 ATTN_API bool attn_image_batches_next(attn_image_batches *batches, attn_image_batch *batch);

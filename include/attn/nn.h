@@ -262,7 +262,8 @@ typedef struct attn_nn_kv_cache {
 ATTN_API attn_status attn_nn_kv_cache_init(attn_nn_kv_cache *cache, attn_context *context, attn_dtype dtype,
                                            int64_t rows, int64_t capacity, int64_t dim);
 ATTN_API void attn_nn_kv_cache_free(attn_nn_kv_cache *cache);
-/* Projects x [rows,T,.] and puts it behind what is there.  ATTN_ERROR_SHAPE: no room.  No gradients. */
+/* Projects x [rows,T,.] and puts it behind what is there.  ATTN_ERROR_SHAPE: no room, or a cache of other
+ * channels or another type than the layer's.  No gradients. */
 ATTN_API attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                                attn_nn_kv_cache *cache);
 /* Attention of queries [rows,Tq,.] to what the cache holds. */

@@ -122,9 +122,9 @@ ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
- * so call it once per forward pass. Results stay readable until the reset, except as attn_cross_entropy and scopes
- * say.  ATTN_ERROR_SHAPE: more than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it;
- * ATTN_ERROR_MEMORY. */
+ * so call it once per forward pass; to record an operation on a tensor that it went through is ATTN_ERROR_ARGUMENT.
+ * Results stay readable until the reset, except as attn_cross_entropy and scopes say.  ATTN_ERROR_SHAPE: more than one
+ * element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (else ATTN_ERROR_SHAPE: another shape or type).  Errors as of
  * attn_backward. */
@@ -156,6 +156,8 @@ ATTN_API attn_tensor *attn_concat(attn_tape *tape, attn_tensor *const *xs, int n
 ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int64_t begin, int64_t end);
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
+/* x as another type, F32, F64, I32, U8 or BOOL; to integers fractions are cut off, and a number that the type has not
+ * (out of range, NaN) is ATTN_ERROR_ARGUMENT.  ATTN_ERROR_UNSUPPORTED: other types. */
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {

@@ -69,7 +69,8 @@ typedef struct attn_schedule {
     double floor;
 } attn_schedule;
 
-/* The rate of step `step`, the first being 1. */
+/* The rate of step `step`, the first being 1; one below 0 counts as 0.  A cosine whose total is not more than the
+ * warm-up is at its floor from the step behind the warm-up on. */
 ATTN_API double attn_schedule_rate(const attn_schedule *schedule, int64_t step);
 
 /* ------------------------------------------------------------------------------------------------ loop */
@@ -158,7 +159,8 @@ typedef struct attn_logistic {
     int64_t max_sweeps;    /* sweeps over the coordinates; 0: 1000 */
 } attn_logistic;
 /* `w` [features] and `b` [1] are where the search starts and get the result; *sweeps (may be NULL) how many were
- * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal, features that are not finite; ATTN_ERROR_MEMORY. */
+ * made.  ATTN_ERROR_ARGUMENT: sizes, labels that are all equal or others than 0 and 1, features that are not finite;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_logistic_fit(attn_context *context, const attn_logistic *problem, double *w, double *b,
                                        int64_t *sweeps);
 

@@ -113,7 +113,7 @@ void attn_image_batches_seek(attn_image_batches *b, int64_t epoch, int64_t posit
         b->epoch = epoch;
         order_epoch(b);
     }
-    b->position = position;
+    b->position = position < 0 ? 0 : position < b->count ? position : b->count;
 }
 
 /* Where the pixel at (0, 0) of the augmented image comes from, and which way its rows are read. */

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The twenty, selenocysteine and pyrrolysine, and variants that crystallographers build in place of a parent. */
+/* The twenty, selenocysteine and pyrrolysine, variants that crystallographers build in place of a parent, and, as no
+ * residues of a protein, the nucleotides. */
 static const struct {
     char name[4];
     char letter;
@@ -20,7 +21,10 @@ static const struct {
     {"SEC", 'U', true},  {"PYL", 'O', true},  {"MSE", 'M', true},  {"SEP", 'S', true},  {"TPO", 'T', true},
     {"PTR", 'Y', true},  {"CSO", 'C', true},  {"CME", 'C', true},  {"OCS", 'C', true},  {"CSD", 'C', true},
     {"MLY", 'K', true},  {"M3L", 'K', true},  {"KCX", 'K', true},  {"HYP", 'P', true},  {"PCA", 'Q', true},
-    {"LLP", 'K', true},  {"ASX", 'B', false}, {"GLX", 'Z', false}, {"UNK", 'X', false},
+    {"LLP", 'K', true},  {"A", 0, true},      {"C", 0, true},      {"G", 0, true},      {"I", 0, true},
+    {"N", 0, true},      {"T", 0, true},      {"U", 0, true},      {"DA", 0, true},     {"DC", 0, true},
+    {"DG", 0, true},     {"DI", 0, true},     {"DN", 0, true},     {"DT", 0, true},     {"DU", 0, true},
+    {"ASX", 'B', false}, {"GLX", 'Z', false}, {"UNK", 'X', false},
 };
 
 /* 0: no residue of a protein. */
@@ -88,7 +92,8 @@ attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *at
         last = residue_add(s, letter, atom);
     if (!last)
         return ATTN_ERROR_MEMORY;
-    take_atom(last, atom);
+    if (letter == last->letter) /* else another kind of residue that is built in the same place */
+        take_atom(last, atom);
     return ATTN_OK;
 }
 

@@ -220,6 +220,17 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
+/* Whether the elements are the negatives of what the storage holds, as those of x.conj().imag: so say the metadata, the
+ * last argument. */
+static bool is_negated(const attn__pickle *p, const attn__node *arguments)
+{
+    const attn__node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);
+    bool negated = false;
+    for (uint32_t i = 0; metadata && metadata->type == ATTN__NODE_DICT && i < metadata->count; i++)
+        negated |= attn__node_is_text(attn__pickle_item(p, metadata, i), "neg");
+    return negated;
+}
+
 attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const char *name, attn__array *array)
 {
     const attn__pickle *p = pt->pickle;
@@ -230,6 +241,10 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const ch
     attn_status status = ATTN_OK;
     if (arguments->type != ATTN__NODE_TUPLE || !offset || offset->type != ATTN__NODE_INT || offset->integer < 0)
         return fail(pt, name, "is not rebuilt as PyTorch does");
+    if (is_negated(p, arguments))
+        return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: tensor \"%.100s\" is saved with a sign to be turned round (resolve_neg() does it)",
+                          pt->input->name, name);
     const attn__node *dtype = attn__pickle_item(p, arguments, 6);
     status = find_storage(pt, storage, dtype, name, array, &bytes);
     if (status == ATTN_OK)

@@ -111,6 +111,12 @@ attn_status attn_nn_multi_head_append(const attn_nn_multi_head *layer, attn_tape
                           " rows with room for %" PRId64 " more",
                           n, attn_tensor_length(x, 0), attn_tensor_length(cache->k, 0), room);
     }
+    attn_dtype type = attn_tensor_dtype(x), kept = attn_tensor_dtype(cache->k);
+    if (attn_tensor_length(cache->k, 2) != layer->hidden || (kept != type && (kept != ATTN_BF16 || type != ATTN_F32))) {
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "%" PRId64 " channels of %s do not fit a cache of %" PRId64 " channels of %s", layer->hidden,
+                          attn_dtype_name(type), attn_tensor_length(cache->k, 2), attn_dtype_name(kept));
+    }
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);
     if (!k || !v) {

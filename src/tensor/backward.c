@@ -152,7 +152,7 @@ static attn_status check_result(attn_tape *tape, const attn_tensor *result)
     if (!result->needs_grad)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
                           "backward: nothing that leads to the result was recorded and needs a gradient");
-    if (!tape->nodes && result->computed)
+    if (result->passed)
         return attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "backward: already done since the last reset");
     return ATTN_OK;
 }
@@ -167,6 +167,7 @@ bool attn__section_backward(attn_tape *tape)
             node->backward(tape, node);
         tape->precision = outer;
         attn__grad_drop(node->y);
+        node->y->passed = true;
         if (tape->all_reduce)
             attn__all_reduce_node(tape->all_reduce, tape, node);
         attn__node_release(node);

@@ -128,11 +128,26 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     return true;
 }
 
+/* Where the pass through a tensor is over, a gradient that it gets would go no further. */
+static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
+{
+    for (int i = 0; i < n && tape->options.record; i++) {
+        if (x[i] && x[i]->passed && x[i]->needs_grad) {
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT,
+                       "a tensor from before the backward pass is used again, and gradients would end at it: reset the "
+                       "tape and compute it anew, or share it (attn_tensor_share) where it needs none");
+            return false;
+        }
+    }
+    return true;
+}
+
 bool attn__op_record_always(attn_tape *tape, attn__node **node, void (*backward)(attn_tape *, attn__node *),
                             attn_tensor *y, int nx, attn_tensor *const *x, int nsaved, size_t detail)
 {
     *node = NULL;
-    if (!stays_inside(tape, nx, x) || (tape->all_reduce && !attn__all_reduce_continues(tape->all_reduce)))
+    if (!stays_inside(tape, nx, x) || !leads_on(tape, nx, x) ||
+        (tape->all_reduce && !attn__all_reduce_continues(tape->all_reduce)))
         return false;
     if (!tape->options.record)
         return true;

@@ -26,6 +26,7 @@ struct attn_tensor {
     int64_t size;
     bool needs_grad;
     bool computed;     /* a recorded operation made it: its gradient is freed once passed on */
+    bool passed;       /* its gradient has been: what is computed from it now gives it none */
     bool zero_pending; /* of a gradient: counts as zero, and is cleared when somebody looks */
     unsigned section;  /* the tape's when it was made */
     attn_tensor *grad; /* may be a handle without storage, which counts as none */

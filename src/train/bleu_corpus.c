@@ -7,10 +7,12 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ORDERS = 4 };
 
-/* An order without any match counts as half a match, the next one as a quarter, and so on. */
+/* An order without any match counts as half a match, the next one as a quarter, and so on; without a match in any order
+ * nothing counts. */
 static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 {
     double halves = 1, log_sum = 0;
@@ -27,6 +29,8 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
     for (int n = 0; n < ORDERS; n++)
         log_sum += log(bleu->precisions[n]); /* -inf where there is no n-gram at all: a score of 0 */
     bleu->score = any ? bleu->brevity_penalty * exp(log_sum / ORDERS) : 0;
+    if (!any)
+        memset(bleu->precisions, 0, sizeof bleu->precisions);
 }
 
 /* The reference whose length is nearest to the prediction's counts, the shorter one of two. */

@@ -160,8 +160,13 @@ static attn_status check(attn_context *context, const attn_logistic *p)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression of %lld rows and %lld features",
                           (long long)p->rows, (long long)p->features);
     int64_t ones = 0;
-    for (int64_t i = 0; i < p->rows; i++)
-        ones += p->labels[i] != 0;
+    for (int64_t i = 0; i < p->rows; i++) {
+        if (p->labels[i] > 1)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                              "logistic regression: label %d of row %lld is neither 0 nor 1", p->labels[i],
+                              (long long)i);
+        ones += p->labels[i];
+    }
     if (ones == 0 || ones == p->rows)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "logistic regression: every label is %d", ones != 0);
     for (int64_t i = 0; i < p->rows * p->features; i++) {

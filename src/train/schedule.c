@@ -6,13 +6,13 @@
 
 double attn_schedule_rate(const attn_schedule *schedule, int64_t step)
 {
-    double warmup = (double)schedule->warmup, now = (double)step;
+    double warmup = (double)schedule->warmup, now = step > 0 ? (double)step : 0;
     if (now < warmup)
         return schedule->peak * now / warmup;
     switch (schedule->kind) {
     case ATTN_SCHEDULE_COSINE: {
         double length = (double)schedule->total - warmup;
-        double done = length > 0 ? fmin(1, (now - warmup) / length) : 1;
+        double done = length > 0 ? fmin(1, (now - warmup) / length) : now > warmup;
         double share = 0.5 * (1 + cos(3.14159265358979323846 * done));
         return schedule->peak * (schedule->floor + (1 - schedule->floor) * share);
     }

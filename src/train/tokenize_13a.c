@@ -84,12 +84,12 @@ static size_t dashes_after_digits_apart(const char *in, size_t n, char *out)
     return o;
 }
 
-/* In place: entities that stand for one ASCII character, and the mark of skipped segments. */
+/* In place: entities that stand for one ASCII character, the mark of skipped segments, a hyphen at a line's end. */
 static size_t resolve_entities(char *text, size_t n)
 {
     static const struct {
         const char *entity, *text;
-    } table[] = {{"<skipped>", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
+    } table[] = {{"<skipped>", ""}, {"-\n", ""}, {"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}};
     for (size_t rule = 0; rule < sizeof table / sizeof *table; rule++) {
         size_t length = strlen(table[rule].entity), o = 0;
         for (size_t i = 0; i < n;) {
@@ -120,6 +120,17 @@ size_t attn__space_at(const char *s)
     return (c == 0xE2 && d == 0x81 && e == 0x9F) || (c == 0xE3 && d == 0x80 && e == 0x80) ? 3 : 0;
 }
 
+/* Without the white space at the end. */
+static size_t trimmed(const char *line)
+{
+    size_t n = 0;
+    for (size_t i = 0, space; line[i]; i += space ? space : 1) {
+        space = attn__space_at(line + i);
+        n = space ? n : i + 1;
+    }
+    return n;
+}
+
 static void split(attn__words *words, char *text)
 {
     while (*text) {
@@ -139,7 +150,7 @@ attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const 
 {
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
-    size_t n = strlen(line);
+    size_t n = trimmed(line);
     /* Spaces are put around characters of the line only, at most twice around each. */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
     *words = (attn__words){0};

@@ -44,8 +44,9 @@
  *       rows
  *   DROPOUT: rows: y = dropout(x)
  *   EMBED: rows: y = table x [ids[row]] * s[0] (+ position x2 [row mod period + first])
- *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order
- *   POSITION_BACKWARD: columns: y [row mod period + first] += x [row]
+ *   EMBED_BACKWARD: columns: y [ids[row]] += s[0] * x [row] for each of `rows` rows, in order; where x2[row] (int32_t;
+ *       x2 NULL: nowhere) is not negative, it is moved to the sum y2 [x2[row]] (double), which y [x3[sum]] gets at the
+ *       end, for each of `period` sums
  *   CROSS_ENTROPY: rows: y = the loss of the row; y2, if not NULL, = its log-sum-exp; y3 [row,2], if not NULL, = the
  *       largest of x and what the log-sum-exp is above it; all 0 if ids[row] == ignore; s[0] label smoothing
  *   CROSS_ENTROPY_BACKWARD: rows: y = s[1] * d loss / d x; x2 = y3 of the forward pass; y may be x
@@ -78,7 +79,6 @@
     X(DROPOUT, dropout)                                                                                                \
     X(EMBED, embed)                                                                                                    \
     X(EMBED_BACKWARD, embed_backward)                                                                                  \
-    X(POSITION_BACKWARD, position_backward)                                                                            \
     X(CROSS_ENTROPY, cross_entropy)                                                                                    \
     X(CROSS_ENTROPY_BACKWARD, cross_entropy_backward)                                                                  \
     X(GRU, gru)                                                                                                        \

@@ -24,18 +24,29 @@ VF_FN void add_scaled(real *y, const real *x, vf scale, int64_t n)
         store(y + i, n - i, vf_fma(scale, elementwise_load(x + i, n - i), elementwise_load(y + i, n - i)));
 }
 
+/* What a row of the gradient has so far goes to its sum in f64. */
+static void move_row(double *sum, real *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sum[i] += (double)y[i];
+        y[i] = 0;
+    }
+}
+
 static void run_embed_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
 {
     vf scale = constant(a->s[0]);
-    for (int64_t row = 0; row < a->rows; row++)
-        add_scaled((real *)a->y + a->ids[row] * a->n + begin, (const real *)a->x + row * a->n + begin, scale,
-                   end - begin);
-}
-
-static void run_position_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
-{
-    vf one = constant(1);
-    for (int64_t row = 0; row < a->rows; row++)
-        add_scaled((real *)a->y + (row % a->period + a->first) * a->n + begin, (const real *)a->x + row * a->n + begin,
-                   one, end - begin);
+    const int32_t *moves = a->x2, *owners = a->x3;
+    double *sums = a->y2;
+    for (int64_t row = 0; row < a->rows; row++) {
+        real *y = (real *)a->y + a->ids[row] * a->n + begin;
+        add_scaled(y, (const real *)a->x + row * a->n + begin, scale, end - begin);
+        if (moves && moves[row] >= 0)
+            move_row(sums + moves[row] * a->n + begin, y, end - begin);
+    }
+    for (int64_t s = 0; s < a->period; s++) {
+        real *y = (real *)a->y + owners[s] * a->n;
+        for (int64_t i = begin; i < end; i++)
+            y[i] = (real)(sums[s * a->n + i] + (double)y[i]);
+    }
 }

@@ -13,26 +13,84 @@ typedef struct embedding_detail {
 enum { SAVED_IDS, SAVED_COUNT };
 enum { TABLE, POSITION, INPUTS };
 
+/* So many rows of one id are added as they are, these sums in f64: in one f32 sum, millions lose their digits. */
+enum { RUN = 256 };
+
+/* moves[row]: the number of the sum in f64 that a run ends with this row is added to, or -1; owners: whose the sums are.
+ * uses, sum_of: room for a number of each id.  Returns how many sums there are. */
+static int64_t plan_moves(const int32_t *ids, int64_t rows, int64_t table, int32_t *moves, int32_t *owners,
+                          int32_t *uses, int32_t *sum_of)
+{
+    int32_t sums = 0;
+    memset(uses, 0, (size_t)table * sizeof *uses);
+    memset(sum_of, -1, (size_t)table * sizeof *sum_of);
+    for (int64_t i = 0; i < rows; i++) {
+        int32_t id = ids[i];
+        moves[i] = -1;
+        if (++uses[id] < RUN)
+            continue;
+        uses[id] = 0;
+        if (sum_of[id] < 0) {
+            owners[sums] = id;
+            sum_of[id] = sums++;
+        }
+        moves[i] = sum_of[id];
+    }
+    return sums;
+}
+
+static void add_to_table(attn_tape *tape, attn__elementwise_args args, attn_tensor *table)
+{
+    int64_t rows = args.rows, ids = table->shape[0];
+    attn__hold plan = {0}, sums = {0};
+    args.period = 0;
+    if (rows >= RUN) {
+        plan = attn__scratch(tape, ((size_t)rows + (size_t)rows / RUN + 2 * (size_t)ids) * sizeof(int32_t));
+        int32_t *moves = plan.data;
+        tape->failed |= !moves;
+        if (!moves)
+            return;
+        int32_t *owners = moves + rows, *uses = owners + rows / RUN;
+        args.period = plan_moves(args.ids, rows, ids, moves, owners, uses, uses + ids);
+        args.x2 = args.period > 0 ? moves : NULL;
+        args.x3 = owners;
+    }
+    if (args.period > 0) {
+        size_t size = (size_t)args.period * (size_t)args.n * sizeof(double);
+        sums = attn__scratch(tape, size);
+        args.y2 = sums.data;
+        tape->failed |= !args.y2;
+        if (args.y2)
+            memset(args.y2, 0, size);
+    }
+    if (!tape->failed)
+        attn__elementwise_run(tape, table->dtype, ATTN__ELEMENTWISE_EMBED_BACKWARD, &args, args.n, rows);
+    attn__scratch_release(sums);
+    attn__scratch_release(plan);
+}
+
 static void embedding_backward(attn_tape *tape, attn__node *node)
 {
     const embedding_detail *d = node->detail;
     const attn_tensor *y = node->y;
     int64_t n = d->width;
-    attn__elementwise_args args = {.x = y->grad->data,
-                                   .n = n,
-                                   .rows = d->rows,
-                                   .s = {d->scale},
-                                   .period = d->period,
-                                   .first = d->first,
-                                   .ids = node->saved[SAVED_IDS].data};
+    attn__elementwise_args args = {
+        .x = y->grad->data, .n = n, .rows = d->rows, .s = {d->scale}, .ids = node->saved[SAVED_IDS].data};
     attn__target dtable = attn__grad_target_added(tape, node->x[TABLE]);
     args.y = dtable.data;
     if (args.y)
-        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_EMBED_BACKWARD, &args, n, d->rows);
+        add_to_table(tape, args, node->x[TABLE]);
     attn__target dposition = attn__grad_target_added(tape, node->x[POSITION]);
-    args.y = dposition.data;
-    if (args.y)
-        attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_POSITION_BACKWARD, &args, n, d->rows);
+    if (!dposition.data)
+        return;
+    size_t before = (size_t)(d->first * n) * attn_dtype_size(y->dtype);
+    args = (attn__elementwise_args){.x = y->grad->data,
+                                    .y = (char *)dposition.data + before,
+                                    .n = d->period * n,
+                                    .rows = d->rows / d->period,
+                                    .s = {1},
+                                    .add = true};
+    attn__elementwise_run(tape, y->dtype, ATTN__ELEMENTWISE_REDUCE, &args, args.n, args.rows);
 }
 
 static bool ids_fit(attn_tape *tape, const char *op, const attn_tensor *table, const attn_tensor *ids)

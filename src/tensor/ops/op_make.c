@@ -80,6 +80,12 @@ static double read_number(const void *data, attn_dtype dtype, int64_t i)
     }
 }
 
+/* Whether the type has it, fractions cut off. */
+static bool fits(attn_dtype dtype, double x)
+{
+    return dtype == ATTN_I32 ? x > INT32_MIN - 1.0 && x < INT32_MAX + 1.0 : dtype != ATTN_U8 || (x > -1 && x < 256);
+}
+
 static void write_number(void *data, attn_dtype dtype, int64_t i, double x)
 {
     switch (dtype) {
@@ -97,10 +103,16 @@ static void write_number(void *data, attn_dtype dtype, int64_t i, double x)
     }
 }
 
-static void convert(void *to, attn_dtype to_type, const void *from, attn_dtype from_type, int64_t n)
+/* The first element that does not fit; n: all do. */
+static int64_t convert(void *to, attn_dtype to_type, const void *from, attn_dtype from_type, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++)
-        write_number(to, to_type, i, read_number(from, from_type, i));
+    for (int64_t i = 0; i < n; i++) {
+        double x = read_number(from, from_type, i);
+        if (!fits(to_type, x))
+            return i;
+        write_number(to, to_type, i, x);
+    }
+    return n;
 }
 
 static void cast_backward(attn_tape *tape, attn__node *node)
@@ -110,7 +122,7 @@ static void cast_backward(attn_tape *tape, attn__node *node)
     tape->failed |= !dx.data;
     if (!dx.data)
         return;
-    convert(dx.data, x->dtype, y->grad->data, y->dtype, x->size);
+    (void)convert(dx.data, x->dtype, y->grad->data, y->dtype, x->size);
     attn__grad_give(tape, x, dx);
 }
 
@@ -138,6 +150,10 @@ attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype)
     bool differentiable = is_real(dtype) && is_real(x->dtype);
     if (!y || !attn__op_record(tape, &node, cast_backward, y, differentiable, inputs, 0, 0))
         return NULL;
-    convert(y->data, dtype, x->data, x->dtype, x->size);
-    return y;
+    int64_t done = convert(y->data, dtype, x->data, x->dtype, x->size);
+    if (done == x->size)
+        return y;
+    attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "cast: element %lld, %g, is no %s", (long long)done,
+               read_number(x->data, x->dtype, done), attn_dtype_name(dtype));
+    return NULL;
 }
