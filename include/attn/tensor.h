@@ -157,7 +157,7 @@ ATTN_API attn_tensor *attn_slice(attn_tape *tape, attn_tensor *x, int axis, int6
 /* Rows of x (along axis 0) by I32 index: y[i] = x[index[i]]. */
 ATTN_API attn_tensor *attn_index_select(attn_tape *tape, attn_tensor *x, const attn_tensor *index);
 /* x as another type, F32, F64, I32, U8 or BOOL; to integers fractions are cut off, and a number that the type has not
- * (out of range, NaN) is ATTN_ERROR_ARGUMENT.  ATTN_ERROR_UNSUPPORTED: other types. */
+ * (out of range, NaN) is ATTN_ERROR_ARGUMENT.  The same shape.  ATTN_ERROR_UNSUPPORTED: other types. */
 ATTN_API attn_tensor *attn_cast(attn_tape *tape, attn_tensor *x, attn_dtype dtype);
 
 typedef enum attn_interpolation {
