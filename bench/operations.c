@@ -22,12 +22,14 @@ typedef struct operands {
     int64_t n[MOST];
     attn_tensor *x[MOST];
     int count;
+    attn_activation activation;
 } operands;
 
 typedef struct operation {
     const char *name;
     void (*make)(attn_context *context, operands *o);
     attn_tensor *(*run)(attn_tape *tape, const operands *o);
+    attn_activation activation;
 } operation;
 
 static double milliseconds(void)
@@ -172,11 +174,6 @@ static attn_tensor *run_multiply(attn_tape *tape, const operands *o)
     return attn_mul(tape, o->x[0], o->x[1]);
 }
 
-static attn_tensor *run_add_vector(attn_tape *tape, const operands *o)
-{
-    return attn_add(tape, o->x[0], o->x[1]);
-}
-
 static attn_tensor *run_sum_rows(attn_tape *tape, const operands *o)
 {
     return attn_sum(tape, o->x[0], 0);
@@ -187,34 +184,9 @@ static attn_tensor *run_mean(attn_tape *tape, const operands *o)
     return attn_mean(tape, o->x[0], 1);
 }
 
-static attn_tensor *run_relu(attn_tape *tape, const operands *o)
+static attn_tensor *run_activation(attn_tape *tape, const operands *o)
 {
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_RELU);
-}
-
-static attn_tensor *run_gelu(attn_tape *tape, const operands *o)
-{
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_GELU_ERF);
-}
-
-static attn_tensor *run_gelu_tanh(attn_tape *tape, const operands *o)
-{
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_GELU_TANH);
-}
-
-static attn_tensor *run_tanh(attn_tape *tape, const operands *o)
-{
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_TANH);
-}
-
-static attn_tensor *run_sigmoid(attn_tape *tape, const operands *o)
-{
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_SIGMOID);
-}
-
-static attn_tensor *run_silu(attn_tape *tape, const operands *o)
-{
-    return attn_activate(tape, o->x[0], ATTN_ACTIVATION_SILU);
+    return attn_activate(tape, o->x[0], o->activation);
 }
 
 static attn_tensor *run_softmax(attn_tape *tape, const operands *o)
@@ -259,12 +231,7 @@ static attn_tensor *run_embedding(attn_tape *tape, const operands *o)
 
 static attn_tensor *run_linear(attn_tape *tape, const operands *o)
 {
-    return attn_linear(tape, o->x[0], o->x[1], o->x[2], ATTN_ACTIVATION_IDENTITY);
-}
-
-static attn_tensor *run_linear_gelu(attn_tape *tape, const operands *o)
-{
-    return attn_linear(tape, o->x[0], o->x[1], o->x[2], ATTN_ACTIVATION_GELU_ERF);
+    return attn_linear(tape, o->x[0], o->x[1], o->x[2], o->activation);
 }
 
 static attn_tensor *run_matmul(attn_tape *tape, const operands *o)
@@ -313,15 +280,15 @@ static attn_tensor *run_concat(attn_tape *tape, const operands *o)
 
 static const operation operations[] = {{"add", make_two, run_add},
                                        {"multiply", make_two, run_multiply},
-                                       {"add_vector", make_norm, run_add_vector},
+                                       {"add_vector", make_norm, run_add},
                                        {"sum_rows", make_rows, run_sum_rows},
                                        {"mean", make_rows, run_mean},
-                                       {"relu", make_rows, run_relu},
-                                       {"gelu", make_rows, run_gelu},
-                                       {"gelu_tanh", make_rows, run_gelu_tanh},
-                                       {"tanh", make_rows, run_tanh},
-                                       {"sigmoid", make_rows, run_sigmoid},
-                                       {"silu", make_rows, run_silu},
+                                       {"relu", make_rows, run_activation, ATTN_ACTIVATION_RELU},
+                                       {"gelu", make_rows, run_activation, ATTN_ACTIVATION_GELU_ERF},
+                                       {"gelu_tanh", make_rows, run_activation, ATTN_ACTIVATION_GELU_TANH},
+                                       {"tanh", make_rows, run_activation, ATTN_ACTIVATION_TANH},
+                                       {"sigmoid", make_rows, run_activation, ATTN_ACTIVATION_SIGMOID},
+                                       {"silu", make_rows, run_activation, ATTN_ACTIVATION_SILU},
                                        {"softmax", make_rows, run_softmax},
                                        {"dropout", make_rows, run_dropout},
                                        {"layer_norm", make_norm, run_layer_norm},
@@ -331,7 +298,7 @@ static const operation operations[] = {{"add", make_two, run_add},
                                        {"cross_entropy", make_labels, run_cross_entropy},
                                        {"embedding", make_embedding, run_embedding},
                                        {"linear", make_linear, run_linear},
-                                       {"linear_gelu", make_linear, run_linear_gelu},
+                                       {"linear_gelu", make_linear, run_linear, ATTN_ACTIVATION_GELU_ERF},
                                        {"matmul", make_matmul, run_matmul},
                                        {"gru", make_gru, run_gru},
                                        {"convolution", make_convolution, run_convolution},
@@ -390,6 +357,7 @@ static void run(attn_context *context, double seconds, const char *text)
         fprintf(stderr, "operations: %s: not of the form NAME:N,N...\n", text);
         exit(2);
     }
+    o.activation = op->activation;
     op->make(context, &o);
     attn_tape_create(&tape, context);
     check(context);

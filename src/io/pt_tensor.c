@@ -243,7 +243,7 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const ch
         return fail(pt, name, "is not rebuilt as PyTorch does");
     if (is_negated(p, arguments))
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: tensor \"%.100s\" is saved with a sign to be turned round (resolve_neg() does it)",
+                          "%s: tensor \"%.100s\" is saved negated lazily (call resolve_neg() before saving)",
                           pt->input->name, name);
     const attn__node *dtype = attn__pickle_item(p, arguments, 6);
     status = find_storage(pt, storage, dtype, name, array, &bytes);
