@@ -10,7 +10,7 @@
 /* ------------------------------------------------------------------------------------------------ forward */
 
 /* The kernels of the distance d, from d^2. */
-static void score_distances(const attn_problem *p, double *s, int64_t n)
+static void from_squares(const attn_problem *p, double *s, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         double d = p->score == ATTN_SCORE_GAUSSIAN ? 0 : sqrt(s[j]);
@@ -67,31 +67,38 @@ static double *tanh_of(const attn__blocked *b, int64_t i, int64_t j)
     return attn__blocked_at(b, b->plan->at.tanh) + pair * b->canonical->contract.size;
 }
 
-static double score_additive(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t j)
+static double score_pair(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, int64_t j)
 {
     int64_t channels = b->canonical->contract.size;
     return b->plan->kernel->additive(b->q + i * channels, t->k + j * channels, attn__blocked_at(b, b->plan->at.w),
                                      channels, tanh_of(b, i, j));
 }
 
-static void score_row(const attn__blocked *b, const attn__blocked_tile *t, int64_t i)
+static void score_additive(attn__blocked *b, const attn__blocked_tile *t)
 {
-    const attn_problem *p = &b->canonical->problem;
-    int64_t channels = b->canonical->contract.size, n = t->columns;
-    double *s = attn__blocked_row(b, b->plan->at.s, i);
-    for (int64_t j = 0; j < n && p->score == ATTN_SCORE_ADDITIVE; j++)
-        s[j] = score_additive(b, t, i, j);
-    if (p->score == ATTN_SCORE_ADDITIVE)
-        return;
-    b->plan->kernel->distances(b->q + i * channels, t->k_t, b->plan->ld, channels, s, n);
-    score_distances(p, s, n);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = attn__blocked_row(b, b->plan->at.s, i);
+        for (int64_t j = 0; j < t->columns; j++)
+            s[j] = score_pair(b, t, i, j);
+    }
+}
+
+static void score_distances(attn__blocked *b, const attn__blocked_tile *t)
+{
+    int64_t channels = b->canonical->contract.size;
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = attn__blocked_row(b, b->plan->at.s, i);
+        b->plan->kernel->distances(b->q + i * channels, t->k_t, b->plan->ld, channels, s, t->columns);
+        from_squares(&b->canonical->problem, s, t->columns);
+    }
 }
 
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
     const attn__blocked_places *at = &b->plan->at;
-    if (b->canonical->problem.score == ATTN_SCORE_DOT) {
+    attn_score score = b->canonical->problem.score;
+    if (score == ATTN_SCORE_DOT) {
         attn__blocked_multiply(b, &(attn__blocked_product){.a = b->q,
                                                            .lda = channels,
                                                            .b = t->k_t,
@@ -103,11 +110,9 @@ void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
                                                            .k = channels});
         return;
     }
-    if (b->canonical->problem.score == ATTN_SCORE_CONCAT)
-        score_concatenations(b, t);
-    else
-        for (int64_t i = 0; i < t->queries; i++)
-            score_row(b, t, i);
+    (score == ATTN_SCORE_CONCAT     ? score_concatenations
+     : score == ATTN_SCORE_ADDITIVE ? score_additive
+                                    : score_distances)(b, t);
     for (int64_t i = 0; i < t->queries; i++)
         b->plan->kernel->scale(attn__blocked_row(b, at->s, i), t->columns, b->canonical->problem.scale);
 }
@@ -195,7 +200,7 @@ static void additive_gradients(attn__blocked *b, const attn__blocked_tile *t)
             if (g[j] == 0) /* the pair may be masked, and its tanh NaN */
                 continue;
             if (!b->plan->keeps_tanh)
-                (void)score_additive(b, t, i, j);
+                (void)score_pair(b, t, i, j);
             b->plan->kernel->additive_gradient(g[j], attn__blocked_at(b, at->w), tanh_of(b, i, j), channels,
                                                attn__blocked_at(b, at->dq) + i * channels, t->dk + j * channels,
                                                attn__blocked_at(b, at->dw));

@@ -198,7 +198,7 @@ static void run_layer_norm_parameters(const attn__elementwise_args *a, int64_t b
     for (int64_t c = begin; c < end; c += PARAMETER_COLUMNS) {
         int64_t n = reduce_end(c, PARAMETER_COLUMNS, end) - c;
         parameter_sums sums;
-        if (a->rows <= REDUCE_RUN) /* one run, which f64 would give back as it is */
+        if (a->rows <= REDUCE_RUN) /* a single run needs no sum in f64 */
             sum_parameter_rows(a, 0, a->rows, c, n, &sums);
         else
             sum_parameter_runs(a, c, n, &sums);

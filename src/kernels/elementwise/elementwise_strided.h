@@ -237,7 +237,7 @@ static void reduce_columns(const attn__elementwise_args *a, const real *x, real 
     vf scale = constant(a->s[0]);
     for (int64_t c = from; c < to; c += REDUCE_WIDE * VF_LANES) {
         vf sum[REDUCE_WIDE];
-        if (a->rows <= REDUCE_RUN) /* one run, which f64 would give back as it is */
+        if (a->rows <= REDUCE_RUN) /* a single run needs no sum in f64 */
             sum_run(a, x + c, 0, a->rows, to - c, sum);
         else
             sum_runs(a, x + c, to - c, sum);
