@@ -18,12 +18,20 @@
 #define ATTN_ATTEND_FLASH_H
 
 #include "attend/canonical/solver.h"
+#include "attend/canonical/table_panel.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/gemm_tile/gemm_tile_bf16.h"
 
 enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
+
+/* A relative table (flash_tables.c). */
+typedef struct attn__flash_table {
+    bool value; /* of values; else of queries */
+    attn__table_panel panel;
+    int64_t ld; /* of the terms */
+} attn__flash_table;
 
 /* The plan; constant during execution. */
 typedef struct attn__flash {
@@ -45,7 +53,9 @@ typedef struct attn__flash {
     /* Key axes whose index must lie in a range that depends on the query, because of bands or lengths. */
     int nlimits;
     int limit_axis[ATTN__FLASH_LIMITS];
-    bool skips;       /* one key axis and no fill for masked keys: blocks outside every range are skipped */
+    bool skips; /* one key axis and no fill for masked keys: blocks outside every range are skipped */
+    int ntables;
+    attn__flash_table table[ATTN_MAX_RELATIVE];
     int64_t tables[]; /* what the channel pointers point into */
 } attn__flash;
 
@@ -76,6 +86,14 @@ typedef struct attn__flash_key_at {
     int64_t *k, *v, *bias, *mask, *block, *column;
 } attn__flash_key_at;
 
+/* A relative table and a subtile's products with it. */
+typedef struct attn__flash_table_memory {
+    attn__table_memory panel;
+    float *terms;         /* of queries: [width][ld]; of values: [ld][width], sums of weights */
+    int64_t *query, *key; /* indices of the block's along the table's axes */
+    int64_t *lane;        /* where the rows begin, as lanes of a view */
+} attn__flash_table_memory;
+
 /* One thread's memory. */
 typedef struct attn__flash_scratch {
     float *q; /* [subtile][channels][width], times scale * log2(e) unless in pairs */
@@ -84,7 +102,7 @@ typedef struct attn__flash_scratch {
     float *s;       /* [key_block][width] */
     float *other_s; /* the same for a second subtile, on AMX */
     float *top;     /* [width]: the largest score of each lane */
-    float *extra;   /* the same for bias or mask */
+    float *extra;   /* the same for bias, mask or a further table */
     float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
                    * [key_block][ldv] */
     attn__flash_pairs pairs;
@@ -100,6 +118,7 @@ typedef struct attn__flash_scratch {
     attn__flash_key_at key_at;
     int32_t *index[ATTN__FLASH_LIMITS];
     uint32_t *column;
+    attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_scratch;
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
@@ -114,6 +133,12 @@ void attn__flash_describe(attn__flash *flash, const attn__canonical *canonical);
 /* Whether AMX is there and faster; then to use it. */
 bool attn__flash_amx_pays(const attn__flash *flash, const attn__canonical *canonical);
 void attn__flash_use_amx(attn__flash *flash, const attn__canonical *canonical);
+
+/* Relative tables (flash_tables.c): their part of the plan and of the memory; */
+void attn__flash_tables_choose(attn__flash *flash, const attn__canonical *canonical);
+void attn__flash_tables_take(const attn__flash *flash, attn__arena *arena, attn__flash_scratch *scratch);
+/* before an execution, of each thread. */
+void attn__flash_tables_start(const attn__flash *flash, const attn__flash_scratch *scratch);
 
 void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                          void *workspace);

@@ -59,7 +59,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     } else {
         f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels,
                        t->s.k, f->ldk);
-        finite = pack_values(t, b);
+        finite = pack_values(t, b) && attn__flash_tables_finite(t);
     }
     b->careful = !finite && attn__flash_may_hide(t->canonical, f);
     if (b->careful && f->pairs)
@@ -82,6 +82,7 @@ void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
         for (int64_t i = 0; i < b->keys; i++)
             t->s.column[i] = (uint32_t)t->s.key_at.column[i];
     }
+    attn__flash_tables_keys(t, b);
 }
 
 /* Asked for each sequence of packed ones: a shorter one's keys need not be adjacent. */
@@ -283,7 +284,7 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
     return changed;
 }
 
-/* S^T = K Q^T. */
+/* S^T = K Q^T, added to the terms of tables. */
 static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
@@ -297,6 +298,7 @@ static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
                                  .ldb = sub.width,
                                  .c = t->s.s,
                                  .ldc = sub.width,
+                                 .accumulate = attn__flash_tables_terms(t, b, sub),
                                  .top = t->s.top,
                                  .hook = {attn__prefetch_portion, &t->prefetch}};
     for (int64_t i = 0; i < sub.width; i++)
@@ -350,6 +352,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
         add_value_pairs(t, b, sub);
     else
         add_values(t, b, sub, 0, b->keys);
+    attn__flash_tables_values(t, b, sub);
 }
 
 /* Number of prefetch portions while a subtile sees a block: one after every STEP keys, or register tile. */

@@ -117,6 +117,7 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
     begin_sums(t, batch);
     divide_subtiles(t);
     attn__flash_find_limits(t, batch);
+    attn__flash_tables_begin(t, batch);
 }
 
 void attn__flash_write_lse(const attn__flash_item *t)
@@ -196,7 +197,11 @@ void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *r
                          void *workspace)
 {
     job j = {.canonical = canonical, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
-    attn__flash_scratch unused;
-    j.each = attn__flash_divide(j.flash, canonical, NULL, &unused);
+    attn__flash_scratch scratch;
+    j.each = attn__flash_divide(j.flash, canonical, NULL, &scratch);
+    for (int thread = 0; j.flash->ntables && thread < canonical->threads; thread++) {
+        attn__flash_divide(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
+        attn__flash_tables_start(j.flash, &scratch);
+    }
     attn__parallel_items(canonical->threads, canonical->batch.size * j.flash->query_blocks, run_item, &j);
 }

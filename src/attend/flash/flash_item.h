@@ -79,6 +79,17 @@ bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__f
 /* Queries as rows of lanes, unless they are there already. */
 void attn__flash_gather_queries(attn__flash_item *t);
 
+/* Relative tables (flash_tables.c): reads them for the item; */
+void attn__flash_tables_begin(const attn__flash_item *t, int64_t batch);
+/* finds the indices of the block's keys; */
+void attn__flash_tables_keys(const attn__flash_item *t, const attn__flash_keys *b);
+/* sets t->s.s to the terms of those of queries, false if there are none; */
+bool attn__flash_tables_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* adds those of values, after the values, to the sums; */
+void attn__flash_tables_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* whether those of values are finite. */
+bool attn__flash_tables_finite(const attn__flash_item *t);
+
 /* On AMX (flash_amx.c).  Packs queries as tiles; */
 void attn__flash_amx_queries(attn__flash_item *t);
 /* packs keys and values as tiles, returns whether the values are finite, sets b->parts; */

@@ -39,7 +39,8 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->s = attn__arena_take(p, square, sizeof(float));
     s->other_s = attn__arena_take(p, f->parts ? attn__round_up(n, ATTN__BF16X3_SIDE) * width : 0, sizeof(float));
     s->top = attn__arena_take(p, width, sizeof(float));
-    s->extra = attn__arena_take(p, canonical->has_bias || canonical->has_mask ? square : 0, sizeof(float));
+    bool extra = canonical->has_bias || canonical->has_mask || f->ntables > 1;
+    s->extra = attn__arena_take(p, extra ? square : 0, sizeof(float));
     s->hidden = attn__arena_take(p, square, 1);
     s->k = attn__arena_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
     s->pairs.k = attn__arena_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
@@ -81,6 +82,7 @@ size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canon
     attn__arena p = {base, 0};
     take_queries(&p, flash, canonical, scratch);
     take_keys(&p, flash, canonical, scratch);
+    attn__flash_tables_take(flash, &p, scratch);
     if (flash->parts)
         take_parts(&p, flash, scratch);
     return p.used;

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *attn__flash_refuse(const attn__canonical *canonical)
+static const char *refuse_usual(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
     if (canonical->backward)
@@ -23,18 +23,23 @@ const char *attn__flash_refuse(const attn__canonical *canonical)
         return "softmax only";
     if (p->nwindows)
         return "keys have a window";
-    if (p->nrelatives)
-        return "has relative tables";
     if (canonical->key.size > INT32_MAX)
         return "more than 2^31 keys";
     return NULL;
+}
+
+const char *attn__flash_refuse(const attn__canonical *canonical)
+{
+    const char *why = refuse_usual(canonical);
+    return !why && canonical->problem.nrelatives ? "has relative tables" : why;
 }
 
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
         return "head size above 512";
-    return attn__flash_refuse(canonical);
+    const char *why = refuse_usual(canonical);
+    return why ? why : attn__table_panels_refuse(canonical);
 }
 
 /* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
@@ -183,21 +188,28 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     f->k_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.k), &next);
     f->v_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.v), &next);
     f->o_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.o), &next);
-    if (canonical->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel)
+    bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
+    if (canonical->problem.dtype == ATTN_BF16 && !f->k_channel && !f->v_channel && !tables)
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && attn__flash_amx_pays(f, canonical))
+    if (!f->q_channel && !f->k_channel && !f->v_channel && !tables && attn__flash_amx_pays(f, canonical))
         choose_parts(f, canonical);
     else
         choose_blocks(f, canonical);
     if (canonical->has_blocks)
         fit_blocks(f, canonical->problem.blocks.keys, f->parts ? ATTN__BF16X3_DEPTH : 8);
+    attn__flash_tables_choose(f, canonical);
+    for (int i = 0; i < f->ntables; i++) {
+        f->table[i].panel.channel = next;
+        next = attn__table_channel_offsets(canonical, i, next);
+    }
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
+    size_t channels = (size_t)canonical->contract.size + (size_t)canonical->value.size;
+    size_t tables = (2 + (size_t)canonical->problem.nrelatives) * channels * sizeof(int64_t);
     attn__flash *f = attn__alloc_zero(context, sizeof *f + tables);
     if (!f)
         return ATTN_ERROR_MEMORY;

@@ -41,7 +41,9 @@
 #include "attend/canonical/blocks.h"
 #include "attend/canonical/prefetch.h"
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/slots.h"
 #include "attend/canonical/solver.h"
+#include "attend/canonical/table_panel.h"
 #include "base/context.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/online_softmax/online_softmax.h"
@@ -54,7 +56,8 @@ enum {
     ATTN__FLASH_BACKWARD_Q = 1,
     ATTN__FLASH_BACKWARD_K = 2,
     ATTN__FLASH_BACKWARD_V = 4,
-    ATTN__FLASH_BACKWARD_BIAS = 8
+    ATTN__FLASH_BACKWARD_BIAS = 8,
+    ATTN__FLASH_BACKWARD_TABLES = 16
 };
 
 /* Prefetching: for tiles of queries and for blocks of keys, four operands each. */
@@ -69,6 +72,14 @@ enum {
 typedef struct attn__flash_backward_channels {
     const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
 } attn__flash_backward_channels;
+
+/* A relative table (flash_backward_tables.c). */
+typedef struct attn__flash_backward_table {
+    bool value; /* of values: it meets dout and the weights; else q and the scores */
+    attn__table_panel panel;
+    int64_t width;    /* its channels, rounded up to the lanes */
+    int64_t ld_terms; /* from row to row of terms and weights */
+} attn__flash_backward_table;
 
 typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
@@ -99,6 +110,8 @@ typedef struct attn__flash_backward_plan {
     float drop_scale;
     size_t thread_bytes;
     attn__flash_backward_channels channels;
+    int ntables;
+    attn__flash_backward_table table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_plan;
 
 /* One batch item: its offset in each operand (the fields of `dim`), and its part of the dropout row. */
@@ -107,6 +120,7 @@ typedef struct attn__flash_backward_item {
     uint64_t drop;
     int64_t sequence; /* of packed ones */
     unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
+    int64_t table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_item;
 
 /* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
@@ -147,6 +161,16 @@ typedef struct attn__flash_backward_key_at {
     int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block;
 } attn__flash_backward_key_at;
 
+/* A relative table and the tile's products with it. */
+typedef struct attn__flash_backward_table_memory {
+    attn__table_memory panel;
+    float *sums;             /* as the panel's rows: the gradient of one item */
+    float *terms;            /* [tile_q][ld_terms]: products of queries, or of dout, with the rows in reach */
+    float *weights;          /* as terms: sums of dS, or of P */
+    attn__table_reach reach; /* of the tile and the block of keys */
+    int64_t *query, *key;    /* [tile_q], [block_k]: they meet at terms[query][key index - query index] */
+} attn__flash_backward_table_memory;
+
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
     attn__flash_backward_keys keys;
@@ -170,6 +194,7 @@ typedef struct attn__flash_backward_scratch {
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx parts;
     attn__flash_backward_pairs pairs;
+    attn__flash_backward_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_scratch;
 
 /* One run over a range of queries and keys of one batch item: the state of its steps. */
@@ -257,6 +282,40 @@ void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t
 bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
                                    attn__softmax_backward_args *t, int64_t *row);
 void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n);
+
+/* flash_backward_tables.c */
+/* Rows row .. row + rows of the tile, keys first .. first + keys of the block. */
+typedef struct attn__flash_backward_part {
+    int64_t row, rows, first, keys;
+} attn__flash_backward_part;
+void attn__flash_backward_tables_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+/* Writes the offsets of the tables' channels to `room`, of contract or value for each table. */
+void attn__flash_backward_tables_channels(attn__flash_backward_plan *plan, const attn__canonical *canonical,
+                                          int64_t *room);
+void attn__flash_backward_tables_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                       attn__flash_backward_scratch *scratch);
+/* Before an execution, of each thread. */
+void attn__flash_backward_tables_start(const attn__flash_backward_plan *plan,
+                                       const attn__flash_backward_scratch *scratch);
+/* An item's start and end; `sums` are the slot's. */
+void attn__flash_backward_tables_read(const attn__flash_backward_run *run);
+void attn__flash_backward_tables_store(const attn__flash_backward_run *run, const attn__sums *sums);
+bool attn__flash_backward_tables_finite(const attn__flash_backward_run *run);
+/* A block of keys, and the start and end of a tile. */
+void attn__flash_backward_tables_keys(const attn__flash_backward_run *run);
+void attn__flash_backward_tables_terms(attn__flash_backward_run *run);
+void attn__flash_backward_tables_gradients(const attn__flash_backward_run *run);
+/* Whether there are tables of queries, or of values. */
+bool attn__flash_backward_tables_serve(const attn__flash_backward_run *run, bool value);
+/* s[r][c] = the sum of the terms of these; 0 behind the keys, up to `columns`. */
+void attn__flash_backward_tables_add(const attn__flash_backward_run *run, bool value,
+                                     const attn__flash_backward_part *part, int64_t columns, float *s);
+/* Adds P and dS of the part (NULL: not wanted) to the weights of relative positions. */
+void attn__flash_backward_tables_collect(const attn__flash_backward_run *run, const attn__flash_backward_part *part,
+                                         const float *p, const float *ds);
+/* The gradients of one pair, where others of the tile must not be touched: a weight and a score's gradient, or NULL. */
+void attn__flash_backward_tables_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
+                                      const float *ds);
 
 /* flash_backward_amx.c: the products on AMX. */
 void attn__flash_backward_amx_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);

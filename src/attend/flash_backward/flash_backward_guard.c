@@ -32,5 +32,7 @@ void attn__flash_backward_guarded(const attn__flash_backward_run *run, const att
                     m->q + query * plan->ldk, plan->d);
             if ((run->want & ATTN__FLASH_BACKWARD_Q) && alive)
                 add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->keys.k + key * plan->ldk, plan->d);
+            attn__flash_backward_tables_pair(run, query, key, counts ? t->s + r * t->ld + j : NULL,
+                                             alive && t->dp ? t->dp + r * t->ld + j : NULL);
         }
 }

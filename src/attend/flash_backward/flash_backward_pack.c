@@ -91,6 +91,8 @@ void attn__flash_backward_item_advance(attn__flash_backward_item *item, const at
     at->dout += index * dim->dout;
     at->dbias += index * dim->dbias;
     item->drop += (uint64_t)(index * axis->drop);
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
+        item->table[i] += index * axis->table[i];
 }
 
 /* The batch item with number `item` among the independent ones and `shared` among those of one cell. */

@@ -150,7 +150,8 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
                 ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
                  !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t waves = count_waves(p);
-    if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical))
+    if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
+        (p->want & ATTN__FLASH_BACKWARD_TABLES)) /* whose sums an item has once */
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
@@ -249,6 +250,7 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
     m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
     place_offsets(p, &arena, m);
+    attn__flash_backward_tables_place(p, &arena, m);
     if (p->pairs)
         attn__flash_backward_pairs_place(p, &arena, &m->pairs);
     if (p->amx)
@@ -278,13 +280,15 @@ static void find_channels(const attn__canonical *canonical, attn__flash_backward
     p->channels.o = channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
     p->channels.dv = channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
     p->channels.dout = channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
+    attn__flash_backward_tables_channels(p, canonical, room);
 }
 
 static unsigned wanted(unsigned with)
 {
     return (with & ATTN_WANT_DQ ? ATTN__FLASH_BACKWARD_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__FLASH_BACKWARD_K : 0u) |
            (with & ATTN_WANT_DV ? ATTN__FLASH_BACKWARD_V : 0u) |
-           (with & ATTN_WANT_DBIAS ? ATTN__FLASH_BACKWARD_BIAS : 0u);
+           (with & ATTN_WANT_DBIAS ? ATTN__FLASH_BACKWARD_BIAS : 0u) |
+           (with & ATTN_WANT_DTABLES ? ATTN__FLASH_BACKWARD_TABLES : 0u);
 }
 
 void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__canonical *canonical)
@@ -334,14 +338,17 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     attn__flash_backward_plan_start(p, canonical);
     p->items /= sequences;
     choose_tiles(canonical, p);
-    attn__flash_backward_amx_choose(p, canonical);
-    attn__flash_backward_pairs_choose(p, canonical);
+    if (canonical->problem.nrelatives == 0) { /* their products are in f32, on vectors */
+        attn__flash_backward_amx_choose(p, canonical);
+        attn__flash_backward_pairs_choose(p, canonical);
+    }
     p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
     p->ldk = row_length(p, p->dp);
     p->ldv = row_length(p, p->dvp);
     choose_order(canonical, p);
     p->items *= sequences;
     p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
+    attn__flash_backward_tables_choose(p, canonical);
 }
 
 /* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
@@ -357,7 +364,7 @@ unsigned attn__flash_backward_adds_often(const attn__canonical *canonical)
 attn_status attn__flash_backward_plan_make(attn_context *context, const attn__canonical *canonical,
                                            attn__recipe *recipe)
 {
-    int64_t channels_held = 4 * (canonical->contract.size + canonical->value.size);
+    int64_t channels_held = (4 + canonical->problem.nrelatives) * (canonical->contract.size + canonical->value.size);
     attn__flash_backward_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
     if (!p)
         return ATTN_ERROR_MEMORY;
@@ -366,6 +373,8 @@ attn_status attn__flash_backward_plan_make(attn_context *context, const attn__ca
     attn__flash_backward_scratch unused;
     p->thread_bytes = attn__flash_backward_scratch_place(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
+    if (p->want & ATTN__FLASH_BACKWARD_TABLES)
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
     recipe->data = p;
     snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
              attn__isa_text(p->amx ? p->amx->isa : p->tile->isa), (long long)p->tile_q, (long long)p->strip,

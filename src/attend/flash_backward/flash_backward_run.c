@@ -21,6 +21,7 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
     int64_t begin = run->block, n = run->block_n;
     attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->key_at.k);
     attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->key_at.v);
+    attn__flash_backward_tables_keys(run);
     if (canonical->has_mask)
         attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->key_at.mask);
     if (canonical->has_bias)
@@ -259,10 +260,12 @@ static void run_tile(attn__flash_backward_run *run)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
     else if (wants_q)
         memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
+    attn__flash_backward_tables_terms(run);
     if (!plan->amx) /* whose own loads leave no room for others: what came early came at their cost */
         attn__flash_backward_next_tile(run);
     for (int64_t s = 0; s < run->block_n; s += plan->strip)
         attn__flash_backward_strip(run, s, attn__least(plan->strip, run->block_n - s));
+    attn__flash_backward_tables_gradients(run);
     if (wants_q && !plan->resident_q)
         store_queries(run, run->tile, run->tile_n, run->dq, true);
 }
@@ -327,6 +330,7 @@ typedef struct work {
     const attn_arrays *arrays;
     char *workspace;
     int64_t step;
+    attn__slots slots; /* of the gradients of tables, if they are wanted; each runs some items in turn */
 } work;
 
 /* `cell` is the number after this thread's own, mostly its next one too. */
@@ -368,25 +372,33 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     run_chunks(&of_one, chunk_q, chunk_k);
 }
 
-/* `next` is the number of the cell that follows, negative if that is not known. */
+static void place_scratch(const work *w, int thread, attn__flash_backward_scratch *m)
+{
+    attn__flash_backward_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
+}
+
+/* `next` is the number of the cell that follows, negative if that is not known.  `sums` are those of the slot that runs
+ * the cell, or NULL. */
 static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
-                     int64_t next)
+                     int64_t next, const attn__sums *sums)
 {
     const attn__flash_backward_plan *plan = w->plan;
     attn__flash_backward_run run = {
         .canonical = w->canonical, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
     bool packed = attn__is_packed(w->canonical);
-    attn__flash_backward_scratch_place(plan, w->workspace + (size_t)thread * plan->thread_bytes, &run.m);
+    place_scratch(w, thread, &run.m);
     if (next >= 0 && !packed)
         find_next(w, next, &run);
     if (plan->amx)
         plan->amx->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__flash_backward_item_find(w->canonical, item, s, &run.item);
+        attn__flash_backward_tables_read(&run);
         if (packed)
             run_sequence(&run, chunk_q, chunk_k);
         else
             run_chunks(&run, chunk_q, chunk_k);
+        attn__flash_backward_tables_store(&run, sums);
     }
     if (plan->amx)
         plan->amx->end();
@@ -396,7 +408,7 @@ static void zero_item(void *user, int64_t item, int thread)
 {
     const work *w = user;
     attn__flash_backward_scratch m;
-    attn__flash_backward_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, &m);
+    place_scratch(w, thread, &m);
     attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item, &m);
 }
 
@@ -404,35 +416,73 @@ static void wave_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
     int64_t chunk = number % w->plan->waves;
-    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1);
+    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1, NULL);
 }
 
 static void key_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
     run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__FLASH_BACKWARD_Q, -1, number % w->plan->chunks_k,
-             -1);
+             -1, NULL);
 }
 
 static void query_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1);
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1, NULL);
+}
+
+/* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients. */
+static void slot_cells(void *user, int64_t slot, int thread)
+{
+    const work *w = user;
+    const attn__flash_backward_plan *plan = w->plan;
+    unsigned want = plan->two_pass ? ~(unsigned)ATTN__FLASH_BACKWARD_Q : ~0u;
+    int64_t chunks = plan->two_pass ? plan->chunks_k : 1, item, end;
+    attn__sums sums;
+    for (attn__slots_start(&w->slots, slot, &sums, &item, &end); item < end; item++) {
+        int64_t next = plan->two_pass || item + 1 == end ? -1 : item + 1;
+        for (int64_t chunk = 0; chunk < chunks; chunk++)
+            run_cell(w, thread, item, want, -1, plan->two_pass ? chunk : -1, next, &sums);
+    }
+}
+
+static void run_waves(work *w)
+{
+    for (w->step = 0; w->step < w->plan->waves; w->step++)
+        attn__parallel_items(w->canonical->threads, w->plan->items * w->plan->waves, wave_cell, w);
+}
+
+static void run_passes(work *w)
+{
+    const attn__flash_backward_plan *plan = w->plan;
+    unsigned others = plan->want & ~(unsigned)(ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_TABLES);
+    int threads = w->canonical->threads;
+    if (others && !(plan->want & ATTN__FLASH_BACKWARD_TABLES))
+        attn__parallel_items(threads, plan->items * plan->chunks_k, key_cell, w);
+    if (plan->want & ATTN__FLASH_BACKWARD_Q)
+        attn__parallel_items(threads, plan->items * plan->chunks_q, query_cell, w);
 }
 
 void attn__flash_backward_execute(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
                                   const attn_arrays *arrays, void *workspace)
 {
     work w = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
+    bool tables = plan->want & ATTN__FLASH_BACKWARD_TABLES;
+    for (int thread = 0; plan->ntables && thread < canonical->threads; thread++) {
+        attn__flash_backward_scratch m;
+        place_scratch(&w, thread, &m);
+        attn__flash_backward_tables_start(plan, &m);
+    }
     if (plan->clears)
         attn__parallel_items(canonical->threads, plan->items, zero_item, &w);
-    if (plan->two_pass) {
-        if (plan->want & ~(unsigned)ATTN__FLASH_BACKWARD_Q)
-            attn__parallel_items(canonical->threads, plan->items * plan->chunks_k, key_cell, &w);
-        if (plan->want & ATTN__FLASH_BACKWARD_Q)
-            attn__parallel_items(canonical->threads, plan->items * plan->chunks_q, query_cell, &w);
-        return;
+    if (tables) {
+        attn__slots_make(&w.slots, canonical, w.workspace + (size_t)canonical->threads * plan->thread_bytes);
+        attn__parallel_items(canonical->threads, w.slots.n, slot_cells, &w);
+        attn__slots_store(&w.slots, arrays);
     }
-    for (w.step = 0; w.step < plan->waves; w.step++)
-        attn__parallel_items(canonical->threads, plan->items * plan->waves, wave_cell, &w);
+    if (plan->two_pass)
+        run_passes(&w);
+    else if (!tables)
+        run_waves(&w);
 }

@@ -67,7 +67,8 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__canonical *canonical = run->canonical;
-    bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS),
+    bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS |
+                               ATTN__FLASH_BACKWARD_TABLES),
          bytes = has_mask_bytes(canonical) || !e.open;
     int64_t skip = e.row * plan->strip;
     attn__softmax_backward_args t = {
@@ -94,11 +95,16 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         t.drop_below = plan->drop_below;
         t.drop_scale = plan->drop_scale;
     }
-    if (!run->keys_finite || !run->queries_finite)
+    if (!run->keys_finite || !run->queries_finite || !attn__flash_backward_tables_finite(run))
         t.alive = run->m.alive + skip;
     run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
     t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
+}
+
+static attn__flash_backward_part part_of(const attn__softmax_backward_args *t, int64_t first, int64_t row)
+{
+    return (attn__flash_backward_part){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
 }
 
 /* S and dP of the rows. */
@@ -106,6 +112,7 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
 {
     const attn__flash_backward_plan *plan = run->plan;
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
+    attn__flash_backward_part part = part_of(t, first, row);
     attn__gemm_tile_args s = {.m = t->rows,
                               .n = columns,
                               .k = plan->d,
@@ -116,7 +123,9 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                               .ldb = plan->strip,
                               .c = t->s,
                               .ldc = plan->strip,
+                              .accumulate = attn__flash_backward_tables_serve(run, false),
                               .hook = {attn__flash_backward_prefetch_portion, run}};
+    attn__flash_backward_tables_add(run, false, &part, columns, t->s);
     plan->tile->run(&s);
     if (!t->dp)
         return;
@@ -130,7 +139,9 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                                .ldb = plan->strip,
                                .c = t->dp,
                                .ldc = plan->strip,
+                               .accumulate = attn__flash_backward_tables_serve(run, true),
                                .hook = {attn__flash_backward_prefetch_portion, run}};
+    attn__flash_backward_tables_add(run, true, &part, columns, t->dp);
     plan->tile->run(&dp);
 }
 
@@ -242,6 +253,9 @@ static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args 
         gradients_across(run, t, first, row);
     else
         gradients(run, t, first, row);
+    attn__flash_backward_part part = part_of(t, first, row);
+    if (!t->alive)
+        attn__flash_backward_tables_collect(run, &part, t->s, t->dp);
 }
 
 /* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */

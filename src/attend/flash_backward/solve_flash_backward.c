@@ -25,7 +25,7 @@ bool attn__flash_backward_sums(const attn__canonical *canonical)
            broadcast(&canonical->value, false, false, v);
 }
 
-const char *attn__flash_backward_refuse(const attn__canonical *canonical)
+static const char *refuse_usual(const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
     if (!canonical->backward)
@@ -38,8 +38,6 @@ const char *attn__flash_backward_refuse(const attn__canonical *canonical)
         return "not a softmax";
     if (problem->nwindows)
         return "keys have a window";
-    if (problem->nrelatives)
-        return "relative tables";
     if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
     if (problem->dtype == ATTN_BF16 && attn__flash_backward_sums(canonical)) /* which cannot hold partial sums */
@@ -47,11 +45,18 @@ const char *attn__flash_backward_refuse(const attn__canonical *canonical)
     return NULL;
 }
 
+const char *attn__flash_backward_refuse(const attn__canonical *canonical)
+{
+    const char *why = refuse_usual(canonical);
+    return !why && canonical->problem.nrelatives ? "relative tables" : why;
+}
+
 static const char *refuse(const attn__canonical *canonical)
 {
     if (canonical->contract.size > 512 || canonical->value.size > 512)
         return "heads of more than 512 channels";
-    return attn__flash_backward_refuse(canonical);
+    const char *why = refuse_usual(canonical);
+    return why ? why : attn__table_panels_refuse(canonical);
 }
 
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,

@@ -2,6 +2,8 @@
  * The window solver's plan: which tasks it takes, and how a pass is cut into tiles, bands and slots. */
 #include "attend/window/window_solver.h"
 
+#include "attend/canonical/table_panel.h"
+
 #include "attend/canonical/offsets.h"
 #include "base/integers.h"
 
@@ -363,23 +365,6 @@ static int64_t *fill_channels(attn__window *plan, const attn__canonical *canonic
     return next;
 }
 
-static int64_t *fill_table(attn__window *plan, const attn__canonical *canonical, int i, int64_t *next)
-{
-    const attn_relative *r = &canonical->problem.relatives[i];
-    const attn__group *group = group_of(canonical, r->kind == ATTN_RELATIVE_VALUE);
-    for (int64_t c = 0; c < group->size; c++) {
-        int64_t index[ATTN_MAX_DIMS], offset = 0;
-        attn__split(group, c, index);
-        bool served = index[group->n - 1] >= r->begin && index[group->n - 1] < r->end;
-        index[group->n - 1] -= r->begin;
-        for (int a = 0; a < group->n; a++)
-            offset += index[a] * group->axis[a].table[i];
-        next[c] = served ? offset : INT64_MIN;
-    }
-    plan->table_channel[i] = next;
-    return next + group->size;
-}
-
 static size_t aligned(size_t size)
 {
     return attn__size_add(size, 63) & ~(size_t)63;
@@ -395,8 +380,10 @@ attn_status attn__window_plan(attn_context *context, const attn__canonical *cano
         return ATTN_ERROR_MEMORY;
     find_all(plan, canonical);
     int64_t *next = fill_channels(plan, canonical, plan->memory);
-    for (int i = 0; i < canonical->problem.nrelatives; i++)
-        next = fill_table(plan, canonical, i, next);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        plan->table_channel[i] = next;
+        next = attn__table_channel_offsets(canonical, i, next);
+    }
     attn__window_scratch unused[ATTN__WINDOW_HEADS] = {0};
     plan->share = aligned(attn__window_divide(plan, canonical, &plan->pass[0], NULL, unused));
     for (int i = 1; canonical->backward && i < ATTN__WINDOW_PASSES - !plan->once; i++) {
