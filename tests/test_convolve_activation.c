@@ -91,6 +91,7 @@ static void so_are_those_of_other_convolutions(void **state)
     } cases[] = {
         {{.spatial = 1, .stride = {2}, .padding = {2}}, {{2, 3, 33}, {5, 3, 4}, {5}}},
         {{.spatial = 2, .stride = {1, 2}, .padding = {0, 1}, .groups = 3}, {{2, 6, 9, 8}, {9, 2, 3, 2}, {9}}},
+        {{.spatial = 2, .stride = {1, 2}, .padding = {0, 1}, .groups = 6}, {{2, 6, 9, 8}, {12, 1, 3, 2}, {12}}},
         {{.spatial = 3, .padding = {1, 0, 1}}, {{1, 17, 3, 5, 4}, {16, 17, 3, 1, 2}, {16}}},
     };
     attn_context *context;

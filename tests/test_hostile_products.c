@@ -138,6 +138,22 @@ static const char *const named[] = {
     "convolution:infinite:forward:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:not_a_number:dx:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
     "convolution:infinite:dw:0:%d:2,2,64,64,1,1,16,16,1,3,3,1,1,1,0,0,0,1",
+    /* as many groups as channels: images, volumes, lines; larger steps than windows, borders wider than windows */
+    "convolution:normal:forward:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
+    "convolution:normal:dx:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
+    "convolution:normal:dw:0:%d:2,3,7,7,7,1,9,13,1,3,3,1,1,1,0,1,1,1",
+    "convolution:lognormal_each:forward:0:%d:2,2,6,18,6,1,33,70,1,5,4,1,2,3,0,2,0,1",
+    "convolution:lognormal_each:dx:0:%d:2,2,6,18,6,1,33,70,1,5,4,1,2,3,0,2,0,1",
+    "convolution:lognormal_each:dw:0:%d:2,2,6,18,6,1,33,70,1,5,4,1,2,3,0,2,0,1",
+    "convolution:normal:forward:0:%d:3,2,5,10,5,6,5,7,3,2,1,2,1,3,1,1,2,1",
+    "convolution:normal:dx:0:%d:3,2,5,10,5,6,5,7,3,2,1,2,1,3,1,1,2,1",
+    "convolution:normal:dw:0:%d:3,2,5,10,5,6,5,7,3,2,1,2,1,3,1,1,2,1",
+    "convolution:normal:forward:0:%d:1,2,4,4,4,1,1,9001,1,1,31,1,1,1,0,0,15,1",
+    "convolution:normal:dx:0:%d:1,2,4,4,4,1,1,9001,1,1,31,1,1,1,0,0,15,1",
+    "convolution:normal:dw:0:%d:1,2,4,4,4,1,1,9001,1,1,31,1,1,1,0,0,15,1",
+    "convolution:infinite:forward:0:%d:2,2,8,8,8,1,16,16,1,3,3,1,1,1,0,0,0,1",
+    "convolution:not_a_number:dx:0:%d:2,2,8,8,8,1,16,16,1,3,3,1,1,1,0,0,0,1",
+    "convolution:infinite:dw:0:%d:2,2,8,8,8,1,16,16,1,3,3,1,1,1,0,0,0,1",
 };
 
 static void by_name(void **state)

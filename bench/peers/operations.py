@@ -24,7 +24,8 @@ PROBLEMS = ["add:1576,768", "multiply:1576,768", "add_vector:1576,768", "sum_row
             "matmul:96,197,197,64", "matmul:32,64,64,64", "gru:10,128,256,256", "gru:50,32,128,512",
             "convolution:8,3,224,224,64,7,2,1", "convolution:8,64,56,56,64,3,1,1", "convolution:8,64,56,56,256,1,1,1",
             "convolution:8,256,14,14,256,3,1,1", "convolution:8,128,28,28,128,3,2,1",
-            "convolution:8,64,56,56,64,3,1,64", "convolution:8,64,28,28,128,3,1,4", "convolution:1,64,32,32,64,3,1,1",
+            "convolution:8,64,56,56,64,3,1,64", "convolution:8,96,56,56,96,7,1,96", "convolution:8,64,28,28,128,3,1,4",
+            "convolution:1,64,32,32,64,3,1,1",
             "convolution:128,1,28,28,6,5,1,1", "max_pool:8,64,112,112", "avg_pool:8,64,56,56", "double_size:8,64,28,28",
             "permute:8,64,56,56", "concat:1576,768"]
 

@@ -8,7 +8,7 @@
 #ifndef ATTN_ATTEND_TABLE_PANEL_H
 #define ATTN_ATTEND_TABLE_PANEL_H
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "attend/canonical/table.h"
 
 typedef struct attn__table_panel {

@@ -11,7 +11,7 @@
 
 #include "attend/canonical/element.h"
 #include "attend/canonical/offsets.h"
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/constants.h"

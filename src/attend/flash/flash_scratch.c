@@ -4,7 +4,7 @@
  */
 #include "attend/flash/flash.h"
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 
 static void take_queries(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)

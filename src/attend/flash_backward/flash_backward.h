@@ -37,7 +37,7 @@
 #ifndef ATTN_ATTEND_FLASH_BACKWARD_H
 #define ATTN_ATTEND_FLASH_BACKWARD_H
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "attend/canonical/blocks.h"
 #include "attend/canonical/prefetch.h"
 #include "attend/canonical/offsets.h"

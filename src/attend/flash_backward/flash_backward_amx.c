@@ -4,7 +4,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_backward.h"
 

@@ -7,7 +7,7 @@
  */
 #include "attend/flash_backward/flash_backward.h"
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 
 enum { PAIR = 2 };

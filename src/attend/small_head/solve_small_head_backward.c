@@ -6,7 +6,7 @@
 
 #include "attend/flash_backward/flash_backward.h"
 #include "attend/canonical/offsets.h"
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 
 #include <stdio.h>

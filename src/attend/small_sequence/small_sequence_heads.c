@@ -4,7 +4,7 @@
  */
 #include "attend/small_sequence/small_sequence_plan.h"
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"

@@ -5,7 +5,7 @@
 #include "attend/wide_head/wide_head_item.h"
 
 #include "attend/canonical/offsets.h"
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/constants.h"

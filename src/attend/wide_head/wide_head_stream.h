@@ -7,7 +7,7 @@
 #ifndef ATTN_ATTEND_WIDE_HEAD_STREAM_H
 #define ATTN_ATTEND_WIDE_HEAD_STREAM_H
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 #include "attend/wide_head/wide_head.h"
 #include "kernels/bf16x3/bf16x3_feed.h"
 

@@ -2,7 +2,7 @@
  * Divides one thread's memory for one pass of the window solver: what all heads of an item share, then each head's. */
 #include "attend/window/window_solver.h"
 
-#include "attend/canonical/arena.h"
+#include "base/arena.h"
 
 static float *take_floats(attn__arena *p, int64_t count)
 {

@@ -4,6 +4,7 @@
 #include "base/context.h"
 #include "base/parallel.h"
 #include "gemm/im2col.h"
+#include "tensor/depthwise.h"
 #include "tensor/matrix_product.h"
 #include "tensor/spatial.h"
 #include "tensor/op.h"
@@ -50,6 +51,19 @@ static bool is_pointwise(const attn__window_grid *g)
     return is;
 }
 
+/* Whether sums over taps are faster than products. */
+static bool is_depthwise(const conv_detail *d, attn_dtype dtype)
+{
+    enum { FEW = 4 };
+    return dtype == ATTN_F32 && d->in_channels == 1 && d->groups > 1 && d->out_channels <= FEW;
+}
+
+static attn__depthwise depthwise_of(const conv_detail *d, const void *x, const void *w)
+{
+    return (attn__depthwise){
+        .grid = d->grid, .batch = d->batch, .groups = d->groups, .out_channels = d->out_channels, .x = x, .w = w};
+}
+
 /* The im2col matrix as an operand whose rows run along positions: k by positions, or its transpose. */
 static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, bool rows_are_k)
 {
@@ -93,6 +107,15 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
 {
     int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
     bool done = true;
+    if (is_depthwise(d, y->dtype)) {
+        epilogue after = {attn__elementwise_for(false, tape->context->isa), y->dtype, b ? b->data : NULL,
+                          d->activation};
+        attn__depthwise conv = depthwise_of(d, x->data, w->data);
+        conv.y = y->data;
+        conv.finish = finish;
+        conv.user = &after;
+        return attn__depthwise_forward(tape, &conv);
+    }
     for (int64_t i = 0; i < d->groups && d->batch > 0 && done; i++) {
         attn__im2col columns = {.grid = d->grid,
                                 .x = at(x->data, y->dtype, i * input_size(d)),
@@ -119,13 +142,30 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
 
 /* --------------------------------------------------------------------------------------------- backward */
 
+/* Sets done[group] where the gradient was a sum over taps; NULL, and tape->failed, without memory. */
+static attn__hold depthwise_weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy,
+                                            attn__target dw)
+{
+    attn__hold done = attn__scratch(tape, (size_t)d->groups * sizeof(bool));
+    attn__depthwise conv = depthwise_of(d, node->saved[SAVED_X].data, node->saved[SAVED_W].data);
+    conv.dy = dy;
+    conv.dw = dw;
+    tape->failed |= !done.data || !attn__depthwise_weight_gradient(tape, &conv, done.data);
+    return done;
+}
+
 /* dW (+)= dY columns(X)^T, summed over the images. */
 static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
 {
     attn_tensor *w = node->x[W];
     attn__target dw = attn__grad_target(tape, w);
     int64_t positions = attn__volume(d->grid.out), rows = rows_of(d);
-    for (int64_t i = 0; i < d->groups && dw.data; i++) {
+    attn__hold done = {0};
+    if (dw.data && is_depthwise(d, w->dtype))
+        done = depthwise_weight_gradient(tape, d, node, dy, dw);
+    for (int64_t i = 0; i < d->groups && dw.data && !tape->failed; i++) {
+        if (done.data && ((const bool *)done.data)[i])
+            continue;
         attn__im2col columns = {.grid = d->grid,
                                 .x = at(node->saved[SAVED_X].data, w->dtype, i * input_size(d)),
                                 .image = d->groups * input_size(d),
@@ -143,6 +183,7 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
                                                                 .ldc = rows,
                                                                 .add = dw.add});
     }
+    attn__scratch_release(done);
 }
 
 /* A border of zeros must not meet a weight that is infinite or NaN: there the gradient has no term. */
@@ -246,6 +287,25 @@ static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__nod
     attn__scratch_release(columns);
 }
 
+static void input_gradient_depthwise(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    attn__depthwise conv = depthwise_of(d, NULL, node->saved[SAVED_W].data);
+    conv.dy = dy;
+    conv.dx = attn__grad_target(tape, node->x[X]);
+    tape->failed |= conv.dx.data && !attn__depthwise_input_gradient(tape, &conv);
+}
+
+static void input_gradient(attn_tape *tape, const conv_detail *d, attn__node *node, const void *dy)
+{
+    bool finite = is_finite(node->x[W], node->saved[SAVED_W].data);
+    if (finite && is_depthwise(d, node->y->dtype))
+        input_gradient_depthwise(tape, d, node, dy);
+    else if (finite && has_reverse(&d->grid))
+        input_gradient_reverse(tape, d, node, dy);
+    else
+        input_gradient_fold(tape, d, node, dy);
+}
+
 /* The gradient of what the activation was applied to. */
 static attn__hold before_activation(attn_tape *tape, const conv_detail *d, const attn__node *node)
 {
@@ -279,11 +339,8 @@ static void convolve_backward(attn_tape *tape, attn__node *node)
     attn__hold dy = before_activation(tape, d, node);
     if (!dy.data)
         return;
-    bool reverse = has_reverse(&d->grid) && is_finite(node->x[W], node->saved[SAVED_W].data);
-    if (attn__grad_wanted(node->x[X]) && reverse)
-        input_gradient_reverse(tape, d, node, dy.data);
-    else if (attn__grad_wanted(node->x[X]))
-        input_gradient_fold(tape, d, node, dy.data);
+    if (attn__grad_wanted(node->x[X]))
+        input_gradient(tape, d, node, dy.data);
     if (attn__grad_wanted(node->x[W]))
         weight_gradient(tape, d, node, dy.data);
     bias_gradient(tape, d, node, dy.data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * arena.h - an arena: takes arrays from one block of memory; without a block it only counts their bytes. */
-#ifndef ATTN_ATTEND_ARENA_H
-#define ATTN_ATTEND_ARENA_H
+#ifndef ATTN_BASE_ARENA_H
+#define ATTN_BASE_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
