@@ -6,6 +6,7 @@
 
 #include "attn/models.h"
 #include "attn/nn.h"
+#include "io/quantized.h"
 #include "tensor/packed_weights.h"
 #include "tensor/tensor.h"
 
@@ -285,6 +286,22 @@ static void int8_keeps_what_is_not_finite(void **state)
         assert_int_equal(isfinite(test_at(y, i)) != 0, i / OUT == 0 || i / OUT == 3);
 }
 
+/* Layers of more inputs are computed in bf16 under int8 too, so that integers would not be what they read. */
+static void int8_is_stored_of_what_it_computes(void **state)
+{
+    enum { MOST = 130000 };
+    fixture *f = *state;
+    for (int64_t k = MOST; k <= MOST + 1; k++) {
+        attn_tensor *w = test_random(f->tape, ATTN_F32, 2, (int64_t[]){1, k}, 3);
+        int8_t *q = malloc((size_t)k);
+        float scale;
+        bool exact;
+        assert_int_equal(attn__int8_of_weights(f->context, w, q, &scale, &exact), ATTN_OK);
+        assert_int_equal(exact, k == MOST);
+        free(q);
+    }
+}
+
 /* -------------------------------------------------------------------------------------------- attention */
 
 enum { TOKENS = 21, WIDTH = 16 };
@@ -537,6 +554,7 @@ int main(void)
         TEST(int8_of_large_numbers_is_finite),
         TEST(int8_weights_may_be_kept),
         TEST(int8_keeps_what_is_not_finite),
+        TEST(int8_is_stored_of_what_it_computes),
         TEST(attention_is_that_of_rounded_numbers),
         TEST(attention_without_gradients),
         TEST(attention_by_the_mean_is_not_rounded),
