@@ -71,9 +71,9 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
  * ATTN_ERROR_IO. */
 ATTN_API attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
-/* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
- * become __metadata__.  *tensors (may be NULL) gets how many.  `report` and statuses as
- * in attn_weights_read, and ATTN_ERROR_IO. */
+/* All tensors of a file as a .safetensors file, their names and numbers as they are, their types as keep_types of
+ * attn_weights_options (io.h) keeps them; numbers and texts of a .pt beside them become __metadata__.  *tensors (may be
+ * NULL) gets how many.  `report` and statuses as in attn_weights_read, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 
