@@ -366,6 +366,8 @@ class Model:
         element), or a dict of gradients by output name.  Can be done once after each call.
         """
         with self._context.lock:
+            if self.precision == "int8":
+                raise ArgumentError("backward: int8 has no gradients: build or load the model in f32 or bf16")
             if self._packed:
                 raise ArgumentError(f"backward: {self._no_gradients()}")
             if not self._outputs:
@@ -493,7 +495,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
 
     In the precisions "bf16" and "int8" the model only infers: the weights of its linear layers are packed for products as
     they are read, and take 2 bytes or 1 each; `backward`, `save` and `state_dict` raise.  gradients=True keeps the weights
-    in f32 in memory, for all of these.  Raises as `build`, and FileError, FormatError, NotFoundError.
+    in f32 in memory, for all of these; but int8 has no gradients.  Raises as `build`, and FileError, FormatError,
+    NotFoundError.
     """
     folder = os.fspath(path)
     _path(folder)
