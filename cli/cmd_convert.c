@@ -42,7 +42,8 @@ static const char description[] =
     "--dry-run writes nothing: it lists every tensor with the parameter that it would fill, what is missing with the "
     "tensor most like it, and rules to begin a names file with.\n"
     "\n"
-    "With -o NAME.safetensors every tensor is brought over as it is, whatever it belongs to.\n"
+    "With -o NAME.safetensors every tensor is brought over with its numbers and its type, whatever it belongs to; but int8 "
+    "with scales becomes f32, and other integers that attn has no type for become wider ones.\n"
     "\n"
     "--precision bf16 or int8 stores the weights of linear layers in 2 bytes or in 1, of a directory in attn's own form "
     "too. With the same --precision later commands compute what they compute from the weights in 4 bytes.";
@@ -140,7 +141,7 @@ static int convert_tensors(const cli_call *cli)
     attn_bytes_free(cli->context, &report);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
-    cli_note(cli, "%s tensors, as they were", cli_count(n, count));
+    cli_note(cli, "%s tensors, with their numbers", cli_count(n, count));
     return CLI_OK;
 }
 

@@ -4,9 +4,9 @@
 . tests/support/cli.sh
 data=$root/tests/data/pt
 
-# ---- tensors as they are: twice through, the same file
+# ---- tensors with their numbers: twice through, the same file
 "$attn" convert "$data/nested.pt" -o nested.safetensors 2>said >/dev/null || fail "nested.pt is not converted"
-grep -q "tensors, as they were" said || fail "does not say how many tensors"
+grep -q "tensors, with their numbers" said || fail "does not say how many tensors"
 "$attn" convert nested.safetensors -o again.safetensors --quiet >/dev/null
 cmp -s nested.safetensors again.safetensors || fail "safetensors to safetensors changes the file"
 grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"

@@ -280,6 +280,46 @@ static void stored_weights_give_the_same_bits(void **state)
     }
 }
 
+static const char *stored_type(attn_context *context, const char *path, const char *name)
+{
+    attn_checkpoint *weights;
+    attn_checkpoint_entry entry;
+    static char type[8];
+    type[0] = '\0';
+    assert_int_equal(attn_checkpoint_open(&weights, context, path, NULL, NULL), ATTN_OK);
+    for (int64_t i = 0; attn_checkpoint_at(weights, i, &entry); i++) {
+        if (strcmp(entry.name, name) == 0)
+            snprintf(type, sizeof type, "%s", entry.type);
+    }
+    attn_checkpoint_close(weights);
+    return type;
+}
+
+/* Weights that are stored in bf16 are what they say; int8 is made of them as of any others. */
+static void what_is_bf16_is_stored_in_int8(void **state)
+{
+    (void)state;
+    static const char name[] = "blks.0.attention.W_q.weight";
+    char folder[64], file[128];
+    run r, twin;
+    scratch_open(folder);
+    snprintf(file, sizeof file, "%s/model.safetensors", folder);
+    begin(&r, attn_architecture_find("vit"), NULL, ATTN_PRECISION_INT8);
+    begin(&twin, attn_architecture_find("vit"), NULL, ATTN_PRECISION_INT8);
+    r.inference = twin.inference = true;
+    assert_int_equal(attn_model_save(r.model, folder), ATTN_OK);
+    assert_int_equal(attn_model_quantize(r.context, folder, folder, ATTN_PRECISION_BF16), ATTN_OK);
+    assert_string_equal(stored_type(r.context, file, name), "bf16");
+    assert_int_equal(attn_weights_load(attn_model_parameters(r.model), file, NULL, NULL, NULL), ATTN_OK);
+    assert_int_equal(attn_model_quantize(r.context, folder, folder, ATTN_PRECISION_INT8), ATTN_OK);
+    assert_string_equal(stored_type(r.context, file, name), "i8");
+    assert_int_equal(attn_weights_load(attn_model_parameters(twin.model), file, NULL, NULL, NULL), ATTN_OK);
+    assert_true(try_size(&r, &twin, 8) > 0);
+    assert_int_equal(scratch_close(folder), 2);
+    end(&twin);
+    end(&r);
+}
+
 /* ----------------------------------------------------------------------------------------------- packed */
 
 /* Bytes of parameters in the form in which they came, and in any. */
@@ -530,6 +570,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_architecture_takes_or_refuses_every_size),
                                        cmocka_unit_test(stored_weights_give_the_same_bits),
+                                       cmocka_unit_test(what_is_bf16_is_stored_in_int8),
                                        cmocka_unit_test(packed_weights_give_the_same_bits),
                                        cmocka_unit_test(weights_are_packed_as_they_are_read),
                                        cmocka_unit_test(loading_holds_one_weight_in_f32_at_a_time),

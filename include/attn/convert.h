@@ -71,9 +71,9 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
  * ATTN_ERROR_IO. */
 ATTN_API attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
-/* All tensors of a file as a .safetensors file, names and types as they are; numbers and texts of a .pt beside them
- * become __metadata__.  *tensors (may be NULL) gets how many.  `report` and statuses as
- * in attn_weights_read, and ATTN_ERROR_IO. */
+/* All tensors of a file as a .safetensors file, their names and numbers as they are, their types as keep_types of
+ * attn_weights_options (io.h) keeps them; numbers and texts of a .pt beside them become __metadata__.  *tensors (may be
+ * NULL) gets how many.  `report` and statuses as in attn_weights_read, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);
 
@@ -86,12 +86,12 @@ ATTN_API bool attn_model_has_adapter(attn_context *context, const char *director
 ATTN_API attn_status attn_model_merge_adapter(attn_context *context, const char *directory, const char *to);
 
 /* Writes the model of a directory of attn's own to another directory, or to the same, with the weights of its linear
- * layers in fewer bytes: BF16, or INT8, I8 [out,in] with "NAME.int8_scale", F32 [out]; everything else stays as it
- * is.  Read again, which makes f32 of them, the model gives in that precision the bits that it gave before.  Weights
- * whose int8 form would not (numbers that are not finite, or next to the largest) stay F32.  config.json and
- * vocabularies are copied. ATTN_ERROR_ARGUMENT: another precision, or an adapter in `to`; ATTN_ERROR_UNSUPPORTED:
- * int8 of an architecture whose layers have none (the MSA Transformer and its layers, the axial image transformer);
- * the statuses of attn_weights_read. */
+ * layers, real numbers of any type, in fewer bytes: BF16, or INT8, I8 [out,in] with "NAME.int8_scale", F32 [out];
+ * everything else stays as it is.  Read again, which makes f32 of them, the model gives in that precision the bits that
+ * it gave before.  Weights whose int8 form would not stay as they are: numbers that are not finite, or next to the
+ * largest, and rows of more than 130,000 numbers.  config.json and vocabularies are copied.  ATTN_ERROR_ARGUMENT: another
+ * precision, or an adapter in `to`; ATTN_ERROR_UNSUPPORTED: int8 of an architecture whose layers have none (the MSA
+ * Transformer and its layers, the axial image transformer); the statuses of attn_weights_read. */
 ATTN_API attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to,
                                          attn_precision precision);
 

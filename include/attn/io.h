@@ -86,8 +86,9 @@ ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
 /* Zero means the default in each field. */
 typedef struct attn_weights_options {
-    bool keep_types;    /* tensors keep the file's type; default: reals become `reals`, integers I32, U8 and
-                        * BOOL stay (an integer that does not fit is an error) */
+    /* Tensors keep the file's type, but I8 with scales becomes F32, other I8, I16 and U16 I32, and U32 and U64 I64.
+     * Default: reals become `reals`, integers I32, U8 and BOOL stay (an integer that does not fit is an error). */
+    bool keep_types;
     attn_dtype reals;   /* ATTN_F32 (the default) or ATTN_F64 */
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
     bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */

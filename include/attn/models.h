@@ -62,7 +62,8 @@ typedef struct attn_model_options {
     bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
     size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
     /* The precision of products; parameters, their gradients and an optimizer's moments stay f32.  The default is the
-     * context's precision; a model in f64 computes in f64. */
+     * context's precision; a model in f64 computes in f64.  ATTN_PRECISION_FMA in a context that uses AMX is
+     * ATTN_ERROR_ARGUMENT: there the context has to have it. */
     attn_precision precision;
     int64_t reserved[4];
 } attn_model_options;

@@ -300,7 +300,7 @@ class Context:
     and while the context is in use; the tensors that they let go wait in a queue for whoever has the lock next.
     """
 
-    def __init__(self, threads: int = 0) -> None:
+    def __init__(self, threads: int = 0, precision: int = 0) -> None:
         if not 0 <= operator.index(threads) <= MAX_THREADS:
             raise error_of(1, f"threads={threads}: 0 (the default) to {MAX_THREADS} are allowed")
         self.pointer = c.c_void_p()
@@ -308,7 +308,7 @@ class Context:
         self._gone: deque[int] = deque()
         self._users: set[object] = set()
         self._closed = False
-        status = lib.context_create(c.byref(self.pointer), c.byref(ContextOptions(threads=threads)))
+        status = lib.context_create(c.byref(self.pointer), c.byref(ContextOptions(threads=threads, precision=precision)))
         if status:
             raise error_of(status, f"no context: threads={threads}, ATTN_ISA={os.environ.get('ATTN_ISA', '')!r}: "
                                    f"{lib.status_text(status).decode()}")

@@ -85,6 +85,14 @@ class _Config:
         self._context.drop(id(self))
 
 
+def _precision(name: Optional[str]) -> int:
+    """For the context as well as for its model: without AMX, as "fma" wants it, is the whole context."""
+    chosen = ctypes.c_int(0)
+    if name is not None and not lib.precision_find(ctypes.byref(chosen), c.text(name, "precision")):
+        raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
+    return chosen.value
+
+
 class Model:
     """A layer or model of the library; made by `attn.build` and `attn.load`.
 
@@ -94,7 +102,7 @@ class Model:
     """
 
     def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
-                 limit: int = 0, precision: Optional[str] = None, blank: bool = False) -> None:
+                 limit: int = 0, precision: int = 0, blank: bool = False) -> None:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
@@ -104,10 +112,7 @@ class Model:
         kind = {"float32": c.F32, "float64": c.F64}.get(np.dtype(dtype).name)
         if kind is None:
             raise ArgumentError(f"dtype is float32 or float64, not {np.dtype(dtype).name}")
-        chosen = ctypes.c_int(0)
-        if precision is not None and not lib.precision_find(ctypes.byref(chosen), c.text(precision, "precision")):
-            raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {precision!r}")
-        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=chosen.value, blank=blank)
+        options = c.ModelOptions(seed=seed % 2**64, dtype=kind, limit=limit, precision=precision, blank=blank)
         context.check(lib.model_create(ctypes.byref(self._model), context.pointer, c.text(architecture, "architecture"), config,
                                        ctypes.byref(options)))
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
@@ -366,6 +371,8 @@ class Model:
         element), or a dict of gradients by output name.  Can be done once after each call.
         """
         with self._context.lock:
+            if self.precision == "int8":
+                raise ArgumentError("backward: int8 has no gradients: build or load the model in f32 or bf16")
             if self._packed:
                 raise ArgumentError(f"backward: {self._no_gradients()}")
             if not self._outputs:
@@ -426,9 +433,10 @@ def build(architecture: str, config: Config = None, weights: Optional[Union[Path
              without gradients.  None: ATTN_PRECISION, else f32.  Parameters, sums and norms are f32 in all of them.
     Raises NotFoundError (no such architecture), ArgumentError (config), ShapeError (weights that do not fit).
     """
-    context = Context(threads)
+    chosen = _precision(precision)
+    context = Context(threads, chosen)
     with _Config(context, config) as own:
-        model = Model(architecture, own, context, seed, dtype, precision=precision)
+        model = Model(architecture, own, context, seed, dtype, precision=chosen)
     if isinstance(weights, Mapping):
         model.load_state_dict(weights)
     elif weights is not None:
@@ -493,7 +501,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
 
     In the precisions "bf16" and "int8" the model only infers: the weights of its linear layers are packed for products as
     they are read, and take 2 bytes or 1 each; `backward`, `save` and `state_dict` raise.  gradients=True keeps the weights
-    in f32 in memory, for all of these.  Raises as `build`, and FileError, FormatError, NotFoundError.
+    in f32 in memory, for all of these; but int8 has no gradients.  Raises as `build`, and FileError, FormatError,
+    NotFoundError.
     """
     folder = os.fspath(path)
     _path(folder)
@@ -501,7 +510,8 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
         raise NotFoundError(f"{folder}: there is no such file or directory")
     if os.path.isdir(folder) and names is None:
         config = os.path.join(folder, "config.json") if config is None else config
-    context = Context(threads)
+    chosen = _precision(precision)
+    context = Context(threads, chosen)
     with _Names(context, names) as rules:
         from_file = _file(config) is not None
         with _Config(context, None if from_file else _settings(config), _file(config)) as given:
@@ -516,7 +526,7 @@ def load(path: Path, config: Optional[Union[Path, Mapping[str, Any]]] = None, ar
                 limit = ctypes.c_size_t()
                 context.check(lib.weights_bound(context.pointer, _path(folder), ctypes.byref(limit)))
                 lib.context_set_inference(context.pointer, not gradients)
-                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, precision, blank=True)
+                model = Model(name, own if from_file else given, context, 0, dtype, limit.value, chosen, blank=True)
         model._load_file(path, rules.pointer)
         if not gradients:
             model._pack()

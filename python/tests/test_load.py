@@ -128,9 +128,12 @@ class Files(unittest.TestCase):
             self.assertLess(packed.memory()[0], sum(w.nbytes for w in full.parameters().values()))
             with full.no_grad():
                 np.testing.assert_array_equal(packed(x), full(x))
-            for refused in (packed.state_dict, packed.parameters, packed.backward, lambda: packed.save(self.path("no"))):
+            for refused in (packed.state_dict, packed.parameters, lambda: packed.save(self.path("no"))):
                 with self.assertRaisesRegex(attn.ArgumentError, "packed"):
                     refused()
+            for model in (packed, full) if precision == "int8" else (packed,):
+                with self.assertRaisesRegex(attn.ArgumentError, "int8 has no gradients" if precision == "int8" else "packed"):
+                    model.backward(np.ones_like(x))
         full = attn.load(self.path("wide"), precision="bf16", gradients=True)
         full(x)
         self.assertEqual(full.backward(np.ones_like(x))["x"].shape, x.shape)

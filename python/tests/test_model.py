@@ -4,6 +4,7 @@ import unittest
 
 import attn
 import numpy as np
+from attn import _library
 from formulas import differences, distance
 from numpy_layers import LAYERS
 
@@ -60,6 +61,11 @@ class Calls(unittest.TestCase):
     def setUp(self):
         self.model = attn.build("self-attention", {"dim": 6, "heads": 2}, seed=1)
         self.x = np.random.default_rng(0).standard_normal((2, 4, 6)).astype(np.float32)
+
+    def test_fma_does_without_amx(self):
+        model = attn.build("detr-ffn", {"d": 4}, precision="fma")
+        self.assertEqual(model.precision, "fma")
+        self.assertNotEqual(_library.lib.context_isa(model._context.pointer), b"amx")
 
     def test_inputs_by_place_and_name(self):
         one = self.model(self.x)

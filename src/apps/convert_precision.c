@@ -30,37 +30,45 @@ static attn_status add(store *s, const char *name, attn_tensor *tensor, bool int
     return status;
 }
 
-static attn_status copy_as(store *s, const attn_named *named, attn_dtype dtype)
+static attn_status copy(store *s, const attn_named *named)
 {
     const attn_tensor *x = named->tensor;
     attn_tensor *y = NULL;
-    attn_status status = attn_tensor_create(&y, s->context, dtype, x->rank, x->shape);
+    attn_status status = attn_tensor_create(&y, s->context, x->dtype, x->rank, x->shape);
     if (status != ATTN_OK)
         return status;
-    if (dtype == x->dtype)
-        memcpy(y->data, x->data, attn__tensor_bytes(x));
-    else
-        attn__bf16_of_weights(x, y->data);
+    memcpy(y->data, x->data, attn__tensor_bytes(x));
     return add(s, named->name, y, false);
 }
 
-/* As integers and scales, or as it is where those would not give the same again. */
-static attn_status quantize(store *s, const attn_named *named)
+static attn_status add_rounded(store *s, const attn_named *named)
+{
+    const attn_tensor *x = named->tensor;
+    attn_tensor *y = NULL;
+    attn_status status = attn_tensor_create(&y, s->context, ATTN_BF16, x->rank, x->shape);
+    if (status != ATTN_OK)
+        return status;
+    attn__bf16_of_weights(x, y->data);
+    return add(s, named->name, y, false);
+}
+
+/* As integers and scales; *stored: whether those give the same again, else nothing was added. */
+static attn_status add_integers(store *s, const attn_named *named, bool *stored)
 {
     const attn_tensor *x = named->tensor;
     attn_tensor *q = NULL, *scales = NULL;
     char name[600];
-    bool exact = false;
     int length = snprintf(name, sizeof name, "%s" ATTN__INT8_SCALE, named->name);
     attn_status status = attn_tensor_create(&q, s->context, ATTN_U8, 2, x->shape);
     if (status == ATTN_OK)
         status = attn_tensor_create(&scales, s->context, ATTN_F32, 1, x->shape);
     if (status == ATTN_OK)
-        status = attn__int8_of_weights(s->context, x, q->data, scales->data, &exact);
-    if (status != ATTN_OK || !exact || length >= (int)sizeof name) {
+        status = attn__int8_of_weights(s->context, x, q->data, scales->data, stored);
+    *stored = *stored && length < (int)sizeof name;
+    if (status != ATTN_OK || !*stored) {
         attn_tensor_destroy(q);
         attn_tensor_destroy(scales);
-        return status == ATTN_OK ? copy_as(s, named, x->dtype) : status;
+        return status;
     }
     status = add(s, named->name, q, true);
     if (status != ATTN_OK)
@@ -68,10 +76,34 @@ static attn_status quantize(store *s, const attn_named *named)
     return status == ATTN_OK ? add(s, name, scales, false) : status;
 }
 
+/* A matrix of real numbers of any type in f32, as models read it.  The caller destroys *wide. */
+static attn_status widen(const store *s, const attn_named *named, attn_tensor **wide)
+{
+    attn_status status = attn_tensor_create(wide, s->context, ATTN_F32, 2, named->tensor->shape);
+    attn_named from = *named, to = {named->name, *wide};
+    const attn_named_list read = {.context = s->context, .items = &from, .n = 1};
+    attn_named_list made = {.context = s->context, .items = &to, .n = 1};
+    return status == ATTN_OK ? attn_weights_assign(&made, &read, NULL, NULL) : status;
+}
+
+/* Weights without an int8 form stay as they are. */
+static attn_status add_linear(store *s, const attn_named *named)
+{
+    attn_tensor *wide = NULL;
+    bool stored = true;
+    attn_status status = widen(s, named, &wide);
+    const attn_named linear = {named->name, wide};
+    if (status == ATTN_OK)
+        status = s->precision == ATTN_PRECISION_INT8 ? add_integers(s, &linear, &stored) : add_rounded(s, &linear);
+    attn_tensor_destroy(wide);
+    return status == ATTN_OK && !stored ? copy(s, named) : status;
+}
+
 static bool is_linear(const attn_model *model, const attn_named *named)
 {
     const attn_tensor *p = attn_named_find(attn_model_parameters(model), named->name), *x = named->tensor;
-    return p && p->linear && x->dtype == ATTN_F32 && x->rank == 2 && p->rank == 2 && x->size > 0 &&
+    bool real = x->dtype == ATTN_F32 || x->dtype == ATTN_F64 || x->dtype == ATTN_F16 || x->dtype == ATTN_BF16;
+    return p && p->linear && real && x->rank == 2 && p->rank == 2 && x->size > 0 &&
            memcmp(p->shape, x->shape, 2 * sizeof *x->shape) == 0;
 }
 
@@ -81,11 +113,7 @@ static attn_status convert(store *s, const attn_model *model)
     attn_status status = s->int8 ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < s->from.n && status == ATTN_OK; i++) {
         const attn_named *named = &s->from.items[i];
-        bool linear = is_linear(model, named);
-        if (linear && s->precision == ATTN_PRECISION_INT8)
-            status = quantize(s, named);
-        else
-            status = copy_as(s, named, linear ? ATTN_BF16 : attn_tensor_dtype(named->tensor));
+        status = is_linear(model, named) ? add_linear(s, named) : copy(s, named);
     }
     return status;
 }

@@ -154,6 +154,8 @@ static attn_status choose_precision(attn__run *run)
     if (precision == ATTN_PRECISION_INT8)
         return attn__fail(run->context, ATTN_ERROR_UNSUPPORTED, "int8 has no gradients; train in f32 or bf16");
     run->model->precision = precision;
+    if (precision == ATTN_PRECISION_FMA)
+        run->context->isa = attn__isa_without_amx(run->context->isa);
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
@@ -272,6 +274,7 @@ static void release(attn__run *run)
     attn_bytes_free(run->context, &run->taken);
     attn__run_average_end(run);
     attn__directory_unlock(run->lock);
+    run->context->isa = run->isa;
     run->training = NULL;
     run->settings = run->stored = NULL;
     run->lock = -1;
@@ -280,6 +283,7 @@ static void release(attn__run *run)
 attn_status attn__run_train(attn__run *run)
 {
     run->lock = -1;
+    run->isa = run->context->isa;
     run->measure = run->measure_too = NAN;
     bool many = attn__ranks_many(run->context);
     attn_status status = run->resume || !attn__ranks_first(run->context) ? ATTN_OK : attn__run_check_directory(run);

@@ -18,6 +18,7 @@
 #include "attn/io.h"
 #include "attn/models.h"
 #include "attn/train.h"
+#include "base/cpu.h"
 #include "base/keys.h"
 
 typedef struct attn__run attn__run;
@@ -71,6 +72,7 @@ struct attn__run {
     int64_t epochs;
     bool warmup_fitted; /* to a share of the run: nobody asked for more */
     int lock;           /* the directory's, once it is taken; else -1 */
+    attn__isa isa;      /* the context's, which a training in fma lowers for its time */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
     /* Average of the parameters, under their names: moving where the settings have "ema" > 0, of the last epochs where
      * they have "average" > 1: what is validated and kept as the model; else empty.  In the checkpoint "a.NAME". */

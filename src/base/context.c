@@ -285,8 +285,8 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     made->threads = o->threads ? o->threads : default_threads();
     made->precision = precision;
     made->batch_invariant = batch_invariant;
-    /* What the set below lacks is AMX alone: there all of f32 is multiply-adds.  AMX takes its routes by sizes. */
-    made->isa = (precision == ATTN_PRECISION_FMA || batch_invariant) && isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
+    /* AMX takes its routes by sizes, which a batch changes. */
+    made->isa = precision == ATTN_PRECISION_FMA || batch_invariant ? attn__isa_without_amx(isa) : isa;
     made->caches = attn__cache_sizes();
     made->log = o->log;
     made->log_user = o->log_user;

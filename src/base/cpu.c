@@ -140,6 +140,11 @@ bool attn__isa_runs_here(attn__isa isa)
 #endif
 }
 
+attn__isa attn__isa_without_amx(attn__isa isa)
+{
+    return isa == ATTN_ISA_AMX ? ATTN_ISA_AVX512BF16 : isa;
+}
+
 attn__isa attn__isa_best(void)
 {
     int isa = ATTN_ISA_COUNT - 1;

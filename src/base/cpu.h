@@ -58,6 +58,8 @@ const char *attn__isa_text(attn__isa isa);
 /* False if no instruction set has this name. */
 bool attn__isa_parse(const char *name, attn__isa *isa);
 bool attn__isa_runs_here(attn__isa isa);
+/* For AMX the set below it, which has all but AMX: there all of f32 is multiply-adds.  Others as they are. */
+attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
 /* Asks the machine once. */
 bool attn__cpu_has(attn__cpu_extra extra);

@@ -124,7 +124,7 @@ attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, i
     int64_t n = attn_tensor_length(w, 0), k = attn_tensor_length(w, 1);
     const float *x = attn_tensor_data(w);
     float *row = attn__alloc(context, attn__size_mul((size_t)k, sizeof *row + 1));
-    *exact = true;
+    *exact = attn__linear_int8_sums(k);
     if (!row)
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && *exact; i++) {

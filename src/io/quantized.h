@@ -14,7 +14,7 @@
  * not go together, or a scale is negative or not finite. */
 attn_status attn__findings_dequantize(attn__findings *findings);
 /* The integers and scales of F32 weights [n,k].  *exact: what is read again gives the same in an int8 product; if
- * not, the weights must stay F32. */
+ * not, the weights must stay as they are. */
 attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, int8_t *q, float *scales, bool *exact);
 /* F32 weights rounded as products of bf16 round them. */
 void attn__bf16_of_weights(const attn_tensor *w, uint16_t *to);

@@ -112,6 +112,11 @@ attn_status attn_model_create(attn_model **model, attn_context *context, const c
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s: no precision \"%s\" of %s", architecture,
                           attn_precision_name(o.precision), attn_dtype_name(o.dtype));
     }
+    if (o.precision == ATTN_PRECISION_FMA && context->isa == ATTN_ISA_AMX) {
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s: the context uses AMX, which fma excludes; create the context with this precision",
+                          architecture);
+    }
     attn_model *m = begin(context, kind, config, &o);
     if (m) {
         build(m, &o);

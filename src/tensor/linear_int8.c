@@ -8,12 +8,15 @@
 #include "kernels/elementwise/elementwise.h"
 #include "tensor/op.h"
 
-/* So many products of 127 x 127 fit into 31 bits. */
-enum { MOST_K = 130000 };
+bool attn__linear_int8_sums(int64_t k)
+{
+    enum { MOST = 130000 }; /* products of 127 x 127 that 31 bits hold */
+    return k <= MOST;
+}
 
 bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k)
 {
-    return tape->precision == ATTN_PRECISION_INT8 && dtype == ATTN_F32 && k <= MOST_K;
+    return tape->precision == ATTN_PRECISION_INT8 && dtype == ATTN_F32 && attn__linear_int8_sums(k);
 }
 
 bool attn__linear_int8_takes(const attn_tape *tape, const attn__gemm_args *g)

@@ -9,6 +9,8 @@
 
 #include "tensor/matrix_product.h"
 
+/* Whether sums of k products fit into int32; linear layers with more inputs are computed in bf16. */
+bool attn__linear_int8_sums(int64_t k);
 /* Whether linear layers with k inputs of this type are computed so on the tape, ... */
 bool attn__linear_int8_for(const attn_tape *tape, attn_dtype dtype, int64_t k);
 /* ... and whether this product, which is one if it is of weights. */
