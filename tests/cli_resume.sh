@@ -55,6 +55,16 @@ cp -r whole longer
 expect 0 'translator is in' "$attn" train translate --out longer --resume --epochs 42 --threads 1 --quiet
 same "epochs after training on" 43 "$(wc -l < longer/history.tsv)"
 
+# One that its patience has ended says why it does nothing, and goes on with more of it.
+# shellcheck disable=SC2086
+expect 0 'translator is in' "$attn" train translate $tiny --rate 1 --epochs 90 --patience 1 --out ended --threads 1 --quiet
+lines=$(wc -l < ended/history.tsv)
+[ "$lines" -lt 91 ] || fail "patience never ends"
+expect 0 'no epoch is trained: --patience' "$attn" train translate --out ended --resume --epochs 95 --threads 1
+same "epochs after its patience" "$lines" "$(wc -l < ended/history.tsv)"
+expect 0 'translator is in' "$attn" train translate --out ended --resume --epochs $((lines + 1)) --patience 0 --threads 1 --quiet
+same "epochs without patience" $((lines + 2)) "$(wc -l < ended/history.tsv)"
+
 # A training that began when the setting was spelt otherwise goes on, under the spelling of today.
 cp -r whole older
 sed -i 's/"optimizer":/"optimiser":/' older/training.json
