@@ -45,6 +45,13 @@ for signal in INT TERM; do
     go_on "stopped by SIG$signal" stopped
 done
 
+# A demo leaves a training that is at work in its folder alone.
+begin busy 0.1
+expect 1 'busy: another training is at work' "$attn" demo -o busy --quiet
+[ -s busy/config.json ] || fail "a demo removed the files of a training at work"
+kill -9 $pid
+wait $pid 2> /dev/null
+
 # Resuming what is done changes nothing; so does giving the same settings again.  Another value is refused.
 # shellcheck disable=SC2086
 expect 0 'all 40 epochs are done' "$attn" train translate $tiny --epochs 40 --out whole --resume
