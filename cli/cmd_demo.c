@@ -8,7 +8,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", "out/demo", "the directory that gets the translator and the pictures"),
@@ -50,9 +49,8 @@ static int clear_directory(const cli_call *cli, const char *directory)
 {
     static const char *const names[] = {"config.json", "model.safetensors", "source.vocab",  "target.vocab",
                                         "source.spm",  "target.spm",        "training.json", "checkpoint.safetensors",
-                                        "history.tsv", "attention.png",     "attention.svg"};
-    char path[4096];
-    if (strlen(directory) > sizeof path - 64)
+                                        "history.tsv", "attention.png",     "attention.svg", NULL};
+    if (strlen(directory) > 4096 - 64)
         return cli_fail(CLI_BAD, "--out: the path is too long");
     bool ours = is_ours(cli, directory);
     if (attn_context_status(cli->context) != ATTN_OK)
@@ -60,9 +58,7 @@ static int clear_directory(const cli_call *cli, const char *directory)
     if (!ours)
         return cli_fail(CLI_BAD, "%s holds a translator that is not a demo's: choose another directory with --out",
                         directory);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(in_directory(path, directory, names[i]));
-    return CLI_OK;
+    return attn_directory_clear(cli->context, directory, names) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------------- training */

@@ -62,6 +62,7 @@ void cli_training_announce(cli_training *training, const cli_training_plan *plan
     char count[32];
     training->parameters = plan->parameters;
     training->epochs = plan->epochs;
+    training->first_epoch = plan->first_epoch;
     training->warmup = attn_config_int(plan->settings, "warmup", 0);
     training->keeps_last = strcmp(attn_config_text(plan->settings, "keep", "best"), "last") == 0;
     if (plan->warmup_fitted)
@@ -128,6 +129,9 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
     /* What was asked after the last step stops nothing any more: one rank would leave where the others agree. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
+    if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
+        cli_note(training->cli,
+                 "no epoch is trained: --patience had ended this training; give it more, or 0, to go on");
     if (status == ATTN_OK)
         return CLI_OK;
     if (status == ATTN_ERROR_INTERRUPTED)

@@ -13,7 +13,7 @@ typedef struct cli_training {
     const char *command; /* as typed: "train translate" */
     cli_progress progress;
     attn_progress last; /* the latest news; all 0 if there was no step */
-    int64_t parameters, epochs, best_epoch;
+    int64_t parameters, epochs, first_epoch, best_epoch;
     int64_t warmup;  /* steps */
     bool keeps_last; /* the model is that of the last epoch, not of the best one */
 } cli_training;

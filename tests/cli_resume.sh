@@ -45,6 +45,13 @@ for signal in INT TERM; do
     go_on "stopped by SIG$signal" stopped
 done
 
+# A demo leaves a training that is at work in its folder alone.
+begin busy 0.1
+expect 1 'busy: another training is at work' "$attn" demo -o busy --quiet
+[ -s busy/config.json ] || fail "a demo removed the files of a training at work"
+kill -9 $pid
+wait $pid 2> /dev/null
+
 # Resuming what is done changes nothing; so does giving the same settings again.  Another value is refused.
 # shellcheck disable=SC2086
 expect 0 'all 40 epochs are done' "$attn" train translate $tiny --epochs 40 --out whole --resume
@@ -54,6 +61,16 @@ expect 2 'keeps its settings' "$attn" train translate --out other --resume --rat
 cp -r whole longer
 expect 0 'translator is in' "$attn" train translate --out longer --resume --epochs 42 --threads 1 --quiet
 same "epochs after training on" 43 "$(wc -l < longer/history.tsv)"
+
+# One that its patience has ended says why it does nothing, and goes on with more of it.
+# shellcheck disable=SC2086
+expect 0 'translator is in' "$attn" train translate $tiny --rate 1 --epochs 90 --patience 1 --out ended --threads 1 --quiet
+lines=$(wc -l < ended/history.tsv)
+[ "$lines" -lt 91 ] || fail "patience never ends"
+expect 0 'no epoch is trained: --patience' "$attn" train translate --out ended --resume --epochs 95 --threads 1
+same "epochs after its patience" "$lines" "$(wc -l < ended/history.tsv)"
+expect 0 'translator is in' "$attn" train translate --out ended --resume --epochs $((lines + 1)) --patience 0 --threads 1 --quiet
+same "epochs without patience" $((lines + 2)) "$(wc -l < ended/history.tsv)"
 
 # A training that began when the setting was spelt otherwise goes on, under the spelling of today.
 cp -r whole older

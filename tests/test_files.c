@@ -87,6 +87,34 @@ static void what_is_no_plain_file_is_written_in_place(void **state)
     assert_int_equal(tear_down(&f), 0);
 }
 
+/* As /dev/stdout is one, also where standard output is a plain file. */
+static void a_link_to_standard_output_stays(void **state)
+{
+    (void)state;
+    fixture f;
+    struct stat about;
+    char link[160];
+    set_up(&f);
+    snprintf(link, sizeof link, "%s/stdout", f.folder);
+    assert_int_equal(symlink(f.path, link), 0);
+    int to = open(f.path, O_WRONLY | O_CREAT | O_TRUNC, 0600), kept = dup(STDOUT_FILENO);
+    assert_true(to >= 0 && kept >= 0 && dup2(to, STDOUT_FILENO) == STDOUT_FILENO);
+    ssize_t before = write(STDOUT_FILENO, "before ", 7);
+    attn_status status = attn_file_write(f.c, link, "written ", 8);
+    ssize_t behind = write(STDOUT_FILENO, "behind", 6);
+    assert_int_equal(dup2(kept, STDOUT_FILENO), STDOUT_FILENO);
+    close(kept);
+    close(to);
+    assert_int_equal(status, ATTN_OK);
+    assert_true(before == 7 && behind == 6);
+    check_holds(&f, "before written behind");
+    assert_int_equal(lstat(link, &about), 0);
+    assert_true(S_ISLNK(about.st_mode));
+    assert_int_equal(attn_file_write(f.c, link, "anew", 4), ATTN_OK); /* a link like any other now: it gives way */
+    check_holds(&f, "before written behind");
+    assert_int_equal(tear_down(&f), 2);
+}
+
 static void missing_files_and_folders_are_named(void **state)
 {
     (void)state;
@@ -379,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_written_read_and_replaced),
         cmocka_unit_test(what_is_no_plain_file_is_written_in_place),
+        cmocka_unit_test(a_link_to_standard_output_stays),
         cmocka_unit_test(missing_files_and_folders_are_named),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
         cmocka_unit_test(gzip_is_read_and_checked),

@@ -6,6 +6,7 @@
 #include "support/two_ranks.h"
 #include "tensor/tape.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -149,7 +150,8 @@ static void texts_go_in_pieces(void **state)
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
-/* d loss / dx and y of batch norm over x, which stands `times` times in the batch; weights of the loss differ. */
+/* d loss / dx and y of batch norm over x, which stands `times` times in the batch; weights of the loss differ, and are 0
+ * where x stands in for no example. */
 static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
@@ -169,7 +171,7 @@ static void normalized(attn_context *c, int times, attn_shard share, float y[SIZ
     attn_tensor *made = attn_batch_norm(tape, x, v[0], v[1], v[2], v[3], 0.1, 1e-5);
     attn_tensor *up = attn_tape_tensor(tape, ATTN_F32, 3, attn_tensor_shape(x), NULL);
     for (int64_t i = 0; i < times * SIZE; i++)
-        test_set(up, i, (double)(i % SIZE % 5) - 1.5);
+        test_set(up, i, share.whole > 0 && share.count == 0 ? 0 : (double)(i % SIZE % 5) - 1.5);
     assert_non_null(made);
     assert_int_equal(attn_backward_from(tape, made, up), ATTN_OK);
     memcpy(y, attn_tensor_data(made), SIZE * sizeof *y);
@@ -195,6 +197,19 @@ static void batch_statistics_are_of_all(void **state)
         assert_float_equal(half[1][i], whole[1][i], 2e-6F);
     }
     assert_int_equal(other.begun, 3); /* statistics, sums of gradients, and the question at parting */
+}
+
+/* What a rank without examples runs has no gradient, whatever the others' sums are. */
+static void what_stands_in_has_no_gradient(void **state)
+{
+    (void)state;
+    float y[SIZE], dx[SIZE];
+    attn_context *c = two_ranks_joined();
+    other.more = 1;
+    normalized(c, 1, (attn_shard){0, 0, 1}, y, dx);
+    attn_context_destroy(c);
+    for (int i = 0; i < SIZE; i++)
+        assert_true(isfinite(y[i]) && dx[i] == 0);
 }
 
 /* Dropout of a share [first, first + count) drops what the whole drops there, along any axis of examples. */
@@ -236,6 +251,7 @@ int main(void)
         cmocka_unit_test(one_process_needs_no_module),
         cmocka_unit_test(texts_go_in_pieces),
         cmocka_unit_test(batch_statistics_are_of_all),
+        cmocka_unit_test(what_stands_in_has_no_gradient),
         cmocka_unit_test(dropout_is_of_the_whole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,6 +20,7 @@ static const char *const ways[] = {"straight", "round", NULL};
 static const attn_setting all_keys[] = {
     ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0", "0.1"),
     ATTN__INT("seed", "1", 0, 0, "seed"),
+    ATTN__INT("average", "1", 1, 9, "epochs that are averaged"),
     ATTN__TEXT("way", "straight", ways, "a setting that was added"),
 };
 enum { KEYS = sizeof all_keys / sizeof *all_keys };
@@ -259,6 +260,21 @@ static void a_decimal_comma(void **state)
     close_all(jobs, 2);
 }
 
+/* No epoch has ended that could be averaged: the model is what was learnt so far. */
+static void stopped_in_the_first_epoch(void **state)
+{
+    (void)state;
+    job jobs[2];
+    for (int i = 0; i < 2; i++) {
+        jobs[i] = (job){.stop_at = STEPS - 1};
+        scratch_open(jobs[i].directory);
+    }
+    assert_int_equal(train(&newer, &jobs[0], "{}", NULL), ATTN_ERROR_INTERRUPTED);
+    assert_int_equal(train(&newer, &jobs[1], "{\"average\": 2}", NULL), ATTN_ERROR_INTERRUPTED);
+    check_same(&jobs[0], &jobs[1], "model.safetensors");
+    close_all(jobs, 2);
+}
+
 static attn_status go_on(attn_context *context, void *user)
 {
     return train_in(context, &newer, user, NULL);
@@ -277,11 +293,9 @@ static void memory_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_setting_that_was_added_since),
-        cmocka_unit_test(a_setting_that_was_changed),
-        cmocka_unit_test(a_checkpoint_without_settings),
-        cmocka_unit_test(a_decimal_comma),
-        cmocka_unit_test(memory_fails),
+        cmocka_unit_test(a_setting_that_was_added_since), cmocka_unit_test(a_setting_that_was_changed),
+        cmocka_unit_test(a_checkpoint_without_settings),  cmocka_unit_test(a_decimal_comma),
+        cmocka_unit_test(stopped_in_the_first_epoch),     cmocka_unit_test(memory_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

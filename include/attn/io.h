@@ -34,8 +34,8 @@ extern "C" {
  * too, which are never waited for), ATTN_ERROR_FORMAT (damaged or cut gzip, larger than `limit`), ATTN_ERROR_MEMORY.
  */
 ATTN_API attn_status attn_file_read(attn_bytes *bytes, attn_context *context, const char *path, size_t limit);
-/* Replaces or makes a file.  On failure the old file stays and no temporary one is left.  ATTN_ERROR_IO with the system's
- * reason; ATTN_ERROR_MEMORY. */
+/* Replaces or makes a file; what is no plain file, and a link to standard output or standard error, is written to.  On failure
+ * the old file stays and no temporary one is left.  ATTN_ERROR_IO with the system's reason; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_file_write(attn_context *context, const char *path, const void *data, size_t size);
 ATTN_API bool attn_file_exists(const char *path); /* a file or a directory */
 /* Makes a directory and those above it; one that is there already is fine.  ATTN_ERROR_ARGUMENT: no name; ATTN_ERROR_IO;

@@ -2,8 +2,10 @@
  * Paths in a model's directory, and a lock that the system releases when its holder dies, on a file that stays. */
 #include "apps/model_directory.h"
 
+#include "attn/internal/directory.h"
 #include "attn/io.h"
 #include "base/context.h"
+#include "io/file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -87,4 +89,21 @@ void attn__directory_unlock(int lock)
 {
     if (lock >= 0)
         close(lock);
+}
+
+attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names)
+{
+    attn__call_begin(context);
+    int lock = -1;
+    if (!attn__is_directory(path))
+        return ATTN_OK;
+    attn_status status = attn__directory_lock(context, path, NULL, &lock);
+    for (int i = 0; names[i] && status == ATTN_OK; i++) {
+        char file[ATTN__PATH];
+        status = attn__path(context, file, path, names[i]);
+        if (status == ATTN_OK && unlink(file) != 0 && errno != ENOENT)
+            status = attn__fail(context, ATTN_ERROR_IO, "%s: cannot be removed: %s", file, strerror(errno));
+    }
+    attn__directory_unlock(lock);
+    return status;
 }

@@ -111,6 +111,12 @@ void attn__run_average_epoch(attn__run *run)
     }
 }
 
+const attn_named_list *attn__run_average_kept(const attn__run *run)
+{
+    bool known = run->average.n > 0 && (epochs_of(run) == 0 || attn__run_epoch(run) > 0);
+    return known ? &run->average : attn_model_parameters(run->model);
+}
+
 /* Only where they lie: ranks may share the parameters' memory. */
 void attn__run_average_swap(attn__run *run)
 {

@@ -7,6 +7,7 @@
 #include "apps/run_files.h"
 
 #include "apps/model_directory.h"
+#include "apps/run_average.h"
 #include "apps/run_lora.h"
 #include "apps/run_parts.h"
 #include "apps/run_sum.h"
@@ -453,7 +454,7 @@ attn_status attn__run_save(attn__run *run, bool improved)
         status = path_in(run, history, "history.tsv");
     /* Until the first validation there is no best: the model is what there is. */
     bool latest = strcmp(attn_config_text(run->settings, "keep", "best"), "last") == 0 || attn__run_epoch(run) == 0;
-    const attn_named_list *kept = run->average.n > 0 ? &run->average : attn_model_parameters(run->model);
+    const attn_named_list *kept = attn__run_average_kept(run);
     if (status == ATTN_OK && (improved || latest))
         status = run->lora         ? attn__run_lora_save(run, kept)
                  : run->kind->save ? run->kind->save(run, kept, model)

@@ -18,7 +18,8 @@ attn_status attn__file_open(attn_context *context, const char *path, int *descri
 attn_status attn__file_map(attn__input *input, attn_context *context, const char *path);
 void attn__file_unmap(attn__input *input);
 
-/* A file that appears under its name only when it is complete; a device or a pipe is written to directly. */
+/* A file that appears under its name only when it is complete; a device, a pipe, or a link to standard output or standard
+ * error is written to directly. */
 typedef struct attn__output {
     attn_context *context;
     const char *path;

@@ -22,15 +22,33 @@ static size_t folder_length(const char *path)
     return slash ? (size_t)(slash - path) + 1 : 0;
 }
 
+/* /dev/stdout and the like: links to what this process writes to already, which may be a plain file.  The descriptor;
+ * negative: it is none of them. */
+static int standard_behind(const char *path, const struct stat *about)
+{
+    struct stat link, open;
+    if (lstat(path, &link) != 0 || !S_ISLNK(link.st_mode))
+        return -1;
+    for (int descriptor = STDOUT_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+        if (fstat(descriptor, &open) == 0 && open.st_dev == about->st_dev && open.st_ino == about->st_ino)
+            return descriptor;
+    }
+    return -1;
+}
+
 /* A device or a pipe is written to as it is: renaming a file over /dev/null would take it away from everybody.
  * A folder is opened too, which fails with the right words. */
 static bool open_in_place(attn__output *output)
 {
     struct stat about;
-    if (stat(output->path, &about) != 0 || S_ISREG(about.st_mode))
+    if (stat(output->path, &about) != 0)
+        return false;
+    int standard = standard_behind(output->path, &about);
+    if (S_ISREG(about.st_mode) && standard < 0)
         return false;
     output->in_place = true;
-    output->descriptor = open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    output->descriptor = standard < 0 ? open(output->path, O_WRONLY | O_CLOEXEC | O_NOCTTY)
+                                      : fcntl(standard, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* behind what it has */
     if (output->descriptor < 0)
         output_fail(output, "written");
     return true;

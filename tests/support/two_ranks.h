@@ -21,6 +21,7 @@ extern struct two_ranks {
     bool mute;          /* it is gone: nothing is ever done any more */
     bool differs;       /* the largest of two numbers is its own */
     uint64_t writes;    /* bytes of its text */
+    double more;        /* what its f64 numbers are above this one's */
 } other;
 
 extern const attn__ranks_ops two_ranks;

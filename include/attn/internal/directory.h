@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * directory.h - what is in a directory.
+ * directory.h - what is in a directory, and taking it away.
  *
  * For the library and the command: not installed, and nothing of it is promised to stay.
  */
@@ -18,5 +18,9 @@ typedef struct attn_entries {
  * attn_entries_free.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_MEMORY. */
 attn_status attn_directory_list(attn_entries *entries, attn_context *context, const char *path, bool directories);
 void attn_entries_free(attn_context *context, attn_entries *entries); /* empties it */
+
+/* Removes files of a model's directory, if no training is at work there; `names` ends with NULL.  ATTN_ERROR_BUSY,
+ * ATTN_ERROR_IO, ATTN_ERROR_ARGUMENT (the path is too long). */
+attn_status attn_directory_clear(attn_context *context, const char *path, const char *const *names);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct attn__batch_norm_args {
     void *dgain, *dbias;          /* either may be NULL */
     double *sums;                 /* [channels, 2]: of dy, and of dy times x normalized */
     double whole;                 /* numbers behind a channel's statistics, those of other ranks included */
-    bool moving;                  /* the statistics are the batch's own, so that their gradient counts */
+    bool moving;                  /* the statistics are of x (and of others'), so that their gradient counts */
     bool add, add_gain, add_bias; /* to y, dgain, dbias, else they are set */
 } attn__batch_norm_args;
 

@@ -99,7 +99,8 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     args->gain = node->saved[SAVED_GAIN].data;
     args->mean = node->saved[SAVED_MEAN].data;
     args->inverse = node->saved[SAVED_INVERSE].data;
-    args->moving = detail->train;
+    /* What stands in for no example moves no statistics. */
+    args->moving = detail->train && (!is_divided(tape) || tape->share.count > 0);
     args->whole = detail->whole;
     args->y = dx.data, args->add = dx.add;
     args->dgain = dg.data, args->add_gain = dg.add;
