@@ -25,10 +25,10 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, to
 
 
 def strided(draw, x):
-    """The same numbers where other memory lies between them."""
+    """The same numbers where other memory lies between them, or negated lazily."""
     if not x.dim():
         return x
-    way = draw.randrange(4)
+    way = draw.randrange(5)
     if way == 1 and x.dim() >= 3:
         return x.transpose(-2, -3).contiguous().transpose(-2, -3)
     if way == 2:
@@ -36,6 +36,8 @@ def strided(draw, x):
         return torch.stack((x, x.flip(-1)), axis).select(axis, 0)
     if way == 3:
         return x.mT.contiguous().mT if x.dim() > 1 else x
+    if way == 4 and x.is_floating_point():
+        return torch._neg_view(-x)
     return x
 
 

@@ -94,7 +94,7 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
         return (None,) * (_READS + len(Problem._fields))
     *read, o, lse = ctx.saved_tensors
     dout = torch.zeros_like(o) if dout is None else dout
-    if not torch.is_grad_enabled() and unwatched() and plain(dout) and (dlse is None or plain(dlse)):
+    if not torch.is_grad_enabled() and unwatched() and all(x is None or plain(x) for x in (dout, dlse, *read)):
         grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9],
                                      read[10], dlse))
     else:
