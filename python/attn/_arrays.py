@@ -44,6 +44,8 @@ def _of_dlpack(x: Any, name: str) -> Array:
     if getattr(x, "requires_grad", False):
         raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
                             f"{name}.detach(), and take gradients with attend_backward or Model.backward")
+    if hasattr(x, "resolve_neg"):  # DLPack has no word for a sign that PyTorch turns round lazily
+        x = x.resolve_neg()
     try:
         if "bfloat16" in str(getattr(x, "dtype", "")):
             return _of_bfloat16(x, name)

@@ -168,6 +168,10 @@ class Arrays(unittest.TestCase):
         q = torch.randn(2, 5, 2, 8)
         with self.assertRaisesRegex(attn.ArgumentError, "detach"):
             attn.attend(q.clone().requires_grad_(), q, q)
+        negated = torch._neg_view(-q)
+        np.testing.assert_array_equal(attn.attend(negated, negated, negated), attn.attend(q, q, q))
+        layer = attn.build("detr-ffn", {"d": 8})
+        np.testing.assert_array_equal(layer(negated[:, :, 0]), layer(q[:, :, 0]))
         brain = q.bfloat16()
         try:
             import ml_dtypes
