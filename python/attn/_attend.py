@@ -90,6 +90,14 @@ _address = (_address_read if sys.implementation.name == "cpython" and _address_r
             else _address_said)
 
 
+_CONSTANTS = (type(None), bool, int, float, str, np.generic)
+
+
+def _is_constant(option: Any) -> bool:
+    """Whether it cannot change after the call, as the number in a tensor can."""
+    return isinstance(option, _CONSTANTS) or (isinstance(option, tuple) and all(map(_is_constant, option)))
+
+
 class _Seen:
     """Calls whose arrays are all read where they lie, keyed by all that decides their plan: the next equal call needs no
     checks, and runs in the time that a few tokens take."""
@@ -130,7 +138,9 @@ class _Seen:
         return results
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
-        """Keeps a call if no array had to be copied."""
+        """Keeps a call if its options are constants and no array had to be copied."""
+        if not _is_constant(key[0]):
+            return
         if any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
             return
         if not all(result.flags.c_contiguous for result in results.values()):

@@ -151,6 +151,25 @@ class Again(unittest.TestCase):
             with self.assertRaises(attn.ArgumentError):
                 attn.attend(q, k, v, **wrong)
 
+    def test_options_that_change_between_calls(self):
+        class Number:
+            """As a tensor of no axes is: equal to itself whatever its number."""
+            shape = ()
+
+            def __init__(self, value):
+                self.value = value
+
+            def __float__(self):
+                return self.value
+
+            __bool__, __abs__ = (lambda self: self.value != 0), __float__
+
+        q, k, v = arrays(np.random.default_rng(15), t=4, s=4, g=4, dv=8)
+        scale = Number(0.5)
+        np.testing.assert_array_equal(attn.attend(q, k, v, scale=scale), attn.attend(q, k, v, scale=0.5))
+        scale.value = 2.0
+        np.testing.assert_array_equal(attn.attend(q, k, v, scale=scale), attn.attend(q, k, v, scale=2.0))
+
     def test_log_sum_exp_and_gradients(self):
         rng = np.random.default_rng(12)
         for layout in ("bthd", "bhtd"):
