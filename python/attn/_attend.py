@@ -320,7 +320,7 @@ class _Call:
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
             raise ShapeError(f"key_lengths is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
                              f"{self.batch} and Tq {self.queries}")
-        array = np.maximum(np.minimum(array, self.keys).astype(np.int64), -1).astype(np.int32)  # none leaves int32
+        array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
         self._point("lens", array)

@@ -53,7 +53,11 @@ class Numbers(unittest.TestCase):
     def test_lens_of_every_integer(self):
         for lens in (np.array([2**63, 1], np.uint64), np.array([2**62, 1]), [99, 1]):
             np.testing.assert_array_equal(attn.attend(X, X, X, key_lengths=lens), attn.attend(X, X, X, key_lengths=[3, 1]))
-
+        keys = np.random.default_rng(1).standard_normal((2, 300, 2, 4)).astype(np.float32)
+        wanted = attn.attend(X, keys, keys, key_lengths=[3, 1])
+        for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"):
+            np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([3, 1], kind)), wanted)
+        np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([-128, 127], "i1"))[0], 0 * X[0])
 
     def test_options_that_are_no_numbers(self):
         for name, values in (("scale", ("x", 1j, 2**2000, np.ones(2))), ("mask_fill", (None, 10**400)),
