@@ -663,8 +663,9 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
 def _rows(call: _Call, given: Any, name: str) -> Array:
     """lse and its gradient as [B,H,Tq]."""
     array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
-    if array.size != int(np.prod(rows)):
-        raise ShapeError(f"{name} has the shape {array.shape}; [B,H,Tq] = {list(rows)} is wanted")
+    wanted = call.outer_rows(np.broadcast_to(0, rows)).shape
+    if array.shape not in (wanted, rows):
+        raise ShapeError(f"{name} has the shape {array.shape}; {wanted} is wanted")
     return array.reshape(rows)
 
 

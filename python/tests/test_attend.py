@@ -273,6 +273,7 @@ class Backward(unittest.TestCase):
         for error, text, call in (
                 (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
                 (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
+                (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse.swapaxes(1, 2))),
                 (attn.ShapeError, "dlse has the shape",
                  lambda: attn.attend_backward(o, q, k, v, o, lse, dlse=lse[:, :1])),
                 (attn.ArgumentError, "no gradient of 'mask'",
