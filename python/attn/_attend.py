@@ -623,7 +623,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
     shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
     """
-    wrt = tuple(wrt)  # once: it may be an iterator
+    wrt = tuple(dict.fromkeys(wrt))  # read once: it may be an iterator, and name an operand twice
     key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
         said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, threads, wrt)
