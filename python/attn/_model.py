@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import threading
 from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence, Union
 
 import numpy as np
@@ -97,6 +98,7 @@ class Model:
                  limit: int = 0, precision: Optional[str] = None, blank: bool = False) -> None:
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
+        self._paused = threading.local()  # whether a thread is in no_grad
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
         self._inputs: dict[str, tuple[ctypes.c_void_p, Array]] = {}
         self._outputs: dict[str, int] = {}
@@ -263,12 +265,18 @@ class Model:
 
     @contextlib.contextmanager
     def no_grad(self) -> Iterator["Model"]:
-        """Calls inside keep nothing for `backward`, which saves memory."""
-        before, self._recording = self._recording, False
+        """This thread's calls inside keep nothing for `backward`, which saves memory."""
+        before, self._paused.now = self._is_paused(), True
         try:
             yield self
         finally:
-            self._recording = before
+            self._paused.now = before
+
+    def _is_paused(self) -> bool:
+        return getattr(self._paused, "now", False)
+
+    def _records(self) -> bool:
+        return self._recording and not self._is_paused()
 
     # --------------------------------------------------------------------------------------------- running
 
@@ -291,7 +299,7 @@ class Model:
             except BaseException:
                 self._forget()
                 raise
-            if not self._recording:
+            if not self._records():
                 self._forget()
         return results[0] if len(results) == 1 else results
 
@@ -326,13 +334,13 @@ class Model:
         # Dropout draws from (seed, call): equal calls of equal models drop the same, and the factor, 2^64 over the
         # golden ratio, keeps the calls of models with neighbouring seeds apart.
         seed = (self._seed * 0x9E3779B97F4A7C15 + self._calls) % 2**64
-        mode = c.TapeOptions(record=self._recording, train=self._training, seed=seed)
+        mode = c.TapeOptions(record=self._records(), train=self._training, seed=seed)
         lib.tape_reset(self._tape, ctypes.byref(mode))
         with NamedList(self._context) as sources, NamedList(self._context) as results:
             for name, array in given.items():
                 tensor = wrap(self._context, array)
                 self._inputs[name] = (tensor, array)
-                lib.tensor_set_requires_grad(tensor, self._recording and self._is_real(name, array))
+                lib.tensor_set_requires_grad(tensor, self._records() and self._is_real(name, array))
                 sources.add(name, tensor)
             for name in wanted:
                 results.add(name, None)
