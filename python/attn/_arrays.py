@@ -49,7 +49,10 @@ def _of_dlpack(x: Any, name: str) -> Array:
     try:
         if "bfloat16" in str(getattr(x, "dtype", "")):
             return _of_bfloat16(x, name)
-        return np.from_dlpack(x)
+        array = np.from_dlpack(x)
+        if array.size and array.flags.owndata:  # NumPy made memory, where DLPack's address is null
+            raise BufferError("it has no memory")
+        return array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         why = str(error)
     try:

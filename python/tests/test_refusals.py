@@ -177,6 +177,11 @@ class Arrays(unittest.TestCase):
         layer = attn.build("detr-ffn", {"d": 8})
         np.testing.assert_array_equal(layer(negated[:, :, 0]), layer(q[:, :, 0]))
         brain = q.bfloat16()
+        freed = q.clone()
+        freed.untyped_storage().resize_(0)  # as modules that keep their parameters elsewhere do
+        for tensor in (freed, torch._efficientzerotensor(q.shape)):
+            with self.assertRaisesRegex(attn.ArgumentError, "it has no memory"):
+                attn.attend(tensor, tensor, tensor)
         try:
             import ml_dtypes
         except ImportError:
