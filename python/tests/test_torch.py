@@ -205,6 +205,16 @@ class Corners(unittest.TestCase):
                 for g, w in zip(got, wanted):
                     self.assertLess(float((g.detach() - w).abs().max()) if g.numel() else 0.0, 1e-12)
 
+    def test_saved_tensors_with_other_strides(self):
+        """Hooks may give back the same numbers elsewhere in memory."""
+        for mask in ((), (torch.randn(6, 6),)):
+            x = torch.randn(2, 3, 6, 8, requires_grad=True)
+            for changed in (torch.clone, lambda t: t.mT.contiguous().mT):
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: t, changed):
+                    found = sdpa(x, x, x, *mask)
+                torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), x),
+                                           torch.autograd.grad(sdpa(x, x, x, *mask).sin().sum(), x))
+
     def test_types_are_those_of_pytorch(self):
         """A call that PyTorch refuses for a type is refused alike, under enable() in PyTorch's words."""
         q = torch.randn(1, 2, 8, 16)

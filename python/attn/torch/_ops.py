@@ -137,7 +137,7 @@ class _Direct(torch.autograd.Function):
         q, k, v, o, *given = ctx.saved_tensors
         want = ctx.needs_input_grad[1:]
         read = q, k, v, *(plan.places(*given) if given else (None, None))
-        if not torch.is_grad_enabled() and unwatched() and plain(dout):
+        if not torch.is_grad_enabled() and unwatched() and plain(dout) and plan.fits(q, k, v, o, *given):
             grads = _engine.backward_again(plan, dout, read, o, lse, want)
         else:
             sums = torch.frombuffer(lse, dtype=_engine.sums_of(o.dtype))[:math.prod(plan.rows)].view(plan.rows)
