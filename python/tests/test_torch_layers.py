@@ -135,6 +135,16 @@ class Architectures(unittest.TestCase):
                 with self.subTest(layer=name):
                     self.assertTrue(apart is own is None or torch.equal(apart, own))
 
+    def test_gradients_that_are_recorded(self):
+        """create_graph gives the gradients; only their own derivative is refused."""
+        layer = attn.torch.Layer("detr-ffn", {"d": 4}).eval()
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        wanted, = torch.autograd.grad(layer(x).sin().sum(), x)
+        found, = torch.autograd.grad(layer(x).sin().sum(), x, create_graph=True)
+        self.assertTrue(torch.equal(found.detach(), wanted))
+        with self.assertRaisesRegex(RuntimeError, "differentiate twice"):
+            found.square().sum().backward()
+
     def test_seq2seq(self):
         """Its formula takes whole batches: tests/parity's models."""
         rng = np.random.default_rng(3)

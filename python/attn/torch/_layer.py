@@ -150,7 +150,7 @@ class _Run(torch.autograd.Function):
         asked = ctx.asked
         saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
-        seeds = {name: dout.contiguous() for name, dout in zip(asked.outputs, douts) if dout is not None}
+        seeds = {name: dout.detach().contiguous() for name, dout in zip(asked.outputs, douts) if dout is not None}
         if not seeds:
             return (None,) * (1 + len(values))
         given, parameters = _part(asked, values)
