@@ -2,6 +2,8 @@
 """attn.torch.Layer for every architecture: parameters under the originals' names, outputs and gradients against the formulas
 of tests/parity in PyTorch's float64, state_dict there and back, and an optimizer's step.  Skipped where there is no
 PyTorch, or no repository around the package.  ATTN_LONG=1 tries more cases."""
+import contextlib
+import io
 import os
 import sys
 import unittest
@@ -134,6 +136,15 @@ class Architectures(unittest.TestCase):
             for apart, own in zip(*gradients) if len(gradients) == 2 else ():
                 with self.subTest(layer=name):
                     self.assertTrue(apart is own is None or torch.equal(apart, own))
+
+    def test_compiled_around(self):
+        """torch.compile leaves a Layer as it is, without a word."""
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), attn.torch.Layer("detr-ffn", {"d": 4}), torch.nn.Tanh())
+        x, words = torch.randn(2, 3, 4), io.StringIO()
+        with contextlib.redirect_stderr(words):
+            found = torch.compile(model, backend="aot_eager")(x)
+        self.assertTrue(torch.equal(found, model(x)))
+        self.assertEqual(words.getvalue(), "")
 
     def test_gradients_that_are_recorded(self):
         """create_graph gives the gradients; only their own derivative is refused."""

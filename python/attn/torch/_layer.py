@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable, which takes seconds to import the compiler
 
 from .._errors import ArgumentError, UnsupportedError
 from .._library import lib
@@ -69,6 +70,7 @@ class Layer(torch.nn.Module):
     def extra_repr(self) -> str:
         return repr(self.attn_model)
 
+    @_disable_dynamo  # for torch.compile: there are no operations of PyTorch to trace
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         model = self.attn_model
         given = model._by_name(inputs, named)
