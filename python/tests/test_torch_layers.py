@@ -137,6 +137,15 @@ class Architectures(unittest.TestCase):
                 with self.subTest(layer=name):
                     self.assertTrue(apart is own is None or torch.equal(apart, own))
 
+    def test_an_output_asked_for_twice(self):
+        layer = attn.torch.Layer("detr-ffn", {"d": 4}).eval()
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        first, second = layer(x, outputs=("out", "out"))
+        found, = torch.autograd.grad(first.sin().sum() + second.square().sum(), x)
+        once = layer(x)
+        wanted, = torch.autograd.grad(once.sin().sum() + once.square().sum(), x)
+        self.assertTrue(torch.equal(found, wanted))
+
     def test_compiled_around(self):
         """torch.compile leaves a Layer as it is, without a word."""
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), attn.torch.Layer("detr-ffn", {"d": 4}), torch.nn.Tanh())

@@ -152,7 +152,10 @@ class _Run(torch.autograd.Function):
         asked = ctx.asked
         saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
-        seeds = {name: dout.detach().contiguous() for name, dout in zip(asked.outputs, douts) if dout is not None}
+        seeds: dict[str, Tensor] = {}
+        for name, dout in zip(asked.outputs, douts):
+            if dout is not None:  # an output may be asked for twice
+                seeds[name] = dout.detach().contiguous() if name not in seeds else seeds[name] + dout.detach()
         if not seeds:
             return (None,) * (1 + len(values))
         given, parameters = _part(asked, values)
