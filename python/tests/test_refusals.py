@@ -59,6 +59,12 @@ class Numbers(unittest.TestCase):
             np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([3, 1], kind)), wanted)
         np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([-128, 127], "i1"))[0], 0 * X[0])
 
+    def test_integers_without_a_sign(self):
+        layer, x = attn.build("multi-head-attention", {"num_hiddens": 4, "num_heads": 2}), X[:, :, 0]
+        np.testing.assert_array_equal(layer(x, x, x, np.array([3, 1], np.uint64)), layer(x, x, x, np.array([3, 1])))
+        with self.assertRaisesRegex(attn.ArgumentError, "valid_lens holds 18446744073709551615"):
+            layer(x, x, x, np.array([2**64 - 1, 1], np.uint64))
+
     def test_options_that_are_no_numbers(self):
         for name, values in (("scale", ("x", 1j, 2**2000, np.ones(2))), ("mask_fill", (None, 10**400)),
                              ("dropout", (None, "a")), ("seed", (None, 1.5))):
