@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import operator
 import os
 import threading
 from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence, Union
@@ -96,6 +97,7 @@ class Model:
 
     def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
                  limit: int = 0, precision: Optional[str] = None, blank: bool = False) -> None:
+        seed = operator.index(seed)  # a number of NumPy's would overflow below
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
         self._paused = threading.local()  # whether a thread is in no_grad
