@@ -117,7 +117,7 @@ class Model:
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._recording = self.precision != "int8"  # which has no gradients
         self._packed = False
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
         self._architecture = _architectures.find(architecture)
 
     def __del__(self) -> None:
