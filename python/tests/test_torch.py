@@ -356,6 +356,20 @@ class Enable(unittest.TestCase):
         with self.assertRaisesRegex(attn.ShapeError, "same last axis"):
             attn.torch.scaled_dot_product_attention(q[..., :1], k, v)
 
+    def test_leaves_subclasses_of_tensors(self):
+        """Such as DTensor, which has a rule for PyTorch's function, and none for attn's."""
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                if function is theirs:
+                    return "its own rule"
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        theirs, q = torch.nn.functional.scaled_dot_product_attention, torch.randn(1, 2, 5, 8)
+        with attn.torch.enable(always=True):
+            for call in ((q.as_subclass(Own), q, q), (q, q, q.as_subclass(Own)), (q, q, q, torch.zeros(5, 5).as_subclass(Own))):
+                self.assertEqual(torch.nn.functional.scaled_dot_product_attention(*call), "its own rule")
+
     def test_replaces_and_gives_back(self):
         theirs, before = torch.nn.functional.scaled_dot_product_attention, attn.torch.calls()
         q = torch.randn(1, 2, 5, 8)

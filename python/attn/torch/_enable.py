@@ -24,8 +24,10 @@ _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              enable_gqa: bool) -> bool:
     """Whether attn may take a call without dropout, which would draw other numbers than PyTorch's from the same seed; what
-    PyTorch would refuse is left to it, words and all."""
+    PyTorch would refuse is left to it, words and all, and so are subclasses of tensors, which know its function only."""
     if _ops.in_forward_mode() or _sdpa.wrong_type(query, key, value, attn_mask, 0.0, is_causal, None, enable_gqa):
+        return False
+    if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
         return False
     for x in (query, key, value):
         if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
