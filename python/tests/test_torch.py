@@ -356,6 +356,15 @@ class Enable(unittest.TestCase):
         with self.assertRaisesRegex(attn.ShapeError, "same last axis"):
             attn.torch.scaled_dot_product_attention(q[..., :1], k, v)
 
+    def test_leaves_the_formula_where_it_is_asked_for(self):
+        """As for second derivatives, which attn's error says."""
+        q = torch.randn(1, 2, 5, 8, requires_grad=True)
+        with attn.torch.enable(always=True), sdpa_kernel(SDPBackend.MATH):
+            o = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            grad, = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+            second, = torch.autograd.grad(grad.square().sum(), q)
+        self.assertTrue(bool(second.any()))
+
     def test_leaves_subclasses_of_tensors(self):
         """Such as DTensor, which has a rule for PyTorch's function, and none for attn's."""
         class Own(torch.Tensor):

@@ -19,6 +19,7 @@ _theirs = torch.nn.functional.scaled_dot_product_attention
 _counter, _looks = itertools.count(), 0
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
+_fused = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which asks for PyTorch's formula
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -56,7 +57,7 @@ _takes: Callable[..., bool] = _faster
 
 def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    if dropout_p == 0 and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
+    if dropout_p == 0 and _fused() and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
         if _unwatched():
             found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
             if found is NotImplemented:
