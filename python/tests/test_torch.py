@@ -356,6 +356,15 @@ class Enable(unittest.TestCase):
         with self.assertRaisesRegex(attn.ShapeError, "same last axis"):
             attn.torch.scaled_dot_product_attention(q[..., :1], k, v)
 
+    def test_one_object_for_several_blocks(self):
+        q, enabled = torch.randn(1, 2, 5, 8), attn.torch.enable()
+        for _ in range(2):
+            before = attn.torch.calls()
+            with enabled:
+                torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            self.assertEqual(attn.torch.calls() - before, 1)
+
     def test_leaves_the_formula_where_it_is_asked_for(self):
         """As for second derivatives, which attn's error says."""
         q = torch.randn(1, 2, 5, 8, requires_grad=True)

@@ -83,11 +83,16 @@ class enable:
 
     def __init__(self, always: bool = False) -> None:
         self.always = always
+        self._begin()
+
+    def _begin(self) -> None:
         with _lock:
-            _open.append(self)
+            if self not in _open:
+                _open.append(self)
             _replace()
 
     def __enter__(self) -> "enable":
+        self._begin()  # an object may serve several blocks
         return self
 
     def __exit__(self, *_: Any) -> None:
