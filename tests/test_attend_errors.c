@@ -282,6 +282,8 @@ static void tables_are_checked(void **state)
           p.relatives[0].stride[5] = 1);
     WRONG(ERROR_SHAPE, "serves channels 2 to 7", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].begin = 2;
           p.relatives[0].end = 7);
+    WRONG(ERROR_SHAPE, "serves channels -9223372036854775808 to 1", p.nrelatives = 1; p.relatives[0] = t;
+          p.relatives[0].begin = INT64_MIN; p.relatives[0].end = 1);
     WRONG(ERROR_ARGUMENT, "kind 3", p.nrelatives = 1; p.relatives[0] = t; p.relatives[0].kind = (attn_relative_kind)3);
     WRONG(ERROR_ARGUMENT, "relative table 0 names dim 5", p.nrelatives = 1; p.relatives[0] = t;
           p.relatives[0].key_dim = 5);

@@ -35,8 +35,9 @@ typedef struct attn_optimizer_options {
 typedef struct attn_optimizer attn_optimizer;
 
 /* `parameters` must outlive the optimizer; those that need no gradient when it is made are left alone, and so is one
- * that needs none any more.
- * ATTN_ERROR_ARGUMENT (an option out of range), ATTN_ERROR_MEMORY. */
+ * that needs none any more.  `options` may be NULL.
+ * ATTN_ERROR_ARGUMENT (an option out of range), ATTN_ERROR_UNSUPPORTED (one to be trained is not f32),
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_optimizer_create(attn_optimizer **optimizer, attn_context *context,
                                            const attn_named_list *parameters, const attn_optimizer_options *options);
 ATTN_API void attn_optimizer_destroy(attn_optimizer *optimizer); /* NULL is allowed */
@@ -130,7 +131,8 @@ typedef struct attn_training_options {
 typedef struct attn_training attn_training;
 
 /* A run at its beginning, with an optimizer of its own for `parameters`, which must outlive it; the caller destroys
- * it.  ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_MEMORY. */
+ * it.  ATTN_ERROR_ARGUMENT: options out of range; ATTN_ERROR_UNSUPPORTED: a parameter to be trained that is not f32;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_training_create(attn_training **training, attn_context *context,
                                           const attn_named_list *parameters, const attn_training_options *options);
 ATTN_API void attn_training_destroy(attn_training *training); /* NULL is allowed */

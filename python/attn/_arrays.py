@@ -44,10 +44,15 @@ def _of_dlpack(x: Any, name: str) -> Array:
     if getattr(x, "requires_grad", False):
         raise ArgumentError(f"{name} is a tensor that needs a gradient, and this call is no part of its graph: give "
                             f"{name}.detach(), and take gradients with attend_backward or Model.backward")
+    if hasattr(x, "resolve_neg"):  # DLPack has no word for a sign that PyTorch turns round lazily
+        x = x.resolve_neg()
     try:
         if "bfloat16" in str(getattr(x, "dtype", "")):
             return _of_bfloat16(x, name)
-        return np.from_dlpack(x)
+        array = np.from_dlpack(x)
+        if array.size and array.flags.owndata:  # NumPy made memory, where DLPack's address is null
+            raise BufferError("it has no memory")
+        return array
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         why = str(error)
     try:
@@ -68,20 +73,22 @@ def _of_bfloat16(x: Any, name: str) -> Array:
     return bits.view(bfloat16)
 
 
-def fits(x: Array) -> Array:
+def fits(x: Array, name: str) -> Array:
     """`x` in a type that models take: other integers as the smallest type that holds them, numbers of 16 bits as float32."""
     if x.dtype.name in ("float16", "bfloat16"):
         return x.astype(np.float32)
     if x.dtype in _CODES:
         return x
     if x.dtype.kind in "iu":
+        if x.dtype.kind == "u" and (x > 2**63 - 1).any():
+            raise ArgumentError(f"{name} holds {x.max()}, which is no 64-bit integer with a sign")
         return x.astype(np.int32 if x.dtype.itemsize <= 2 else np.int64)
     return x.astype(x.dtype.newbyteorder("="))
 
 
 def dense(x: Any, name: str = "an array") -> Array:
     """`x` C-contiguous and in a type that the library has; itself if it is so already."""
-    return np.require(fits(as_array(x, name)), requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return np.require(fits(as_array(x, name), name), requirements=["C_CONTIGUOUS", "ALIGNED"])
 
 
 def wrap(context: Context, array: Array) -> ctypes.c_void_p:

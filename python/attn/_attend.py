@@ -90,6 +90,14 @@ _address = (_address_read if sys.implementation.name == "cpython" and _address_r
             else _address_said)
 
 
+_CONSTANTS = (type(None), bool, int, float, str, np.generic)
+
+
+def _is_constant(option: Any) -> bool:
+    """Whether it cannot change after the call, as the number in a tensor can."""
+    return isinstance(option, _CONSTANTS) or (isinstance(option, tuple) and all(map(_is_constant, option)))
+
+
 class _Seen:
     """Calls whose arrays are all read where they lie, keyed by all that decides their plan: the next equal call needs no
     checks, and runs in the time that a few tokens take."""
@@ -130,7 +138,9 @@ class _Seen:
         return results
 
     def note(self, key: Any, call: "_Call", plan: _Plan, given: dict[str, Any], results: dict[str, Array]) -> None:
-        """Keeps a call if no array had to be copied."""
+        """Keeps a call if its options are constants and no array had to be copied."""
+        if not _is_constant(key[0]):
+            return
         if any(getattr(call.arrays, name) != _address(x) for name, x in given.items()):
             return
         if not all(result.flags.c_contiguous for result in results.values()):
@@ -310,7 +320,7 @@ class _Call:
         if array.dtype.kind not in "iu" or array.shape not in ((self.batch,), (self.batch, self.queries)):
             raise ShapeError(f"key_lengths is {array.dtype} {array.shape}: integers [B] or [B,Tq] are wanted, B "
                              f"{self.batch} and Tq {self.queries}")
-        array = np.maximum(np.minimum(array, self.keys).astype(np.int64), -1).astype(np.int32)  # none leaves int32
+        array = np.clip(array, -1, min(self.keys, 2**31 - 1)).astype(np.int32)
         steps = _steps(array)
         self._place("lens", [steps[0], 0, 0, steps[1] if array.ndim == 2 else 0, 0, 0, 0])
         self._point("lens", array)
@@ -613,7 +623,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
     along which it was broadcast, or the table of a relative_bias; "sinks" only where there are sinks.  dlse, in the
     shape of lse, is the gradient of lse where the caller's loss depends on it; rows without keys ignore it.
     """
-    wrt = tuple(wrt)  # once: it may be an iterator
+    wrt = tuple(dict.fromkeys(wrt))  # read once: it may be an iterator, and name an operand twice
     key, given = None, {"q": q, "k": k, "v": v, "o": o, "dout": dout, "lse": lse}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is dlse is None:
         said = ("backward", layout, causal, scale, window, mask_fill, dropout, seed, threads, wrt)
@@ -653,8 +663,9 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
 def _rows(call: _Call, given: Any, name: str) -> Array:
     """lse and its gradient as [B,H,Tq]."""
     array, rows = _operand(given, name, call.sums), (call.batch, call.heads, call.queries)
-    if array.size != int(np.prod(rows)):
-        raise ShapeError(f"{name} has the shape {array.shape}; [B,H,Tq] = {list(rows)} is wanted")
+    wanted = call.outer_rows(np.broadcast_to(0, rows)).shape
+    if array.shape not in (wanted, rows):
+        raise ShapeError(f"{name} has the shape {array.shape}; {wanted} is wanted")
     return array.reshape(rows)
 
 

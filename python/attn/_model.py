@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import operator
 import os
+import threading
 from typing import Any, Iterator, Mapping, NoReturn, Optional, Sequence, Union
 
 import numpy as np
@@ -103,8 +105,10 @@ class Model:
 
     def __init__(self, architecture: str, config: ctypes.c_void_p, context: Context, seed: int, dtype: Any,
                  limit: int = 0, precision: int = 0, blank: bool = False) -> None:
+        seed = operator.index(seed)  # a number of NumPy's would overflow below
         self._context, self._model, self._tape = context, ctypes.c_void_p(), ctypes.c_void_p()
         self._training, self._recording, self._calls, self._seed = False, True, 0, seed
+        self._paused = threading.local()  # whether a thread is in no_grad
         # Of the latest call: (tensor, array) of each input, which the backward pass reads, and the outputs' tensors.
         self._inputs: dict[str, tuple[ctypes.c_void_p, Array]] = {}
         self._outputs: dict[str, int] = {}
@@ -118,7 +122,7 @@ class Model:
         context.check(lib.tape_create(ctypes.byref(self._tape), context.pointer))
         self._recording = self.precision != "int8"  # which has no gradients
         self._packed = False
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self._dtype: np.dtype[Any] = np.dtype(dtype).newbyteorder("=")
         self._architecture = _architectures.find(architecture)
 
     def __del__(self) -> None:
@@ -268,12 +272,18 @@ class Model:
 
     @contextlib.contextmanager
     def no_grad(self) -> Iterator["Model"]:
-        """Calls inside keep nothing for `backward`, which saves memory."""
-        before, self._recording = self._recording, False
+        """This thread's calls inside keep nothing for `backward`, which saves memory."""
+        before, self._paused.now = self._is_paused(), True
         try:
             yield self
         finally:
-            self._recording = before
+            self._paused.now = before
+
+    def _is_paused(self) -> bool:
+        return getattr(self._paused, "now", False)
+
+    def _records(self) -> bool:
+        return self._recording and not self._is_paused()
 
     # --------------------------------------------------------------------------------------------- running
 
@@ -296,7 +306,7 @@ class Model:
             except BaseException:
                 self._forget()
                 raise
-            if not self._recording:
+            if not self._records():
                 self._forget()
         return results[0] if len(results) == 1 else results
 
@@ -331,13 +341,13 @@ class Model:
         # Dropout draws from (seed, call): equal calls of equal models drop the same, and the factor, 2^64 over the
         # golden ratio, keeps the calls of models with neighbouring seeds apart.
         seed = (self._seed * 0x9E3779B97F4A7C15 + self._calls) % 2**64
-        mode = c.TapeOptions(record=self._recording, train=self._training, seed=seed)
+        mode = c.TapeOptions(record=self._records(), train=self._training, seed=seed)
         lib.tape_reset(self._tape, ctypes.byref(mode))
         with NamedList(self._context) as sources, NamedList(self._context) as results:
             for name, array in given.items():
                 tensor = wrap(self._context, array)
                 self._inputs[name] = (tensor, array)
-                lib.tensor_set_requires_grad(tensor, self._recording and self._is_real(name, array))
+                lib.tensor_set_requires_grad(tensor, self._records() and self._is_real(name, array))
                 sources.add(name, tensor)
             for name in wanted:
                 results.add(name, None)

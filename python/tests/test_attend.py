@@ -151,6 +151,25 @@ class Again(unittest.TestCase):
             with self.assertRaises(attn.ArgumentError):
                 attn.attend(q, k, v, **wrong)
 
+    def test_options_that_change_between_calls(self):
+        class Number:
+            """As a tensor of no axes is: equal to itself whatever its number."""
+            shape = ()
+
+            def __init__(self, value):
+                self.value = value
+
+            def __float__(self):
+                return self.value
+
+            __bool__, __abs__ = (lambda self: self.value != 0), __float__
+
+        q, k, v = arrays(np.random.default_rng(15), t=4, s=4, g=4, dv=8)
+        scale = Number(0.5)
+        np.testing.assert_array_equal(attn.attend(q, k, v, scale=scale), attn.attend(q, k, v, scale=0.5))
+        scale.value = 2.0
+        np.testing.assert_array_equal(attn.attend(q, k, v, scale=scale), attn.attend(q, k, v, scale=2.0))
+
     def test_log_sum_exp_and_gradients(self):
         rng = np.random.default_rng(12)
         for layout in ("bthd", "bhtd"):
@@ -166,9 +185,9 @@ class Again(unittest.TestCase):
                     np.testing.assert_array_equal(o, want)
                     np.testing.assert_array_equal(lse, want_lse)
                     self.assertEqual(list(grads), list(wrt))
-                    again = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, wrt=iter(wrt))
+                    again = attn.attend_backward(dout, q, k, v, o, lse, layout=layout, wrt=iter((wrt[0], *wrt)))
                     self.assertEqual(list(again), list(wrt))
-                    for name, grad in grads.items():
+                    for name, grad in (*grads.items(), *again.items()):
                         np.testing.assert_array_equal(grad, every[name])
 
     def test_addresses_that_are_not_aligned(self):
@@ -254,6 +273,7 @@ class Backward(unittest.TestCase):
         for error, text, call in (
                 (attn.ShapeError, "dout has the shape", lambda: attn.attend_backward(o[:1], q, k, v, o, lse)),
                 (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse[:1])),
+                (attn.ShapeError, "lse has the shape", lambda: attn.attend_backward(o, q, k, v, o, lse.swapaxes(1, 2))),
                 (attn.ShapeError, "dlse has the shape",
                  lambda: attn.attend_backward(o, q, k, v, o, lse, dlse=lse[:, :1])),
                 (attn.ArgumentError, "no gradient of 'mask'",

@@ -163,6 +163,26 @@ class Threads(unittest.TestCase):
                 np.testing.assert_array_equal(model(xs[i]), wanted[i])
         self.together(work)
 
+    def test_no_grad_is_the_threads_own(self):
+        model, x = layer(threads=1), np.ones((2, 8, 16), np.float32)
+        inside, outside = threading.Event(), threading.Event()
+
+        def other():
+            with model.no_grad():
+                inside.set()
+                outside.wait()
+        thread = threading.Thread(target=other)
+        thread.start()
+        inside.wait()
+        try:
+            model.backward(np.ones_like(model(x)))
+            with model.no_grad():
+                outside.set()
+                thread.join()
+        finally:
+            outside.set()
+        model.backward(np.ones_like(model(x)))  # the two left in the order in which they entered
+
     def test_models_and_the_engine_side_by_side(self):
         x = np.random.default_rng(1).standard_normal((2, 40, 2, 16)).astype(np.float32)
         wanted = attn.attend(x, x, x, causal=True)

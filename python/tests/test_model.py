@@ -148,8 +148,12 @@ class Calls(unittest.TestCase):
 
     def test_seeds(self):
         weights = [attn.build("self-attention", {"dim": 6, "heads": 2}, seed=s).state_dict()["to_q.weight"]
-                   for s in (1, 1, 2)]
+                   for s in (1, np.int64(1), 2)]
         np.testing.assert_array_equal(weights[0], weights[1])
+        model = attn.build("detr-ffn", {"d": 4}, seed=np.int8(-3), dtype=np.dtype(np.float32).newbyteorder())
+        self.assertEqual(model(np.ones((1, 4), np.float32)).shape, (1, 4))
+        self.assertEqual(model.backward(np.ones((1, 4)))["x"].dtype, np.float32)
+        self.assertEqual(model.dtype, np.float32)
         self.assertGreater(distance(weights[2], weights[0]), 0.1)
 
 

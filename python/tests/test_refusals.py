@@ -53,7 +53,17 @@ class Numbers(unittest.TestCase):
     def test_lens_of_every_integer(self):
         for lens in (np.array([2**63, 1], np.uint64), np.array([2**62, 1]), [99, 1]):
             np.testing.assert_array_equal(attn.attend(X, X, X, key_lengths=lens), attn.attend(X, X, X, key_lengths=[3, 1]))
+        keys = np.random.default_rng(1).standard_normal((2, 300, 2, 4)).astype(np.float32)
+        wanted = attn.attend(X, keys, keys, key_lengths=[3, 1])
+        for kind in ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"):
+            np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([3, 1], kind)), wanted)
+        np.testing.assert_array_equal(attn.attend(X, keys, keys, key_lengths=np.array([-128, 127], "i1"))[0], 0 * X[0])
 
+    def test_integers_without_a_sign(self):
+        layer, x = attn.build("multi-head-attention", {"num_hiddens": 4, "num_heads": 2}), X[:, :, 0]
+        np.testing.assert_array_equal(layer(x, x, x, np.array([3, 1], np.uint64)), layer(x, x, x, np.array([3, 1])))
+        with self.assertRaisesRegex(attn.ArgumentError, "valid_lens holds 18446744073709551615"):
+            layer(x, x, x, np.array([2**64 - 1, 1], np.uint64))
 
     def test_options_that_are_no_numbers(self):
         for name, values in (("scale", ("x", 1j, 2**2000, np.ones(2))), ("mask_fill", (None, 10**400)),
@@ -168,7 +178,16 @@ class Arrays(unittest.TestCase):
         q = torch.randn(2, 5, 2, 8)
         with self.assertRaisesRegex(attn.ArgumentError, "detach"):
             attn.attend(q.clone().requires_grad_(), q, q)
+        negated = torch._neg_view(-q)
+        np.testing.assert_array_equal(attn.attend(negated, negated, negated), attn.attend(q, q, q))
+        layer = attn.build("detr-ffn", {"d": 8})
+        np.testing.assert_array_equal(layer(negated[:, :, 0]), layer(q[:, :, 0]))
         brain = q.bfloat16()
+        freed = q.clone()
+        freed.untyped_storage().resize_(0)  # as modules that keep their parameters elsewhere do
+        for tensor in (freed, torch._efficientzerotensor(q.shape)):
+            with self.assertRaisesRegex(attn.ArgumentError, "it has no memory"):
+                attn.attend(tensor, tensor, tensor)
         try:
             import ml_dtypes
         except ImportError:

@@ -25,10 +25,10 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, to
 
 
 def strided(draw, x):
-    """The same numbers where other memory lies between them."""
+    """The same numbers where other memory lies between them, or negated lazily."""
     if not x.dim():
         return x
-    way = draw.randrange(4)
+    way = draw.randrange(5)
     if way == 1 and x.dim() >= 3:
         return x.transpose(-2, -3).contiguous().transpose(-2, -3)
     if way == 2:
@@ -36,6 +36,8 @@ def strided(draw, x):
         return torch.stack((x, x.flip(-1)), axis).select(axis, 0)
     if way == 3:
         return x.mT.contiguous().mT if x.dim() > 1 else x
+    if way == 4 and x.is_floating_point():
+        return torch._neg_view(-x)
     return x
 
 
@@ -203,6 +205,16 @@ class Corners(unittest.TestCase):
                 for g, w in zip(got, wanted):
                     self.assertLess(float((g.detach() - w).abs().max()) if g.numel() else 0.0, 1e-12)
 
+    def test_saved_tensors_with_other_strides(self):
+        """Hooks may give back the same numbers elsewhere in memory."""
+        for mask in ((), (torch.randn(6, 6),)):
+            x = torch.randn(2, 3, 6, 8, requires_grad=True)
+            for changed in (torch.clone, lambda t: t.mT.contiguous().mT):
+                with torch.autograd.graph.saved_tensors_hooks(lambda t: t, changed):
+                    found = sdpa(x, x, x, *mask)
+                torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), x),
+                                           torch.autograd.grad(sdpa(x, x, x, *mask).sin().sum(), x))
+
     def test_types_are_those_of_pytorch(self):
         """A call that PyTorch refuses for a type is refused alike, under enable() in PyTorch's words."""
         q = torch.randn(1, 2, 8, 16)
@@ -343,6 +355,38 @@ class Enable(unittest.TestCase):
             attn.torch.scaled_dot_product_attention(q[:, :, :1], k, v, torch.zeros(7, 3))
         with self.assertRaisesRegex(attn.ShapeError, "same last axis"):
             attn.torch.scaled_dot_product_attention(q[..., :1], k, v)
+
+    def test_one_object_for_several_blocks(self):
+        q, enabled = torch.randn(1, 2, 5, 8), attn.torch.enable()
+        for _ in range(2):
+            before = attn.torch.calls()
+            with enabled:
+                torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            self.assertEqual(attn.torch.calls() - before, 1)
+
+    def test_leaves_the_formula_where_it_is_asked_for(self):
+        """As for second derivatives, which attn's error says."""
+        q = torch.randn(1, 2, 5, 8, requires_grad=True)
+        with attn.torch.enable(always=True), sdpa_kernel(SDPBackend.MATH):
+            o = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+            grad, = torch.autograd.grad(o.square().sum(), q, create_graph=True)
+            second, = torch.autograd.grad(grad.square().sum(), q)
+        self.assertTrue(bool(second.any()))
+
+    def test_leaves_subclasses_of_tensors(self):
+        """Such as DTensor, which has a rule for PyTorch's function, and none for attn's."""
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                if function is theirs:
+                    return "its own rule"
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        theirs, q = torch.nn.functional.scaled_dot_product_attention, torch.randn(1, 2, 5, 8)
+        with attn.torch.enable(always=True):
+            for call in ((q.as_subclass(Own), q, q), (q, q, q.as_subclass(Own)), (q, q, q, torch.zeros(5, 5).as_subclass(Own))):
+                self.assertEqual(torch.nn.functional.scaled_dot_product_attention(*call), "its own rule")
 
     def test_replaces_and_gives_back(self):
         theirs, before = torch.nn.functional.scaled_dot_product_attention, attn.torch.calls()

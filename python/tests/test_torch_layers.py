@@ -2,6 +2,8 @@
 """attn.torch.Layer for every architecture: parameters under the originals' names, outputs and gradients against the formulas
 of tests/parity in PyTorch's float64, state_dict there and back, and an optimizer's step.  Skipped where there is no
 PyTorch, or no repository around the package.  ATTN_LONG=1 tries more cases."""
+import contextlib
+import io
 import os
 import sys
 import unittest
@@ -134,6 +136,34 @@ class Architectures(unittest.TestCase):
             for apart, own in zip(*gradients) if len(gradients) == 2 else ():
                 with self.subTest(layer=name):
                     self.assertTrue(apart is own is None or torch.equal(apart, own))
+
+    def test_an_output_asked_for_twice(self):
+        layer = attn.torch.Layer("detr-ffn", {"d": 4}).eval()
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        first, second = layer(x, outputs=("out", "out"))
+        found, = torch.autograd.grad(first.sin().sum() + second.square().sum(), x)
+        once = layer(x)
+        wanted, = torch.autograd.grad(once.sin().sum() + once.square().sum(), x)
+        self.assertTrue(torch.equal(found, wanted))
+
+    def test_compiled_around(self):
+        """torch.compile leaves a Layer as it is, without a word."""
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), attn.torch.Layer("detr-ffn", {"d": 4}), torch.nn.Tanh())
+        x, words = torch.randn(2, 3, 4), io.StringIO()
+        with contextlib.redirect_stderr(words):
+            found = torch.compile(model, backend="aot_eager")(x)
+        self.assertTrue(torch.equal(found, model(x)))
+        self.assertEqual(words.getvalue(), "")
+
+    def test_gradients_that_are_recorded(self):
+        """create_graph gives the gradients; only their own derivative is refused."""
+        layer = attn.torch.Layer("detr-ffn", {"d": 4}).eval()
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        wanted, = torch.autograd.grad(layer(x).sin().sum(), x)
+        found, = torch.autograd.grad(layer(x).sin().sum(), x, create_graph=True)
+        self.assertTrue(torch.equal(found.detach(), wanted))
+        with self.assertRaisesRegex(RuntimeError, "differentiate twice"):
+            found.square().sum().backward()
 
     def test_seq2seq(self):
         """Its formula takes whole batches: tests/parity's models."""

@@ -19,13 +19,16 @@ _theirs = torch.nn.functional.scaled_dot_product_attention
 _counter, _looks = itertools.count(), 0
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
+_fused = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which asks for PyTorch's formula
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              enable_gqa: bool) -> bool:
     """Whether attn may take a call without dropout, which would draw other numbers than PyTorch's from the same seed; what
-    PyTorch would refuse is left to it, words and all."""
+    PyTorch would refuse is left to it, words and all, and so are subclasses of tensors, which know its function only."""
     if _ops.in_forward_mode() or _sdpa.wrong_type(query, key, value, attn_mask, 0.0, is_causal, None, enable_gqa):
+        return False
+    if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
         return False
     for x in (query, key, value):
         if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
@@ -54,7 +57,7 @@ _takes: Callable[..., bool] = _faster
 
 def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
                  is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    if dropout_p == 0 and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
+    if dropout_p == 0 and _fused() and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
         if _unwatched():
             found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
             if found is NotImplemented:
@@ -80,11 +83,16 @@ class enable:
 
     def __init__(self, always: bool = False) -> None:
         self.always = always
+        self._begin()
+
+    def _begin(self) -> None:
         with _lock:
-            _open.append(self)
+            if self not in _open:
+                _open.append(self)
             _replace()
 
     def __enter__(self) -> "enable":
+        self._begin()  # an object may serve several blocks
         return self
 
     def __exit__(self, *_: Any) -> None:

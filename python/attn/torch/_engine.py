@@ -53,6 +53,7 @@ class Plan:
                                              None))
         self.bytes = lib.plan_workspace(self.pointer)
         self.where = self.pointer.value, ctypes.addressof(self.arrays), None
+        self.layouts: tuple[Any, ...] = ()  # of a forward plan: the strides of q, k, v, o and a caller's one mask
         self.like: Tensor = None  # type: ignore[assignment]  # of a forward plan: o without memory
         self.lse: Any = None  # of a forward plan: the type of memory for lse; a small array is made faster than a tensor
 
@@ -64,6 +65,10 @@ class Plan:
     def places(self, given: Optional[Tensor]) -> tuple[Optional[Tensor], Optional[Tensor]]:
         """A caller's one mask as bias and mask."""
         return (given, None) if self.masked == "bias" else (None, given)
+
+    def fits(self, *saved: Tensor) -> bool:
+        """Whether tensors that were saved lie as they did: hooks may give others of the same numbers."""
+        return tuple([x.stride() for x in saved]) == self.layouts
 
     def outputs_like(self, dtype: torch.dtype) -> None:
         self.like = _hollow(self.shape, self.strides, dtype)

@@ -9,6 +9,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo  # torch.compiler.disable, which takes seconds to import the compiler
 
 from .._errors import ArgumentError, UnsupportedError
 from .._library import lib
@@ -69,6 +70,7 @@ class Layer(torch.nn.Module):
     def extra_repr(self) -> str:
         return repr(self.attn_model)
 
+    @_disable_dynamo  # for torch.compile: there are no operations of PyTorch to trace
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
         model = self.attn_model
         given = model._by_name(inputs, named)
@@ -150,7 +152,10 @@ class _Run(torch.autograd.Function):
         asked = ctx.asked
         saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
-        seeds = {name: dout.contiguous() for name, dout in zip(asked.outputs, douts) if dout is not None}
+        seeds: dict[str, Tensor] = {}
+        for name, dout in zip(asked.outputs, douts):
+            if dout is not None:  # an output may be asked for twice
+                seeds[name] = dout.detach().contiguous() if name not in seeds else seeds[name] + dout.detach()
         if not seeds:
             return (None,) * (1 + len(values))
         given, parameters = _part(asked, values)

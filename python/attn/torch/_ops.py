@@ -94,7 +94,7 @@ def _back(ctx: Any, dout: Optional[Tensor], dlse: Optional[Tensor]) -> tuple[Opt
         return (None,) * (_READS + len(Problem._fields))
     *read, o, lse = ctx.saved_tensors
     dout = torch.zeros_like(o) if dout is None else dout
-    if not torch.is_grad_enabled() and unwatched() and plain(dout) and (dlse is None or plain(dlse)):
+    if not torch.is_grad_enabled() and unwatched() and all(x is None or plain(x) for x in (dout, dlse, *read)):
         grads = iter(_engine.backward(ctx.problem, dout, read[:5], o, lse, read[5], want, read[6:8], read[8], read[9],
                                      read[10], dlse))
     else:
@@ -137,7 +137,7 @@ class _Direct(torch.autograd.Function):
         q, k, v, o, *given = ctx.saved_tensors
         want = ctx.needs_input_grad[1:]
         read = q, k, v, *(plan.places(*given) if given else (None, None))
-        if not torch.is_grad_enabled() and unwatched() and plain(dout):
+        if not torch.is_grad_enabled() and unwatched() and plain(dout) and plan.fits(q, k, v, o, *given):
             grads = _engine.backward_again(plan, dout, read, o, lse, want)
         else:
             sums = torch.frombuffer(lse, dtype=_engine.sums_of(o.dtype))[:math.prod(plan.rows)].view(plan.rows)

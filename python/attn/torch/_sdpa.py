@@ -117,6 +117,7 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
         return None
     plan = _engine.forward_plan(asked.problem, asked[1:], grad)
     plan.problem = asked.problem
+    plan.layouts = (*(x.stride() for x in call[:3]), plan.strides, *(() if given is None else (given.stride(),)))
     plan.masked = None if given is None else "bias" if given is asked.bias else "mask"
     mine.keep(kind, plan)
     return plan

@@ -9,8 +9,8 @@
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
 {
     static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
-        attn__check_fields, attn__check_windows,    attn__check_relations, attn__check_packed,  attn__check_blocks,
-        attn__check_sizes,  attn__check_bias_index, attn__check_tables,    attn__check_outputs,
+        attn__check_fields, attn__check_windows, attn__check_relations,  attn__check_packed,     attn__check_blocks,
+        attn__check_tables, attn__check_sizes,   attn__check_bias_index, attn__check_table_rows, attn__check_outputs,
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         attn_status status = parts[i](context, problem);

@@ -20,6 +20,7 @@ attn_status attn__check_packed(attn_context *context, const attn_problem *proble
 attn_status attn__check_bias_index(attn_context *context, const attn_problem *problem);
 attn_status attn__check_blocks(attn_context *context, const attn_problem *problem);
 attn_status attn__check_tables(attn_context *context, const attn_problem *problem);
+attn_status attn__check_table_rows(attn_context *context, const attn_problem *problem);
 attn_status attn__check_sizes(attn_context *context, const attn_problem *problem);
 attn_status attn__check_outputs(attn_context *context, const attn_problem *problem);
 
