@@ -24,6 +24,9 @@ typedef struct scratch {
     float *o;             /* [queries][values] */
     float *lse, *delta;   /* [heads][queries], lse in powers of two */
     float *s, *ds;        /* [queries][block] */
+    float *bias;          /* as s, with a bias or mask, ... */
+    uint8_t *seen;        /* ... else NULL */
+    attn__decode_view view;
     int64_t *k_at, *v_at, *dk_at, *dv_at;
     int64_t *from, *to;        /* [queries]: the range in the block, */
     int32_t *from32, *to32;    /* and as the weights want it */
@@ -50,6 +53,12 @@ static size_t divide(const attn__decode *decode, const attn__canonical *canonica
     s->delta = attn__arena_take(&p, all, sizeof(float));
     s->s = attn__arena_take(&p, n * ATTN__DECODE_BLOCK, sizeof(float));
     s->ds = attn__arena_take(&p, n * ATTN__DECODE_BLOCK, sizeof(float));
+    bool views = canonical->has_bias || canonical->has_mask;
+    s->bias = attn__arena_take(&p, views ? n * ATTN__DECODE_BLOCK : 0, sizeof(float));
+    s->seen = attn__arena_take(&p, views ? n * ATTN__DECODE_BLOCK : 0, 1);
+    if (!views)
+        s->seen = NULL;
+    attn__decode_view_take(canonical, &p, &s->view);
     int64_t **const tables[] = {&s->k_at, &s->v_at, &s->dk_at, &s->dv_at};
     for (int i = 0; i < 4; i++)
         *tables[i] = attn__arena_take(&p, 2 * ATTN__DECODE_BLOCK, sizeof(int64_t));
@@ -153,14 +162,19 @@ static void end_head(const job *j, int64_t batch, int64_t head, int64_t part, co
 /* The queries' ranges inside the block; false if none sees any of it. */
 static bool clip(const job *j, int64_t head, int64_t at, int64_t keys, const scratch *s)
 {
-    const attn__decode_range *range = s->range + head * j->canonical->query.size;
+    const attn__canonical *canonical = j->canonical;
+    const attn__decode_range *range = s->range + head * canonical->query.size;
     bool any = false;
-    for (int64_t i = 0; i < j->canonical->query.size; i++) {
+    for (int64_t i = 0; i < canonical->query.size; i++) {
         s->from[i] = attn__least(attn__most(range[i].from - at, 0), keys);
         s->to[i] = attn__most(s->from[i], attn__least(range[i].to - at, keys));
         s->from32[i] = (int32_t)s->from[i];
         s->to32[i] = (int32_t)s->to[i];
         any = any || s->from[i] < s->to[i];
+        if (!s->seen || !attn__decode_view_read(canonical, j->arrays, &range[i], s->from[i], s->to[i], &s->view))
+            continue;
+        memcpy(s->bias + i * ATTN__DECODE_BLOCK, s->view.bias, ATTN__DECODE_BLOCK * sizeof *s->bias);
+        memcpy(s->seen + i * ATTN__DECODE_BLOCK, s->view.seen, ATTN__DECODE_BLOCK);
     }
     return any;
 }
@@ -171,7 +185,7 @@ static void weigh(const job *j, const attn__decode_rows *k, const attn__decode_r
     const attn__decode *f = j->decode;
     int64_t n = j->canonical->query.size;
     bool gradients = j->canonical->problem.flags & (ATTN_WANT_DQ | ATTN_WANT_DK),
-         plain = k->rows % f->kernel->lanes == 0;
+         plain = k->rows % f->kernel->lanes == 0 && !s->seen;
     f->kernel->score(k, s->q + head * n * f->channels, f->channels, n, s->s, ATTN__DECODE_BLOCK);
     if (gradients)
         f->kernel->score(v, s->dout + head * n * f->values, f->values, n, s->ds, ATTN__DECODE_BLOCK);
@@ -185,6 +199,8 @@ static void weigh(const job *j, const attn__decode_rows *k, const attn__decode_r
                                         .lse = s->lse + head * n,
                                         .delta = s->delta + head * n,
                                         .plain = plain,
+                                        .mask = s->seen,
+                                        .bias = j->canonical->has_bias ? s->bias : NULL,
                                         .from = s->from32,
                                         .to = s->to32};
     f->backward->weights(&args);
@@ -202,6 +218,7 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
                                 .ldw = ATTN__DECODE_BLOCK,
                                 .from = s->from,
                                 .to = s->to,
+                                .seen = s->seen,
                                 .add = canonical->problem.accumulate,
                                 .stream = f->stream};
     if (canonical->problem.flags & ATTN_WANT_DK) {
@@ -226,6 +243,18 @@ static void spread(const job *j, int64_t batch, int64_t head, int64_t keys, int6
     }
 }
 
+/* dq += dS k of one query, over the keys that it sees. */
+static void add_keys(const attn__decode *f, const attn__decode_rows *k, const scratch *s, int64_t i, float *dq)
+{
+    const float *ds = s->ds + i * ATTN__DECODE_BLOCK;
+    int64_t to = s->to[i], end;
+    for (int64_t at = s->from[i]; s->seen && attn__decode_next_run(s->seen + i * ATTN__DECODE_BLOCK, to, &at, &end);
+         at = end)
+        f->kernel->add(k, at, end, ds, 1.0f, dq);
+    if (!s->seen && s->from[i] < to)
+        f->kernel->add(k, s->from[i], to, ds, 1.0f, dq);
+}
+
 static void see_block(const job *j, const attn__decode_place *place, int64_t at, const scratch *s)
 {
     const attn__decode *f = j->decode;
@@ -239,8 +268,7 @@ static void see_block(const job *j, const attn__decode_place *place, int64_t at,
         k.next = NULL;
         float *dq = s->dq + head * n * f->channels;
         for (int64_t i = 0; i < n && (canonical->problem.flags & ATTN_WANT_DQ); i++)
-            if (s->from[i] < s->to[i])
-                f->kernel->add(&k, s->from[i], s->to[i], s->ds + i * ATTN__DECODE_BLOCK, 1.0f, dq + i * f->channels);
+            add_keys(f, &k, s, i, dq + i * f->channels);
     }
     if (seen || !canonical->problem.accumulate)
         spread(j, place->item + head, head, place->keys, seen ? n : 0, s);
@@ -264,6 +292,7 @@ static void run_part(void *user, int64_t item, int thread)
     for (int64_t at = begin; at < end; at += ATTN__DECODE_BLOCK) {
         attn__decode_locate(canonical, ATTN__STRIDE(dim.k), at, s.k_at);
         attn__decode_locate(canonical, ATTN__STRIDE(dim.v), at, s.v_at);
+        attn__decode_view_start(canonical, at, &s.view);
         attn__decode_locate(canonical, ATTN__STRIDE(dim.dk), at, s.dk_at);
         attn__decode_locate(canonical, ATTN__STRIDE(dim.dv), at, s.dv_at);
         place.keys = attn__least(ATTN__DECODE_BLOCK, end - at);

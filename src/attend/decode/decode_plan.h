@@ -13,6 +13,7 @@
 #define ATTN_ATTEND_DECODE_PLAN_H
 
 #include "attend/canonical/solver.h"
+#include "base/arena.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/decode/decode.h"
 
@@ -34,10 +35,18 @@ typedef struct attn__decode {
     bool stream;              /* the gradients of keys and values are too large to stay in a cache */
 } attn__decode;
 
-/* The keys that one query of one head may see. */
+/* The keys that one query of one head may see, unless the mask hides them, and where its row of bias and mask lies. */
 typedef struct attn__decode_range {
     int64_t from, to;
+    int64_t bias, mask;
 } attn__decode_range;
+
+/* The same within a block of keys, with its bias and mask: of a query that sees all of [from, to), `seen` is NULL. */
+typedef struct attn__decode_view {
+    int64_t *bias_at, *mask_at; /* of the block's keys: [2 * BLOCK] */
+    float *bias;                /* [BLOCK], 0 behind the keys */
+    uint8_t *seen;              /* [BLOCK]: 1 where the mask shows the key and the bias is above -infinity */
+} attn__decode_view;
 
 /* Sums of one part: o [queries][values], m and l [queries]. */
 typedef struct attn__decode_sums {
@@ -70,6 +79,15 @@ void attn__decode_load(const attn__decode *decode, const attn__canonical *canoni
 /* The keys of [begin, end) that each query of the item may see; false if none. */
 bool attn__decode_find_ranges(const attn__canonical *canonical, const int32_t *lens, int64_t batch, int64_t begin,
                               int64_t end, attn__decode_range *range);
+/* The memory of a view, and the offsets of a block's keys from `first` on; nothing without bias or mask. */
+void attn__decode_view_take(const attn__canonical *canonical, attn__arena *arena, attn__decode_view *view);
+void attn__decode_view_start(const attn__canonical *canonical, int64_t first, const attn__decode_view *view);
+/* Bias and mask of one query's keys [from, to) of the block; elsewhere nothing is seen.  False without bias or mask. */
+bool attn__decode_view_read(const attn__canonical *canonical, const attn_arrays *arrays,
+                            const attn__decode_range *range, int64_t from, int64_t to, const attn__decode_view *view);
+/* Keys from *at on that are seen one after another, up to `to`: they are [*at, end returned); false: there are none. */
+bool attn__decode_next_run(const uint8_t *seen, int64_t to, int64_t *at, int64_t *end);
+
 /* Offsets of keys first, first + 1, ... in one operand, for a block and the rows to prefetch; at[2 * BLOCK]. */
 void attn__decode_locate(const attn__canonical *canonical, size_t stride, int64_t first, int64_t *at);
 

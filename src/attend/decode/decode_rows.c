@@ -10,7 +10,9 @@
 #include "attend/canonical/operand.h"
 #include "base/integers.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Queries and sums of one work item fit in the first cache with the keys; the rows of a block and the prefetched ones
  * fit in the second. */
@@ -20,11 +22,13 @@ const char *attn__decode_refuse(const attn__canonical *canonical)
 {
     if (canonical->query.size > ATTN__DECODE_QUERIES)
         return "more than 16 queries";
-    if (canonical->has_bias || canonical->has_mask || canonical->has_dropout)
-        return "has a bias, mask or dropout";
-    if ((canonical->has_lens || canonical->problem.nbands) &&
-        (canonical->key.n > 1 || canonical->problem.mask_fill != 0.0))
-        return "has bands or lengths on one of several key axes, or masked keys take part";
+    bool hides = canonical->has_lens || canonical->problem.nbands;
+    if (canonical->has_dropout)
+        return "has dropout";
+    if ((hides || canonical->has_mask) && canonical->problem.mask_fill != 0.0)
+        return "masked keys take part";
+    if (hides && canonical->key.n > 1)
+        return "has bands or lengths on one of several key axes";
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)))
         return "channels of k or v are not adjacent";
@@ -117,12 +121,18 @@ static void find_range(const attn__canonical *canonical, const int32_t *lens, in
     }
 }
 
+static int64_t row_at(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t query)
+{
+    return attn__offsets_one(&canonical->batch, stride, batch) + attn__offsets_one(&canonical->query, stride, query);
+}
+
 bool attn__decode_find_ranges(const attn__canonical *canonical, const int32_t *lens, int64_t batch, int64_t begin,
                               int64_t end, attn__decode_range *range)
 {
     bool any = false;
     for (int64_t i = 0; i < canonical->query.size; i++) {
-        range[i] = (attn__decode_range){begin, end};
+        range[i] = (attn__decode_range){begin, end, row_at(canonical, ATTN__STRIDE(dim.bias), batch, i),
+                                        row_at(canonical, ATTN__STRIDE(dim.mask), batch, i)};
         find_range(canonical, lens, batch, i, &range[i]);
         any = any || range[i].from < range[i].to;
     }
@@ -135,6 +145,53 @@ void attn__decode_locate(const attn__canonical *canonical, size_t stride, int64_
     attn__offsets_fill(&canonical->key, stride, first, n, at);
     for (int64_t i = n; i < 2 * ATTN__DECODE_BLOCK; i++)
         at[i] = at[n - 1];
+}
+
+/* ------------------------------------------------------------------------------------------- bias and mask */
+
+void attn__decode_view_take(const attn__canonical *canonical, attn__arena *arena, attn__decode_view *view)
+{
+    bool any = canonical->has_bias || canonical->has_mask;
+    view->bias_at = attn__arena_take(arena, canonical->has_bias ? 2 * ATTN__DECODE_BLOCK : 0, sizeof(int64_t));
+    view->mask_at = attn__arena_take(arena, canonical->has_mask ? 2 * ATTN__DECODE_BLOCK : 0, sizeof(int64_t));
+    view->bias = attn__arena_take(arena, any ? ATTN__DECODE_BLOCK : 0, sizeof(float));
+    view->seen = attn__arena_take(arena, any ? ATTN__DECODE_BLOCK : 0, 1);
+}
+
+void attn__decode_view_start(const attn__canonical *canonical, int64_t first, const attn__decode_view *view)
+{
+    if (canonical->has_bias)
+        attn__decode_locate(canonical, ATTN__STRIDE(dim.bias), first, view->bias_at);
+    if (canonical->has_mask)
+        attn__decode_locate(canonical, ATTN__STRIDE(dim.mask), first, view->mask_at);
+}
+
+bool attn__decode_view_read(const attn__canonical *canonical, const attn_arrays *arrays,
+                            const attn__decode_range *range, int64_t from, int64_t to, const attn__decode_view *view)
+{
+    if (!canonical->has_bias && !canonical->has_mask)
+        return false;
+    memset(view->bias, 0, ATTN__DECODE_BLOCK * sizeof *view->bias);
+    memset(view->seen, 0, ATTN__DECODE_BLOCK);
+    const uint8_t *mask = arrays->mask;
+    const float *bias = arrays->bias;
+    for (int64_t j = from; j < to; j++)
+        view->seen[j] = !canonical->has_mask || mask[range->mask + view->mask_at[j]] != 0;
+    for (int64_t j = from; j < to && canonical->has_bias; j++) {
+        view->bias[j] = bias[range->bias + view->bias_at[j]];
+        view->seen[j] = view->seen[j] && view->bias[j] != -INFINITY;
+    }
+    return true;
+}
+
+bool attn__decode_next_run(const uint8_t *seen, int64_t to, int64_t *at, int64_t *end)
+{
+    while (*at < to && !seen[*at])
+        ++*at;
+    *end = *at;
+    while (*end < to && seen[*end])
+        ++*end;
+    return *at < to;
 }
 
 /* The rows of one operand that start at key at[0] of a batch item. */

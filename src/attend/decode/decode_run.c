@@ -19,6 +19,7 @@ typedef struct scratch {
     float *q, *s; /* q: [heads][queries][channels] */
     int64_t *k_at, *v_at;
     attn__decode_range *range; /* [heads][queries] */
+    attn__decode_view view;
     attn__decode_sums sums[ATTN__DECODE_HEADS];
 } scratch;
 
@@ -55,6 +56,7 @@ static size_t divide(const attn__decode *decode, const attn__canonical *canonica
     s->k_at = attn__arena_take(&p, 2 * ATTN__DECODE_BLOCK, sizeof(int64_t));
     s->v_at = attn__arena_take(&p, 2 * ATTN__DECODE_BLOCK, sizeof(int64_t));
     s->range = attn__arena_take(&p, decode->heads * canonical->query.size, sizeof(attn__decode_range));
+    attn__decode_view_take(canonical, &p, &s->view);
     for (int64_t h = 0; h < decode->heads && decode->parts == 1; h++)
         take_sums(&p, decode, canonical, &s->sums[h]);
     return p.used;
@@ -64,6 +66,21 @@ size_t attn__decode_thread_size(const attn__decode *decode, const attn__canonica
 {
     scratch unused;
     return divide(decode, canonical, NULL, &unused);
+}
+
+/* Adds bias and mask to a query's scores: -infinity where it does not see the key. */
+static void add_view(const attn__decode_view *view, int64_t from, int64_t to, float *s)
+{
+    for (int64_t j = from; j < to; j++)
+        s[j] = view->seen[j] ? s[j] + view->bias[j] * (float)ATTN__LOG2E : -INFINITY;
+}
+
+/* Adds the values that the query sees: what others hold, NaN perhaps, is not looked at. */
+static void add_seen(const attn__decode *f, const attn__decode_rows *v, const attn__decode_view *view, int64_t from,
+                     int64_t to, const float *p, float shrink, float *o)
+{
+    for (int64_t at = from, end; attn__decode_next_run(view->seen, to, &at, &end); at = end, shrink = 1.0f)
+        f->kernel->add(v, at, end, p, shrink, o);
 }
 
 /* Keys [at, at + keys) of one head.  Each query computes weights for its own range only, so that no other key can leak
@@ -83,8 +100,14 @@ static void see_block(const job *j, const attn__decode_place *place, int64_t at,
         float *p = s->s + i * ATTN__DECODE_BLOCK;
         if (from >= to)
             continue;
+        bool viewed = attn__decode_view_read(canonical, j->arrays, &range[i], from, to, &s->view);
+        if (viewed)
+            add_view(&s->view, from, to, p);
         float shrink = f->kernel->weigh(p + from, to - from, &sums->m[i], &sums->l[i]);
-        f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
+        if (viewed)
+            add_seen(f, &v, &s->view, from, to, p, shrink, sums->o + i * f->values);
+        else
+            f->kernel->add(&v, from, to, p, shrink, sums->o + i * f->values);
         v.next = NULL;
     }
 }
@@ -186,6 +209,7 @@ static void run_part(void *user, int64_t item, int thread)
     for (int64_t at = first; at < last; at += ATTN__DECODE_BLOCK) {
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.k), at, s.k_at);
         attn__decode_locate(j->canonical, ATTN__STRIDE(dim.v), at, s.v_at);
+        attn__decode_view_start(j->canonical, at, &s.view);
         place.keys = attn__least(ATTN__DECODE_BLOCK, last - at);
         for (place.head = 0; place.head < f->heads; place.head++)
             see_block(j, &place, at, &s);
