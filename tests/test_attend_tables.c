@@ -179,9 +179,32 @@ static void a_nan_shows_where_it_is_read(void **state)
     }
 }
 
+/* Values' tables without masks: rows near the first and the last key. */
+static void a_nan_of_values_shows_where_it_is_read(void **state)
+{
+    static const int some[][2] = {{7, 0}, {8, 1}, {10, 1}, {11, 1}};
+    (void)state;
+    for (int i = 0; i < (int)(sizeof some / sizeof *some); i++) {
+        check_nan(&table_shapes[some[i][0]], ATTN_F32, some[i][1]);
+        check_nan(&table_shapes[some[i][0]], ATTN_BF16, some[i][1]);
+    }
+}
+
+/* Rows of the table that only masked pairs read, where the planner chooses `window`. */
+static void masked_rows_of_small_problems(void **state)
+{
+    double worst = 0;
+    (void)state;
+    for (int i = TABLE_SHAPES; i < TABLE_SHAPES + 4; i++) {
+        check_shape(i, ATTN_F32, (double)NAN, &worst);
+        check_shape(i, ATTN_BF16, (double)INFINITY, &worst);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(agrees_with_plain_loops),
-                                       cmocka_unit_test(a_nan_shows_where_it_is_read)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_plain_loops), cmocka_unit_test(a_nan_shows_where_it_is_read),
+        cmocka_unit_test(a_nan_of_values_shows_where_it_is_read), cmocka_unit_test(masked_rows_of_small_problems)};
     return cmocka_run_group_tests(tests, start, end);
 }

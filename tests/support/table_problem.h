@@ -33,7 +33,7 @@ typedef struct table_shape {
 
 /* One of everything; table_shapes.c numbers them. */
 enum { TABLE_SHAPES = 47 };
-extern const table_shape table_shapes[TABLE_SHAPES];
+extern const table_shape table_shapes[TABLE_SHAPES + 4];
 
 /* The dims, in order: batch, heads, group, QUERY axes, KEY axes, CONTRACT, VALUE. */
 enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };

@@ -11,7 +11,7 @@
 
 /* Of a table: kind, axis, begin, end, gap, per_head, per_batch, slack. */
 /* clang-format off */
-const table_shape table_shapes[TABLE_SHAPES] = {
+const table_shape table_shapes[TABLE_SHAPES + 4] = {
     /* 0: lengths */
     {.q = {1}, .k = {1}, .dim = 1, .dim_value = 1, .tables = {QUERY}},
     {.q = {2}, .k = {1}, .dim = 8, .dim_value = 20, .tables = {VALUE}},
@@ -90,5 +90,10 @@ const table_shape table_shapes[TABLE_SHAPES] = {
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .slack = 70), TABLE(ATTN_RELATIVE_VALUE, .slack = 1)}},
     {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .heads = 2, .group = 2, .accumulate = 1,
      .tables = {TABLE(ATTN_RELATIVE_QUERY, .per_head = 1), VALUE}},
+    /* 47: for `window` */
+    {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {QUERY}, .with = ATTN_WITH_LENS},
+    {.q = {16}, .k = {16}, .dim = 4, .dim_value = 4, .tables = {VALUE}, .with = ATTN_WITH_LENS},
+    {.q = {65}, .k = {97}, .dim = 20, .dim_value = 20, .tables = {KEY}, .with = ATTN_WITH_LENS},
+    {.q = {65}, .k = {65}, .dim = 20, .dim_value = 20, .tables = {VALUE, KEY}, .with = ATTN_WITH_MASK, .causal_mask = 1},
 };
 /* clang-format on */
