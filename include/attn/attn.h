@@ -104,8 +104,8 @@ typedef struct attn_context_options {
     /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else
      * f32. */
     attn_precision precision;
-    /* The result for one sequence is bitwise the same whatever its padding and whatever else is in the batch.  It
-     * costs speed in short sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_BATCH_INVARIANT is 1,
+    /* The result for one sequence is bitwise the same whatever its padding, if that is finite, and whatever else is in
+     * the batch.  It costs speed in short sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_BATCH_INVARIANT is 1,
      * else false. */
     bool batch_invariant;
     int64_t reserved[8]; /* zero: room for later versions */

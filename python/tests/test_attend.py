@@ -56,6 +56,26 @@ class Forward(unittest.TestCase):
                     np.testing.assert_array_equal(np.isfinite(got[1]), finite)
                     np.testing.assert_allclose(got[1][finite], wanted[2][finite], atol=1e-5)
 
+    def test_what_is_hidden_may_be_anything(self):
+        rng = np.random.default_rng(2)
+        for t in (1, 3, 40):
+            q, k, v = arrays(rng, t=t, s=200, d=32, dv=32)
+            dout, shown = rng.standard_normal(q.shape).astype(np.float32), rng.random((2, 4, t, 200)) < 0.7
+            shown[..., 50:130] = shown[..., 7] = False
+            hidden = ~shown.any(axis=(1, 2))
+            for options in ({"mask": shown}, {"bias": np.where(shown, 0.5, -np.inf).astype(np.float32)}):
+                got = []
+                for number in (0, np.nan, np.inf):
+                    v[hidden] = number
+                    if "mask" in options:  # a NaN less infinity is a NaN
+                        k[hidden] = number
+                    o, lse = attn.attend(q, k, v, return_lse=True, **options)
+                    got.append((o, lse, *attn.attend_backward(dout, q, k, v, o, lse, wrt="qkv", **options).values()))
+                for others in got[1:]:
+                    for first, other in zip(got[0], others):
+                        with self.subTest(t=t, option=list(options)):
+                            np.testing.assert_allclose(other, first, rtol=0, atol=4e-6)
+
     def test_layouts_and_ranks_are_one_computation(self):
         q, k, v = arrays(np.random.default_rng(1), h=1, g=1)
         o, lse = attn.attend(q, k, v, return_lse=True)

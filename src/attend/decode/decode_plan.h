@@ -41,11 +41,12 @@ typedef struct attn__decode_range {
     int64_t bias, mask;
 } attn__decode_range;
 
-/* The same within a block of keys, with its bias and mask: of a query that sees all of [from, to), `seen` is NULL. */
+/* Bias and mask of a query's row within a block of keys. */
 typedef struct attn__decode_view {
     int64_t *bias_at, *mask_at; /* of the block's keys: [2 * BLOCK] */
     float *bias;                /* [BLOCK], 0 behind the keys */
-    uint8_t *seen;              /* [BLOCK]: 1 where the mask shows the key and the bias is above -infinity */
+    uint8_t *seen;              /* [BLOCK]: 0 where the mask hides the key, 2 where it has no weight for a bias of
+                                 * -infinity, else 1 */
 } attn__decode_view;
 
 /* Sums of one part: o [queries][values], m and l [queries]. */

@@ -179,17 +179,17 @@ bool attn__decode_view_read(const attn__canonical *canonical, const attn_arrays 
         view->seen[j] = !canonical->has_mask || mask[range->mask + view->mask_at[j]] != 0;
     for (int64_t j = from; j < to && canonical->has_bias; j++) {
         view->bias[j] = bias[range->bias + view->bias_at[j]];
-        view->seen[j] = view->seen[j] && view->bias[j] != -INFINITY;
+        view->seen[j] = view->seen[j] && view->bias[j] == -INFINITY ? 2 : view->seen[j];
     }
     return true;
 }
 
 bool attn__decode_next_run(const uint8_t *seen, int64_t to, int64_t *at, int64_t *end)
 {
-    while (*at < to && !seen[*at])
+    while (*at < to && seen[*at] != 1)
         ++*at;
     *end = *at;
-    while (*end < to && seen[*end])
+    while (*end < to && seen[*end] == 1)
         ++*end;
     return *at < to;
 }

@@ -136,7 +136,7 @@ bool attn__flash_tables_finite(const attn__flash_item *t)
     return finite;
 }
 
-/* Pair by pair, without those that do not see each other. */
+/* Pair by pair, without those that do not see each other: a product would have each row meet weights of 0. */
 static void add_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                           int64_t low)
 {
@@ -147,7 +147,7 @@ static void add_carefully(const attn__flash_item *t, const attn__flash_keys *b, 
         for (int64_t lane = 0; lane < sub.lanes; lane++) {
             float p = t->s.s[key * sub.width + lane];
             int64_t row = low + x->key[key] - x->query[sub.lane + lane];
-            bool counts = p != 0.0f || !t->s.hidden[key * sub.width + lane];
+            bool counts = p != 0.0f || !b->careful || !t->s.hidden[key * sub.width + lane];
             for (int64_t c = 0; counts && c < panel->channels; c++)
                 o[c * sub.width + lane] += p * x->panel.rows[row * panel->ld + c];
         }
@@ -175,7 +175,7 @@ void attn__flash_tables_values(const attn__flash_item *t, const attn__flash_keys
         int64_t low = panel->queries - 1;
         if (!f->table[i].value)
             continue;
-        if (b->careful) {
+        if (b->careful || !*x->panel.finite) {
             add_carefully(t, b, sub, i, low);
             continue;
         }

@@ -225,7 +225,7 @@ typedef struct attn__window_work {
     int64_t batch;
     int64_t batch_at[ATTN__OPERANDS];    /* offsets of the batch index */
     int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
-    bool tables_read;
+    bool tables_read, tables_finite;
     bool described; /* the tile, by an earlier item of the same one */
     int64_t described_item;
     uint64_t batch_row;              /* its part of dropout's row numbers */

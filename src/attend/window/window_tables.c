@@ -5,6 +5,8 @@
  */
 #include "attend/window/window_solver.h"
 
+#include <math.h>
+
 static int lane_axis(const attn__window *plan)
 {
     return plan->naxes - 1;
@@ -72,6 +74,9 @@ void attn__window_tables_read(attn__window_work *work)
         memset(work->s.table_sums, 0, (size_t)work->plan->table_floats * sizeof(double));
     for (int i = 0; i < work->canonical->problem.nrelatives; i++)
         read_table(work, i);
+    work->tables_finite = true;
+    for (int64_t i = 0; i < work->plan->table_floats; i++)
+        work->tables_finite = work->tables_finite && isfinite(work->s.table[i]);
 }
 
 /* ------------------------------------------------------------------------------------------------ terms */
@@ -219,6 +224,21 @@ void attn__window_margins(attn__window_work *work, attn_relative_kind kind, cons
     clear_dead(work, work->s.pair_margin, work->pairs);
 }
 
+/* C += A B for rows A of tables and weights B: a weight of 0 hides what is not finite. */
+static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *t)
+{
+    if (work->tables_finite) {
+        work->plan->tile->run(t);
+        return;
+    }
+    for (int64_t c = 0; c < t->m; c++)
+        for (int64_t k = 0; k < t->k; k++)
+            for (int64_t w = 0; w < t->n; w++) {
+                float weight = t->b[k * t->ldb + w];
+                t->c[c * t->ldc + w] += weight == 0 ? 0 : weight * t->a[c * t->am + k * t->ak];
+            }
+}
+
 void attn__window_table_mix(attn__window_work *work, attn_relative_kind kind, float *out)
 {
     const attn__window *plan = work->plan;
@@ -230,7 +250,7 @@ void attn__window_table_mix(attn__window_work *work, attn_relative_kind kind, fl
         t.ak = work->stride * n;
         t.k = work->now.n;
         t.b = work->s.margin;
-        plan->tile->run(&t);
+        add_rows(work, &t);
     }
     if (!attn__window_has_outer(plan, kind))
         return;
@@ -238,7 +258,7 @@ void attn__window_table_mix(attn__window_work *work, attn_relative_kind kind, fl
     t.ak = n;
     t.k = work->pairs;
     t.b = work->s.pair_margin;
-    plan->tile->run(&t);
+    add_rows(work, &t);
 }
 
 /* How many pairs from p on have taps of the axis that follow each other. */
@@ -336,17 +356,17 @@ void attn__window_once_margins(attn__window_work *work)
             continue;
         sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
         for (int64_t x = 0; x < lanes; x += width) {
-            plan->tile->run(&(attn__gemm_tile_args){.m = n,
-                                                    .n = width,
-                                                    .k = count,
-                                                    .a = rows,
-                                                    .am = 1,
-                                                    .ak = n,
-                                                    .b = margin + x,
-                                                    .ldb = ld,
-                                                    .c = o->dq + (left + x) * n,
-                                                    .ldc = width,
-                                                    .accumulate = true});
+            add_rows(work, &(attn__gemm_tile_args){.m = n,
+                                                   .n = width,
+                                                   .k = count,
+                                                   .a = rows,
+                                                   .am = 1,
+                                                   .ak = n,
+                                                   .b = margin + x,
+                                                   .ldb = ld,
+                                                   .c = o->dq + (left + x) * n,
+                                                   .ldc = width,
+                                                   .accumulate = true});
             if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
                 plan->taps->outer(&(attn__tap_outer){.count = count,
                                                      .channels = n,

@@ -29,7 +29,7 @@ typedef struct attn__decode_rows {
 } attn__decode_rows;
 
 /* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).
- * The sum takes only queries i with from[i] <= j < to[i], and seen[i * ldw + j] unless that is NULL. */
+ * The sum takes only queries i with from[i] <= j < to[i], and seen[i * ldw + j] == 1 unless that is NULL. */
 typedef struct attn__decode_spread {
     void *out;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
