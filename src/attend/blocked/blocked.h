@@ -45,6 +45,7 @@ typedef struct attn__blocked_places {
     int64_t drop_at;                                /* ... and their numbers in dropout's rows */
     int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
     int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
+    int64_t m, dm;                                  /* [channels,values]: as blocked_linear.c has them */
     int64_t tanh;                                   /* [channels], or [queries,columns,channels] if it is kept */
     int64_t state;                                  /* forward: an attn__blocked, kept from item to item */
     int64_t offsets;               /* of the rows of the largest group; also a row of a table's channels */
@@ -76,6 +77,7 @@ typedef struct attn__blocked_plan {
     int64_t ld;            /* between the rows of k_t and v_t, or of block_k_t and block_v_t */
     int64_t ld_s;          /* between the rows of s and dp */
     bool keeps_tanh;       /* for the gradients */
+    bool linear;           /* blocked_linear.c */
     attn__blocked_places at;
     attn__blocked_table table[ATTN_MAX_RELATIVE];
 } attn__blocked_plan;
@@ -152,12 +154,12 @@ void attn__blocked_transpose(const attn__blocked *b, const double *k, int64_t k_
 /* The queries of a block and, backward, what belongs to them. */
 void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t);
 
-/* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`. */
+/* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`, b if `b_transposed`. */
 typedef struct attn__blocked_product {
     const double *a, *b;
     double *c;
     int64_t lda, ldb, ldc, m, n, k;
-    bool transposed, add;
+    bool transposed, b_transposed, add;
 } attn__blocked_product;
 void attn__blocked_multiply(attn__blocked *b, const attn__blocked_product *p);
 /* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
@@ -216,6 +218,19 @@ void attn__blocked_sum_tables(const attn__blocked *b, const attn__blocked_tile *
 void attn__blocked_apply_value_tables(attn__blocked *b, const attn__blocked_tile *t);
 void attn__blocked_apply_score_tables(attn__blocked *b, const attn__blocked_tile *t);
 void attn__blocked_sum_table_gradients(attn__blocked *b, const attn__blocked_tile *t);
+
+/* ------------------------------------------------------------------------- weights that are the scores themselves */
+
+/* Whether every query sees every key, with its dot product over their number for a weight: O = Q (K^T V) scale / N, which
+ * needs no scores, if that is less work. */
+bool attn__blocked_is_linear(const attn__canonical *canonical);
+/* Of a batch index that was gathered: M = K^T V scale. */
+void attn__blocked_linear_keys(attn__blocked *b);
+/* Q M of a block of queries, and what to divide it by. */
+void attn__blocked_linear_queries(attn__blocked *b, const attn__blocked_tile *t);
+/* dQ of a block of queries; adds to dM = Q^T dO.  Then dK and dV. */
+void attn__blocked_linear_query_gradients(attn__blocked *b, const attn__blocked_tile *t);
+void attn__blocked_linear_key_gradients(attn__blocked *b);
 
 void attn__blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                            void *workspace);

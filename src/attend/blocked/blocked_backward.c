@@ -244,6 +244,11 @@ static void run_block(attn__blocked *b, attn__blocked_tile *t, unsigned adds)
     const attn__blocked_places *at = &b->plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     attn__blocked_gather_queries(b, t);
+    if (b->plan->linear) {
+        attn__blocked_linear_query_gradients(b, t);
+        store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, attn__blocked_at(b, at->dq));
+        return;
+    }
     attn__blocked_start_block(b, t);
     memset(attn__blocked_at(b, at->dq), 0, (size_t)(t->queries * channels) * sizeof(double));
     if (canonical->problem.nwindows) {
@@ -299,11 +304,15 @@ static void run_batch(attn__blocked *b, int64_t batch, unsigned adds, unsigned c
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(attn__blocked_at(b, plan->table[i].dt), 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
+    if (plan->linear)
+        memset(attn__blocked_at(b, at->dm), 0, (size_t)(channels * values) * sizeof(double));
     for (int64_t first = 0; first < canonical->query.size; first += segment)
         for (int64_t i = 0; i < segment; i += plan->queries) {
             attn__blocked_tile t = {.query = first + i, .queries = attn__least(segment - i, plan->queries)};
             run_block(b, &t, adds);
         }
+    if (plan->linear)
+        attn__blocked_linear_key_gradients(b);
     store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, attn__blocked_at(b, at->dk));
     store(b, ATTN_WANT_DV, ATTN__OP_DV, adds, 0, keys, attn__blocked_at(b, at->dv));
     store_tables(b);

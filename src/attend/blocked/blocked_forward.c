@@ -81,6 +81,11 @@ static void run_block(attn__blocked *b, int64_t batch, int64_t query, int64_t qu
         attn__blocked_gather_batch(b, batch);
     attn__blocked_gather_queries(b, &t);
     attn__blocked_reset_softmax(b, &t);
+    if (b->plan->linear) {
+        attn__blocked_linear_queries(b, &t);
+        finish(b, &t);
+        return;
+    }
     memset(attn__blocked_at(b, b->plan->at.o), 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
     attn__blocked_start_block(b, &t);
     for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)

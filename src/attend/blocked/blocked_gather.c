@@ -107,6 +107,8 @@ void attn__blocked_transpose(const attn__blocked *b, const double *k, int64_t k_
                              int64_t n)
 {
     const attn__canonical *canonical = b->canonical;
+    if (b->plan->linear)
+        return;
     if (canonical->problem.score != ATTN_SCORE_ADDITIVE)
         transpose(k, n, canonical->contract.size, factor_of_keys(b), attn__blocked_at(b, k_t), b->plan->ld);
     if (canonical->backward)
@@ -130,6 +132,8 @@ void attn__blocked_gather_batch(attn__blocked *b, int64_t batch)
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         gather_table(b, i);
     gather_vectors(b);
+    if (b->plan->linear)
+        attn__blocked_linear_keys(b);
 }
 
 void attn__blocked_gather_queries(attn__blocked *b, const attn__blocked_tile *t)
@@ -162,7 +166,7 @@ static attn__gemm_problem problem_of(const attn__blocked_product *p)
                                 .n = p->n,
                                 .k = p->k,
                                 .a = attn__matrix(p->a, p->transposed ? 1 : p->lda, p->transposed ? p->lda : 1),
-                                .b = attn__matrix(p->b, 1, p->ldb),
+                                .b = attn__matrix(p->b, p->b_transposed ? p->ldb : 1, p->b_transposed ? 1 : p->ldb),
                                 .c = p->c,
                                 .ldc = p->ldc,
                                 .add = p->add};

@@ -172,6 +172,11 @@ static void place_product(const attn__canonical *canonical, attn__blocked_plan *
         rows = attn__most(rows, p->table[i].most);
         largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
     }
+    if (p->linear) {
+        int64_t most = attn__most(p->queries, canonical->key.size);
+        largest = attn__most(
+            largest, attn__most(product_size(most, channels, channels), product_size(channels, channels, most)));
+    }
     p->at.product_size = largest;
     p->at.product = reserve(all, largest);
     p->at.finite = reserve(all, rows * channels);
@@ -201,6 +206,8 @@ static void place_operands(const attn__canonical *canonical, attn__blocked_plan 
     at->s = reserve(all, queries * p->ld_s);
     at->dp = reserve(all, backward * queries * p->ld_s);
     at->dq = reserve(all, backward * queries * channels);
+    at->m = reserve(all, p->linear ? channels * values : 0);
+    at->dm = reserve(all, p->linear ? channels * values : 0);
     at->dk = reserve(all, backward * positions * channels);
     at->dv = reserve(all, backward * positions * values);
 }
@@ -257,6 +264,7 @@ static void lay_out(attn__blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
+    p->linear = attn__blocked_is_linear(canonical);
     p->segment = attn__blocked_segment(canonical);
     p->queries = query_block(canonical, p->segment);
     p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, ATTN__BLOCKED_KEYS);
@@ -327,6 +335,8 @@ static double cost(const attn__canonical *canonical)
         rows += (double)p.table[i].rows;
     }
     double each = queries * (2.5 * products + 60 * keys) + 10 * (queries + rows) * channels;
+    if (p.linear)
+        each = (queries + keys) * (2.5 * contract * (double)canonical->value.size + 10 * channels);
     return (canonical->backward ? 2.5 : 1) * (double)canonical->batch.size * each;
 }
 

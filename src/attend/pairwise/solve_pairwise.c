@@ -15,12 +15,15 @@ static const char *refuse(const attn__canonical *canonical)
     return canonical->backward && p->accumulate ? attn__pairwise_refuse_adding(canonical) : NULL;
 }
 
-/* The walk to a key costs as much as a few hundred multiply-adds, a tanh as ten. */
+/* The walk to a key costs as much as a few hundred multiply-adds, a tanh as ten.  Dot products are sums across the
+ * lanes, and twice as slow as that says. */
 static double cost(const attn__canonical *canonical)
 {
+    bool dot = canonical->problem.score == ATTN_SCORE_DOT;
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     double channels = (double)canonical->contract.size * (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 10 : 1);
-    return pairs * (400 + 4 * (channels + (double)canonical->value.size));
+    double each = 400 + 4 * (channels + (double)canonical->value.size);
+    return pairs * each * (!dot ? 1 : canonical->backward ? 3.5 : 2);
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
