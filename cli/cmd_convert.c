@@ -188,6 +188,23 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
+/* Asked before anything is written: a directory that is there already stays as it is. */
+static int check_precision(const cli_call *cli, const cli_foreign *foreign)
+{
+    attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;
+    cli_form form = cli_form_of(cli, cli->words[0]);
+    const char *name = foreign->arch;
+    bool asks = !name && form != CLI_FORM_OWN && form != CLI_FORM_MARIANMT;
+    if (asks && attn_checkpoint_kind_of(&kind, cli->context, cli->words[0]) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    if (kind == ATTN_CHECKPOINT_MSA)
+        name = "msa-transformer";
+    const attn_architecture *architecture = name ? attn_architecture_find(name) : NULL;
+    if (architecture && !attn_architecture_quantizes(architecture, stored_precision(cli)))
+        return cli_fail(CLI_BAD, "not every linear layer of \"%s\" can be stored as int8; store it as bf16", name);
+    return CLI_OK;
+}
+
 static int write_out(const cli_call *cli, const cli_foreign *foreign)
 {
     static const char ending[] = ".safetensors";
@@ -201,7 +218,9 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
                         (int)(n - m), out);
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
-    int code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
+    int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;
+    if (code == CLI_OK)
+        code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);
     if (code == CLI_OK && stored_precision(cli)) {
         bool own = !named && cli_form_of(cli, cli->words[0]) == CLI_FORM_OWN &&
                    !attn_model_has_adapter(cli->context, cli->words[0]);

@@ -19,8 +19,8 @@ static const cli_option options[] = {
 static const char *const usage[] = {"DIR", "CHECKPOINT [--values] [--names FILE]", NULL};
 
 static const char description[] =
-    "Prints the architecture and settings of the translator, classifier, generator or language model of alignments in "
-    "DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be "
+    "Prints the architecture and settings of the translator, classifier, generator, language model of alignments or other "
+    "model in DIR (or of a published MSA Transformer's .pt), every parameter with its shape, and how much memory it takes: to be "
     "used, and to be trained with Adam (parameters, gradients and two moments; activations come on top and grow with "
     "the batch).\n"
     "\n"
@@ -42,12 +42,13 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* What is in the directory: one of the four. */
+/* What is in the directory: one of the five. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
     attn_generator *generator;
     attn_msa *msa;
+    attn_model *bare; /* a model that belongs to none of these */
     const attn_model *model;
 } subject;
 
@@ -137,6 +138,23 @@ static int print_json(const cli_call *cli, const subject *of)
     return cli_print_json(cli, &json);
 }
 
+static bool is_there(const char *directory, const char *name)
+{
+    char file[4096];
+    snprintf(file, sizeof file, "%s/%s", directory, name);
+    return attn_file_exists(file);
+}
+
+/* A model as attn convert --arch and attn_model_save write it: no words beside it. */
+static bool is_bare(const cli_call *cli, const char *directory)
+{
+    static const char *const words[] = {"source.vocab", "target.vocab", "source.spm", "target.spm", "decoder.yml"};
+    bool has_words = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        has_words = has_words || is_there(directory, words[i]);
+    return !has_words && is_there(directory, "config.json") && cli_form_of(cli, directory) == CLI_FORM_OWN;
+}
+
 static attn_status load(const cli_call *cli, subject *of)
 {
     const char *directory = cli->words[0];
@@ -156,18 +174,14 @@ static attn_status load(const cli_call *cli, subject *of)
     } else if (msa) {
         status = attn_msa_load(&of->msa, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_msa_model(of->msa) : NULL;
+    } else if (is_bare(cli, directory)) {
+        status = attn_model_load(&of->bare, cli->context, directory, NULL);
+        of->model = of->bare;
     } else {
         status = attn_translator_load(&of->translator, cli->context, directory, NULL);
         of->model = status == ATTN_OK ? attn_translator_model(of->translator) : NULL;
     }
     return status;
-}
-
-static bool is_there(const char *directory, const char *name)
-{
-    char file[4096];
-    snprintf(file, sizeof file, "%s/%s", directory, name);
-    return attn_file_exists(file);
 }
 
 /* A directory of weights whose config.json is no model's that attn loads, or that has none. */
@@ -213,6 +227,7 @@ static int run(cli_call *cli)
     attn_classifier_destroy(of.classifier);
     attn_generator_destroy(of.generator);
     attn_msa_destroy(of.msa);
+    attn_model_destroy(of.bare);
     return code;
 }
 

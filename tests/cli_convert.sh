@@ -16,6 +16,10 @@ grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the te
 expect 2 "goes with a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
 expect 2 "stored as bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
+expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
+cp kept/model.safetensors before
+expect 2 'can be stored as int8; store it as bf16' "$attn" convert "$data/msa_tiny.pt" --precision int8 -o kept
+cmp kept/model.safetensors before || fail "a conversion that was refused wrote"
 
 # ---- a known architecture under its own names: the same output from both
 "$attn" convert "$data/self_attention.pt" --arch self-attention --config '{"dim": 6, "heads": 2}' -o sa --quiet >/dev/null
@@ -26,6 +30,7 @@ for from in "$data/self_attention.pt" sa/model.safetensors; do
         fail "attn run does not take $from"
 done
 cmp -s self_attention.pt.npy model.safetensors.npy || fail "the converted weights give something else"
+expect 0 'self-attention: ' "$attn" info sa
 grep -q '"architecture": "self-attention"' sa/config.json || fail "config.json does not name the architecture"
 
 # ---- the weights that a run writes are drawn

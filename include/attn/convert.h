@@ -94,6 +94,8 @@ ATTN_API attn_status attn_model_merge_adapter(attn_context *context, const char 
  * Transformer and its layers, the axial image transformer); the statuses of attn_weights_read. */
 ATTN_API attn_status attn_model_quantize(attn_context *context, const char *directory, const char *to,
                                          attn_precision precision);
+/* Whether attn_model_quantize takes models of this architecture in this precision.  Any thread, without a context. */
+ATTN_API bool attn_architecture_quantizes(const attn_architecture *architecture, attn_precision precision);
 
 #ifdef __cplusplus
 }

@@ -137,15 +137,20 @@ static attn_status copy_others(attn_context *context, const char *directory, con
 
 /* Some layers of these models would have other integers than stored ones: they run in place, they quantize some columns
  * of their weights at a time, or they run along another axis than the last, in bf16 under int8 too. */
-static bool can_be_int8(const attn_model *model)
+static bool can_be_int8(const attn_architecture *architecture)
 {
     static const char *const names[] = {"msa-transformer", "axial-transformer-layer", "row-self-attention",
                                         "column-self-attention", "axial-image-transformer"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        if (strcmp(attn_model_architecture(model)->name, names[i]) == 0)
+        if (strcmp(architecture->name, names[i]) == 0)
             return false;
     }
     return true;
+}
+
+bool attn_architecture_quantizes(const attn_architecture *architecture, attn_precision precision)
+{
+    return precision == ATTN_PRECISION_BF16 || (precision == ATTN_PRECISION_INT8 && can_be_int8(architecture));
 }
 
 static attn_status read(store *s, attn_model **model, const char *directory)
@@ -153,7 +158,7 @@ static attn_status read(store *s, attn_model **model, const char *directory)
     char path[ATTN__PATH];
     attn_weights_options how = {.keep_types = true};
     attn_status status = attn__model_of_directory(model, s->context, directory);
-    if (status == ATTN_OK && s->precision == ATTN_PRECISION_INT8 && !can_be_int8(*model))
+    if (status == ATTN_OK && !attn_architecture_quantizes(attn_model_architecture(*model), s->precision))
         status = attn__fail(s->context, ATTN_ERROR_UNSUPPORTED,
                             "%s: not every linear layer of \"%s\" can be stored as int8; store it as bf16", directory,
                             attn_model_architecture(*model)->name);
