@@ -39,10 +39,22 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
     return finite;
 }
 
+/* Keys as rows of A.  A panel is near whatever the strides are, but one subtile alone does not repay the copy. */
+static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    attn_dtype dtype = t->canonical->problem.dtype;
+    int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
+    bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->k_channel && t->canonical->key.n == 1;
+    b->k = here ? (const float *)t->arrays->k + t->s.key_at.k[0] : t->s.k;
+    b->ldk = here ? step : f->ldk;
+    if (!here)
+        f->lanes->copy(t->arrays->k, dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
+}
+
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    const attn__canonical *canonical = t->canonical;
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
     attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
     bool finite;
@@ -57,8 +69,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         f->pairs->copy_rows(t->arrays->k, t->s.key_at.k, b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
         finite = f->pairs->pair_rows(t->arrays->v, t->s.key_at.v, b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
-        f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels,
-                       t->s.k, f->ldk);
+        pack_keys(t, b);
         finite = pack_values(t, b) && attn__flash_tables_finite(t);
     }
     b->careful = !finite && attn__flash_may_hide(t->canonical, f);
@@ -291,8 +302,8 @@ static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
     attn__gemm_tile_args args = {.m = b->keys,
                                  .n = sub.width,
                                  .k = f->channels,
-                                 .a = t->s.k,
-                                 .am = f->ldk,
+                                 .a = b->k,
+                                 .am = b->ldk,
                                  .ak = 1,
                                  .b = t->s.q + sub.lane * f->channels,
                                  .ldb = sub.width,

@@ -49,6 +49,8 @@ typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
     bool parts;     /* on AMX */
+    const float *k; /* rows ... */
+    int64_t ldk;    /* ... so far apart: the panel, or the caller's array */
     bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
 } attn__flash_keys;
 
