@@ -22,7 +22,7 @@ LAYER_NAMES = list(ATTN_NAMES)
 MORE = {"window7x7:64x64c64h8": "window64x64w7h8d8:zero", "relative:64x8x64x8": "b64h8q64k64d8:rel",
         "relative:4x8x256x64": "b4h8q256k256d64:rel", "additive:4x8x64x64x64": "addb4h8q64k64d64",
         "additive:128x1x1x10x256": "addb128h1q1k10d256", "additive:64x1x1x30x1024": "addb64h1q1k30d1024",
-        "gaussian:1x8x512x64": "b1h8q512k512d64:gaussian"}
+        "gaussian:1x8x512x64": "b1h8q512k512d64:gaussian", "mean:3x1x784x64": "b3h1q784k784d64:over-n"}
 ATTN_NAMES |= {name + end: [own + end] for name, own in MORE.items() for end in ("", ",f64")}
 PEERS = "pytorch,pytorch-math,onnxruntime"
 # The scores and their gradient at 4 bytes; beyond this many the unfused path is left out.

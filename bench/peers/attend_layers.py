@@ -7,6 +7,7 @@ tied:128x256c768h12    one map for all 128 rows of an alignment
 relative:4x8x256x64    a table of relative positions in the scores: batch x heads x tokens x channels
 additive:4x8x64x64x64  Bahdanau's scores: batch x heads x queries x keys x channels
 gaussian:1x8x512x64    softmax of the negative squared distance by 2
+mean:3x1x784x64        dot products over the number of keys, as non-local blocks have them
 Each starts from projected q, k, v; projections are not in the time.  `,f64` behind a name: in float64.
 """
 import torch
@@ -69,6 +70,10 @@ def gaussian(q, k, v):
     return torch.softmax(-torch.cdist(q, k).square() / 2, dim=-1) @ v
 
 
+def mean(q, k, v):
+    return (q @ k.mT / k.shape[-2]) @ v
+
+
 # name: the layer, the shapes of q, k, v and what else it has, and the multiplications and additions of its two products
 # forward.  The gradients of all of these are wanted.
 LAYERS = {
@@ -83,6 +88,7 @@ LAYERS = {
     "additive:64x1x1x30x1024": (additive, [(64, 1, 1, 1024)] + [(64, 1, 30, 1024)] * 2 + [(1024,)],
                                 4 * 64 * 30 * 1024),
     "gaussian:1x8x512x64": (gaussian, [(1, 8, 512, 64)] * 3, 4 * 8 * 512 ** 2 * 64),
+    "mean:3x1x784x64": (mean, [(3, 1, 784, 64)] * 3, 4 * 3 * 784 ** 2 * 64),
 }
 
 
