@@ -10,13 +10,14 @@
 /* ------------------------------------------------------------------------------------------------ forward */
 
 /* The kernels of the distance d, from d^2. */
-static void from_squares(const attn_problem *p, double *s, int64_t n)
+static void from_squares(const attn__blocked *b, double *s, int64_t n)
 {
-    for (int64_t j = 0; j < n; j++) {
-        double d = p->score == ATTN_SCORE_GAUSSIAN ? 0 : sqrt(s[j]);
-        if (p->score == ATTN_SCORE_GAUSSIAN)
-            s[j] = -s[j] / (2 * p->width * p->width);
-        else if (p->score == ATTN_SCORE_BOXCAR)
+    const attn_problem *p = &b->canonical->problem;
+    if (p->score == ATTN_SCORE_GAUSSIAN)
+        b->plan->kernel->scale(s, n, -1 / (2 * p->width * p->width));
+    for (int64_t j = 0; j < n && p->score != ATTN_SCORE_GAUSSIAN; j++) {
+        double d = sqrt(s[j]);
+        if (p->score == ATTN_SCORE_BOXCAR)
             s[j] = d < p->width ? 1 : d >= p->width ? 0 : d;
         else
             s[j] = 1 - d / p->width <= 0 ? 0 : 1 - d / p->width;
@@ -83,14 +84,27 @@ static void score_additive(attn__blocked *b, const attn__blocked_tile *t)
     }
 }
 
-static void score_distances(attn__blocked *b, const attn__blocked_tile *t)
+/* Of all queries of the tile. */
+static attn__rows_f64_distances distances_of(const attn__blocked *b, const attn__blocked_tile *t, int64_t place)
 {
     int64_t channels = b->canonical->contract.size;
-    for (int64_t i = 0; i < t->queries; i++) {
-        double *s = attn__blocked_row(b, b->plan->at.s, i);
-        b->plan->kernel->distances(b->q + i * channels, t->k_t, b->plan->ld, channels, s, t->columns);
-        from_squares(&b->canonical->problem, s, t->columns);
-    }
+    return (attn__rows_f64_distances){.queries = t->queries,
+                                      .channels = channels,
+                                      .n = t->columns,
+                                      .q = b->q,
+                                      .ldq = channels,
+                                      .k = t->k_t,
+                                      .ld = b->plan->ld,
+                                      .y = attn__blocked_at(b, place),
+                                      .ldy = b->plan->ld_s};
+}
+
+static void score_distances(attn__blocked *b, const attn__blocked_tile *t)
+{
+    attn__rows_f64_distances distances = distances_of(b, t, b->plan->at.s);
+    b->plan->kernel->distances(&distances);
+    for (int64_t i = 0; i < t->queries; i++)
+        from_squares(b, attn__blocked_row(b, b->plan->at.s, i), t->columns);
 }
 
 void attn__blocked_scores(attn__blocked *b, const attn__blocked_tile *t)
@@ -143,7 +157,7 @@ static void multiply_gradients(attn__blocked *b, const attn__blocked_tile *t)
 }
 
 /* The gradient by q of a kernel of the distance is a factor times q - k: g becomes that factor. */
-static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile *t, const double *q, double *g)
+static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
     double *distance = attn__blocked_at(b, b->plan->at.scratch), width = p->width;
@@ -151,7 +165,10 @@ static void slope_of_distances(const attn__blocked *b, const attn__blocked_tile 
         b->plan->kernel->scale(g, t->columns, -1 / (width * width));
         return;
     }
-    b->plan->kernel->distances(q, t->k_t, b->plan->ld, b->canonical->contract.size, distance, t->columns);
+    attn__rows_f64_distances one = distances_of(b, t, b->plan->at.scratch);
+    one.q += i * one.ldq;
+    one.queries = 1;
+    b->plan->kernel->distances(&one);
     for (int64_t j = 0; j < t->columns; j++) {
         double d = sqrt(distance[j]);
         bool slopes = p->score == ATTN_SCORE_TRIANGULAR && d > 0 && d < width;
@@ -208,20 +225,21 @@ static void additive_gradients(attn__blocked *b, const attn__blocked_tile *t)
     }
 }
 
-/* Row by row with keys in the lanes. */
+/* With keys in the lanes. */
 static void distance_gradients(attn__blocked *b, const attn__blocked_tile *t)
 {
     const attn__blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
     double *dk = attn__blocked_at(b, at->dk_t);
     memset(dk, 0, (size_t)(channels * ld_s) * sizeof *dk);
-    for (int64_t i = 0; i < t->queries; i++) {
-        const double *q = b->q + i * channels;
-        double *g = attn__blocked_row(b, at->dp, i);
-        slope_of_distances(b, t, q, g);
-        b->plan->kernel->distance_gradient(q, t->k_t, b->plan->ld, channels, g, t->columns,
-                                           attn__blocked_at(b, at->dq) + i * channels, dk, ld_s);
-    }
+    for (int64_t i = 0; i < t->queries; i++)
+        slope_of_distances(b, t, i, attn__blocked_row(b, at->dp, i));
+    attn__rows_f64_distances gradients = distances_of(b, t, at->dp);
+    gradients.dq = attn__blocked_at(b, at->dq);
+    gradients.lddq = channels;
+    gradients.dk = dk;
+    gradients.lddk = ld_s;
+    b->plan->kernel->distance_gradient(&gradients);
     for (int64_t j = 0; j < t->columns; j++)
         for (int64_t c = 0; c < channels; c++)
             t->dk[j * channels + c] += dk[c * ld_s + j];

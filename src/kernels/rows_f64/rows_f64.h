@@ -12,6 +12,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Queries [queries,channels] and keys [channels,n] with their distances [queries,n]; rows are ld... apart. */
+typedef struct attn__rows_f64_distances {
+    int64_t queries, channels, n;
+    const double *q, *k;
+    double *y;
+    int64_t ldq, ld, ldy;
+    double *dq, *dk; /* of the gradient, as q and k */
+    int64_t lddq, lddk;
+} attn__rows_f64_distances;
+
 typedef struct attn__rows_f64_kernel {
     attn__isa isa;
     bool (*finite)(const double *x, int64_t n);    /* whether all are */
@@ -22,16 +32,15 @@ typedef struct attn__rows_f64_kernel {
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
     /* p = exp(x - lse), x in place, at most 1 beside an lse that was rounded; dp = p (dp - delta), 0 where p is. */
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
-    /* y[j] = sum over c < channels of (q[c] - k[c * ld + j])^2. */
-    void (*distances)(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n);
+    /* y[i,j] = sum over c of (q[i,c] - k[c,j])^2. */
+    void (*distances)(const attn__rows_f64_distances *args);
     /* t[c] = tanh(q[c] + k[c]); returns the sum of w[c] t[c] over c < n. */
     double (*additive)(const double *q, const double *k, const double *w, int64_t n, double *t);
     /* The derivatives of that sum times g, from t, added to dq, dk and dw. */
     void (*additive_gradient)(double g, const double *w, const double *t, int64_t n, double *dq, double *dk,
                               double *dw);
-    /* Adds g[j] (q[c] - k[c * ld + j]) to dq[c] and takes it from dk[c * ldk + j]; a g of 0 adds nothing. */
-    void (*distance_gradient)(const double *q, const double *k, int64_t ld, int64_t channels, const double *g,
-                              int64_t n, double *dq, double *dk, int64_t ldk);
+    /* Adds y[i,j] (q[i,c] - k[c,j]) to dq[i,c] and takes it from dk[c,j]; a y of 0 adds nothing. */
+    void (*distance_gradient)(const attn__rows_f64_distances *args);
 } attn__rows_f64_kernel;
 
 /* The kernel for this instruction set, or the best below it. */

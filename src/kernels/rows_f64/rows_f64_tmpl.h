@@ -5,6 +5,8 @@
  */
 #include "simd/vec_f64.h"
 
+enum { ROWS_QUERIES = 4, ROWS_KEYS = 2 }; /* of distances at once: 8 sums */
+
 typedef int64_t vl __attribute__((vector_size(sizeof(vd)))); /* of as many bits; also what comparisons give */
 
 VF_FN vd rows_load(const double *p, int64_t n)
@@ -160,16 +162,49 @@ static void rows_gradients(double *x, double *dp, int64_t n, double lse, double 
     }
 }
 
-static void rows_distances(const double *q, const double *k, int64_t ld, int64_t channels, double *y, int64_t n)
+/* Some queries and vectors of keys, constants after inlining: each pair has a chain of multiply-adds of its own, and each
+ * load serves several. */
+VF_FN void rows_distances_of(const attn__rows_f64_distances *t, int64_t query, int64_t key, int queries, int vectors)
 {
-    for (int64_t i = 0; i < n; i += VD_LANES) {
-        vd sum = vd_zero();
-        for (int64_t c = 0; c < channels; c++) {
-            vd d = vd_set1(q[c]) - rows_load(k + c * ld + i, n - i);
-            sum = vd_fma(d, d, sum);
+    vd sum[ROWS_QUERIES][ROWS_KEYS];
+    const double *q = t->q + query * t->ldq, *k = t->k + key;
+    int64_t n = vectors == 1 ? t->n - key : vectors * VD_LANES;
+    VF_UNROLL
+    for (int i = 0; i < queries * vectors; i++)
+        sum[i / vectors][i % vectors] = vd_zero();
+    for (int64_t c = 0; c < t->channels; c++, k += t->ld) {
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++) {
+            vd x = rows_load(k + v * VD_LANES, n - v * VD_LANES);
+            VF_UNROLL
+            for (int i = 0; i < queries; i++) {
+                vd d = vd_set1(q[i * t->ldq + c]) - x;
+                sum[i][v] = vd_fma(d, d, sum[i][v]);
+            }
         }
-        rows_store(y + i, sum, n - i);
     }
+    VF_UNROLL
+    for (int i = 0; i < queries * vectors; i++)
+        rows_store(t->y + (query + i / vectors) * t->ldy + key + i % vectors * VD_LANES, sum[i / vectors][i % vectors],
+                   n - i % vectors * VD_LANES);
+}
+
+VF_FN void rows_distances_to(const attn__rows_f64_distances *t, int64_t query, int queries)
+{
+    int64_t key = 0;
+    for (; key + ROWS_KEYS * VD_LANES <= t->n; key += ROWS_KEYS * VD_LANES)
+        rows_distances_of(t, query, key, queries, ROWS_KEYS);
+    for (; key < t->n; key += VD_LANES)
+        rows_distances_of(t, query, key, queries, 1);
+}
+
+static void rows_distances(const attn__rows_f64_distances *t)
+{
+    int64_t i = 0;
+    for (; i + ROWS_QUERIES <= t->queries; i += ROWS_QUERIES)
+        rows_distances_to(t, i, ROWS_QUERIES);
+    for (; i < t->queries; i++)
+        rows_distances_to(t, i, 1);
 }
 
 static double rows_additive(const double *q, const double *k, const double *w, int64_t n, double *t)
@@ -195,20 +230,47 @@ static void rows_additive_gradient(double g, const double *w, const double *t, i
     }
 }
 
-static void rows_distance_gradient(const double *q, const double *k, int64_t ld, int64_t channels, const double *g,
-                                   int64_t n, double *dq, double *dk, int64_t ldk)
+/* One channel of some queries, a constant after inlining, and n keys, at most a vector; sum[i] is what dq gets. */
+VF_FN void rows_distance_slopes(const attn__rows_f64_distances *t, int64_t query, int queries, int64_t c, int64_t key,
+                                int64_t n, vd *sum)
 {
-    for (int64_t c = 0; c < channels; c++) {
-        vd sum = vd_zero();
-        double *to = dk + c * ldk;
-        for (int64_t i = 0; i < n; i += VD_LANES) {
-            vd slope = rows_load(g + i, n - i), d = slope * (vd_set1(q[c]) - rows_load(k + c * ld + i, n - i));
-            d = rows_select((vl)(slope == vd_zero()), vd_zero(), d);
-            sum = sum + d;
-            rows_store(to + i, rows_load(to + i, n - i) - d, n - i);
-        }
-        dq[c] += rows_sum(sum);
+    double *to = t->dk + c * t->lddk + key;
+    vd x = rows_load(t->k + c * t->ld + key, n), dk = rows_load(to, n);
+    VF_UNROLL
+    for (int i = 0; i < queries; i++) {
+        vd slope = rows_load(t->y + (query + i) * t->ldy + key, n);
+        vd d = slope * (vd_set1(t->q[(query + i) * t->ldq + c]) - x);
+        d = rows_select((vl)(slope == vd_zero()), vd_zero(), d);
+        sum[i] = sum[i] + d;
+        dk = dk - d;
     }
+    rows_store(to, dk, n);
+}
+
+VF_FN void rows_distance_gradient_of(const attn__rows_f64_distances *t, int64_t query, int queries)
+{
+    for (int64_t c = 0; c < t->channels; c++) {
+        vd sum[ROWS_QUERIES];
+        int64_t key = 0;
+        VF_UNROLL
+        for (int i = 0; i < queries; i++)
+            sum[i] = vd_zero();
+        for (; key + VD_LANES <= t->n; key += VD_LANES)
+            rows_distance_slopes(t, query, queries, c, key, VD_LANES, sum);
+        if (key < t->n)
+            rows_distance_slopes(t, query, queries, c, key, t->n - key, sum);
+        for (int i = 0; i < queries; i++)
+            t->dq[(query + i) * t->lddq + c] += rows_sum(sum[i]);
+    }
+}
+
+static void rows_distance_gradient(const attn__rows_f64_distances *t)
+{
+    int64_t i = 0;
+    for (; i + ROWS_QUERIES <= t->queries; i += ROWS_QUERIES)
+        rows_distance_gradient_of(t, i, ROWS_QUERIES);
+    for (; i < t->queries; i++)
+        rows_distance_gradient_of(t, i, 1);
 }
 
 const attn__rows_f64_kernel VF_NAME(attn__rows_f64) = {.isa = VF_ISA,
