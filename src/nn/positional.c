@@ -74,6 +74,9 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
     if (layer->none) {
         return attn_dropout(tape, x, layer->dropout);
     }
+    if (!attn__nn_has_channels(tape, "positional encoding's input", x, 3, 2, attn_tensor_length(layer->table, 1))) {
+        return NULL;
+    }
     first += layer->offset;
     attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_length(x, 1));
     return attn_dropout(tape, attn_add(tape, x, rows), layer->dropout);
