@@ -456,17 +456,37 @@ static void a_fresh_head_for_other_classes(void **state)
     attn_context_clear_error(f->context);
 }
 
-/* Also where as many whole patches are in them. */
-static void images_of_another_size_are_refused(void **state)
+static void expect_other_size(fixture *f, attn_model *model, int64_t height, int64_t width, const char *said)
 {
-    fixture *f = *state;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
-    attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, 8, 9}, 9));
-    assert_int_equal(attn_model_forward(f->model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
-    assert_non_null(strstr(attn_context_error(f->context), "8 x 9 pixels, img_size is 8"));
+    attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, height, width}, 9));
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
+    assert_non_null(strstr(attn_context_error(f->context), said));
     attn_context_clear_error(f->context);
     attn_named_clear(&in);
     attn_named_clear(&out);
+}
+
+/* Also where as many whole patches are in them, or as many features come out. */
+static void images_of_another_size_are_refused(void **state)
+{
+    static const struct {
+        const char *architecture, *json, *said;
+        int64_t height, width;
+    } others[] = {
+        {"axial-classifier",
+         "{\"img_size\": 4, \"patch_size\": 2, \"in_channels\": 3, \"num_hiddens\": 8, \"num_heads\": 2}",
+         "2 x 8 pixels, img_size is 4", 2, 8},
+        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", "8 x 32 pixels, img_size is 16", 8, 32},
+        {"axial-resnet", "{\"img_size\": 32, \"s\": 0.0625, \"groups\": 2}", "31 x 32 pixels, img_size is 32", 31, 32},
+    };
+    fixture *f = *state;
+    expect_other_size(f, f->model, 8, 9, "8 x 9 pixels, img_size is 8");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        attn_model *model = make(f->context, others[i].architecture, others[i].json);
+        expect_other_size(f, model, others[i].height, others[i].width, others[i].said);
+        attn_model_destroy(model);
+    }
 }
 
 int main(void)

@@ -124,23 +124,10 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
 }
 
-/* Images of another size have patches of other places, also where there are as many of them. */
-static bool fits(const vit *v, attn_tape *tape, const attn_tensor *x)
-{
-    if (v->interpolate || attn_tensor_rank(x) != 4 ||
-        (attn_tensor_length(x, 2) == v->size && attn_tensor_length(x, 3) == v->size)) {
-        return true;
-    }
-    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-               "vit: images of %lld x %lld pixels, img_size is %lld (interpolate_positions=true would fit them)",
-               (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3), (long long)v->size);
-    return false;
-}
-
 /* [B,1+N,D] */
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
-    if (!fits(v, tape, x)) {
+    if (!v->interpolate && !attn__images_fit(tape, "vit", x, v->size, " (interpolate_positions=true would fit them)")) {
         return NULL;
     }
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
