@@ -614,6 +614,33 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_clear(&out);
 }
 
+/* Points without coordinates are all in one place, and labels without numbers have estimates without numbers; NaN is not
+ * taken for a place that nothing reaches. */
+static void kernels_of_nothing_and_of_nan(void **state)
+{
+    fixture *f = *state;
+    attn_model *model = NULL;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    attn_tensor *labels = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 1}, (float[]){2, 4});
+    attn_named_add(&in, "x_train", attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 0}, NULL));
+    attn_named_add(&in, "y_train", labels);
+    attn_named_add(&in, "x_val", attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){3, 0}, NULL));
+    attn_model_create(&model, f->context, "nadaraya-watson", NULL, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_true(fabs(test_at(attn_named_find(&out, "y_hat"), 2) - 3) < 1e-6);
+    in.items[0].tensor = attn_tape_tensor(f->tape, ATTN_F32, 1, (int64_t[]){2}, (float[]){0, 1});
+    in.items[2].tensor = attn_tape_tensor(f->tape, ATTN_F32, 1, (int64_t[]){2}, (float[]){0.5f, NAN});
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_true(fabs(test_at(attn_named_find(&out, "y_hat"), 0) - 3) < 1e-6);
+    assert_true(isnan(test_at(attn_named_find(&out, "y_hat"), 1)));
+    in.items[1].tensor = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 0}, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_int_equal(attn_tensor_size(attn_named_find(&out, "y_hat")), 0);
+    attn_model_destroy(model);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
 /* Shares of the weights by class, a query out of reach, and labels that are none. */
 static void kernels_weigh_classes(void **state)
 {
@@ -676,6 +703,7 @@ int main(void)
         TEST(beams_find_likelier_translations),
         TEST(what_is_no_sequence_model_says_so),
         TEST(kernels_average_what_they_reach),
+        TEST(kernels_of_nothing_and_of_nan),
         TEST(kernels_weigh_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

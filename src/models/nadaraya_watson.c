@@ -62,16 +62,16 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                        .sigma = attn_config_real(config, "sigma", 1)};
 }
 
-/* Columns of a vector or matrix; 0, with an error noted, if it is neither. */
+/* Columns of a vector or matrix; -1, with an error noted, if it is neither. */
 static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
 {
     int rank = x ? attn_tensor_rank(x) : 0;
     if (x && (rank < 1 || rank > 2)) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: a vector or a matrix wanted, %d axes found",
                    name, rank);
-        return 0;
+        return -1;
     }
-    return !x ? 0 : rank == 1 ? 1 : attn_tensor_length(x, 1);
+    return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
 /* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
@@ -104,12 +104,13 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
     }
 }
 
-/* Finds queries that no training point reaches; their estimate is zero so far. */
+/* Finds queries that no training point reaches; their estimate is zero so far.  Where a coordinate is NaN the weights
+ * are too, and so is the estimate. */
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *weights)
 {
     int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_length(y, 1) : 1;
     for (int64_t i = 0; y && i < attn_tensor_length(y, 0); i++) {
-        if (strcmp(empties[r->empty], "zero") == 0 || weight_sum(weights, i) > 0) {
+        if (strcmp(empties[r->empty], "zero") == 0 || weight_sum(weights, i) != 0) {
             continue;
         }
         if (strcmp(empties[r->empty], "error") == 0) {
@@ -158,7 +159,7 @@ static void forward(const void *self, const attn__call *call)
     y = y && r->classify ? one_hot(call, r, y) : y;
     attn_tensor *weights = NULL, *wanted = NULL;
     int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
-    if (d < 1 || c < 1 || d_val < 1) {
+    if (d < 0 || c < 0 || d_val < 0) {
         return;
     }
     int64_t train = attn_tensor_length(x, 0), val = attn_tensor_length(at, 0);
