@@ -231,6 +231,26 @@ static void padding_changes_nothing(void **state)
     }
 }
 
+/* A recurrence has no state before its first step: what cannot be computed is said. */
+static void sentences_of_no_tokens(void **state)
+{
+    fixture *f = *state;
+    batch b = make_batch(f);
+    attn_tensor *none = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){B, 0}, NULL);
+    attn_model *model = small_model(f, "transformer", ATTN_F32);
+    assert_int_equal(attn_tensor_size(attn_seq2seq_forward(model, f->tape, b.src, b.lens, none, NULL)), 0);
+    assert_non_null(attn_seq2seq_forward(model, f->tape, none, NULL, b.tgt, NULL));
+    attn_model_destroy(model);
+    model = small_model(f, "seq2seq-attention", ATTN_F32);
+    assert_null(attn_seq2seq_forward(model, f->tape, b.src, b.lens, none, NULL));
+    assert_non_null(strstr(attn_context_error(f->context), "at least one target token"));
+    attn_context_clear_error(f->context);
+    assert_null(attn_seq2seq_forward(model, f->tape, none, NULL, b.tgt, NULL));
+    assert_non_null(strstr(attn_context_error(f->context), "at least one step"));
+    attn_context_clear_error(f->context);
+    attn_model_destroy(model);
+}
+
 static void later_tokens_are_not_seen_unless_asked(void **state)
 {
     fixture *f = *state;
@@ -691,6 +711,7 @@ int main(void)
         TEST(defaults_are_filled_in),
         TEST(parameters_have_the_originals_names),
         TEST(padding_changes_nothing),
+        TEST(sentences_of_no_tokens),
         TEST(later_tokens_are_not_seen_unless_asked),
         TEST(weights_come_on_demand_and_sum_to_one),
         TEST(guided_weights_are_the_last_layers),
