@@ -121,6 +121,13 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
     attn_config_set_text(config, "init", "lucky");
     expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "allowed: xavier, torch");
     attn_config_destroy(config);
+    attn_config_create(&config, f->context);
+    attn_config_set_int(config, "dim", 8);
+    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1); /* whose lower half would do */
+    expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is 4.29497e+09; allowed: -8 to 8");
+    attn_config_set_int(config, "dim_index", -4);
+    expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is -4; allowed: 1 to 3, -1 to -3");
+    attn_config_destroy(config);
 }
 
 static void defaults_are_filled_in(void **state)
