@@ -252,6 +252,10 @@ static void positions_are_sines_and_cosines(void **state)
     attn_context_clear_error(f->context);
     assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
     assert_non_null(strstr(attn_context_error(f->context), "4 channels wanted"));
+    attn_context_clear_error(f->context);
+    layer.offset = 12; /* as position_offset sets it: even the first is behind the table's end */
+    assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
+    assert_non_null(strstr(attn_context_error(f->context), "positions 12 to 13 wanted, but max_len is 10"));
 }
 
 /* They are added to what has their shape, and never make it larger. */

@@ -55,11 +55,11 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
     if (!layer->table) {
         return layer->none;
     }
-    int64_t most = attn_tensor_length(layer->table, 0) - layer->offset;
-    if (first < 0 || n > most - first) {
+    int64_t most = attn_tensor_length(layer->table, 0), row = first + layer->offset;
+    if (first < 0 || n > most - row) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, first,
-                   first + n - 1, most);
+                   "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, row,
+                   row + n - 1, most);
         return false;
     }
     return true;
