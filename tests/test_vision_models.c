@@ -489,6 +489,37 @@ static void images_of_another_size_are_refused(void **state)
     }
 }
 
+/* As in other networks: a batch of none gives logits of none. */
+static void batches_of_no_images(void **state)
+{
+    static const struct {
+        const char *architecture, *json;
+        int64_t side;
+        const char *output;
+    } all[] = {
+        {"vit", "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 8, \"num_heads\": 2}", 8, "logits"},
+        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", 16, "logits"},
+        {"generalized-attention", "{\"M\": 1, \"d\": 3, \"position_dim\": 4}", 5, "out"},
+        {"generalized-attention",
+         "{\"M\": 1, \"d\": 3, \"position_dim\": 4, \"factors\": [\"query-key\", \"relpos-only\"]}", 5, "out"},
+        {"generalized-attention",
+         "{\"M\": 1, \"d\": 3, \"position_dim\": 4, \"factors\": [\"key-only\", \"query-relpos\"]}", 5, "out"},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        attn_named_list in = {.context = f->context}, out = {.context = f->context};
+        attn_model *model = make(f->context, all[i].architecture, all[i].json);
+        attn_named_add(&in, "x",
+                       attn_tape_tensor(f->tape, ATTN_F32, 4, (int64_t[]){0, 3, all[i].side, all[i].side}, NULL));
+        if (attn_model_forward(model, f->tape, &in, &out) != ATTN_OK)
+            fail_msg("%s: %s", all[i].architecture, attn_context_error(f->context));
+        assert_int_equal(attn_tensor_length(attn_named_find(&out, all[i].output), 0), 0);
+        attn_named_clear(&in);
+        attn_named_clear(&out);
+        attn_model_destroy(model);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -502,6 +533,7 @@ int main(void)
         TEST(checkpoints_become_classifiers),
         TEST(a_fresh_head_for_other_classes),
         TEST(images_of_another_size_are_refused),
+        TEST(batches_of_no_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

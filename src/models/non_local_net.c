@@ -92,7 +92,8 @@ static void forward(const void *self, const attn__call *call)
         }
     }
     if (x) {
-        x = attn_reshape(tape, x, 2, (int64_t[]){attn_tensor_length(x, 0), -1});
+        const int64_t *shape = attn_tensor_shape(x);
+        x = attn_reshape(tape, x, 2, (int64_t[]){shape[0], shape[1] * shape[2] * shape[3]});
         x = attn_linear(tape, x, n->fc[0].weight, n->fc[0].bias, ATTN_ACTIVATION_RELU);
         attn__output(call, "logits", attn_nn_linear_forward(&n->fc[1], tape, attn_dropout(tape, x, n->dropout)));
     }

@@ -156,7 +156,8 @@ static void forward(const void *self, const attn__call *call)
         attn__weights_add(&maps, "weights", i, map);
     }
     if (y) { /* the norm is of each token alone: the class token's is all that is needed */
-        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_length(y, 0), -1});
+        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2,
+                         (int64_t[]){attn_tensor_length(y, 0), attn_tensor_length(y, 2)});
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
         attn__output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
     }
