@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static attn_model *make(attn_context *context, const char *architecture, const char *json)
 {
@@ -434,6 +435,52 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
+/* Accuracy would count those of the first class as right. */
+static void nothing_is_classified_without_probabilities(void **state)
+{
+    fixture *f = *state;
+    char made[64], data[64], path[128];
+    unsigned char pixels[8 * 8 * 3] = {0};
+    attn_image image = {.width = 8, .height = 8, .channels = 3, .pixels = pixels};
+    attn_classifier *classifier = NULL;
+    attn_prediction guess;
+    attn_classifier_score score;
+    attn_bytes picture = {0};
+    attn_pixel_scale scale = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
+    scratch_open(made);
+    snprintf(path, sizeof path, "%s/config.json", f->folder);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    test_set(attn_named_find(attn_model_parameters(f->model), "head.1.bias"), 1, (double)NAN);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    static const char config[] = "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6}";
+    assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
+    assert_int_equal(attn_vit_convert(f->context, f->file, NULL, &scale, made), ATTN_OK);
+    assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &image, 1, 1, &guess), ATTN_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
+                     ATTN_ERROR_UNSUPPORTED);
+    scratch_open(data);
+    for (int i = 0; i < 3; i++) { /* the classes */
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/%d/a.png", data, i);
+        assert_int_equal(attn_image_write(f->context, &image, path), ATTN_OK);
+    }
+    if (attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score) != ATTN_ERROR_UNSUPPORTED)
+        fail_msg("%s", attn_context_error(f->context));
+    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_null(score.confusion);
+    attn_context_clear_error(f->context);
+    attn_classifier_destroy(classifier);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        scratch_close(path);
+    }
+    scratch_close(data);
+    scratch_close(made);
+}
+
 static void a_fresh_head_for_other_classes(void **state)
 {
     fixture *f = *state;
@@ -531,6 +578,7 @@ int main(void)
         TEST(hugging_face_checkpoints_load),
         TEST(timm_checkpoints_load),
         TEST(checkpoints_become_classifiers),
+        TEST(nothing_is_classified_without_probabilities),
         TEST(a_fresh_head_for_other_classes),
         TEST(images_of_another_size_are_refused),
         TEST(batches_of_no_images),
