@@ -641,6 +641,27 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_clear(&out);
 }
 
+/* Memory does not grow with pairs, of which there are 64 MB here, unless somebody asks for their weights. */
+static void kernels_hold_no_weights(void **state)
+{
+    fixture *f = *state;
+    attn_model *model = NULL;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    attn_tensor *points = test_random(f->tape, ATTN_F32, 1, (int64_t[]){4096}, 1);
+    static const char *const names[] = {"x_train", "y_train", "x_val"};
+    for (int i = 0; i < 3; i++) {
+        attn_named_add(&in, names[i], points);
+    }
+    attn_model_create(&model, f->context, "nadaraya-watson", NULL, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    size_t peak;
+    attn_context_memory(f->context, NULL, &peak, NULL);
+    assert_true(peak < 16 << 20);
+    attn_model_destroy(model);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
 /* Points without coordinates are all in one place, and labels without numbers have estimates without numbers; NaN is not
  * taken for a place that nothing reaches. */
 static void kernels_of_nothing_and_of_nan(void **state)
@@ -731,6 +752,7 @@ int main(void)
         TEST(beams_find_likelier_translations),
         TEST(what_is_no_sequence_model_says_so),
         TEST(kernels_average_what_they_reach),
+        TEST(kernels_hold_no_weights),
         TEST(kernels_of_nothing_and_of_nan),
         TEST(kernels_weigh_classes),
     };
