@@ -166,8 +166,10 @@ static void forward(const void *self, const attn__call *call)
     for (int i = 0; i < 2 * m->depth; i++) {
         blocks[i] = block_at(m, i);
         if (!m->reversible) {
+            attn_scope_begin(call->tape);
             x = x ? attn_add(call->tape, x, blocks[i].f.run(blocks[i].f.self, call->tape, x)) : NULL;
             x = x ? attn_add(call->tape, x, blocks[i].g.run(blocks[i].g.self, call->tape, x)) : NULL;
+            x = attn_scope_end(call->tape, x);
         }
     }
     attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
