@@ -258,6 +258,23 @@ static void positions_are_sines_and_cosines(void **state)
     assert_non_null(strstr(attn_context_error(f->context), "positions 12 to 13 wanted, but max_len is 10"));
 }
 
+/* The original wants dim in equal parts also where it takes none. */
+static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
+{
+    fixture *f = *state;
+    attn_nn_self_attention layer;
+    attn_nn_self_attention_init(&layer, &f->builder, D, 4, 3);
+    attn_tensor *x = random3(f, B, TQ, D, 1), *weights = NULL;
+    attn_tensor *y = attn_nn_self_attention_forward(&layer, f->tape, x, NULL, &weights);
+    assert_non_null(y);
+    assert_int_equal(attn_tensor_length(layer.to_q.weight, 0), 4 * 3);
+    assert_int_equal(attn_tensor_length(y, 2), D);
+    assert_int_equal(attn_tensor_length(weights, 1), 4);
+    assert_true(test_distance(y, attn_nn_self_attention_axis(&layer, f->tape, x, 1, 2)) < 1e-12);
+    attn_nn_self_attention_init(&layer, &f->builder, D, 4, 0);
+    assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
+}
+
 /* They are added to what has their shape, and never make it larger. */
 static void positions_of_other_queries_or_keys_are_refused(void **state)
 {
@@ -347,6 +364,7 @@ int main(void)
         TEST(shapes_that_do_not_fit_are_errors),
         TEST(a_cache_of_another_type_or_width_is_refused),
         TEST(positions_of_other_queries_or_keys_are_refused),
+        TEST(heads_of_a_size_of_their_own_may_be_any_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -286,7 +286,7 @@ typedef struct attn_nn_self_attention {
     attn_nn_linear to_q, to_kv, to_out;
     int64_t heads, dim_head;
 } attn_nn_self_attention;
-/* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
+/* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim, with dim_head 0. */
 ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
                                           int64_t heads, int64_t dim_head);
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */

@@ -178,7 +178,7 @@ static void forward(const void *self, const attn__call *call)
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     {"depth", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
-    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
     {"dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
      "the axis of the channels: 1, where convolutions want them"},

@@ -25,7 +25,7 @@ static void self_attention_forward(const void *self, const attn__call *call)
 
 static const attn_setting self_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
     ATTN__KEY_INIT,
 };
@@ -97,7 +97,7 @@ static void axial_forward(const void *self, const attn__call *call)
 static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     {"num_dimensions", ATTN_CONFIG_TYPE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
-    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
     {"dim_index", ATTN_CONFIG_TYPE_INT, "-1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
      "the axis of the channels, from the end if negative"},
