@@ -447,6 +447,29 @@ static void what_cannot_be_is_said(void **state)
     end(&w);
 }
 
+/* One logit of each number that is NaN, or infinite: no level is the likeliest then. */
+static void nothing_is_drawn_without_probabilities(void **state)
+{
+    (void)state;
+    world w;
+    begin(&w, &small, 2);
+    attn_tensor *bias = attn_named_find(attn_model_parameters(w.model), "head.bias");
+    assert_non_null(bias);
+    for (int slow = 0; slow < 2; slow++) {
+        for (int i = 0; i < 2; i++) {
+            test_set(bias, 2, i ? (double)INFINITY : (double)NAN);
+            assert_said(&w,
+                        attn_axial_transformer_sample(w.model, w.x, &(attn_axial_transformer_options){.slow = slow}),
+                        ATTN_ERROR_UNSUPPORTED, "the probabilities of number 0 of the images are not finite");
+        }
+    }
+    test_set(bias, 2, (double)-INFINITY); /* this level is never drawn */
+    assert_int_equal(attn_axial_transformer_sample(w.model, w.x, NULL), ATTN_OK);
+    for (int64_t i = 0; i < w.size; i++)
+        assert_int_not_equal(numbers(&w)[i], 2);
+    end(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +483,7 @@ int main(void)
         cmocka_unit_test(cold_images_are_the_likeliest),
         cmocka_unit_test(numbers_are_drawn_as_often_as_they_are_likely),
         cmocka_unit_test(what_cannot_be_is_said),
+        cmocka_unit_test(nothing_is_drawn_without_probabilities),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

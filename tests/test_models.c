@@ -121,6 +121,13 @@ static void wrong_settings_are_told_with_the_right_ones(void **state)
     attn_config_set_text(config, "init", "lucky");
     expect_error(f, "transformer", config, ATTN_ERROR_ARGUMENT, "allowed: xavier, torch");
     attn_config_destroy(config);
+    attn_config_create(&config, f->context);
+    attn_config_set_int(config, "dim", 8);
+    attn_config_set_int(config, "dim_index", ((int64_t)1 << 32) + 1); /* whose lower half would do */
+    expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is 4.29497e+09; allowed: -8 to 8");
+    attn_config_set_int(config, "dim_index", -4);
+    expect_error(f, "axial-attention", config, ATTN_ERROR_ARGUMENT, "dim_index is -4; allowed: 1 to 3, -1 to -3");
+    attn_config_destroy(config);
 }
 
 static void defaults_are_filled_in(void **state)
@@ -229,6 +236,26 @@ static void padding_changes_nothing(void **state)
         }
         attn_model_destroy(model);
     }
+}
+
+/* A recurrence has no state before its first step: what cannot be computed is said. */
+static void sentences_of_no_tokens(void **state)
+{
+    fixture *f = *state;
+    batch b = make_batch(f);
+    attn_tensor *none = attn_tape_tensor(f->tape, ATTN_I32, 2, (int64_t[]){B, 0}, NULL);
+    attn_model *model = small_model(f, "transformer", ATTN_F32);
+    assert_int_equal(attn_tensor_size(attn_seq2seq_forward(model, f->tape, b.src, b.lens, none, NULL)), 0);
+    assert_non_null(attn_seq2seq_forward(model, f->tape, none, NULL, b.tgt, NULL));
+    attn_model_destroy(model);
+    model = small_model(f, "seq2seq-attention", ATTN_F32);
+    assert_null(attn_seq2seq_forward(model, f->tape, b.src, b.lens, none, NULL));
+    assert_non_null(strstr(attn_context_error(f->context), "at least one target token"));
+    attn_context_clear_error(f->context);
+    assert_null(attn_seq2seq_forward(model, f->tape, none, NULL, b.tgt, NULL));
+    assert_non_null(strstr(attn_context_error(f->context), "at least one step"));
+    attn_context_clear_error(f->context);
+    attn_model_destroy(model);
 }
 
 static void later_tokens_are_not_seen_unless_asked(void **state)
@@ -614,6 +641,54 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_clear(&out);
 }
 
+/* Memory does not grow with pairs, of which there are 64 MB here, unless somebody asks for their weights. */
+static void kernels_hold_no_weights(void **state)
+{
+    fixture *f = *state;
+    attn_model *model = NULL;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    attn_tensor *points = test_random(f->tape, ATTN_F32, 1, (int64_t[]){4096}, 1);
+    static const char *const names[] = {"x_train", "y_train", "x_val"};
+    for (int i = 0; i < 3; i++) {
+        attn_named_add(&in, names[i], points);
+    }
+    attn_model_create(&model, f->context, "nadaraya-watson", NULL, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    size_t peak;
+    attn_context_memory(f->context, NULL, &peak, NULL);
+    assert_true(peak < 16 << 20);
+    attn_model_destroy(model);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
+/* Points without coordinates are all in one place, and labels without numbers have estimates without numbers; NaN is not
+ * taken for a place that nothing reaches. */
+static void kernels_of_nothing_and_of_nan(void **state)
+{
+    fixture *f = *state;
+    attn_model *model = NULL;
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    attn_tensor *labels = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 1}, (float[]){2, 4});
+    attn_named_add(&in, "x_train", attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 0}, NULL));
+    attn_named_add(&in, "y_train", labels);
+    attn_named_add(&in, "x_val", attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){3, 0}, NULL));
+    attn_model_create(&model, f->context, "nadaraya-watson", NULL, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_true(fabs(test_at(attn_named_find(&out, "y_hat"), 2) - 3) < 1e-6);
+    in.items[0].tensor = attn_tape_tensor(f->tape, ATTN_F32, 1, (int64_t[]){2}, (float[]){0, 1});
+    in.items[2].tensor = attn_tape_tensor(f->tape, ATTN_F32, 1, (int64_t[]){2}, (float[]){0.5f, NAN});
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_true(fabs(test_at(attn_named_find(&out, "y_hat"), 0) - 3) < 1e-6);
+    assert_true(isnan(test_at(attn_named_find(&out, "y_hat"), 1)));
+    in.items[1].tensor = attn_tape_tensor(f->tape, ATTN_F32, 2, (int64_t[]){2, 0}, NULL);
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+    assert_int_equal(attn_tensor_size(attn_named_find(&out, "y_hat")), 0);
+    attn_model_destroy(model);
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+}
+
 /* Shares of the weights by class, a query out of reach, and labels that are none. */
 static void kernels_weigh_classes(void **state)
 {
@@ -664,6 +739,7 @@ int main(void)
         TEST(defaults_are_filled_in),
         TEST(parameters_have_the_originals_names),
         TEST(padding_changes_nothing),
+        TEST(sentences_of_no_tokens),
         TEST(later_tokens_are_not_seen_unless_asked),
         TEST(weights_come_on_demand_and_sum_to_one),
         TEST(guided_weights_are_the_last_layers),
@@ -676,6 +752,8 @@ int main(void)
         TEST(beams_find_likelier_translations),
         TEST(what_is_no_sequence_model_says_so),
         TEST(kernels_average_what_they_reach),
+        TEST(kernels_hold_no_weights),
+        TEST(kernels_of_nothing_and_of_nan),
         TEST(kernels_weigh_classes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,35 @@ static void saved_models_are_loaded_again(void **state)
     assert_int_equal(scratch_close(folder), 2);
 }
 
+/* As Python's Model.save writes it: all parameters, and a config of the architecture's keys alone. */
+static void models_of_any_writer_are_loaded(void **state)
+{
+    fixture *f = *state;
+    char folder[64], path[300];
+    attn_msa *again = NULL;
+    attn_config *config = NULL;
+    scratch_open(folder);
+    assert_int_equal(attn_config_create(&config, f->context), ATTN_OK);
+    assert_int_equal(attn_architecture_select(attn_architecture_find("msa-transformer"),
+                                              attn_model_config(attn_msa_model(f->msa)), config),
+                     ATTN_OK);
+    attn_config_set_text(config, "architecture", "msa-transformer");
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    assert_int_equal(attn_config_write(config, f->context, path), ATTN_OK);
+    attn_config_destroy(config);
+    set_regression(f->msa);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(attn_safetensors_write(attn_model_parameters(attn_msa_model(f->msa)), path, NULL), ATTN_OK);
+    if (attn_msa_load(&again, f->context, folder, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(f->context));
+    assert_true(attn_msa_has_regression(again));
+    static const char name[] = "contact_head.regression.weight";
+    assert_true(test_distance(attn_named_find(attn_model_parameters(attn_msa_model(again)), name),
+                              attn_named_find(attn_model_parameters(attn_msa_model(f->msa)), name)) == 0);
+    attn_msa_destroy(again);
+    assert_int_equal(scratch_close(folder), 2);
+}
+
 /* ------------------------------------------------------------------------------------------------ running */
 
 /* From the maps that the same run returns: symmetric sums, APC, logistic regression, by plain loops. */
@@ -478,6 +507,7 @@ int main(void)
         TEST(published_models_have_their_size),
         TEST(checkpoints_have_rows_and_columns_swapped),
         TEST(saved_models_are_loaded_again),
+        TEST(models_of_any_writer_are_loaded),
         TEST(contacts_follow_their_formula),
         TEST(padding_and_bounds_change_nothing),
         TEST(memory_is_planned),

@@ -249,6 +249,51 @@ static void positions_are_sines_and_cosines(void **state)
     assert_int_equal(f->parameters.n, 0); /* the table is not part of the state dict */
     assert_null(attn_nn_positional_forward(&layer, f->tape, x, 9));
     assert_non_null(strstr(attn_context_error(f->context), "max_len is 10"));
+    attn_context_clear_error(f->context);
+    assert_null(attn_nn_positional_forward(&layer, f->tape, random3(f, 1, 2, 1, 1), 0));
+    assert_non_null(strstr(attn_context_error(f->context), "4 channels wanted"));
+    attn_context_clear_error(f->context);
+    layer.offset = 12; /* as position_offset sets it: even the first is behind the table's end */
+    assert_null(attn_nn_positional_forward(&layer, f->tape, x, 0));
+    assert_non_null(strstr(attn_context_error(f->context), "positions 12 to 13 wanted, but max_len is 10"));
+}
+
+/* The original wants dim in equal parts also where it takes none. */
+static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
+{
+    fixture *f = *state;
+    attn_nn_self_attention layer;
+    attn_nn_self_attention_init(&layer, &f->builder, D, 4, 3);
+    attn_tensor *x = random3(f, B, TQ, D, 1), *weights = NULL;
+    attn_tensor *y = attn_nn_self_attention_forward(&layer, f->tape, x, NULL, &weights);
+    assert_non_null(y);
+    assert_int_equal(attn_tensor_length(layer.to_q.weight, 0), 4 * 3);
+    assert_int_equal(attn_tensor_length(y, 2), D);
+    assert_int_equal(attn_tensor_length(weights, 1), 4);
+    assert_true(test_distance(y, attn_nn_self_attention_axis(&layer, f->tape, x, 1, 2)) < 1e-12);
+    attn_nn_self_attention_init(&layer, &f->builder, D, 4, 0);
+    assert_non_null(strstr(attn_context_error(f->context), "4 heads do not divide 6"));
+}
+
+/* They are added to what has their shape, and never make it larger. */
+static void positions_of_other_queries_or_keys_are_refused(void **state)
+{
+    fixture *f = *state;
+    const int64_t wrong[][3] = {{B, 2, D}, {3, 1, D}, {1, 1, 1}, {1, 1, D + 1}};
+    attn_nn_detr_attention layer;
+    attn_nn_detr_attention_init(&layer, &f->builder, H, D, 3, 0, false);
+    attn_tensor *one = random3(f, B, 1, D, 1), *all = random3(f, B, TK, D, 2);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        attn_tensor *p = random3(f, wrong[i][0], wrong[i][1], wrong[i][2], 3);
+        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, p, NULL));
+        assert_non_null(strstr(attn_context_error(f->context), "p_q: [1,1,6] or [2,1,6] wanted, found "));
+        attn_context_clear_error(f->context);
+        assert_null(attn_nn_detr_attention_forward(&layer, f->tape, all, one, NULL, p));
+        assert_non_null(strstr(attn_context_error(f->context), "p_kv: [1,1,6]"));
+        attn_context_clear_error(f->context);
+    }
+    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, one, all));
+    assert_non_null(attn_nn_detr_attention_forward(&layer, f->tape, one, all, random3(f, 1, 1, D, 4), NULL));
 }
 
 static double gate(double x)
@@ -308,11 +353,18 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(dot_product_follows_its_formula),         TEST(additive_follows_its_formula),
-        TEST(time_major_keys_are_the_same_keys),       TEST(multi_head_is_its_heads_side_by_side),
-        TEST(a_length_of_zero_gives_zero_or_the_mean), TEST(lengths_may_differ_by_query),
-        TEST(positions_are_sines_and_cosines),         TEST(recurrent_layers_stop_where_sentences_end),
-        TEST(shapes_that_do_not_fit_are_errors),       TEST(a_cache_of_another_type_or_width_is_refused),
+        TEST(dot_product_follows_its_formula),
+        TEST(additive_follows_its_formula),
+        TEST(time_major_keys_are_the_same_keys),
+        TEST(multi_head_is_its_heads_side_by_side),
+        TEST(a_length_of_zero_gives_zero_or_the_mean),
+        TEST(lengths_may_differ_by_query),
+        TEST(positions_are_sines_and_cosines),
+        TEST(recurrent_layers_stop_where_sentences_end),
+        TEST(shapes_that_do_not_fit_are_errors),
+        TEST(a_cache_of_another_type_or_width_is_refused),
+        TEST(positions_of_other_queries_or_keys_are_refused),
+        TEST(heads_of_a_size_of_their_own_may_be_any_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,39 @@ static void memory_does_not_grow_with_depth(void **state)
     }
 }
 
+/* What a forward pass of a plain stack takes beside its parameters. */
+static double forward_pass(int depth, const int64_t shape[4])
+{
+    size_t model_bytes, peak;
+    attn_context *context = test_context();
+    attn_tape *tape;
+    attn_model *model = image_model(context, depth, false, ATTN_F32);
+    attn_context_memory(context, &model_bytes, NULL, NULL);
+    assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
+    attn_tape_reset(tape, NULL);
+    attn_named_list inputs = {.context = context}, outputs = {.context = context};
+    attn_named_add(&inputs, "x", test_random(tape, ATTN_F32, 4, shape, 1));
+    if (attn_model_forward(model, tape, &inputs, &outputs) != ATTN_OK)
+        fail_msg("%s", attn_context_error(context));
+    attn_context_memory(context, NULL, &peak, NULL);
+    attn_named_clear(&inputs);
+    attn_named_clear(&outputs);
+    attn_tape_destroy(tape);
+    attn_model_destroy(model);
+    attn_context_destroy(context);
+    return (double)peak - (double)model_bytes;
+}
+
+/* Two blocks a depth, attention and convolutions. */
+static void a_plain_stack_holds_a_result_a_block(void **state)
+{
+    (void)state;
+    const int64_t shape[4] = {2, 16, 48, 48};
+    const double result = 2 * 16 * 48 * 48 * sizeof(float);
+    double grown = forward_pass(12, shape) - forward_pass(4, shape);
+    assert_true(grown <= 1.5 * 2 * (12 - 4) * result);
+}
+
 /* Inputs found again from outputs carry rounding from block to block; double shows how much. */
 static void rounding_stays_small_in_a_deep_stack(void **state)
 {
@@ -289,6 +322,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_of_differences),
         cmocka_unit_test(what_branches_may_not_do_is_said),
         cmocka_unit_test(memory_does_not_grow_with_depth),
+        cmocka_unit_test(a_plain_stack_holds_a_result_a_block),
         cmocka_unit_test(rounding_stays_small_in_a_deep_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

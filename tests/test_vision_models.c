@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static attn_model *make(attn_context *context, const char *architecture, const char *json)
 {
@@ -434,6 +435,52 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
+/* Accuracy would count those of the first class as right. */
+static void nothing_is_classified_without_probabilities(void **state)
+{
+    fixture *f = *state;
+    char made[64], data[64], path[128];
+    unsigned char pixels[8 * 8 * 3] = {0};
+    attn_image image = {.width = 8, .height = 8, .channels = 3, .pixels = pixels};
+    attn_classifier *classifier = NULL;
+    attn_prediction guess;
+    attn_classifier_score score;
+    attn_bytes picture = {0};
+    attn_pixel_scale scale = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
+    scratch_open(made);
+    snprintf(path, sizeof path, "%s/config.json", f->folder);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    test_set(attn_named_find(attn_model_parameters(f->model), "head.1.bias"), 1, (double)NAN);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    static const char config[] = "{\"num_attention_heads\": 2, \"layer_norm_eps\": 1e-6}";
+    assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
+    assert_int_equal(attn_vit_convert(f->context, f->file, NULL, &scale, made), ATTN_OK);
+    assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &image, 1, 1, &guess), ATTN_ERROR_UNSUPPORTED);
+    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_int_equal(attn_classifier_render_attention(classifier, &image, NULL, ATTN_PLOT_HTML, &picture, &guess),
+                     ATTN_ERROR_UNSUPPORTED);
+    scratch_open(data);
+    for (int i = 0; i < 3; i++) { /* the classes */
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/%d/a.png", data, i);
+        assert_int_equal(attn_image_write(f->context, &image, path), ATTN_OK);
+    }
+    if (attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score) != ATTN_ERROR_UNSUPPORTED)
+        fail_msg("%s", attn_context_error(f->context));
+    assert_non_null(strstr(attn_context_error(f->context), "the weights hold NaN"));
+    assert_null(score.confusion);
+    attn_context_clear_error(f->context);
+    attn_classifier_destroy(classifier);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        scratch_close(path);
+    }
+    scratch_close(data);
+    scratch_close(made);
+}
+
 static void a_fresh_head_for_other_classes(void **state)
 {
     fixture *f = *state;
@@ -456,17 +503,68 @@ static void a_fresh_head_for_other_classes(void **state)
     attn_context_clear_error(f->context);
 }
 
-/* Also where as many whole patches are in them. */
-static void images_of_another_size_are_refused(void **state)
+static void expect_other_size(fixture *f, attn_model *model, int64_t height, int64_t width, const char *said)
 {
-    fixture *f = *state;
     attn_named_list in = {.context = f->context}, out = {.context = f->context};
-    attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, 8, 9}, 9));
-    assert_int_equal(attn_model_forward(f->model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
-    assert_non_null(strstr(attn_context_error(f->context), "8 x 9 pixels, img_size is 8"));
+    attn_named_add(&in, "x", test_random(f->tape, ATTN_F32, 4, (int64_t[]){2, 3, height, width}, 9));
+    assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_ERROR_SHAPE);
+    assert_non_null(strstr(attn_context_error(f->context), said));
     attn_context_clear_error(f->context);
     attn_named_clear(&in);
     attn_named_clear(&out);
+}
+
+/* Also where as many whole patches are in them, or as many features come out. */
+static void images_of_another_size_are_refused(void **state)
+{
+    static const struct {
+        const char *architecture, *json, *said;
+        int64_t height, width;
+    } others[] = {
+        {"axial-classifier",
+         "{\"img_size\": 4, \"patch_size\": 2, \"in_channels\": 3, \"num_hiddens\": 8, \"num_heads\": 2}",
+         "2 x 8 pixels, img_size is 4", 2, 8},
+        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", "8 x 32 pixels, img_size is 16", 8, 32},
+        {"axial-resnet", "{\"img_size\": 32, \"s\": 0.0625, \"groups\": 2}", "31 x 32 pixels, img_size is 32", 31, 32},
+    };
+    fixture *f = *state;
+    expect_other_size(f, f->model, 8, 9, "8 x 9 pixels, img_size is 8");
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        attn_model *model = make(f->context, others[i].architecture, others[i].json);
+        expect_other_size(f, model, others[i].height, others[i].width, others[i].said);
+        attn_model_destroy(model);
+    }
+}
+
+/* As in other networks: a batch of none gives logits of none. */
+static void batches_of_no_images(void **state)
+{
+    static const struct {
+        const char *architecture, *json;
+        int64_t side;
+        const char *output;
+    } all[] = {
+        {"vit", "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 8, \"num_heads\": 2}", 8, "logits"},
+        {"non-local-net", "{\"img_size\": 16, \"in_channels\": 3}", 16, "logits"},
+        {"generalized-attention", "{\"M\": 1, \"d\": 3, \"position_dim\": 4}", 5, "out"},
+        {"generalized-attention",
+         "{\"M\": 1, \"d\": 3, \"position_dim\": 4, \"factors\": [\"query-key\", \"relpos-only\"]}", 5, "out"},
+        {"generalized-attention",
+         "{\"M\": 1, \"d\": 3, \"position_dim\": 4, \"factors\": [\"key-only\", \"query-relpos\"]}", 5, "out"},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        attn_named_list in = {.context = f->context}, out = {.context = f->context};
+        attn_model *model = make(f->context, all[i].architecture, all[i].json);
+        attn_named_add(&in, "x",
+                       attn_tape_tensor(f->tape, ATTN_F32, 4, (int64_t[]){0, 3, all[i].side, all[i].side}, NULL));
+        if (attn_model_forward(model, f->tape, &in, &out) != ATTN_OK)
+            fail_msg("%s: %s", all[i].architecture, attn_context_error(f->context));
+        assert_int_equal(attn_tensor_length(attn_named_find(&out, all[i].output), 0), 0);
+        attn_named_clear(&in);
+        attn_named_clear(&out);
+        attn_model_destroy(model);
+    }
 }
 
 int main(void)
@@ -480,8 +578,10 @@ int main(void)
         TEST(hugging_face_checkpoints_load),
         TEST(timm_checkpoints_load),
         TEST(checkpoints_become_classifiers),
+        TEST(nothing_is_classified_without_probabilities),
         TEST(a_fresh_head_for_other_classes),
         TEST(images_of_another_size_are_refused),
+        TEST(batches_of_no_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

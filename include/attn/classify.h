@@ -92,7 +92,7 @@ typedef struct attn_prediction {
 } attn_prediction;
 /* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and
  * number of channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ERROR_ARGUMENT: top not in 1 to the
- * number of classes. */
+ * number of classes; ATTN_ERROR_UNSUPPORTED: the weights hold NaN or infinity, so that there are no probabilities. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);
 
@@ -116,7 +116,7 @@ typedef struct attn_classifier_score {
 } attn_classifier_score;
 /* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
  * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
- * ATTN_ERROR_MEMORY. */
+ * ATTN_ERROR_MEMORY, ATTN_ERROR_UNSUPPORTED as above. */
 ATTN_API attn_status attn_classifier_evaluate(attn_classifier *classifier, const char *data, attn_split part,
                                               attn_classifier_score *score);
 ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_score *score);
@@ -138,7 +138,7 @@ typedef struct attn_classifier_view {
  *   axial      the row and the column of one position in each block; where they cross, the larger weight
  * As ATTN_PLOT_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be
  * NULL) gets what it takes the picture for.  `view` may be NULL.  ATTN_ERROR_ARGUMENT: there is no such layer, head
- * or cell; ATTN_ERROR_UNSUPPORTED: the architecture gives no weights. */
+ * or cell; ATTN_ERROR_UNSUPPORTED: the architecture gives no weights, or as above. */
 ATTN_API attn_status attn_classifier_render_attention(attn_classifier *classifier, const attn_image *image,
                                                       const attn_classifier_view *view, attn_plot_format format,
                                                       attn_bytes *picture, attn_prediction *guess);

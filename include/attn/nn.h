@@ -158,7 +158,7 @@ ATTN_API void attn_nn_positional_init_kind(attn_nn_positional *layer, attn_nn_bu
                                            attn_nn_position_kind kind, int64_t dim, int64_t max_len, double dropout);
 ATTN_API void attn_nn_positional_init(attn_nn_positional *layer, attn_nn_builder *builder, int64_t dim, int64_t max_len,
                                       double dropout);
-/* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_ERROR_SHAPE: more positions than the table has. */
+/* dropout(x + P[first : first+T]); x [B,T,D].  ATTN_ERROR_SHAPE: more positions than the table has, other channels. */
 ATTN_API attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_tape *tape, attn_tensor *x,
                                                  int64_t first);
 /* The same of embedded ids I32 [B,T], in one pass. */
@@ -286,7 +286,7 @@ typedef struct attn_nn_self_attention {
     attn_nn_linear to_q, to_kv, to_out;
     int64_t heads, dim_head;
 } attn_nn_self_attention;
-/* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
+/* dim_head 0: dim / heads.  ATTN_ERROR_ARGUMENT: heads that do not divide dim, with dim_head 0. */
 ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder *builder, int64_t dim,
                                           int64_t heads, int64_t dim_head);
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
@@ -310,8 +310,9 @@ typedef struct attn_nn_detr_attention {
 } attn_nn_detr_attention;
 ATTN_API void attn_nn_detr_attention_init(attn_nn_detr_attention *layer, attn_nn_builder *builder, int64_t heads,
                                           int64_t dim, int64_t dim_head, double dropout, bool key_only);
-/* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q, p_kv [1,N,D] (NULL: none) are added for queries and
- * keys, never for values.  With key_only, x_kv and the positions must be NULL. */
+/* x_q [B,Nq,D], x_kv [B,Nk,D] (NULL: x_q); positions p_q [1,Nq,D] or [B,Nq,D] and p_kv [1,Nk,D] or [B,Nk,D] (NULL:
+ * none) are added for queries and keys, never for values.  With key_only, x_kv and the positions must be NULL.
+ * ATTN_ERROR_SHAPE. */
 ATTN_API attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer, attn_tape *tape,
                                                      attn_tensor *x_q, attn_tensor *x_kv, attn_tensor *p_q,
                                                      attn_tensor *p_kv);

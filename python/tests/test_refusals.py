@@ -147,6 +147,19 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(attn.ArgumentError, "no file has the name"):
             attn.load("\ud800")
 
+    def test_what_would_broadcast(self):
+        ids = np.zeros((2, 3), int)
+        encoder = attn.build("transformer-encoder", {"vocab_size": 5, "num_hiddens": 4, "num_heads": 2, "segments": 2})
+        for tokens, segments in (ids, ids[:1]), (ids, ids[:, :1]), (ids, ids[0]), (ids[:1], ids), (ids[:, :1], ids):
+            with self.assertRaisesRegex(attn.ShapeError, "segments: one for each token"):
+                encoder(tokens, segments=segments)
+        self.assertEqual(encoder(ids, segments=ids).shape, (2, 3, 4))
+        layer, x = attn.build("detr-multi-head-attention", {"M": 2, "d": 4, "d_head": 3}), X[:, :, 0]
+        with self.assertRaisesRegex(attn.ShapeError, r"p_q: \[1,1,4\] or \[2,1,4\] wanted, found \[2,3,4\]"):
+            layer(x[:, :1], x, p_q=x)
+        with self.assertRaisesRegex(attn.ShapeError, "4 channels wanted"):
+            attn.build("positional-encoding", {"num_hiddens": 4})(x[..., :1])
+
     def test_masked_arrays(self):
         masked = np.ma.masked_array(X, X > 0)
         with self.assertRaisesRegex(attn.ArgumentError, "k is a masked array"):

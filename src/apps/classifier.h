@@ -49,6 +49,8 @@ attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *ima
 /* Logits [B,classes] of a batch x [B,channels,height,width]; NULL on error. */
 attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_image_shape shape, const float *x,
                                      int64_t n);
+/* ATTN_ERROR_UNSUPPORTED, noted, unless `value`, computed from the logits of all classes, is finite. */
+attn_status attn__classifier_check(attn_context *context, double value);
 /* Over `batches` from their start: mean loss, and how many are right.  `confusion` (may be NULL) is counted up. */
 attn_status attn__classifier_measure(attn_model *model, attn_tape *tape, attn_image_shape shape, int64_t classes,
                                      attn_image_batches *batches, double *loss, int64_t *right, int64_t *confusion);

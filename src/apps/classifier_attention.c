@@ -216,8 +216,10 @@ static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_
         status = attn_model_forward(c->model, a->tape, &inputs, &a->outputs);
     }
     attn_named_clear(&inputs);
-    if (status == ATTN_OK)
+    if (status == ATTN_OK) {
         a->guess = guess_of(c, attn_tensor_data(attn_named_find(&a->outputs, "logits")));
+        status = attn__classifier_check(c->context, a->guess.probability);
+    }
     return status;
 }
 

@@ -30,6 +30,16 @@ attn_tensor *attn__classifier_logits(attn_model *model, attn_tape *tape, attn_im
     return logits;
 }
 
+attn_status attn__classifier_check(attn_context *context, double value)
+{
+    if (isfinite(value))
+        return ATTN_OK;
+    return attn__fail(
+        context, ATTN_ERROR_UNSUPPORTED,
+        "the probabilities of the classes are not finite: the weights hold NaN, infinity or numbers that are "
+        "too large");
+}
+
 /* --------------------------------------------------------------------------------------------- measuring */
 
 /* log sum exp, and the largest. */
@@ -99,6 +109,8 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     if (status == ATTN_OK)
         status = attn__classifier_measure(c->model, tape, c->shape, c->nclasses, batches, &score->loss, &score->correct,
                                           score->confusion);
+    if (status == ATTN_OK)
+        status = attn__classifier_check(c->context, score->loss);
     score->images = attn_image_set_size(set);
     score->images_per_second = (double)score->images / (attn__seconds_since(start) + 1e-9);
     attn_image_batches_destroy(batches);
@@ -173,7 +185,8 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
 }
 
 /* The likeliest ones, by going over the classes once for each. */
-static void rank(const float *logits, int64_t classes, int64_t top, attn_prediction *guesses)
+static attn_status rank(attn_context *context, const float *logits, int64_t classes, int64_t top,
+                        attn_prediction *guesses)
 {
     int64_t best;
     double all = log_sum(logits, classes, &best);
@@ -188,6 +201,7 @@ static void rank(const float *logits, int64_t classes, int64_t top, attn_predict
         }
         guesses[k] = (attn_prediction){(int32_t)next, exp((double)logits[next] - all)};
     }
+    return attn__classifier_check(context, all);
 }
 
 static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const attn_image *images, int64_t n, float *x,
@@ -202,9 +216,11 @@ static attn_status classify_batch(attn_classifier *c, attn_tape *tape, const att
     attn_tape_reset(tape, NULL);
     attn_tensor *logits = attn__classifier_logits(c->model, tape, c->shape, x, n);
     const float *row = logits ? attn_tensor_data(logits) : NULL;
-    for (int64_t i = 0; row && i < n; i++)
-        rank(row + i * c->nclasses, c->nclasses, top, guesses + i * top);
-    return row ? ATTN_OK : attn_context_status(c->context);
+    if (!row)
+        return attn_context_status(c->context);
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++)
+        status = rank(c->context, row + i * c->nclasses, c->nclasses, top, guesses + i * top);
+    return status;
 }
 
 attn_status attn_classifier_classify(attn_classifier *c, const attn_image *images, int64_t n, int64_t top,

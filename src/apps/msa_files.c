@@ -7,6 +7,7 @@
 #include "apps/translator.h"
 #include "base/context.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char regression_prefix[] = "contact_head.regression.";
@@ -173,6 +174,28 @@ attn_status attn__msa_build_from(attn_msa *msa, const attn_config *file, const c
     return status;
 }
 
+static bool regression_name(void *user, const char *name, char *to, size_t size)
+{
+    (void)user;
+    return strncmp(name, regression_prefix, sizeof regression_prefix - 1) == 0 &&
+           snprintf(to, size, "%s", name) < (int)size;
+}
+
+/* What config.json says of the regression.  One that was written for any model, as Python's save does, says nothing:
+ * there it is fitted if it is in the file. */
+static attn_status regression_of(attn_context *context, const attn_config *file, const char *weights, const char **kind)
+{
+    attn_named_list found = {.context = context, .owns = true};
+    *kind = attn_config_text(file, "contact_regression", NULL);
+    if (*kind)
+        return ATTN_OK;
+    attn_status status =
+        attn_weights_read(&found, weights, &(attn_weights_options){.rename = regression_name}, NULL, NULL);
+    *kind = found.n > 0 ? "fitted" : "none";
+    attn_named_clear(&found);
+    return status;
+}
+
 attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn_msa_load_options *options)
 {
     char weights[ATTN__PATH], config[ATTN__PATH];
@@ -192,7 +215,9 @@ attn_status attn__msa_load_directory(attn_msa *msa, const char *path, const attn
                        config, attn_config_text(file, "architecture", ""));
     if (status == ATTN_OK)
         status = attn__msa_build_from(msa, file, weights, options);
-    const char *regression = file ? attn_config_text(file, "contact_regression", "none") : "none";
+    const char *regression = "none";
+    if (status == ATTN_OK)
+        status = regression_of(msa->context, file, weights, &regression);
     bool stored = strcmp(regression, "none") != 0;
     msa->has_regression = strcmp(regression, "fitted") == 0;
     if (status == ATTN_OK)

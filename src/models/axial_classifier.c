@@ -37,13 +37,14 @@ typedef struct network {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS][AXES];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t side; /* patches */
+    int64_t size, side; /* pixels, patches */
     int blocks;
 } network;
 
 static void build_embedding(network *n, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
     int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
+    n->size = size;
     n->side = size / patch;
     if (n->side < 1) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
@@ -104,7 +105,11 @@ static void forward(const void *self, const attn__call *call)
     const network *n = self;
     attn_tape *tape = call->tape;
     attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
-    attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, attn__input(call, "x")), *wanted = NULL;
+    attn_tensor *images = attn__input(call, "x"), *wanted = NULL;
+    if (!attn__images_fit(tape, "axial-classifier", images, n->size, "")) {
+        return;
+    }
+    attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, images);
     if (!x) {
         return;
     }

@@ -166,8 +166,10 @@ static void forward(const void *self, const attn__call *call)
     for (int i = 0; i < 2 * m->depth; i++) {
         blocks[i] = block_at(m, i);
         if (!m->reversible) {
+            attn_scope_begin(call->tape);
             x = x ? attn_add(call->tape, x, blocks[i].f.run(blocks[i].f.self, call->tape, x)) : NULL;
             x = x ? attn_add(call->tape, x, blocks[i].g.run(blocks[i].g.self, call->tape, x)) : NULL;
+            x = attn_scope_end(call->tape, x);
         }
     }
     attn__output(call, "out", m->reversible ? attn_reversible(call->tape, x, blocks, 2 * m->depth) : x);
@@ -176,9 +178,10 @@ static void forward(const void *self, const attn__call *call)
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     {"depth", ATTN_CONFIG_TYPE_INT, NULL, 1, ATTN__MAX_BLOCKS, NULL, "blocks of attention and convolutions"},
-    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
-    {"dim_index", ATTN_CONFIG_TYPE_INT, "1", 0, 0, NULL, "the axis of the channels: 1, where convolutions want them"},
+    {"dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
+     "the axis of the channels: 1, where convolutions want them"},
     ATTN__KEY_FLAG("reversible", "true", "train with memory that does not grow with depth; another function"),
     {"axial_pos_emb_shape", ATTN_CONFIG_TYPE_INTS, "", 0, 0, NULL,
      "height and width of learned positions; default none"},

@@ -25,7 +25,7 @@ static void self_attention_forward(const void *self, const attn__call *call)
 
 static const attn_setting self_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
-    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", NULL, "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
     ATTN__KEY_INIT,
 };
@@ -97,9 +97,10 @@ static void axial_forward(const void *self, const attn__call *call)
 static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     {"num_dimensions", ATTN_CONFIG_TYPE_INT, "2", 1, MOST_AXES, NULL, "axes that are attended along"},
-    ATTN__KEY_COUNT("heads", "8", "heads; divides dim"),
+    ATTN__KEY_COUNT("heads", "8", "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
-    {"dim_index", ATTN_CONFIG_TYPE_INT, "-1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    {"dim_index", ATTN_CONFIG_TYPE_INT, "-1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
+     "the axis of the channels, from the end if negative"},
     ATTN__KEY_FLAG("sum_axial_out", "true", "the sum over the axes; false: one after the other"),
     ATTN__KEY_INIT,
 };
@@ -145,7 +146,8 @@ static void positions_forward(const void *self, const attn__call *call)
 static const attn_setting positions_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     {"shape", ATTN_CONFIG_TYPE_INTS, NULL, 0, 0, NULL, "lengths of the axes but batch and channels"},
-    {"emb_dim_index", ATTN_CONFIG_TYPE_INT, "1", 0, 0, NULL, "the axis of the channels, from the end if negative"},
+    {"emb_dim_index", ATTN_CONFIG_TYPE_INT, "1", -ATTN_MAX_RANK, ATTN_MAX_RANK, NULL,
+     "the axis of the channels, from the end if negative"},
     ATTN__KEY_RESIZE,
 };
 static const attn_port positions_inputs[] = {ATTN__PORT("x", "as many axes as shape, and 2", "batch first")};

@@ -34,6 +34,7 @@ typedef struct axial_block {
 } axial_block;
 
 typedef struct axial_resnet {
+    int64_t size; /* pixels of a side */
     attn_nn_conv stem;
     attn_nn_batch_norm norm;
     int blocks[STAGES];
@@ -77,6 +78,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                    (long long)size);
         return;
     }
+    r->size = size;
     attn__nn_conv_named(&r->stem, builder, "conv1",
                         &(attn_nn_conv_options){.spatial = 2,
                                                 .in_channels = attn_config_int(config, "in_channels", 3),
@@ -122,8 +124,11 @@ static void forward(const void *self, const attn__call *call)
 {
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
-    attn_tensor *x =
-        attn_activate(tape, normed(&r->stem, &r->norm, tape, attn__input(call, "x")), ATTN_ACTIVATION_RELU);
+    attn_tensor *x = attn__input(call, "x");
+    if (!attn__images_fit(tape, "axial-resnet", x, r->size, "")) {
+        return;
+    }
+    x = attn_activate(tape, normed(&r->stem, &r->norm, tape, x), ATTN_ACTIVATION_RELU);
     x = attn_max_pool(tape, x, 2, (int64_t[]){3, 3}, (int64_t[]){2, 2}, (int64_t[]){1, 1});
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < r->blocks[stage]; i++) {

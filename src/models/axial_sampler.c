@@ -52,20 +52,41 @@ static double noise_at(const sampler *s, int64_t index, attn__rng *rng, int64_t 
     return -log(-log(attn__rng_uniform(rng)));
 }
 
-/* Draws number `index` from K logits that begin at element `first` of `logits`. */
-static void draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
+/* Draws number `index` from K logits that begin at element `first` of `logits`; false, with an error noted, if they are
+ * no logarithms of probabilities. */
+static bool draw(const sampler *s, const attn_tensor *logits, int64_t first, int64_t index)
 {
     attn__rng rng = {.seed = s->options.seed, .stream = (uint64_t)index};
     double best = -INFINITY, temperature = s->options.temperature;
     int32_t chosen = 0;
     for (int64_t k = 0; k < s->m->levels; k++) {
         double score = attn__number(logits, first + k) / temperature + noise_at(s, index, &rng, k);
+        if (!(score < INFINITY)) {
+            attn__fail(
+                s->context, ATTN_ERROR_UNSUPPORTED,
+                "the probabilities of number %lld of the images are not finite: the weights hold NaN, infinity or "
+                "numbers that are too large for temperature %g",
+                (long long)index, temperature);
+            return false;
+        }
         if (score > best) {
             best = score;
             chosen = (int32_t)k;
         }
     }
     ((int32_t *)attn_tensor_data(s->x))[index] = chosen;
+    return true;
+}
+
+/* Draws the numbers of a place that are not known, of every image; those of image b have logits from element
+ * first + b * step on. */
+static bool draw_place(const sampler *s, const attn_tensor *logits, int64_t first, int64_t step, place p)
+{
+    bool done = logits != NULL;
+    for (int64_t b = 0; b < s->batch && done; b++) {
+        done = is_known(s, index_of(s, b, p)) || draw(s, logits, first + b * step, index_of(s, b, p));
+    }
+    return done;
 }
 
 /* Numbers of one place of every image, or (n > 1) of n places in a row from it: I32 [B,n]. */
@@ -94,13 +115,7 @@ static bool draw_pixel(sampler *s, attn_tensor *input, place p)
     for (int i = 0; i < m->ninner; i++) {
         h = attn_nn_axial_block_step(&m->inner[i], s->tape, h, &s->inner[i]);
     }
-    attn_tensor *logits = attn__axial_transformer_head(m, s->tape, h);
-    for (int64_t b = 0; logits && b < s->batch; b++) {
-        if (!is_known(s, index_of(s, b, p))) {
-            draw(s, logits, b * m->levels, index_of(s, b, p));
-        }
-    }
-    return logits != NULL;
+    return draw_place(s, attn__axial_transformer_head(m, s->tape, h), 0, m->levels, p);
 }
 
 /* ------------------------------------------------------------------------------------------------- rows */
@@ -194,12 +209,7 @@ static bool draw_slice_slowly(sampler *s, int64_t slice)
         for (p.x = 0; p.x < m->width; p.x++) {
             attn_tape_reset(s->tape, NULL);
             attn_tensor *logits = attn_axial_transformer_logits(s->model, s->tape, s->x, repeated(s, slice));
-            for (int64_t b = 0; logits && b < s->batch; b++) {
-                if (!is_known(s, index_of(s, b, p))) {
-                    draw(s, logits, ((b * m->height + p.y) * m->width + p.x) * m->levels, index_of(s, b, p));
-                }
-            }
-            if (!logits) {
+            if (!draw_place(s, logits, (p.y * m->width + p.x) * m->levels, m->height * m->width * m->levels, p)) {
                 return false;
             }
         }

@@ -62,16 +62,16 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
                                        .sigma = attn_config_real(config, "sigma", 1)};
 }
 
-/* Columns of a vector or matrix; 0, with an error noted, if it is neither. */
+/* Columns of a vector or matrix; -1, with an error noted, if it is neither. */
 static int64_t columns(const attn__call *call, const attn_tensor *x, const char *name)
 {
     int rank = x ? attn_tensor_rank(x) : 0;
     if (x && (rank < 1 || rank > 2)) {
         attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE, "%s: a vector or a matrix wanted, %d axes found",
                    name, rank);
-        return 0;
+        return -1;
     }
-    return !x ? 0 : rank == 1 ? 1 : attn_tensor_length(x, 1);
+    return !x ? -1 : rank == 1 ? 1 : attn_tensor_length(x, 1);
 }
 
 /* Softmax of the Gaussian's logarithm; the other kernels are divided by their sum. */
@@ -87,14 +87,13 @@ static void describe(attn_problem *p, const regression *r, int64_t train, int64_
     p->dims[3] = (attn_dim){.role = ATTN_ROLE_VALUE, .n = c, .v = 1, .o = 1};
 }
 
-static double weight_sum(const attn_tensor *weights, int64_t query)
+/* Labels [n,c] and a 1 behind each, whose estimate is the sum of a query's weights: 1, or 0 without a point in reach. */
+static attn_tensor *with_ones(attn_tape *tape, attn_tensor *y, int64_t c)
 {
-    int64_t train = attn_tensor_length(weights, 0), val = attn_tensor_length(weights, 1);
-    double sum = 0;
-    for (int64_t j = 0; j < train; j++) {
-        sum += attn__number(weights, j * val + query);
-    }
-    return sum;
+    int64_t n = attn_tensor_length(y, 0);
+    attn_tensor *ones =
+        attn_affine(tape, attn_tape_tensor(tape, attn_tensor_dtype(y), 2, (int64_t[]){n, 1}, NULL), 1, 1);
+    return attn_concat(tape, (attn_tensor *[]){attn_reshape(tape, y, 2, (int64_t[]){n, c}), ones}, 2, 1);
 }
 
 static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
@@ -104,12 +103,13 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
     }
 }
 
-/* Finds queries that no training point reaches; their estimate is zero so far. */
-static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *weights)
+/* Finds queries that no training point reaches; their estimate y [m,c] is zero so far.  `all` [m,c+1] has the sum of the
+ * weights behind it; where a coordinate is NaN it is too, and so is the estimate. */
+static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *all)
 {
-    int64_t c = y && attn_tensor_rank(y) == 2 ? attn_tensor_length(y, 1) : 1;
+    int64_t c = y ? attn_tensor_length(y, 1) : 0;
     for (int64_t i = 0; y && i < attn_tensor_length(y, 0); i++) {
-        if (strcmp(empties[r->empty], "zero") == 0 || weight_sum(weights, i) > 0) {
+        if (strcmp(empties[r->empty], "zero") == 0 || attn__number(all, i * (c + 1) + c) != 0) {
             continue;
         }
         if (strcmp(empties[r->empty], "error") == 0) {
@@ -156,9 +156,9 @@ static void forward(const void *self, const attn__call *call)
     const regression *r = self;
     attn_tensor *x = attn__input(call, "x_train"), *y = attn__input(call, "y_train"), *at = attn__input(call, "x_val");
     y = y && r->classify ? one_hot(call, r, y) : y;
-    attn_tensor *weights = NULL, *wanted = NULL;
+    attn_tensor *weights = NULL;
     int64_t d = columns(call, x, "x_train"), c = columns(call, y, "y_train"), d_val = columns(call, at, "x_val");
-    if (d < 1 || c < 1 || d_val < 1) {
+    if (d < 0 || c < 0 || d_val < 0) {
         return;
     }
     int64_t train = attn_tensor_length(x, 0), val = attn_tensor_length(at, 0);
@@ -171,19 +171,18 @@ static void forward(const void *self, const attn__call *call)
     }
     attn_attention a = {.q = {at, 0},
                         .k = {x, 0},
-                        .v = {y, 0},
-                        .rank = attn_tensor_rank(y),
-                        .shape = {val, c},
-                        .weights = &weights,
+                        .v = {with_ones(call->tape, y, c), 0},
+                        .rank = 2,
+                        .shape = {val, c + 1},
+                        .weights = attn__wanted(call, "weights", &weights),
                         .weights_rank = 2,
                         .weights_shape = {train, val}};
-    describe(&a.problem, r, train, val, d, c);
+    describe(&a.problem, r, train, val, d, c + 1);
     a.problem.dtype = attn_tensor_dtype(at);
-    attn_tensor *estimate = attn_attend(call->tape, &a);
-    attn__output(call, "y_hat", treat_empty(call, r, estimate, weights));
-    if (attn__wanted(call, "weights", &wanted)) {
-        attn__output(call, "weights", weights);
-    }
+    attn_tensor *all = a.v.tensor ? attn_attend(call->tape, &a) : NULL;
+    attn_tensor *estimate = treat_empty(call, r, all ? attn_slice(call->tape, all, 1, 0, c) : NULL, all);
+    attn__output(call, "y_hat", attn_tensor_rank(y) == 1 ? attn_reshape(call->tape, estimate, 1, &val) : estimate);
+    attn__output(call, "weights", weights);
 }
 
 const attn__kind attn__kind_nadaraya_watson = {

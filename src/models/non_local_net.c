@@ -30,6 +30,7 @@ typedef struct network {
     attn_nn_batch_norm norm[STAGES];
     attn_nn_non_local block[STAGES - 1];
     attn_nn_linear fc[2];
+    int64_t size; /* pixels of a side */
     double dropout;
 } network;
 
@@ -50,7 +51,9 @@ static void build_stage(network *n, attn_nn_builder *builder, int i, int64_t in)
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     network *n = self;
-    int64_t in = attn_config_int(config, "in_channels", 1), side = attn_config_int(config, "img_size", 28) / 8;
+    int64_t in = attn_config_int(config, "in_channels", 1), size = attn_config_int(config, "img_size", 28);
+    int64_t side = size / 8;
+    n->size = size;
     n->dropout = attn_config_real(config, "dropout", 0.5);
     for (int i = 0; i < STAGES; i++) {
         build_stage(n, builder, i, in);
@@ -76,6 +79,9 @@ static void forward(const void *self, const attn__call *call)
     const network *n = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__input(call, "x");
+    if (!attn__images_fit(tape, "non-local-net", x, n->size, "")) {
+        return;
+    }
     for (int i = 0; i < STAGES; i++) {
         attn_tensor *map = NULL;
         x = attn_nn_batch_norm_forward(&n->norm[i], tape, attn_nn_conv_forward(&n->conv[i], tape, x));
@@ -86,7 +92,8 @@ static void forward(const void *self, const attn__call *call)
         }
     }
     if (x) {
-        x = attn_reshape(tape, x, 2, (int64_t[]){attn_tensor_length(x, 0), -1});
+        const int64_t *shape = attn_tensor_shape(x);
+        x = attn_reshape(tape, x, 2, (int64_t[]){shape[0], shape[1] * shape[2] * shape[3]});
         x = attn_linear(tape, x, n->fc[0].weight, n->fc[0].bias, ATTN_ACTIVATION_RELU);
         attn__output(call, "logits", attn_nn_linear_forward(&n->fc[1], tape, attn_dropout(tape, x, n->dropout)));
     }

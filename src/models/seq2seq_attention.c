@@ -5,6 +5,7 @@
  * The encoder's states stay as its recurrence leaves them, [Ts,B,H]; attention reads them there by its strides. */
 #include "models/seq2seq.h"
 #include "models/shortlist.h"
+#include "base/context.h"
 #include "nn/guided.h"
 #include "nn/named.h"
 #include "tensor/tensor.h"
@@ -121,6 +122,9 @@ static attn_tensor *decode(const bahdanau *m, attn_tape *tape, const memory *sou
 {
     _Static_assert(sizeof(attn_tensor *) <= sizeof(int64_t), "a pointer fits an element of the room");
     int64_t n = x ? attn_tensor_length(x, 0) : 0;
+    if (x && n == 0) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "seq2seq-attention: at least one target token wanted");
+    }
     /* The tape's memory, because it is there again at the next step of training. */
     attn_tensor *room = n > 0 ? attn_tape_tensor(tape, ATTN_I64, 1, (int64_t[]){2 * n}, NULL) : NULL;
     if (!room) {

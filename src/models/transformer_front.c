@@ -3,7 +3,9 @@
  * What the Transformer's encoder and decoder begin with, and what their blocks are built from. */
 #include "models/transformer_parts.h"
 
+#include "base/context.h"
 #include "nn/named.h"
+#include "tensor/tensor.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -74,12 +76,28 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
     attn__transformer_norm_build(&front->norm, builder, config, "embedding_norm", "embedding_norm");
 }
 
+static bool segments_fit(attn_tape *tape, const attn_tensor *x, const attn_tensor *segments)
+{
+    char found[ATTN__SHAPE_TEXT];
+    int64_t batch = attn_tensor_length(x, 0), steps = attn_tensor_length(x, 1);
+    if (attn_tensor_rank(segments) == 2 && attn_tensor_length(segments, 0) == batch &&
+        attn_tensor_length(segments, 1) == steps) {
+        return true;
+    }
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "segments: one for each token, [%lld,%lld], wanted, found %s",
+               (long long)batch, (long long)steps, attn__shape_text(segments, found));
+    return false;
+}
+
 /* Without ids every token is of the first segment. */
 static attn_tensor *add_segments(const attn_nn_embedding *layer, attn_tape *tape, attn_tensor *x,
                                  const attn_tensor *segments)
 {
-    if (!layer->weight) {
+    if (!layer->weight || !x) {
         return x;
+    }
+    if (segments && !segments_fit(tape, x, segments)) {
+        return NULL;
     }
     int64_t hidden = attn_tensor_length(layer->weight, 1);
     attn_tensor *rows = segments ? attn_nn_embedding_forward(layer, tape, segments)

@@ -124,23 +124,10 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
     return attn_concat(tape, (attn_tensor *[]){first, map}, 2, 1);
 }
 
-/* Images of another size have patches of other places, also where there are as many of them. */
-static bool fits(const vit *v, attn_tape *tape, const attn_tensor *x)
-{
-    if (v->interpolate || attn_tensor_rank(x) != 4 ||
-        (attn_tensor_length(x, 2) == v->size && attn_tensor_length(x, 3) == v->size)) {
-        return true;
-    }
-    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-               "vit: images of %lld x %lld pixels, img_size is %lld (interpolate_positions=true would fit them)",
-               (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3), (long long)v->size);
-    return false;
-}
-
 /* [B,1+N,D] */
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
-    if (!fits(v, tape, x)) {
+    if (!v->interpolate && !attn__images_fit(tape, "vit", x, v->size, " (interpolate_positions=true would fit them)")) {
         return NULL;
     }
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
@@ -169,7 +156,8 @@ static void forward(const void *self, const attn__call *call)
         attn__weights_add(&maps, "weights", i, map);
     }
     if (y) { /* the norm is of each token alone: the class token's is all that is needed */
-        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2, (int64_t[]){attn_tensor_length(y, 0), -1});
+        y = attn_reshape(tape, attn_slice(tape, y, 1, 0, 1), 2,
+                         (int64_t[]){attn_tensor_length(y, 0), attn_tensor_length(y, 2)});
         y = attn_nn_layer_norm_forward(&v->norm, tape, y);
         attn__output(call, "logits", attn_nn_linear_forward(&v->head, tape, y));
     }

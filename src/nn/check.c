@@ -4,6 +4,7 @@
 #include "nn/check.h"
 
 #include "base/context.h"
+#include "tensor/tensor.h"
 
 #include <inttypes.h>
 
@@ -27,6 +28,22 @@ bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor 
                    "%s: %" PRId64 " channels wanted in axis %d (counted from 0), %" PRId64 " found", what, channels,
                    axis, found);
     return found == channels;
+}
+
+bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor *x, const attn_tensor *positions)
+{
+    if (!positions) {
+        return true;
+    }
+    const int64_t *n = attn_tensor_shape(x), *p = attn_tensor_shape(positions);
+    char found[ATTN__SHAPE_TEXT];
+    if (attn_tensor_rank(positions) == 3 && (p[0] == 1 || p[0] == n[0]) && p[1] == n[1] && p[2] == n[2]) {
+        return true;
+    }
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
+               "%s: [1,%" PRId64 ",%" PRId64 "] or [%" PRId64 ",%" PRId64 ",%" PRId64 "] wanted, found %s", what, n[1],
+               n[2], n[0], n[1], n[2], attn__shape_text(positions, found));
+    return false;
 }
 
 int attn__nn_lens_per(const attn_nn_mask *mask)

@@ -14,6 +14,9 @@ bool attn__nn_has_rank(attn_tape *tape, const attn_tensor *x, int rank, const ch
 bool attn__nn_has_channels(attn_tape *tape, const char *what, const attn_tensor *x, int rank, int axis,
                            int64_t channels);
 
+/* Whether `positions`, which may be NULL, are [1,N,D] or [B,N,D] for x [B,N,D], so that their sum has x's shape. */
+bool attn__nn_positions_fit(attn_tape *tape, const char *what, const attn_tensor *x, const attn_tensor *positions);
+
 /* Whether queries, keys and values are [B,Tq,.], [B,Tk,.], [B,Tk,.] with lengths (if any) I32 [B] or [B,Tq]. */
 bool attn__nn_attention_fits(attn_tape *tape, const attn_tensor *queries, const attn_tensor *keys,
                              const attn_tensor *values, const attn_nn_mask *mask);

@@ -91,7 +91,8 @@ attn_tensor *attn_nn_detr_attention_forward(const attn_nn_detr_attention *layer,
                                             attn_tensor *x_kv, attn_tensor *p_q, attn_tensor *p_kv)
 {
     x_kv = x_kv ? x_kv : x_q;
-    if (!attn__nn_attention_fits(tape, x_q, x_kv, x_kv, NULL)) {
+    if (!attn__nn_attention_fits(tape, x_q, x_kv, x_kv, NULL) || !attn__nn_positions_fit(tape, "p_q", x_q, p_q) ||
+        !attn__nn_positions_fit(tape, "p_kv", x_kv, p_kv)) {
         return NULL;
     }
     attn_tensor *k = project(tape, plus(tape, x_kv, p_kv), layer->w_k), *v = project(tape, x_kv, layer->w_v);

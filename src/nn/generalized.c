@@ -122,29 +122,33 @@ static attn_tensor *beside_zeros(attn_tape *tape, attn_tensor *x)
     return attn_concat(tape, (attn_tensor *[]){x, zeros}, 2, 2);
 }
 
+/* x for every query of `like`. */
+static attn_tensor *spread(attn_tape *tape, attn_tensor *x, const attn_tensor *like)
+{
+    return attn_add(
+        tape, attn_tape_tensor(tape, attn_tensor_dtype(like), attn_tensor_rank(like), attn_tensor_shape(like), NULL),
+        x);
+}
+
 /* Two queries side by side; one that is the same for all is spread first. */
-static attn_tensor *both_queries(attn_tape *tape, attn_tensor *content, attn_tensor *place)
+static attn_tensor *both_queries(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *content,
+                                 attn_tensor *place)
 {
     if (!content || !place) {
         return NULL;
     }
-    bool wide = attn_tensor_size(content) >= attn_tensor_size(place);
-    attn_tensor *larger = wide ? content : place;
-    attn_tensor *zeros =
-        attn_tape_tensor(tape, attn_tensor_dtype(larger), attn_tensor_rank(larger), attn_tensor_shape(larger), NULL);
-    if (attn_tensor_size(content) != attn_tensor_size(place)) {
-        content = wide ? content : attn_add(tape, zeros, content);
-        place = wide ? attn_add(tape, zeros, place) : place;
-    }
-    return attn_concat(tape, (attn_tensor *[]){content, place}, 2, 2);
+    bool content_asks = layer->factors & ATTN_FACTOR_QUERY_KEY, place_asks = layer->factors & ATTN_FACTOR_QUERY_RELPOS;
+    attn_tensor *both[2] = {content_asks || !place_asks ? content : spread(tape, content, place),
+                            place_asks || !content_asks ? place : spread(tape, place, content)};
+    return attn_concat(tape, both, 2, 2);
 }
 
 static attn_tensor *heads_of(const attn_nn_generalized_attention *layer, attn_tape *tape, const attn_nn_conv *conv,
                              attn_tensor *x)
 {
     attn_tensor *y = attn_nn_conv_forward(conv, tape, x);
-    return y ? attn_reshape(tape, y, 4, (int64_t[]){attn_tensor_length(x, 0), layer->heads, layer->dim_head, -1})
-             : NULL;
+    const int64_t *n = attn_tensor_shape(x);
+    return y ? attn_reshape(tape, y, 4, (int64_t[]){n[0], layer->heads, layer->dim_head, n[2] * n[3]}) : NULL;
 }
 
 static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *x, operands *a)
@@ -164,7 +168,7 @@ static bool operands_make(const attn_nn_generalized_attention *layer, attn_tape 
     }
     if (content && place && content != place) {
         a->split = true;
-        a->q = both_queries(tape, content, place);
+        a->q = both_queries(layer, tape, content, place);
         a->k = beside_zeros(tape, a->k);
     }
     return a->q && a->k && a->v && !((f & CONTENT) && !content) && !((f & PLACE) && !place);

@@ -55,11 +55,11 @@ static bool positions_fit(const attn_nn_positional *layer, attn_tape *tape, int6
     if (!layer->table) {
         return layer->none;
     }
-    int64_t most = attn_tensor_length(layer->table, 0) - layer->offset;
-    if (first < 0 || n > most - first) {
+    int64_t most = attn_tensor_length(layer->table, 0), row = first + layer->offset;
+    if (first < 0 || n > most - row) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
-                   "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, first,
-                   first + n - 1, most);
+                   "positional encoding: positions %" PRId64 " to %" PRId64 " wanted, but max_len is %" PRId64, row,
+                   row + n - 1, most);
         return false;
     }
     return true;
@@ -73,6 +73,9 @@ attn_tensor *attn_nn_positional_forward(const attn_nn_positional *layer, attn_ta
     }
     if (layer->none) {
         return attn_dropout(tape, x, layer->dropout);
+    }
+    if (!attn__nn_has_channels(tape, "positional encoding's input", x, 3, 2, attn_tensor_length(layer->table, 1))) {
+        return NULL;
     }
     first += layer->offset;
     attn_tensor *rows = attn_slice(tape, layer->table, 0, first, first + attn_tensor_length(x, 1));

@@ -14,7 +14,7 @@ void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn_builder 
                                  int64_t dim_head)
 {
     *layer = (attn_nn_self_attention){0};
-    if (heads < 1 || dim < 1 || dim % heads != 0) {
+    if (heads < 1 || dim < 1 || (dim_head <= 0 && dim % heads != 0)) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)dim);
         return;

@@ -22,7 +22,7 @@ def self_attention(w, x, kv, heads, prefix=""):
 
 def self_attention_case(rng):
     heads = int(rng.choice([1, 2, 4]))
-    dim, dim_heads = heads * size(rng), size(rng)
+    dim, dim_heads = size(rng), size(rng)
     inputs = {"x": normal(rng, 2, size(rng), dim)}
     if rng.integers(2):
         inputs["kv"] = normal(rng, 2, size(rng), dim)
@@ -36,12 +36,13 @@ def self_attention_case(rng):
 
 def axial_case(rng):
     heads, axes = int(rng.choice([1, 2, 3])), int(rng.integers(1, 4))
-    dim = heads * int(rng.choice([1, 2, 5, 8]))
+    dim_heads = int(rng.choice([0, 1, 3]))
+    dim = int(rng.choice([1, 2, 5, 8])) * (1 if dim_heads else heads)
     index = int(rng.choice([i for i in range(-axes - 1, axes + 2) if i]))
     summed = bool(rng.integers(2))
     weights = {}
     for i in range(axes):
-        weights.update(self_attention_weights(rng, dim, dim, f"axial_attentions.{i}.fn."))
+        weights.update(self_attention_weights(rng, dim, heads * dim_heads or dim, f"axial_attentions.{i}.fn."))
     shape = [int(rng.choice([1, 2, 3, 5, 6])) for _ in range(axes + 1)]
     shape.insert(index if index > 0 else index + axes + 2, dim)
 
@@ -59,6 +60,8 @@ def axial_case(rng):
                 y = along(w, y, i)
         return {"out": y.movedim(-1, index)}
     config = {"dim": dim, "num_dimensions": axes, "heads": heads, "dim_index": index, "sum_axial_out": summed}
+    if dim_heads:
+        config["dim_heads"] = dim_heads
     return config, weights, {"x": normal(rng, *shape)}, forward
 
 
