@@ -59,9 +59,9 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
     } else {
         f->lanes->copy(t->arrays->k, canonical->problem.dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels,
                        t->s.k, f->ldk);
-        finite = pack_values(t, b) && attn__flash_tables_finite(t);
+        finite = pack_values(t, b);
     }
-    b->careful = !finite && attn__flash_may_hide(t->canonical, f);
+    b->careful = !attn__flash_tables_finite(t) || (!finite && attn__flash_may_hide(t->canonical, f));
     if (b->careful && f->pairs)
         pack_values(t, b);
 }

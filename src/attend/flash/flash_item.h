@@ -49,7 +49,8 @@ typedef struct attn__flash_keys {
     int64_t at, keys;
     int64_t packed; /* keys in the panels, of which `keys` are looked at */
     bool parts;     /* on AMX */
-    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
+    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0; or a
+                     * table of values is not, whose rows a subtile reads for all its queries */
 } attn__flash_keys;
 
 /* Whether some pairs may get no weight. */
