@@ -143,7 +143,8 @@ void attn__flash_backward_tables_terms(attn__flash_backward_run *run)
                                                 .ldb = t->panel.ld_across,
                                                 .c = x->terms,
                                                 .ldc = t->ld_terms});
-        memset(x->weights, 0, (size_t)(run->tile_n * t->ld_terms) * sizeof(float));
+        for (int64_t r = 0; r < run->tile_n; r++)
+            memset(x->weights + r * t->ld_terms, 0, (size_t)x->reach.n * sizeof(float));
     }
 }
 
