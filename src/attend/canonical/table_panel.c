@@ -128,6 +128,22 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
 }
 
+/* The widest range of indices along an axis that n neighbours of the group have.  Behind an outer axis' step they may
+ * begin anew. */
+static int64_t widest_range(const attn__group *group, int axis, int64_t n)
+{
+    int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;
+    for (int a = 0; a < group->n; a++)
+        *(a < axis ? &outer : &inner) *= a == axis ? 1 : group->axis[a].dim.n;
+    return outer > 1 ? all : attn__least(attn__pieces(n - 1, inner) + 1, all);
+}
+
+int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys)
+{
+    const attn_relative *r = &canonical->problem.relatives[relative];
+    return widest_range(&canonical->query, r->query_dim, queries) + widest_range(&canonical->key, r->key_dim, keys) - 1;
+}
+
 bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
 {
     bool steps = from + 1 == keys || key[from + 1] != key[from];

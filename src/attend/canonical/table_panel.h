@@ -54,6 +54,9 @@ typedef struct attn__table_reach {
 attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
                                        const int64_t *key, int64_t keys);
 
+/* The most rows that so many queries and keys reach, each neighbours in their group. */
+int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
+
 /* The keys [from, *end) are a run: true, their indices step by one; false, they are the same. */
 bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end);
 

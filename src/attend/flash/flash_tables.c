@@ -16,14 +16,13 @@
 
 void attn__flash_tables_choose(attn__flash *f, const attn__canonical *canonical)
 {
-    bool lines = canonical->query.n == 1 && canonical->key.n == 1;
+    int64_t wide = f->tile->lanes * f->vectors;
     f->ntables = canonical->problem.nrelatives;
     for (int i = 0; i < f->ntables; i++) {
         attn__flash_table *table = &f->table[i];
         table->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
         table->panel = attn__table_panel_make(canonical, i, attn__odd_lines(f->values), f->tile->lanes);
-        int64_t wide = f->tile->lanes * f->vectors;
-        table->ld = attn__odd_lines(lines ? attn__least(table->panel.rows, wide + f->key_block) : table->panel.rows);
+        table->ld = attn__odd_lines(attn__table_most_rows(canonical, i, wide, f->key_block));
     }
 }
 

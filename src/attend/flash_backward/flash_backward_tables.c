@@ -23,14 +23,13 @@
 
 void attn__flash_backward_tables_choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    bool lines = canonical->query.n == 1 && canonical->key.n == 1;
     p->ntables = canonical->problem.nrelatives;
     for (int i = 0; i < p->ntables; i++) {
         attn__flash_backward_table *t = &p->table[i];
         t->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
         t->panel = attn__table_panel_make(canonical, i, t->value ? p->ldv : p->ldk, p->tile->lanes);
         t->width = t->value ? p->dvp : p->dp;
-        t->ld_terms = attn__odd_lines(lines ? attn__least(t->panel.rows, p->tile_q + p->block_k) : t->panel.rows);
+        t->ld_terms = attn__odd_lines(attn__table_most_rows(canonical, i, p->tile_q, p->block_k));
     }
 }
 
