@@ -180,11 +180,26 @@ static void not_a_number_shows_where_it_is_read(void **state)
     }
 }
 
+/* The window solver's lanes are several heads; alone they are positions of the short axis. */
+static void short_axes_go_by_their_heads(void **state)
+{
+    (void)state;
+    for (int64_t heads = 1; heads <= 8; heads += 7) {
+        static random_problem r;
+        attn_plan *plan;
+        make_heads(&r, &(attn_heads){.batch = 64, .heads = heads, .queries = 8, .keys = 8, .dim = 8}, false);
+        r.forward.nrelatives = 1;
+        assert_int_equal(attn_plan_create(&plan, context, &r.forward, NULL), ATTN_OK);
+        assert_string_equal(attn_plan_solver(plan), heads == 1 ? "flash" : "window");
+        attn_plan_destroy(plan);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(several_tiles_and_blocks),
-                                       cmocka_unit_test(heads_that_share_keys), cmocka_unit_test(a_band_spares_rows),
-                                       cmocka_unit_test(two_axes),
-                                       cmocka_unit_test(not_a_number_shows_where_it_is_read)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(several_tiles_and_blocks),     cmocka_unit_test(heads_that_share_keys),
+        cmocka_unit_test(a_band_spares_rows),           cmocka_unit_test(two_axes),
+        cmocka_unit_test(short_axes_go_by_their_heads), cmocka_unit_test(not_a_number_shows_where_it_is_read)};
     return cmocka_run_group_tests(tests, open_context, close_context);
 }
