@@ -8,9 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Numbers of a panel; a thread holds up to three of that size. */
+/* The most numbers of a panel, of which a thread holds up to three: rows, the same across, and their gradients. */
 enum { MOST = 1 << 23 };
 
+/* Rows that whole axes reach. */
 static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
 {
     return attn__most(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
@@ -128,8 +129,8 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
 }
 
-/* The widest range of indices along an axis that n neighbours of the group have.  Behind an outer axis' step they may
- * begin anew. */
+/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis steps,
+ * the indices begin anew: then it is the whole axis. */
 static int64_t widest_range(const attn__group *group, int axis, int64_t n)
 {
     int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;

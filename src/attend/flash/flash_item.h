@@ -86,7 +86,7 @@ void attn__flash_tables_begin(const attn__flash_item *t, int64_t batch);
 void attn__flash_tables_keys(const attn__flash_item *t, const attn__flash_keys *b);
 /* sets t->s.s to the terms of those of queries, false if there are none; */
 bool attn__flash_tables_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* adds those of values, after the values, to the sums; */
+/* adds those of values to the sums, after the values themselves; */
 void attn__flash_tables_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* whether those of values are finite. */
 bool attn__flash_tables_finite(const attn__flash_item *t);

@@ -2,10 +2,11 @@
  *
  * flash_tables.c - relative tables by products with all rows that a subtile reads.
  *
- * Queries and a block of keys meet at relative positions that lie close together.  For a table T of queries, X = Q T^T
- * has a row for each query and a column for each such position; query i and key j meet at a place of row i that is j
- * behind a fixed one.  So X with the rows shifted is a view, which is transposed to where the scores begin.  For a table
- * of values, D^T has the sums of a query's weights for each position, and O^T += T^T D^T.
+ * A subtile's queries and a block of keys meet at relative positions that lie close together.  For a table T of queries,
+ * X = Q T^T has a row for each query and a column for each such position.  The terms of query i and keys 0, 1, 2, ...
+ * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
+ * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
+ * keys at position d, and O^T += T^T D^T.
  */
 #include "attend/flash/flash_item.h"
 

@@ -2,9 +2,8 @@
  * The window solver's plan: which tasks it takes, and how a pass is cut into tiles, bands and slots. */
 #include "attend/window/window_solver.h"
 
-#include "attend/canonical/table_panel.h"
-
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/table_panel.h"
 #include "base/integers.h"
 
 #include <stdio.h>
