@@ -82,6 +82,24 @@ void attn__table_memory_start(const attn__table_memory *memory)
     *memory->at = INT64_MIN;
 }
 
+enum { RUN = 64 }; /* rows that stay in the first cache while all their channels are read */
+
+/* n rows' numbers of channel c, from `row` on; whether they are finite. */
+static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,
+                         int64_t c, float factor, const attn__table_memory *memory)
+{
+    float *across = memory->across + c * panel->ld_across + row;
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        float number = numbers[i * step];
+        across[i] = number * factor;
+        finite &= isfinite(number) != 0;
+    }
+    for (int64_t i = 0; i < n && memory->rows; i++)
+        memory->rows[(row + i) * panel->ld + c] = numbers[i * step];
+    return finite;
+}
+
 void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
                             int64_t at, float factor, const attn__table_memory *memory)
 {
@@ -95,16 +113,11 @@ void attn__table_panel_read(const attn__table_panel *panel, const attn__canonica
     if (memory->rows)
         memset(memory->rows, 0, (size_t)(panel->rows * panel->ld) * sizeof(float));
     int64_t end = attn__least(panel->rows, r->rows - panel->first);
-    for (int64_t row = attn__most(0, -panel->first); row < end; row++)
-        for (int64_t c = 0; c < panel->channels; c++) {
-            if (panel->channel[c] == INT64_MIN)
-                continue;
-            float number = table[(panel->first + row) * r->row_stride + panel->channel[c]];
-            memory->across[c * panel->ld_across + row] = number * factor;
-            if (memory->rows)
-                memory->rows[row * panel->ld + c] = number;
-            finite = finite && isfinite(number);
-        }
+    for (int64_t row = attn__most(0, -panel->first); row < end; row += RUN)
+        for (int64_t c = 0; c < panel->channels; c++)
+            if (panel->channel[c] != INT64_MIN)
+                finite &= read_channel(panel, table + (panel->first + row) * r->row_stride + panel->channel[c],
+                                       r->row_stride, row, attn__least(RUN, end - row), c, factor, memory);
     *memory->finite = finite;
 }
 
