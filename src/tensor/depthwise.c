@@ -129,7 +129,7 @@ static size_t divide_shared(job *j, char *base)
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
 {
-    int threads = tape->context->threads;
+    int threads = (int)attn__least(tape->context->threads, attn__most(items, 1));
     job j = {.conv = conv, .kernel = attn__depthwise_for(tape->context->isa), .at = layout_of(conv), .finite = finite};
     memory unused;
     size_t shared = divide_shared(&j, NULL);
