@@ -252,6 +252,33 @@ static void gradients_of_leaves_are_cleared_one_by_one(void **state)
     attn_context_destroy(c);
 }
 
+static size_t peak_of_a_convolution(int threads)
+{
+    world w;
+    attn_tensor *x, *kernel;
+    size_t peak;
+    assert_int_equal(attn_context_create(&w.c, &(attn_context_options){.threads = threads}), ATTN_OK);
+    assert_int_equal(attn_tape_create(&w.t, w.c), ATTN_OK);
+    attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+    assert_int_equal(attn_tensor_create(&x, w.c, ATTN_F32, 4, (int64_t[]){1, 2, 200, 200}), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&kernel, w.c, ATTN_F32, 4, (int64_t[]){2, 1, 3, 3}), ATTN_OK);
+    attn_tensor_set_requires_grad(kernel, true);
+    attn_tensor *y = attn_convolve(w.t, x, kernel, NULL, &(attn_conv){.spatial = 2, .groups = 2});
+    assert_int_equal(attn_backward_from(w.t, y, y), ATTN_OK);
+    attn_context_memory(w.c, NULL, &peak, NULL);
+    attn_tape_reset(w.t, NULL);
+    attn_tensor_destroy(x);
+    attn_tensor_destroy(kernel);
+    end_world(w);
+    return peak;
+}
+
+static void threads_without_work_take_no_memory(void **state)
+{
+    (void)state;
+    assert_int_equal(peak_of_a_convolution(16), peak_of_a_convolution(2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -263,6 +290,7 @@ int main(void)
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(results_survive_a_trimmed_pool),
         cmocka_unit_test(gradients_of_leaves_are_cleared_one_by_one),
+        cmocka_unit_test(threads_without_work_take_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,10 +9,10 @@
  */
 #include "tensor/depthwise.h"
 
+#include "base/arena.h"
 #include "base/context.h"
 #include "base/integers.h"
 #include "base/parallel.h"
-#include "base/arena.h"
 #include "kernels/depthwise/depthwise.h"
 
 #include <math.h>
@@ -20,20 +20,20 @@
 
 typedef struct layout {
     int64_t phases[3], cells[3];
-    int64_t taps, phase_size, all; /* numbers of one phase, and of all */
+    int64_t taps, phase_size, all; /* taps of a window; numbers of one phase, and of all phases */
     int64_t length;                /* from the first output to the last, in cells */
-    int64_t reach;                 /* the farthest tap of a phase */
-    int64_t spread;                /* of an output plane as cells, with zeros before and behind */
+    int64_t reach;                 /* how far the farthest tap of a phase is from its output, in cells */
+    int64_t spread;                /* numbers of a plane of dy as cells, with zeros before and behind */
 } layout;
 
 typedef struct job {
     const attn__depthwise *conv;
     const attn__depthwise_kernel *kernel;
     layout at;
-    int64_t *offset; /* of the taps in x */
-    int64_t *back,
-        *of_back;     /* backward: offsets in dy, phase by phase, and which of the group's weights they are, ... */
-    int64_t *taps_of; /* ... and how many taps a phase has */
+    int64_t *offset; /* of each tap in a packed plane of x */
+    /* The gradient of x, phase by phase: offsets in dy, and which of the group's weights goes with each. */
+    int64_t *back, *of_back;
+    int64_t *taps_of; /* how many taps a phase has */
     char *scratch;
     size_t each; /* bytes of a thread */
     bool *finite;
@@ -129,7 +129,7 @@ static size_t divide_shared(job *j, char *base)
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
 {
-    int threads = tape->context->threads;
+    int threads = (int)attn__least(tape->context->threads, attn__most(items, 1));
     job j = {.conv = conv, .kernel = attn__depthwise_for(tape->context->isa), .at = layout_of(conv), .finite = finite};
     memory unused;
     size_t shared = divide_shared(&j, NULL);
@@ -253,7 +253,7 @@ static void input_plane(void *user, int64_t plane, int thread)
         m.weight[i] = conv->w[plane % conv->groups * weights_of(j) + j->of_back[i]];
     for (int64_t phase = 0, first = 0; phase < phases_of(j); phase++) {
         int64_t n = j->taps_of[phase] * conv->out_channels;
-        /* Also into the next phase, whose turn is later. */
+        /* Whole blocks, also over the start of the next phase, which is computed after this one. */
         j->kernel->correlate(m.dy, j->back + first, m.weight + first, n, j->at.phase_size,
                              m.x + phase * j->at.phase_size);
         first += n;
@@ -277,7 +277,7 @@ static void weights_of_group(void *user, int64_t group, int thread)
     memory m;
     divide(j, j->scratch + (size_t)thread * j->each, &m);
     memset(m.sums, 0, (size_t)all * sizeof *m.sums);
-    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x); /* which zeros of dy meet */
+    memset(m.x + j->at.all, 0, ATTN__DEPTHWISE_BLOCK * sizeof *m.x); /* read where dy is 0 */
     for (int64_t image = 0; image < conv->batch; image++) {
         move(j, plane_of(j, conv->x, image * conv->groups + group), m.x, false);
         spread_gradients(j, image, group, m.dy);

@@ -26,7 +26,7 @@ typedef struct attn__depthwise {
 /* All three: false without memory.  Backward, dx: w must be finite, since a border of zeros meets it. */
 bool attn__depthwise_forward(attn_tape *tape, const attn__depthwise *conv);
 bool attn__depthwise_input_gradient(attn_tape *tape, const attn__depthwise *conv);
-/* *finite: false where numbers of x that are not finite may have met zeros; dw is then not written. */
+/* finite[group]: false where numbers of x that are not finite may have met zeros; the group's dw is then not written. */
 bool attn__depthwise_weight_gradient(attn_tape *tape, const attn__depthwise *conv, bool *finite);
 
 #endif

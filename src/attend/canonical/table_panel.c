@@ -8,9 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Numbers of a panel; a thread holds up to three of that size. */
+/* The most numbers of a panel, of which a thread holds up to three: rows, the same across, and their gradients. */
 enum { MOST = 1 << 23 };
 
+/* Rows that whole axes reach. */
 static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
 {
     return attn__most(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
@@ -81,6 +82,24 @@ void attn__table_memory_start(const attn__table_memory *memory)
     *memory->at = INT64_MIN;
 }
 
+enum { RUN = 64 }; /* rows that stay in the first cache while all their channels are read */
+
+/* n rows' numbers of channel c, from `row` on; whether they are finite. */
+static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,
+                         int64_t c, float factor, const attn__table_memory *memory)
+{
+    float *across = memory->across + c * panel->ld_across + row;
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        float number = numbers[i * step];
+        across[i] = number * factor;
+        finite &= isfinite(number) != 0;
+    }
+    for (int64_t i = 0; i < n && memory->rows; i++)
+        memory->rows[(row + i) * panel->ld + c] = numbers[i * step];
+    return finite;
+}
+
 void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
                             int64_t at, float factor, const attn__table_memory *memory)
 {
@@ -94,16 +113,11 @@ void attn__table_panel_read(const attn__table_panel *panel, const attn__canonica
     if (memory->rows)
         memset(memory->rows, 0, (size_t)(panel->rows * panel->ld) * sizeof(float));
     int64_t end = attn__least(panel->rows, r->rows - panel->first);
-    for (int64_t row = attn__most(0, -panel->first); row < end; row++)
-        for (int64_t c = 0; c < panel->channels; c++) {
-            if (panel->channel[c] == INT64_MIN)
-                continue;
-            float number = table[(panel->first + row) * r->row_stride + panel->channel[c]];
-            memory->across[c * panel->ld_across + row] = number * factor;
-            if (memory->rows)
-                memory->rows[row * panel->ld + c] = number;
-            finite = finite && isfinite(number);
-        }
+    for (int64_t row = attn__most(0, -panel->first); row < end; row += RUN)
+        for (int64_t c = 0; c < panel->channels; c++)
+            if (panel->channel[c] != INT64_MIN)
+                finite &= read_channel(panel, table + (panel->first + row) * r->row_stride + panel->channel[c],
+                                       r->row_stride, row, attn__least(RUN, end - row), c, factor, memory);
     *memory->finite = finite;
 }
 
@@ -126,6 +140,22 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
 {
     range i = range_of(query, queries), j = range_of(key, keys);
     return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
+}
+
+/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis steps,
+ * the indices begin anew: then it is the whole axis. */
+static int64_t widest_range(const attn__group *group, int axis, int64_t n)
+{
+    int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;
+    for (int a = 0; a < group->n; a++)
+        *(a < axis ? &outer : &inner) *= a == axis ? 1 : group->axis[a].dim.n;
+    return outer > 1 ? all : attn__least(attn__pieces(n - 1, inner) + 1, all);
+}
+
+int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys)
+{
+    const attn_relative *r = &canonical->problem.relatives[relative];
+    return widest_range(&canonical->query, r->query_dim, queries) + widest_range(&canonical->key, r->key_dim, keys) - 1;
 }
 
 bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)

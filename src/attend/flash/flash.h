@@ -90,8 +90,8 @@ typedef struct attn__flash_key_at {
 typedef struct attn__flash_table_memory {
     attn__table_memory panel;
     float *terms;         /* of queries: [width][ld]; of values: [ld][width], sums of weights */
-    int64_t *query, *key; /* indices of the block's along the table's axes */
-    int64_t *lane;        /* where the rows begin, as lanes of a view */
+    int64_t *query, *key; /* indices of the block's queries and keys along the table's axes */
+    int64_t *lane;        /* of queries: offset in terms at which each lane meets a key of index 0 */
 } attn__flash_table_memory;
 
 /* One thread's memory. */

@@ -70,9 +70,9 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         finite = f->pairs->pair_rows(t->arrays->v, t->s.key_at.v, b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
         pack_keys(t, b);
-        finite = pack_values(t, b) && attn__flash_tables_finite(t);
+        finite = pack_values(t, b);
     }
-    b->careful = !finite && attn__flash_may_hide(t->canonical, f);
+    b->careful = !attn__flash_tables_finite(t) || (!finite && attn__flash_may_hide(t->canonical, f));
     if (b->careful && f->pairs)
         pack_values(t, b);
 }

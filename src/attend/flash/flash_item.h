@@ -51,7 +51,8 @@ typedef struct attn__flash_keys {
     bool parts;     /* on AMX */
     const float *k; /* rows ... */
     int64_t ldk;    /* ... so far apart: the panel, or the caller's array */
-    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0 */
+    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0; or a
+                     * table of values is not, whose rows a subtile reads for all its queries */
 } attn__flash_keys;
 
 /* Whether some pairs may get no weight. */
@@ -87,7 +88,7 @@ void attn__flash_tables_begin(const attn__flash_item *t, int64_t batch);
 void attn__flash_tables_keys(const attn__flash_item *t, const attn__flash_keys *b);
 /* sets t->s.s to the terms of those of queries, false if there are none; */
 bool attn__flash_tables_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* adds those of values, after the values, to the sums; */
+/* adds those of values to the sums, after the values themselves; */
 void attn__flash_tables_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* whether those of values are finite. */
 bool attn__flash_tables_finite(const attn__flash_item *t);

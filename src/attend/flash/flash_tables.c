@@ -2,10 +2,11 @@
  *
  * flash_tables.c - relative tables by products with all rows that a subtile reads.
  *
- * Queries and a block of keys meet at relative positions that lie close together.  For a table T of queries, X = Q T^T
- * has a row for each query and a column for each such position; query i and key j meet at a place of row i that is j
- * behind a fixed one.  So X with the rows shifted is a view, which is transposed to where the scores begin.  For a table
- * of values, D^T has the sums of a query's weights for each position, and O^T += T^T D^T.
+ * A subtile's queries and a block of keys meet at relative positions that lie close together.  For a table T of queries,
+ * X = Q T^T has a row for each query and a column for each such position.  The terms of query i and keys 0, 1, 2, ...
+ * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
+ * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
+ * keys at position d, and O^T += T^T D^T.
  */
 #include "attend/flash/flash_item.h"
 
@@ -16,14 +17,13 @@
 
 void attn__flash_tables_choose(attn__flash *f, const attn__canonical *canonical)
 {
-    bool lines = canonical->query.n == 1 && canonical->key.n == 1;
+    int64_t wide = f->tile->lanes * f->vectors;
     f->ntables = canonical->problem.nrelatives;
     for (int i = 0; i < f->ntables; i++) {
         attn__flash_table *table = &f->table[i];
         table->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
         table->panel = attn__table_panel_make(canonical, i, attn__odd_lines(f->values), f->tile->lanes);
-        int64_t wide = f->tile->lanes * f->vectors;
-        table->ld = attn__odd_lines(lines ? attn__least(table->panel.rows, wide + f->key_block) : table->panel.rows);
+        table->ld = attn__odd_lines(attn__table_most_rows(canonical, i, wide, f->key_block));
     }
 }
 
@@ -147,7 +147,7 @@ static void add_carefully(const attn__flash_item *t, const attn__flash_keys *b, 
         for (int64_t lane = 0; lane < sub.lanes; lane++) {
             float p = t->s.s[key * sub.width + lane];
             int64_t row = low + x->key[key] - x->query[sub.lane + lane];
-            bool counts = p != 0.0f || !b->careful || !t->s.hidden[key * sub.width + lane];
+            bool counts = p != 0.0f || !t->s.hidden[key * sub.width + lane];
             for (int64_t c = 0; counts && c < panel->channels; c++)
                 o[c * sub.width + lane] += p * x->panel.rows[row * panel->ld + c];
         }
@@ -175,7 +175,7 @@ void attn__flash_tables_values(const attn__flash_item *t, const attn__flash_keys
         int64_t low = panel->queries - 1;
         if (!f->table[i].value)
             continue;
-        if (b->careful || !*x->panel.finite) {
+        if (b->careful) {
             add_carefully(t, b, sub, i, low);
             continue;
         }

@@ -297,7 +297,7 @@ void attn__flash_backward_tables_place(const attn__flash_backward_plan *plan, at
 /* Before an execution, of each thread. */
 void attn__flash_backward_tables_start(const attn__flash_backward_plan *plan,
                                        const attn__flash_backward_scratch *scratch);
-/* An item's start and end; `sums` are the slot's. */
+/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
 void attn__flash_backward_tables_read(const attn__flash_backward_run *run);
 void attn__flash_backward_tables_store(const attn__flash_backward_run *run, const attn__sums *sums);
 bool attn__flash_backward_tables_finite(const attn__flash_backward_run *run);

@@ -151,7 +151,7 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
                  !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
-        (p->want & ATTN__FLASH_BACKWARD_TABLES)) /* whose sums an item has once */
+        (p->want & ATTN__FLASH_BACKWARD_TABLES)) /* one thread sums them over an item */
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));

@@ -432,7 +432,8 @@ static void query_cell(void *user, int64_t number, int thread)
     run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1, NULL);
 }
 
-/* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients. */
+/* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients.  Slots and
+ * the plan count the same items: BATCH indices that share a gradient of q, k, v or the bias are one. */
 static void slot_cells(void *user, int64_t slot, int thread)
 {
     const work *w = user;

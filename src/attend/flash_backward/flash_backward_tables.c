@@ -23,14 +23,13 @@
 
 void attn__flash_backward_tables_choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    bool lines = canonical->query.n == 1 && canonical->key.n == 1;
     p->ntables = canonical->problem.nrelatives;
     for (int i = 0; i < p->ntables; i++) {
         attn__flash_backward_table *t = &p->table[i];
         t->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
         t->panel = attn__table_panel_make(canonical, i, t->value ? p->ldv : p->ldk, p->tile->lanes);
         t->width = t->value ? p->dvp : p->dp;
-        t->ld_terms = attn__odd_lines(lines ? attn__least(t->panel.rows, p->tile_q + p->block_k) : t->panel.rows);
+        t->ld_terms = attn__odd_lines(attn__table_most_rows(canonical, i, p->tile_q, p->block_k));
     }
 }
 
@@ -112,8 +111,8 @@ void attn__flash_backward_tables_keys(const attn__flash_backward_run *run)
                                    run->block_n, run->m.table[i].key);
 }
 
-/* The rows that the tile and the block of keys reach.  From here on `query` is what a key's index exceeds its place in
- * the query's row of terms by. */
+/* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
+ * place key[j] - query[r] of the query's row of terms. */
 static void find_rows(attn__flash_backward_run *run, int i)
 {
     const attn__table_panel *panel = &run->plan->table[i].panel;
@@ -143,7 +142,8 @@ void attn__flash_backward_tables_terms(attn__flash_backward_run *run)
                                                 .ldb = t->panel.ld_across,
                                                 .c = x->terms,
                                                 .ldc = t->ld_terms});
-        memset(x->weights, 0, (size_t)(run->tile_n * t->ld_terms) * sizeof(float));
+        for (int64_t r = 0; r < run->tile_n; r++)
+            memset(x->weights + r * t->ld_terms, 0, (size_t)x->reach.n * sizeof(float));
     }
 }
 
@@ -157,7 +157,7 @@ bool attn__flash_backward_tables_serve(const attn__flash_backward_run *run, bool
 
 typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
 
-/* One row of the keys of a run. */
+/* The terms of a run of keys, set or added to a row of s.  Keys of the same index have one term. */
 static void add_row(store_function *add, const float *from, bool steps, int64_t n, bool first, float *to)
 {
     float same = from[0];
@@ -217,7 +217,7 @@ void attn__flash_backward_tables_collect(const attn__flash_backward_run *run, co
                                          const float *p, const float *ds)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    bool close = attn__flash_backward_one_key_axis(run->canonical);
+    bool one_axis = attn__flash_backward_one_key_axis(run->canonical);
     for (int i = 0; i < plan->ntables; i++) {
         const attn__flash_backward_table *t = &plan->table[i];
         const attn__flash_backward_table_memory *x = &run->m.table[i];
@@ -227,7 +227,7 @@ void attn__flash_backward_tables_collect(const attn__flash_backward_run *run, co
             bool steps = attn__table_run(key, from, part->keys, &end);
             for (int64_t r = 0; r < part->rows; r++) {
                 float *to = x->weights + (part->row + r) * t->ld_terms + (key[from] - query[r]);
-                if (close) /* each pair has a place of its own */
+                if (one_axis) /* then all keys are one run, and each pair has a place of its own */
                     memcpy(to, weights + r * plan->strip, (size_t)part->keys * sizeof *to);
                 else
                     collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);

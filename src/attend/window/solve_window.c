@@ -4,13 +4,14 @@
 #include "attend/window/window_solver.h"
 
 /* Each multiply-add has a load of its own, and backward computes scores twice.  Whole axes so short that flash
- * attention's tiles stay nearly empty cost less than there, as measured. */
+ * attention's tiles stay nearly empty cost less than there if several heads fill the lanes, as measured. */
 static double cost(const attn__canonical *canonical)
 {
-    enum { SMALL = 256 }; /* numbers of a head's keys and values */
+    enum { SMALL = 256, SEVERAL = 4 }; /* numbers of a head's keys and values; heads */
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     double channels = (double)(canonical->contract.size + canonical->value.size);
-    if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL)
+    if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL &&
+        attn__window_woven(canonical) >= SEVERAL)
         return 0.9 * pairs * channels;
     return pairs * (canonical->backward ? 2 : 1) * (30 + channels);
 }

@@ -2,9 +2,8 @@
  * The window solver's plan: which tasks it takes, and how a pass is cut into tiles, bands and slots. */
 #include "attend/window/window_solver.h"
 
-#include "attend/canonical/table_panel.h"
-
 #include "attend/canonical/offsets.h"
+#include "attend/canonical/table_panel.h"
 #include "base/integers.h"
 
 #include <stdio.h>
@@ -119,26 +118,37 @@ static bool are_alike(const attn__canonical *canonical)
 }
 
 /* As many as a vector has lanes; few of them still gain, above all backward. */
-static int64_t woven_heads(const attn__window *plan, int64_t heads)
+static int64_t woven_heads(int64_t heads, int64_t lanes)
 {
     int64_t woven = 1;
-    while (heads % (2 * woven) == 0 && woven < plan->taps->lanes)
+    while (heads % (2 * woven) == 0 && woven < lanes)
         woven *= 2;
-    return 8 * woven >= plan->taps->lanes ? woven : 1;
+    return 8 * woven >= lanes ? woven : 1;
+}
+
+/* Heads of the last batch axis, 1 unless all arrays continue from one to the next. */
+static int64_t adjacent_heads(const attn__canonical *canonical)
+{
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    int64_t n = canonical->batch.n ? canonical->batch.axis[canonical->batch.n - 1].dim.n : 1;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops && n > 1; i++)
+        n = continues(canonical, ops[i]) ? n : 1;
+    return n;
+}
+
+int64_t attn__window_woven(const attn__canonical *canonical)
+{
+    int64_t n = adjacent_heads(canonical);
+    return n > 1 && are_alike(canonical) ? woven_heads(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
 }
 
 /* As many heads as fill whole cache lines, but not so many that few items remain. */
 static void choose_heads(attn__window *plan, const attn__canonical *canonical)
 {
-    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
-                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
-    int64_t n = canonical->batch.n ? canonical->batch.axis[canonical->batch.n - 1].dim.n : 1, lines = plan->free;
+    int64_t n = adjacent_heads(canonical), lines = plan->free;
     plan->heads = 1;
-    plan->woven = 1;
-    for (size_t i = 0; i < sizeof ops / sizeof *ops && n > 1; i++)
-        n = continues(canonical, ops[i]) ? n : 1;
-    if (n > 1 && are_alike(canonical))
-        plan->woven = woven_heads(plan, n);
+    plan->woven = attn__window_woven(canonical);
     if (plan->woven > 1)
         return;
     for (int i = 0; i < plan->naxes - 1; i++)

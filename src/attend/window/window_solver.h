@@ -106,6 +106,8 @@ typedef struct attn__window {
 } attn__window;
 
 const char *attn__window_refuse(const attn__canonical *canonical);
+/* How many heads are interleaved in the lanes. */
+int64_t attn__window_woven(const attn__canonical *canonical);
 attn_status attn__window_plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
 /* The problem reduced to the gradients that several items add to. */
 attn__canonical attn__window_shared(const attn__canonical *canonical);

@@ -27,7 +27,8 @@ static void depthwise_correlate(const float *x, const int64_t *offset, const flo
     }
 }
 
-/* Some taps, a chain each: `taps`, a constant after inlining, of them wait for one another's multiply-adds. */
+/* `taps`, a constant after inlining, at once: each has a chain of its own, whose multiply-adds do not wait for the
+ * others'. */
 VF_FN void depthwise_dot(const float *x, const int64_t *offset, const float *y, int taps, int64_t n, double *sums)
 {
     vf sum[DEPTHWISE_TAPS];
