@@ -34,6 +34,8 @@ typedef struct table_shape {
 /* One of everything; table_shapes.c numbers them. */
 enum { TABLE_SHAPES = 47 };
 extern const table_shape table_shapes[TABLE_SHAPES + 4];
+/* From one shape to the next that is tried: 1, or ATTN_TEST_STEP where a sanitizer makes all of them take minutes. */
+int table_step(void);
 
 /* The dims, in order: batch, heads, group, QUERY axes, KEY axes, CONTRACT, VALUE. */
 enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };
