@@ -145,14 +145,15 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* A model as attn convert --arch and attn_model_save write it: no words beside it. */
+/* Whether a model of attn's own lies there without the vocabularies of a translator. */
 static bool is_bare(const cli_call *cli, const char *directory)
 {
-    static const char *const words[] = {"source.vocab", "target.vocab", "source.spm", "target.spm", "decoder.yml"};
-    bool has_words = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        has_words = has_words || is_there(directory, words[i]);
-    return !has_words && is_there(directory, "config.json") && cli_form_of(cli, directory) == CLI_FORM_OWN;
+    static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
+                                               "decoder.yml"};
+    bool translates = false;
+    for (size_t i = 0; i < sizeof vocabularies / sizeof *vocabularies; i++)
+        translates = translates || is_there(directory, vocabularies[i]);
+    return !translates && is_there(directory, "config.json") && cli_form_of(cli, directory) == CLI_FORM_OWN;
 }
 
 static attn_status load(const cli_call *cli, subject *of)

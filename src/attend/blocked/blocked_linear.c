@@ -20,84 +20,75 @@ bool attn__blocked_is_linear(const attn__canonical *canonical)
            !attn__is_packed(canonical) && (queries + keys) * contract * values < queries * keys * (contract + values);
 }
 
-void attn__blocked_linear_keys(attn__blocked *b)
+/* m (+)= A^T B for n rows A [n,channels] and B [n,values]. */
+static void sum_products(attn__blocked *b, const double *a, const double *rows, int64_t n, bool add, double *m)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    double *m = attn__blocked_at(b, b->plan->at.m);
-    attn__blocked_multiply(b, &(attn__blocked_product){.a = b->k,
+    attn__blocked_multiply(b, &(attn__blocked_product){.a = a,
                                                        .lda = channels,
-                                                       .b = b->v,
+                                                       .b = rows,
                                                        .ldb = values,
                                                        .c = m,
                                                        .ldc = values,
                                                        .m = channels,
                                                        .n = values,
-                                                       .k = b->canonical->key.size,
-                                                       .transposed = true});
-    b->plan->kernel->scale(m, channels * values, b->canonical->problem.scale);
+                                                       .k = n,
+                                                       .transposed = true,
+                                                       .add = add});
+}
+
+/* to [n,values] = A m for n rows A [n,channels], or transposed to [n,channels] = A m^T for A [n,values]. */
+static void multiply(attn__blocked *b, const double *a, const double *m, bool transposed, int64_t n, double *to)
+{
+    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
+    int64_t from_width = transposed ? values : channels, to_width = transposed ? channels : values;
+    attn__blocked_multiply(b, &(attn__blocked_product){.a = a,
+                                                       .lda = from_width,
+                                                       .b = m,
+                                                       .ldb = values,
+                                                       .b_transposed = transposed,
+                                                       .c = to,
+                                                       .ldc = to_width,
+                                                       .m = n,
+                                                       .n = to_width,
+                                                       .k = from_width});
+}
+
+static int64_t size_of(const attn__blocked *b)
+{
+    return b->canonical->contract.size * b->canonical->value.size;
+}
+
+void attn__blocked_linear_keys(attn__blocked *b)
+{
+    double *m = attn__blocked_at(b, b->plan->at.m);
+    sum_products(b, b->k, b->v, b->canonical->key.size, false, m);
+    b->plan->kernel->scale(m, size_of(b), b->canonical->problem.scale);
 }
 
 void attn__blocked_linear_queries(attn__blocked *b, const attn__blocked_tile *t)
 {
-    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    attn__blocked_multiply(b, &(attn__blocked_product){.a = b->q,
-                                                       .lda = channels,
-                                                       .b = attn__blocked_at(b, b->plan->at.m),
-                                                       .ldb = values,
-                                                       .c = attn__blocked_at(b, b->plan->at.o),
-                                                       .ldc = values,
-                                                       .m = t->queries,
-                                                       .n = values,
-                                                       .k = channels});
+    const attn__blocked_places *at = &b->plan->at;
+    multiply(b, b->q, attn__blocked_at(b, at->m), false, t->queries, attn__blocked_at(b, at->o));
     for (int64_t i = 0; i < t->queries; i++)
-        attn__blocked_at(b, b->plan->at.count)[i] = (double)b->canonical->key.size;
+        attn__blocked_at(b, at->count)[i] = (double)b->canonical->key.size;
 }
 
 void attn__blocked_linear_query_gradients(attn__blocked *b, const attn__blocked_tile *t)
 {
-    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    double *dq = attn__blocked_at(b, b->plan->at.dq);
-    attn__blocked_multiply(b, &(attn__blocked_product){.a = b->dout,
-                                                       .lda = values,
-                                                       .b = attn__blocked_at(b, b->plan->at.m),
-                                                       .ldb = values,
-                                                       .b_transposed = true,
-                                                       .c = dq,
-                                                       .ldc = channels,
-                                                       .m = t->queries,
-                                                       .n = channels,
-                                                       .k = values});
-    b->plan->kernel->scale(dq, t->queries * channels, 1 / (double)b->canonical->key.size);
-    attn__blocked_multiply(b, &(attn__blocked_product){.a = b->q,
-                                                       .lda = channels,
-                                                       .b = b->dout,
-                                                       .ldb = values,
-                                                       .c = attn__blocked_at(b, b->plan->at.dm),
-                                                       .ldc = values,
-                                                       .m = channels,
-                                                       .n = values,
-                                                       .k = t->queries,
-                                                       .transposed = true,
-                                                       .add = true});
+    const attn__blocked_places *at = &b->plan->at;
+    double *dq = attn__blocked_at(b, at->dq);
+    multiply(b, b->dout, attn__blocked_at(b, at->m), true, t->queries, dq);
+    b->plan->kernel->scale(dq, t->queries * b->canonical->contract.size, 1 / (double)b->canonical->key.size);
+    sum_products(b, b->q, b->dout, t->queries, true, attn__blocked_at(b, at->dm));
 }
 
 void attn__blocked_linear_key_gradients(attn__blocked *b)
 {
     const attn__blocked_places *at = &b->plan->at;
-    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size, keys = b->canonical->key.size;
+    int64_t keys = b->canonical->key.size;
     double *dm = attn__blocked_at(b, at->dm);
-    b->plan->kernel->scale(dm, channels * values, b->canonical->problem.scale / (double)keys);
-    attn__blocked_product p = {.b = dm, .ldb = values, .m = keys};
-    p.a = b->v;
-    p.lda = p.k = values;
-    p.b_transposed = true;
-    p.c = attn__blocked_at(b, at->dk);
-    p.ldc = p.n = channels;
-    attn__blocked_multiply(b, &p);
-    p.a = b->k;
-    p.lda = p.k = channels;
-    p.b_transposed = false;
-    p.c = attn__blocked_at(b, at->dv);
-    p.ldc = p.n = values;
-    attn__blocked_multiply(b, &p);
+    b->plan->kernel->scale(dm, size_of(b), b->canonical->problem.scale / (double)keys);
+    multiply(b, b->v, dm, true, keys, attn__blocked_at(b, at->dk));
+    multiply(b, b->k, dm, false, keys, attn__blocked_at(b, at->dv));
 }

@@ -171,10 +171,12 @@ static bool clip(const job *j, int64_t head, int64_t at, int64_t keys, const scr
         s->from32[i] = (int32_t)s->from[i];
         s->to32[i] = (int32_t)s->to[i];
         any = any || s->from[i] < s->to[i];
-        if (!s->seen || !attn__decode_view_read(canonical, j->arrays, &range[i], s->from[i], s->to[i], &s->view))
-            continue;
-        memcpy(s->bias + i * ATTN__DECODE_BLOCK, s->view.bias, ATTN__DECODE_BLOCK * sizeof *s->bias);
-        memcpy(s->seen + i * ATTN__DECODE_BLOCK, s->view.seen, ATTN__DECODE_BLOCK);
+        if (s->seen) {
+            attn__decode_view row = s->view;
+            row.bias = s->bias + i * ATTN__DECODE_BLOCK;
+            row.seen = s->seen + i * ATTN__DECODE_BLOCK;
+            attn__decode_view_read(canonical, j->arrays, &range[i], s->from[i], s->to[i], &row);
+        }
     }
     return any;
 }

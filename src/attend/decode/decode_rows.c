@@ -131,8 +131,11 @@ bool attn__decode_find_ranges(const attn__canonical *canonical, const int32_t *l
 {
     bool any = false;
     for (int64_t i = 0; i < canonical->query.size; i++) {
-        range[i] = (attn__decode_range){begin, end, row_at(canonical, ATTN__STRIDE(dim.bias), batch, i),
-                                        row_at(canonical, ATTN__STRIDE(dim.mask), batch, i)};
+        range[i] = (attn__decode_range){begin, end, 0, 0};
+        if (canonical->has_bias)
+            range[i].bias = row_at(canonical, ATTN__STRIDE(dim.bias), batch, i);
+        if (canonical->has_mask)
+            range[i].mask = row_at(canonical, ATTN__STRIDE(dim.mask), batch, i);
         find_range(canonical, lens, batch, i, &range[i]);
         any = any || range[i].from < range[i].to;
     }
