@@ -9,24 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The planner's choice, and the solver that multiplies tables with tiles. */
-static const char *const solvers[2][2] = {{NULL, "flash"}, {NULL, "flash_backward"}};
-
-static attn_context *context;
-
-static int start(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    attn_context_destroy(context);
-    return 0;
-}
-
 /* --------------------------------------------------------------------------------------- against plain loops */
 
 static void check_threads(random_problem *r, int number, const char *solver, attn_direction direction)
@@ -34,11 +16,11 @@ static void check_threads(random_problem *r, int number, const char *solver, att
     static const int counts[] = {2, 5};
     table_results one;
     table_clear(r, direction);
-    solver_run(context, solver, 1, table_direction(r, direction), &r->arrays);
+    solver_run(table_context, solver, 1, table_direction(r, direction), &r->arrays);
     table_results_take(&one, r, direction);
     for (int i = 0; i < 2; i++) {
         table_clear(r, direction);
-        solver_run(context, solver, counts[i], table_direction(r, direction), &r->arrays);
+        solver_run(table_context, solver, counts[i], table_direction(r, direction), &r->arrays);
         table_results_assert_same(&one, r, "threads", number);
     }
     table_results_drop(&one);
@@ -62,10 +44,10 @@ static bool must_take(const random_problem *r, attn_direction direction)
 static void check_direction(random_problem *r, const truth *t, int number, attn_direction direction, double *worst)
 {
     for (int s = 0; s < 2; s++) {
-        if (solver_check(context, solvers[direction][s], r, t, direction, worst))
-            check_threads(r, number, solvers[direction][s], direction);
+        if (solver_check(table_context, table_solvers[direction][s], r, t, direction, worst))
+            check_threads(r, number, table_solvers[direction][s], direction);
         else if (must_take(r, direction))
-            fail_msg("shape %d: %s refuses", number, solvers[direction][s]);
+            fail_msg("shape %d: %s refuses", number, table_solvers[direction][s]);
     }
 }
 
@@ -80,7 +62,7 @@ static void check_shape(int number, attn_dtype dtype, double spoilt, double *wor
     if (table_truth(&r, &t) > 0x1p-20)
         fail_msg("shape %d: the two evaluations in double differ", number);
     check_direction(&r, &t, number, ATTN_DIRECTION_FORWARD, worst);
-    solver_prepare_backward(context, &r);
+    solver_prepare_backward(table_context, &r);
     check_direction(&r, &t, number, ATTN_DIRECTION_BACKWARD, worst);
     truth_free(&t, &r);
     random_problem_free(&r);
@@ -139,8 +121,8 @@ static void check_solvers(random_problem *r, const truth *t, int which, int64_t 
         attn_direction direction = i / 2 ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD;
         table_clear(r, direction);
         if (i == 2)
-            solver_prepare_backward(context, r);
-        if (solver_run(context, solvers[i / 2][i % 2], 0, table_direction(r, direction), &r->arrays))
+            solver_prepare_backward(table_context, r);
+        if (solver_run(table_context, table_solvers[i / 2][i % 2], 0, table_direction(r, direction), &r->arrays))
             check_rows(r, t, which, bad, i / 2);
     }
 }
@@ -206,5 +188,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_plain_loops), cmocka_unit_test(a_nan_shows_where_it_is_read),
         cmocka_unit_test(a_nan_of_values_shows_where_it_is_read), cmocka_unit_test(masked_rows_of_small_problems)};
-    return cmocka_run_group_tests(tests, start, end);
+    return cmocka_run_group_tests(tests, table_start, table_end);
 }

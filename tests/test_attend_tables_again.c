@@ -10,24 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The planner's choice, and the solver that multiplies tables with tiles. */
-static const char *const solvers[2][2] = {{NULL, "flash"}, {NULL, "flash_backward"}};
-
-static attn_context *context;
-
-static int start(void **state)
-{
-    (void)state;
-    return attn_context_create(&context, &(attn_context_options){.threads = 2}) != ATTN_OK;
-}
-
-static int end(void **state)
-{
-    (void)state;
-    attn_context_destroy(context);
-    return 0;
-}
-
 /* ---------------------------------------------------------------------------------------- plans used again */
 
 typedef struct task {
@@ -57,12 +39,12 @@ static void check_again(random_problem *const r[2], attn_direction direction, co
     task tasks[2];
     for (int i = 0; i < 2; i++) {
         table_clear(r[i], direction);
-        if (!solver_run(context, solver, 2, table_direction(r[i], direction), &r[i]->arrays))
+        if (!solver_run(table_context, solver, 2, table_direction(r[i], direction), &r[i]->arrays))
             fail_msg("shape %d: refused", number);
         table_results_take(&want[i], r[i], direction);
     }
     attn_plan_options options = {.solver = solver, .threads = 2};
-    assert_int_equal(attn_plan_create(&plan, context, table_direction(r[0], direction), &options), ATTN_OK);
+    assert_int_equal(attn_plan_create(&plan, table_context, table_direction(r[0], direction), &options), ATTN_OK);
     for (int i = 0; i < 4; i++) {
         table_clear(r[i % 2], direction);
         assert_int_equal(attn_plan_execute(plan, &r[i % 2]->arrays, NULL), ATTN_OK);
@@ -95,9 +77,9 @@ static void a_plan_reads_tables_anew(void **state)
             for (int64_t e = 0; e < r[1].array[ARRAY_TABLE + t].n; e++)
                 array_set(&r[1].array[ARRAY_TABLE + t], e, (double)(e * 7 % 13) / 8 - 0.75);
         for (int s = 0; s < 2; s++)
-            check_again(both, ATTN_DIRECTION_FORWARD, solvers[0][s], some[i / 2]);
+            check_again(both, ATTN_DIRECTION_FORWARD, table_solvers[0][s], some[i / 2]);
         for (int s = 0; s < 2; s++)
-            check_again(both, ATTN_DIRECTION_BACKWARD, solvers[1][s], some[i / 2]);
+            check_again(both, ATTN_DIRECTION_BACKWARD, table_solvers[1][s], some[i / 2]);
         random_problem_free(&r[0]), random_problem_free(&r[1]);
     }
 }
@@ -159,8 +141,8 @@ static void check_padding(table_shape s, const int64_t *lengths, attn_dtype dtyp
             match(&one, &many, id, false);
     pad(&many, &one, length, s.lens_by_query, unseen);
     for (int direction = 0; direction < 2; direction++) {
-        solver_run(context, NULL, 2, table_direction(&one, (attn_direction)direction), &one.arrays);
-        solver_run(context, NULL, 2, table_direction(&many, (attn_direction)direction), &many.arrays);
+        solver_run(table_context, NULL, 2, table_direction(&one, (attn_direction)direction), &one.arrays);
+        solver_run(table_context, NULL, 2, table_direction(&many, (attn_direction)direction), &many.arrays);
     }
     for (int id = ARRAY_O; id < ARRAY_COUNT; id++)
         if (one.array[id].block)
@@ -185,15 +167,15 @@ static void check_lengths(const int64_t *lengths, int form, double unseen)
 static void padding_does_not_show(void **state)
 {
     static const int64_t lengths[][2] = {{1, 9}, {15, 33}, {64, 65}, {97, 200}, {150, 300}};
-    attn_context *usual = context;
+    attn_context *usual = table_context;
     const attn_context_options options = {.threads = 2, .batch_invariant = true};
     (void)state;
-    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
+    assert_int_equal(attn_context_create(&table_context, &options), ATTN_OK);
     for (int i = 0; i < 5; i++)
         for (int form = 0; form < 12; form += table_step())
             check_lengths(lengths[i], form, form < 4 ? (double)NAN : 0);
-    attn_context_destroy(context);
-    context = usual;
+    attn_context_destroy(table_context);
+    table_context = usual;
 }
 
 /* ----------------------------------------------------------------------------------------------- refusals */
@@ -202,14 +184,14 @@ static void check_words(const random_problem *r, attn_direction direction, const
 {
     attn_plan *plan;
     attn_plan_options options = {.solver = solver};
-    attn_status status = attn_plan_create(&plan, context, table_direction(r, direction), &options);
+    attn_status status = attn_plan_create(&plan, table_context, table_direction(r, direction), &options);
     if (status != ATTN_OK) {
         assert_int_equal(status, ATTN_ERROR_UNSUPPORTED);
-        assert_non_null(strstr(attn_context_error(context), solver));
-        assert_true(strlen(attn_context_error(context)) > strlen(solver) + 10);
+        assert_non_null(strstr(attn_context_error(table_context), solver));
+        assert_true(strlen(attn_context_error(table_context)) > strlen(solver) + 10);
         assert_string_not_equal(solver, "reference");
     }
-    attn_context_clear_error(context);
+    attn_context_clear_error(table_context);
     attn_plan_destroy(plan);
 }
 
@@ -231,5 +213,5 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_plan_reads_tables_anew),
                                        cmocka_unit_test(padding_does_not_show),
                                        cmocka_unit_test(solvers_take_tables_or_say_why_not)};
-    return cmocka_run_group_tests(tests, start, end);
+    return cmocka_run_group_tests(tests, table_start, table_end);
 }

@@ -10,6 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *const table_solvers[2][2] = {{NULL, "flash"}, {NULL, "flash_backward"}};
+attn_context *table_context;
+
+int table_start(void **state)
+{
+    (void)state;
+    return attn_context_create(&table_context, &(attn_context_options){.threads = 2}) != ATTN_OK;
+}
+
+int table_end(void **state)
+{
+    (void)state;
+    attn_context_destroy(table_context);
+    return 0;
+}
+
 int table_step(void)
 {
     const char *text = getenv("ATTN_TEST_STEP");

@@ -34,6 +34,12 @@ typedef struct table_shape {
 /* One of everything; table_shapes.c numbers them. */
 enum { TABLE_SHAPES = 47 };
 extern const table_shape table_shapes[TABLE_SHAPES + 4];
+/* By direction: the planner's choice, and the solver that multiplies tables with tiles. */
+extern const char *const table_solvers[2][2];
+/* Of two threads, from a group's start to its end. */
+extern attn_context *table_context;
+int table_start(void **state);
+int table_end(void **state);
 /* From one shape to the next that is tried: 1, or ATTN_TEST_STEP where a sanitizer makes all of them take minutes. */
 int table_step(void);
 
