@@ -4,29 +4,34 @@
  *
  *     for each round of k:                pack what all blocks share (share_a, share_b)
  *       for each block of C:              an item of work for a thread
- *         for each K block:               pack B's panels, unless they are shared or in place
+ *         for each K panel:               pack B's panels, unless they are shared or in place
  *           for each group of rows:       pack A's panels, likewise
- *             for each panel of B:
- *               for each register tile:   kernel->run
- *             after the last K block:     finish
+ *             for each panel of B:        prefetch the next one
+ *               for each register tile:
+ *                 for each K block:       kernel->run
+ *             after the last K panel:     finish
+ *
+ * Blocks follow from the caches.  A group of A's rows along one K panel stays in L2 while panels of B pass by: one is read
+ * from L2 for each register tile of rows, the next one comes from L3 meanwhile.  A block of C is read and written once for
+ * each K panel, and lies in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
 
+#include "base/caches.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "gemm/kernel.h"
 
 #include <string.h>
 
-/* In f32, a K block of M_BLOCK rows of A or of N_BLOCK columns of B takes at most half of an L2 cache of 512 KiB.  A panel
- * of B takes 16 KiB with AVX2, 32 with AVX-512.  A block that packs A uses it for up to WIDE_BLOCK columns. */
-enum { M_BLOCK = 192, N_BLOCK = 256, WIDE_BLOCK = 1024, LINE = 64 };
+/* A block of which each item packs A has up to WIDE_BLOCK columns; one whose C has to stay in L2 has SQUARE_BLOCK. */
+enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
 /* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would fall into few sets
  * of the L1 cache. */
 enum { GAP = 16 };
 /* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
- * holds, but at least LEAST_ROUND K blocks. */
-enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 4 };
+ * holds, but at least LEAST_ROUND of k. */
+enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
 
@@ -57,13 +62,13 @@ static int64_t column_of_c(const plan *p)
     return p->transposed ? p->g.ldc : 1;
 }
 
-/* The length of the K block that begins at k0, where the last one ends at `end`. */
-static int64_t k_block_at(const plan *p, int64_t k0, int64_t end)
+/* The length of the K panel that begins at k0, where the last one ends at `end`. */
+static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
 {
-    return attn__least(end - k0, p->kernel->k_block);
+    return attn__least(end - k0, p->k_panel);
 }
 
-/* A K block in panels, with its padding. */
+/* A K panel's length with its padding. */
 static int64_t packed_k(const plan *p, int64_t k)
 {
     return attn__round_up(k, p->kernel->k_step);
@@ -102,22 +107,73 @@ static int64_t items_of(const plan *p)
     return p->m_blocks * p->n_blocks * (p->g.c_batch ? p->g.batch : 1);
 }
 
-/* The most panels of rows and of columns in a block.  The smaller operand is packed once for all blocks; of the larger
- * one a block packs its own part, which stays in the thread's L2 cache: a block has all rows and packs B, or has many
- * columns and packs A.  With more than MOST_ROWS rows a block of C would outgrow the caches.  With few rows, for which
- * packing is much of the work, a panel of B stays in L1.  AMX multiplies faster than L3 reads, so there a block of C has
- * to stay in L2; so has one that lies in memory of its own. */
+/* K blocks in a panel of packed weights, which every product with them reads: a panel of B takes at most an eighth of L2,
+ * and ROWS rows of A at most half; more than MOST blocks would gain nothing, since C then costs little. */
+static int64_t k_panel_of_weights(const attn__gemm_kernel *kernel, const attn__caches *caches)
+{
+    enum { ROWS = 128, MOST = 4 };
+    int64_t of_b = caches->l2 / 8 / ((int64_t)kernel->columns * kernel->b_size);
+    int64_t of_a = caches->l2 / 2 / ((int64_t)ROWS * kernel->a_size);
+    int64_t blocks = kernel->begin ? 1 : attn__least(of_a, of_b) / kernel->k_block;
+    return attn__most(attn__least(blocks, MOST), 1) * kernel->k_block;
+}
+
+enum { FEW_ROWS = 64, FEW_PANELS = 4 };
+
+/* A K panel is one K block where a longer one gains nothing: for few rows, for a C that stays in L2, and for gathered
+ * operands, which a block gathers for each K panel. */
+static void choose_k_panel(plan *p)
+{
+    const attn__gemm_problem *g = &p->g;
+    bool c_in_l2 = g->m * g->n * size_of_sum(p) <= p->caches->l2 / 4;
+    bool one = g->m <= FEW_ROWS || c_in_l2 || g->a.gather || g->b.gather;
+    p->k_panel = one && !g->packed ? p->kernel->k_block : k_panel_of_weights(p->kernel, p->caches);
+}
+
+/* The most k that one K panel has. */
+static int64_t most_k(const plan *p)
+{
+    return attn__least(p->k_panel, packed_k(p, p->g.k));
+}
+
+/* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it lies in memory
+ * of its own. */
+static bool keeps_c(const plan *p)
+{
+    return p->own_c || p->kernel->begin;
+}
+
+/* Rows of A that are multiplied at once.  Half of L2 holds them; an eighth holds the block of C that has to stay there, or,
+ * where B has only a few panels, the rows and those of C, to which each panel adds some columns. */
+static int64_t rows_in_l2(const plan *p)
+{
+    int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__least(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
+    int64_t rows = p->caches->l2 / 2 / attn__most(a_row, 1);
+    if (keeps_c(p))
+        rows = attn__least(rows, p->caches->l2 / 8 / attn__most(c_row, 1));
+    else if (p->g.n <= FEW_PANELS * p->kernel->columns)
+        rows = attn__least(rows, p->caches->l2 / 8 / attn__most(a_row + c_row, 1));
+    return attn__round_up(attn__most(rows, 1), p->kernel->rows);
+}
+
+/* The most panels of rows and of columns in a block.  Where all rows fit into L2, or nearly so, or A is the smaller operand,
+ * a block has all rows, and packs its own part of B, which takes a quarter of L2; else B is packed once for all blocks.  With few rows, for which
+ * packing is much of the work, a panel of B stays in L1. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
-    enum { NOT_MANY_ROWS = 512, FEW_ROWS = 64, MOST_ROWS = 3072 };
+    enum { MOST_ROWS = 3072 };
     const attn__gemm_problem *g = &p->g;
-    bool amx = p->kernel->begin != NULL, alone = g->batch == 1 && !g->a.gather && !g->b.gather;
-    bool all_rows =
-        !p->own_c && (g->batch > 1 || g->m <= NOT_MANY_ROWS || (!amx && g->m <= attn__least(g->n, MOST_ROWS)));
+    bool alone = g->batch == 1 && !g->a.gather && !g->b.gather, amx = p->kernel->begin != NULL;
+    bool fit = 4 * g->m <= 5 * p->m_group, smaller = g->m <= attn__least(g->n, MOST_ROWS);
+    bool all_rows = !p->own_c && (g->batch > 1 || (!amx && (fit || smaller)));
     bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx;
-    int64_t columns = one_panel ? p->kernel->columns : all_rows || p->own_c || amx ? N_BLOCK : WIDE_BLOCK;
-    *m_each = attn__most(attn__pieces(all_rows ? g->m : M_BLOCK, p->kernel->rows), 1);
-    *n_each = attn__pieces(columns, p->kernel->columns);
+    int64_t of_l2 = p->caches->l2 / 4 / attn__most(most_k(p) * p->kernel->b_size, 1);
+    int64_t columns = one_panel    ? p->kernel->columns
+                      : keeps_c(p) ? attn__least(of_l2, SQUARE_BLOCK)
+                      : all_rows   ? of_l2
+                                   : WIDE_BLOCK;
+    *m_each = attn__most(attn__pieces(all_rows ? g->m : p->m_group, p->kernel->rows), 1);
+    *n_each = attn__most(columns / p->kernel->columns, 1);
 }
 
 /* Panels of a block, at most `most`.  One thread gets equal blocks; several the size with which the last of them ends
@@ -155,7 +211,7 @@ static void divide(plan *p)
     most_panels(p, &m_each, &n_each);
     m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
     set_blocks(p, m_each, n_each);
-    bool cuts_columns = p->m_blocks == 1 || p->g.b.gather, cuts_rows = !cuts_columns && p->n_block > N_BLOCK;
+    bool cuts_columns = p->m_blocks == 1 || p->g.b.gather, cuts_rows = !cuts_columns && p->n_block > SQUARE_BLOCK;
     int64_t finer_columns = cuts_columns ? FINER : 1, finer_rows = cuts_rows ? FINER : 1;
     while (items_of(p) < least_items && m_each * n_each > 1) {
         bool columns_first = p->n_block * finer_columns >= p->m_block * finer_rows;
@@ -173,7 +229,7 @@ static void divide(plan *p)
 /* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
-    enum { PAGE = 4096, FEW_PANELS = 4 };
+    enum { PAGE = 4096 };
     const attn__gemm_operand *a = &p->g.a;
     if (!p->kernel->in_place || a->bf16 || a->inner != 1)
         return false;
@@ -199,14 +255,14 @@ static bool reads_b_in_place(const plan *p)
     return p->g.m <= 2 * p->kernel->rows || b->inner <= NEAR_PANELS * p->kernel->columns;
 }
 
-/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND K blocks.  All of k for a C of bf16, which
+/* As much of k as B, A or both take ROUND_BYTES for; at least LEAST_ROUND.  All of k for a C of bf16, which
  * holds no sums between rounds. */
 static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
         return;
-    int64_t blocks = ROUND_BYTES / attn__most(bytes_of_k, 1) / p->kernel->k_block;
-    p->k_round = attn__least(p->k_round, attn__most(blocks, LEAST_ROUND) * p->kernel->k_block);
+    int64_t blocks = ROUND_BYTES / attn__most(bytes_of_k, 1) / p->k_panel;
+    p->k_round = attn__least(p->k_round, attn__most(blocks, attn__pieces(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
 /* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch,
@@ -223,7 +279,7 @@ static void choose_packing(plan *p)
     p->pack_a = packs_a && !p->share_a;
     p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
     p->pack_b = !in_place && !p->share_b;
-    p->k_round = attn__round_up(attn__most(g->k, 1), p->kernel->k_block);
+    p->k_round = attn__round_up(attn__most(g->k, 1), p->k_panel);
     if (p->share_b)
         shorten_round(p, row_bytes);
     if (p->share_a)
@@ -235,18 +291,12 @@ static void choose_packing(plan *p)
 /* A thread's own memory: what it gathers of A and of B, A's panels, B's, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
-    return attn__least(p->m_block, attn__round_up(M_BLOCK, p->kernel->rows));
+    return attn__least(p->m_block, p->m_group);
 }
 
 static int64_t gathered_ld(int64_t columns)
 {
     return attn__round_up(columns, GAP) + GAP;
-}
-
-/* The most of k that one K block has. */
-static int64_t most_k(const plan *p)
-{
-    return attn__least(p->kernel->k_block, packed_k(p, p->g.k));
 }
 
 static int64_t gathered_bytes(const plan *p, const attn__gemm_operand *x, int64_t n)
@@ -297,15 +347,18 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
 {
     *p = (plan){.g = *problem,
                 .kernel = attn__gemm_kernel_for(problem->dtype, isa),
+                .caches = attn__caches_here(),
                 .round_row = attn__gemm_round_row_for(isa)};
     p->g.batch = attn__most(problem->batch, 1);
     transpose_where_better(p);
     p->own_c = p->g.c_bf16 || p->transposed;
     p->threads = threads_for(&p->g, threads);
+    choose_k_panel(p);
+    p->m_group = rows_in_l2(p);
     divide(p);
     choose_packing(p);
     p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
-    p->shared_a = p->share_a ? p->k_round / p->kernel->k_block * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
+    p->shared_a = p->share_a ? p->k_round / p->k_panel * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
 
@@ -374,7 +427,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
     const packing *w = user;
     const plan *p = w->p;
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
-    int64_t k0 = w->k0 + item / w->groups * p->kernel->k_block, nk = k_block_at(p, k0, w->k_end);
+    int64_t k0 = w->k0 + item / w->groups * p->k_panel, nk = k_panel_at(p, k0, w->k_end);
     int64_t first = w->begin + item % w->groups * GROUP * columns;
     part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
@@ -385,7 +438,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
 static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
 {
     packing w = {p, k0, k_end, begin, end, attn__pieces(end - begin, GROUP * p->kernel->columns), to};
-    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, p->kernel->k_block), pack_b_group, &w);
+    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, p->k_panel), pack_b_group, &w);
 }
 
 /* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
@@ -393,7 +446,7 @@ static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, 
 static int64_t place_of_a_group(const plan *p, int64_t k, int64_t row)
 {
     int64_t group = row / p->m_block * a_groups(p) + row % p->m_block / rows_at_once(p);
-    return (k / p->kernel->k_block * p->m_blocks * a_groups(p) + group) * a_panels_bytes(p);
+    return (k / p->k_panel * p->m_blocks * a_groups(p) + group) * a_panels_bytes(p);
 }
 
 static void pack_a_group(void *user, int64_t item, int thread)
@@ -401,12 +454,12 @@ static void pack_a_group(void *user, int64_t item, int thread)
     (void)thread;
     const packing *w = user;
     const plan *p = w->p;
-    int64_t group = item % w->groups, k = item / w->groups * p->kernel->k_block, most = rows_at_once(p);
+    int64_t group = item % w->groups, k = item / w->groups * p->k_panel, most = rows_at_once(p);
     int64_t m0 = group / a_groups(p) * p->m_block, begin = m0 + group % a_groups(p) * most;
     int64_t end = attn__least(attn__least(begin + most, m0 + p->m_block), p->g.m);
     if (begin >= end)
         return;
-    part t = {0, w->k0 + k, k_block_at(p, w->k0 + k, w->k_end), begin, end - begin};
+    part t = {0, w->k0 + k, k_panel_at(p, w->k0 + k, w->k_end), begin, end - begin};
     attn__gemm_operand x = find(p, &p->g.a, &t, NULL);
     pack_panels(p, &x, &t, false, at(w->to, place_of_a_group(p, k, begin), 1));
 }
@@ -414,7 +467,14 @@ static void pack_a_group(void *user, int64_t item, int thread)
 static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
 {
     packing w = {.p = p, .k0 = k0, .k_end = k_end, .groups = p->m_blocks * a_groups(p), .to = to};
-    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, p->kernel->k_block), pack_a_group, &w);
+    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, p->k_panel), pack_a_group, &w);
+}
+
+static plan plan_of_weights(const attn__gemm_problem *problem, attn__isa isa)
+{
+    plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa), .caches = attn__caches_here()};
+    p.k_panel = k_panel_of_weights(p.kernel, p.caches);
+    return p;
 }
 
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
@@ -427,17 +487,17 @@ size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed)
 {
-    plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    plan p = plan_of_weights(problem, isa);
     pack_b_round(&p, threads, 0, problem->k, first, end, packed);
 }
 
 void attn__gemm_packed_column(const attn__gemm_problem *problem, attn__isa isa, const void *packed, int64_t column,
                               void *to)
 {
-    plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa)};
+    plan p = plan_of_weights(problem, isa);
     int64_t columns = p.kernel->columns, size = p.kernel->b_size, n_round = attn__round_up(problem->n, columns);
     for (int64_t k = 0; k < problem->k; k++) {
-        int64_t k0 = k / p.kernel->k_block * p.kernel->k_block, nk = k_block_at(&p, k0, problem->k);
+        int64_t k0 = k / p.k_panel * p.k_panel, nk = k_panel_at(&p, k0, problem->k);
         int64_t panel = k0 * n_round + column / columns * columns * packed_k(&p, nk);
         memcpy(at(to, k, size), at(packed, panel + (k - k0) * columns + column % columns, size), (size_t)size);
     }
@@ -535,11 +595,38 @@ static void prefetch_rows(const a_rows *a, int64_t row, int64_t end)
     }
 }
 
+/* A register tile of several K blocks, one after the other: C's tile stays in L1. */
+static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile *all, int64_t a_size, int64_t b_size)
+{
+    attn__gemm_tile tile = *all;
+    int64_t width = tile.lda ? 1 : kernel->rows;
+    for (int64_t left = all->k; left > 0; left -= tile.k) {
+        tile.k = attn__least(left, kernel->k_block);
+        kernel->run(&tile);
+        tile.add = true;
+        tile.a = at(tile.a, tile.k * width, a_size);
+        tile.b = at(tile.b, tile.k * tile.ldb, b_size);
+        tile.ahead = at(tile.ahead, tile.k / ATTN__GEMM_UNROLL * tile.ahead_step, 1);
+    }
+}
+
+/* Bytes of the next panel of B that each step of a kernel prefetches, so that it is in L2 when the rows have passed.  B in
+ * place is nothing that a pointer follows; for few tiles the hardware's prefetch does more. */
+static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
+{
+    enum { FEW = 4 };
+    if (b->ld != p->kernel->columns || b->panel == b->ld || tiles < FEW)
+        return 0;
+    int64_t steps = tiles * attn__most(a->nk / ATTN__GEMM_UNROLL, 1);
+    return attn__least(attn__pieces(b->panel * b->size, steps), LINE);
+}
+
 /* The register tiles of these rows and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
-    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk), rows = rows_of_tile(p, a);
+    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk), rows = rows_of_tile(p, a), tiles = attn__pieces(a->m, rows);
+    int64_t ahead_step = bytes_ahead(p, a, b, tiles);
     for (int64_t j = 0; j < t->n; j += kernel->columns) {
         attn__gemm_tile tile = {.k = a->nk,
                                 .columns = (int)attn__least(t->n - j, kernel->columns),
@@ -547,14 +634,20 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
                                 .b = at(b->data, j / kernel->columns * b->panel, b->size),
                                 .ldb = b->ld,
                                 .ldc = t->ldc,
-                                .add = add};
+                                .add = add,
+                                .ahead_step = j + kernel->columns < t->n ? ahead_step : 0};
+        tile.ahead = tile.ahead_step ? at(tile.b, b->panel, b->size) : tile.b;
         for (int64_t i = 0; i < a->m; i += rows) {
             tile.rows = (int)attn__least(a->m - i, rows);
             tile.a = at(a->data, i * a_step, a->size);
             tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
             if (j == 0 && a->ld && !p->gather_a)
                 prefetch_rows(a, i + rows, attn__least(a->m, i + 2 * rows));
-            kernel->run(&tile);
+            if (tile.k <= kernel->k_block)
+                kernel->run(&tile);
+            else
+                multiply_tile(kernel, &tile, a->size, b->size);
+            tile.ahead = at(tile.ahead, a->nk / ATTN__GEMM_UNROLL * tile.ahead_step, 1);
         }
     }
 }
@@ -585,7 +678,7 @@ static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
         p->g.finish(p->g.user, at(t->c, i * t->ldc, size_of_sum(p)), t->m0 + i, t->n0, t->n);
 }
 
-/* One K block of one matrix of the batch.  Rows that end with it are finished while they are in the cache. */
+/* One K panel of one matrix of the batch.  Rows that end with it are finished while they are in the cache. */
 static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
@@ -663,8 +756,8 @@ static void run_block(void *user, int64_t item, int thread)
     if (p->own_c && add)
         load_block(p, &t);
     for (; batch < batch_end; batch++) {
-        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += p->kernel->k_block, add = true) {
-            int64_t nk = k_block_at(p, k0, r->k_end);
+        for (int64_t k0 = r->k0; k0 < r->k_end; k0 += p->k_panel, add = true) {
+            int64_t nk = k_panel_at(p, k0, r->k_end);
             add_k_block(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
         }
     }

@@ -74,9 +74,12 @@ typedef struct attn__gemm_plan {
     const struct attn__gemm_kernel *kernel;
     attn__gemm_round_row *round_row; /* of a C in bf16 */
     int threads;
+    const struct attn__caches *caches;
     int64_t m_block, n_block; /* of C, for one item of work */
     int64_t m_blocks, n_blocks;
-    int64_t k_round;     /* as much of k as is packed at once, whole K blocks */
+    int64_t m_group;     /* rows of A that are multiplied at once */
+    int64_t k_panel;     /* as much of k as a panel holds and a block multiplies at once, whole K blocks */
+    int64_t k_round;     /* as much of k as is packed at once, whole K panels */
     bool pack_a, pack_b; /* each item packs */
     bool share_a;        /* A is packed for all items first, ... */
     bool share_b;        /* ... and B */

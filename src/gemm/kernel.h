@@ -22,6 +22,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { ATTN__GEMM_UNROLL = 4 };
+
 /* Strides are in elements.  Nothing needs alignment; panels are faster in whole lines. */
 typedef struct attn__gemm_tile {
     int64_t k;
@@ -33,6 +35,8 @@ typedef struct attn__gemm_tile {
     void *c;
     int64_t ldc;
     bool add;
+    const void *ahead;  /* what a kernel of multiply-adds prefetches into L2 meanwhile: ... */
+    int64_t ahead_step; /* ... a line for each ATTN__GEMM_UNROLL of k, so many bytes apart */
 } attn__gemm_tile;
 
 /* Some rows or columns of a matrix, x[k * inner + j * outer], to panels that follow one another.  Panels of A may be
@@ -56,7 +60,7 @@ typedef struct attn__gemm_kernel {
     int rows, columns, lanes;
     bool in_place;       /* a tile may read A and B where they lie */
     int k_step;          /* panels are padded along k to a multiple of it */
-    int k_block;         /* the K block, a multiple of k_step: as much of k as a panel holds */
+    int k_block;         /* the K block, a multiple of k_step: as much of k as one sum has */
     int a_size, b_size;  /* bytes of a packed number of A and of B */
     void (*begin)(void); /* NULL, or to be called by a thread before some tiles ... */
     void (*end)(void);   /* ... and after them */

@@ -11,39 +11,59 @@
  * 8 x 3 + 3 + 1 of 32.
  */
 
+/* The products of one k, where x[i] is A's number of row i: its row of B and that row's sums. */
+#define GK_STEP(x)                                                                                                     \
+    do {                                                                                                               \
+        gv y[GK_VECTORS];                                                                                              \
+        VF_UNROLL                                                                                                      \
+        for (int j = 0; j < vectors; j++)                                                                              \
+            y[j] = gv_load(b + j * GV_LANES);                                                                          \
+        b += t->ldb;                                                                                                   \
+        VF_UNROLL                                                                                                      \
+        for (int i = 0; i < rows; i++) {                                                                               \
+            gv one = gv_set1(x);                                                                                       \
+            VF_UNROLL                                                                                                  \
+            for (int j = 0; j < vectors; j++)                                                                          \
+                sum[i][j] = gv_fma(one, y[j], sum[i][j]);                                                              \
+        }                                                                                                              \
+    } while (0)
+
 /* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from
- * at[i % 3] on: a pointer for each row would not fit into the general registers. */
+ * at[i % 3] on: a pointer for each row would not fit into the general registers.  The loop over k is unrolled, so that
+ * a step's additions to pointers and its prefetch cost little beside its multiply-adds. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
-    int64_t at[NEAR] = {0, t->lda, 2 * t->lda};
+    uintptr_t ahead = (uintptr_t)t->ahead; /* may end past what is there */
+    int64_t at[NEAR] = {0, t->lda, 2 * t->lda}, k = t->k;
     VF_UNROLL
     for (int i = 0; i < rows; i++) {
         row[i / NEAR] = a + i / NEAR * NEAR * t->lda;
-        __builtin_prefetch((GK_REAL *)t->c + i * t->ldc, 1);
         VF_UNROLL
-        for (int j = 0; j < vectors; j++)
+        for (int j = 0; j < vectors; j++) {
+            __builtin_prefetch((GK_REAL *)t->c + i * t->ldc + j * GV_LANES, 1);
             sum[i][j] = gv_zero();
-    }
-    for (int64_t k = 0; k < t->k; k++) {
-        gv y[GK_VECTORS];
-        VF_UNROLL
-        for (int j = 0; j < vectors; j++)
-            y[j] = gv_load(b + j * GV_LANES);
-        VF_UNROLL
-        for (int i = 0; i < rows; i++) {
-            gv x = gv_set1(panel ? a[i] : row[i / NEAR][at[i % NEAR]]);
-            VF_UNROLL
-            for (int j = 0; j < vectors; j++)
-                sum[i][j] = gv_fma(x, y[j], sum[i][j]);
         }
+    }
+    for (; k >= ATTN__GEMM_UNROLL; k -= ATTN__GEMM_UNROLL) {
+        __builtin_prefetch((const void *)ahead, 0, 2);
+        ahead += (uintptr_t)t->ahead_step;
+        VF_UNROLL
+        for (int u = 0; u < ATTN__GEMM_UNROLL; u++)
+            GK_STEP(panel ? a[u * GK_ROWS + i] : row[i / NEAR][at[i % NEAR] + u]);
+        VF_UNROLL
+        for (int i = 0; i < NEAR; i++)
+            at[i] += ATTN__GEMM_UNROLL;
+        a += panel ? GK_ROWS * ATTN__GEMM_UNROLL : 0;
+    }
+    for (; k > 0; k--) {
+        GK_STEP(panel ? a[i] : row[i / NEAR][at[i % NEAR]]);
         VF_UNROLL
         for (int i = 0; i < NEAR; i++)
             at[i]++;
         a += panel ? GK_ROWS : 0;
-        b += t->ldb;
     }
     int last = t->columns - (vectors - 1) * GV_LANES; /* columns of the last vector */
     VF_UNROLL
@@ -58,6 +78,7 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
         }
     }
 }
+#undef GK_STEP
 
 VF_FN void GK(tile_of)(const attn__gemm_tile *t, int rows, int vectors)
 {
