@@ -128,26 +128,26 @@ int bench_race_subnormal(bench_race *race)
 static attn_status open_step(void *user, attn_context *context, const void *of, int kind)
 {
     (void)kind;
-    return bench_run_open(user, context, of);
+    return bench_trainer_open(user, context, of);
 }
 
 static attn_status run_step(void *user)
 {
     double loss;
-    return bench_run_step(user, &loss);
+    return bench_trainer_step(user, &loss);
 }
 
 static void close_step(void *user)
 {
-    bench_run_close(user);
+    bench_trainer_close(user);
 }
 
 static double flops_of_step(const void *user)
 {
-    return bench_step_flops(((const bench_run *)user)->shape);
+    return bench_step_flops(((const bench_trainer *)user)->shape);
 }
 
-static const bench_work step_work = {sizeof(bench_run), open_step, run_step, close_step, flops_of_step, NULL};
+static const bench_work step_work = {sizeof(bench_trainer), open_step, run_step, close_step, flops_of_step, NULL};
 
 static attn_status open_vit(void *user, attn_context *context, const void *of, int kind)
 {

@@ -55,14 +55,14 @@ static void forget_process_peak(void)
     fclose(file);
 }
 
-static int64_t draw(bench_run *r, int64_t least, int64_t end)
+static int64_t draw(bench_trainer *r, int64_t least, int64_t end)
 {
     r->random = r->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
 }
 
 /* Sentences of half the tokens and more, padded. */
-static void fill_ids(bench_run *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
+static void fill_ids(bench_trainer *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
 {
     int32_t *at = attn_tensor_data(ids);
     for (int64_t row = 0; row < r->shape->batch; row++) {
@@ -74,7 +74,7 @@ static void fill_ids(bench_run *r, attn_tensor *ids, int32_t *lengths, int64_t v
     }
 }
 
-static attn_status make_batch(bench_run *r)
+static attn_status make_batch(bench_trainer *r)
 {
     const int64_t shape[] = {r->shape->batch, r->shape->tokens};
     attn_tensor **const made[] = {&r->source, &r->target, &r->labels};
@@ -90,7 +90,7 @@ static attn_status make_batch(bench_run *r)
     return ATTN_OK;
 }
 
-static attn_status make_model(bench_run *r)
+static attn_status make_model(bench_trainer *r)
 {
     const bench_shape *s = r->shape;
     attn_config *config;
@@ -110,7 +110,7 @@ static attn_status make_model(bench_run *r)
     return status;
 }
 
-attn_status bench_run_open(bench_run *r, attn_context *context, const bench_shape *shape)
+attn_status bench_trainer_open(bench_trainer *r, attn_context *context, const bench_shape *shape)
 {
     r->shape = shape;
     r->context = context;
@@ -125,7 +125,7 @@ attn_status bench_run_open(bench_run *r, attn_context *context, const bench_shap
     return status;
 }
 
-void bench_run_close(bench_run *r)
+void bench_trainer_close(bench_trainer *r)
 {
     attn_tape_destroy(r->tape);
     attn_optimizer_destroy(r->optimizer);
@@ -135,7 +135,7 @@ void bench_run_close(bench_run *r)
         attn_tensor_destroy(made[i]);
 }
 
-attn_status bench_run_step(bench_run *r, double *loss)
+attn_status bench_trainer_step(bench_trainer *r, double *loss)
 {
     attn_tape_reset(r->tape, &(attn_tape_options){.record = true, .train = true, .seed = ++r->steps});
     attn_tensor *logits = attn_seq2seq_forward(r->model, r->tape, r->source, r->lengths, r->target, NULL);
@@ -148,18 +148,18 @@ attn_status bench_run_step(bench_run *r, double *loss)
     return status == ATTN_OK ? attn_optimizer_step(r->optimizer, RATE, NULL) : status;
 }
 
-static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
+static attn_status time_steps(bench_trainer *r, bench_step *step, double seconds)
 {
     static double times[MOST];
     uint64_t before, after;
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < WARM_UP; i++)
-        status = bench_run_step(r, i == 0 ? &step->first_loss : &step->last_loss);
+        status = bench_trainer_step(r, i == 0 ? &step->first_loss : &step->last_loss);
     attn_context_memory(r->context, NULL, NULL, &before);
     int n = 0;
     double begin = cli_seconds();
     for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < seconds); at = next) {
-        status = bench_run_step(r, &step->last_loss);
+        status = bench_trainer_step(r, &step->last_loss);
         next = cli_seconds();
         times[n++] = 1e3 * (next - at);
     }
@@ -171,7 +171,7 @@ static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
     return status;
 }
 
-static void conclude(const bench_run *r, bench_step *step)
+static void conclude(const bench_trainer *r, bench_step *step)
 {
     const bench_shape *s = step->shape;
     const attn_named_list *list = attn_model_parameters(r->model);
@@ -185,14 +185,14 @@ static void conclude(const bench_run *r, bench_step *step)
 
 int bench_step_measure(bench_step *step, double seconds)
 {
-    bench_run r = {0};
+    bench_trainer r = {0};
     attn_context *context;
     attn_context_options options = {.threads = step->threads, .precision = step->precision};
     int code = CLI_OK;
     forget_process_peak();
     attn_status status = attn_context_create(&context, &options);
     if (status == ATTN_OK)
-        status = bench_run_open(&r, context, step->shape);
+        status = bench_trainer_open(&r, context, step->shape);
     if (status == ATTN_OK) {
         step->peak_gflops = attn_machine_peak(context, ATTN_F32, step->threads);
         status = time_steps(&r, step, seconds);
@@ -205,7 +205,7 @@ int bench_step_measure(bench_step *step, double seconds)
         code = cli_fail(CLI_FAILED, "%s: the loss is not finite", step->shape->name);
     else
         conclude(&r, step);
-    bench_run_close(&r);
+    bench_trainer_close(&r);
     attn_context_destroy(context);
     return code;
 }

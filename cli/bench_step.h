@@ -33,7 +33,7 @@ typedef struct bench_step {
 } bench_step;
 
 /* A model with its optimizer and a batch, whose steps can be run one by one. */
-typedef struct bench_run {
+typedef struct bench_trainer {
     const bench_shape *shape;
     attn_context *context;
     attn_model *model;
@@ -41,12 +41,12 @@ typedef struct bench_run {
     attn_tape *tape;
     attn_tensor *source, *lengths, *target, *labels;
     uint64_t random, steps;
-} bench_run;
+} bench_trainer;
 
-/* `run` is zeroed before, and closed whatever is returned. */
-attn_status bench_run_open(bench_run *run, attn_context *context, const bench_shape *shape);
-attn_status bench_run_step(bench_run *run, double *loss);
-void bench_run_close(bench_run *run); /* the context stays */
+/* `trainer` is zeroed before, and closed whatever is returned. */
+attn_status bench_trainer_open(bench_trainer *trainer, attn_context *context, const bench_shape *shape);
+attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
+void bench_trainer_close(bench_trainer *trainer); /* the context stays */
 double bench_step_flops(const bench_shape *shape);
 
 /* Fills `step`; an exit code, what was wrong having been said. */

@@ -77,7 +77,7 @@ void bench_vit_close(bench_vit *v)
 
 double bench_vit_flops(const bench_vit_shape *s)
 {
-    double d = (double)s->hiddens, grid = (double)(s->side / s->patch), tokens = grid * grid + 1;
+    double d = (double)s->hiddens, grid = (double)s->side / (double)s->patch, tokens = grid * grid + 1;
     double patch = 2 * grid * grid * 3 * (double)(s->patch * s->patch) * d;
     double block = 2 * tokens * (4 * d * d + 2 * d * (double)s->mlp) + 4 * tokens * tokens * d;
     double forward = (double)s->batch * (patch + (double)s->blocks * block + 2 * d * (double)s->classes);
