@@ -87,6 +87,8 @@ test-parity: all
 bench: all
 	$(BUILD)/attn bench attend
 	$(BUILD)/attn bench train
+	$(BUILD)/attn bench products
+	$(BUILD)/attn bench --sets
 
 lint: all
 	sh scripts/lint

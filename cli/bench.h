@@ -23,6 +23,10 @@ typedef struct bench_arrays {
     void *blocks[ATTN_ARRAY_COUNT]; /* NULL where the plan uses none */
 } bench_arrays;
 
+/* A number that depends on nothing but its place: splitmix64's last steps. */
+uint64_t bench_scatter(uint64_t array, uint64_t i);
+/* Large arrays on huge pages where the system leaves that to the program, as the library's own tensors are; to be freed. */
+void *bench_take(size_t bytes);
 /* `rounded`: inputs are numbers of this type, whatever the plan's.  False: no memory. */
 bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_problem *problem, attn_dtype rounded);
 void bench_arrays_destroy(bench_arrays *made);

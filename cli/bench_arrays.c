@@ -37,8 +37,7 @@ static void **slot(attn_arrays *a, int array)
     return &a->dtable[array - ATTN_ARRAY_DTABLE];
 }
 
-/* A hash of the place: splitmix64's last steps. */
-static uint64_t scatter(uint64_t array, uint64_t i)
+uint64_t bench_scatter(uint64_t array, uint64_t i)
 {
     uint64_t x = (array + 1) * UINT64_C(0x9e3779b97f4a7c15) + i * UINT64_C(0xbf58476d1ce4e5b9);
     x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -79,7 +78,7 @@ double bench_element(const void *block, attn_dtype dtype, int64_t i)
 static void fill_reals(void *block, attn_dtype dtype, attn_dtype rounded, int array, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float x = (float)(int32_t)(uint32_t)scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
+        float x = (float)(int32_t)(uint32_t)bench_scatter((uint64_t)array, (uint64_t)i) * 0x1p-31f;
         uint16_t half = bench_to_bf16(x);
         if (rounded == ATTN_BF16)
             x = from_bf16(half);
@@ -99,7 +98,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
     double reach = 2 * mean > (double)longest ? (double)longest - mean : mean;
     double sum = 0, even = 0;
     for (int64_t s = 0; s < sequences; s++) {
-        uint64_t share = scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
+        uint64_t share = bench_scatter(ATTN_ARRAY_Q_OFFSETS, (uint64_t)(s / 2)) % 1000;
         even = (double)share / 1000 * reach * (s % 2 ? -1 : 1); /* pairs that make up for each other */
         sum += s == sequences - 1 && s % 2 == 0 ? mean : mean + even;
         offsets[s + 1] = (int32_t)(sum < (double)positions ? sum : (double)positions);
@@ -111,7 +110,7 @@ static void fill_offsets(int32_t *offsets, int64_t sequences, int64_t longest, i
 static void fill_index(int32_t *index, int64_t n, int64_t rows)
 {
     for (int64_t i = 0; i < n; i++)
-        index[i] = (int32_t)(scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
+        index[i] = (int32_t)(bench_scatter(ATTN_ARRAY_BIAS_INDEX, (uint64_t)i) % (uint64_t)rows);
 }
 
 /* Lengths are half of the keys and more, as padded data has them; one key in eight is masked. */
@@ -119,12 +118,12 @@ static void fill(void *block, const attn_span *span, attn_dtype rounded, int arr
 {
     int64_t n = span->high - span->low;
     for (int64_t i = 0; array == ATTN_ARRAY_MASK && i < n; i++)
-        ((uint8_t *)block)[i] = scatter((uint64_t)array, (uint64_t)i) % 8 != 0;
+        ((uint8_t *)block)[i] = bench_scatter((uint64_t)array, (uint64_t)i) % 8 != 0;
     for (int64_t i = 0; array == ATTN_ARRAY_LENS && i < n; i++)
-        ((int32_t *)block)[i] =
-            (int32_t)(keys / 2 + (int64_t)(scatter((uint64_t)array, (uint64_t)i) % (uint64_t)(keys - keys / 2 + 1)));
+        ((int32_t *)block)[i] = (int32_t)(keys / 2 + (int64_t)(bench_scatter((uint64_t)array, (uint64_t)i) %
+                                                               (uint64_t)(keys - keys / 2 + 1)));
     for (int64_t i = 0; array == ATTN_ARRAY_BLOCKS && i < n; i++)
-        ((uint8_t *)block)[i] = scatter((uint64_t)array, (uint64_t)i) % 4 == 0;
+        ((uint8_t *)block)[i] = bench_scatter((uint64_t)array, (uint64_t)i) % 4 == 0;
     if (array != ATTN_ARRAY_MASK && array != ATTN_ARRAY_BLOCKS && array != ATTN_ARRAY_LENS &&
         array != ATTN_ARRAY_Q_OFFSETS && array != ATTN_ARRAY_K_OFFSETS)
         fill_reals(block, span->dtype, rounded, array, n);
@@ -137,8 +136,7 @@ static attn_dtype rounding(attn_dtype rounded, int array)
     return typed || rounded != ATTN_BF16 ? rounded : ATTN_F32;
 }
 
-/* Large arrays on huge pages where the system leaves that to the program, as the library's own tensors are. */
-static void *take(size_t bytes)
+void *bench_take(size_t bytes)
 {
     const size_t page = (size_t)2 << 20;
     size_t align = bytes >= page ? page : 64;
@@ -160,7 +158,7 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             continue;
         size_t size = attn_dtype_size(span->dtype), bytes = (size_t)(span->high - span->low) * size;
         bytes = (bytes / 64 + 1) * 64;
-        made->blocks[array] = take(bytes);
+        made->blocks[array] = bench_take(bytes);
         if (!made->blocks[array]) {
             bench_arrays_destroy(made);
             return false;

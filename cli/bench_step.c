@@ -2,8 +2,6 @@
  * A training step of a Transformer on random sentences, measured. */
 #include "bench_step.h"
 
-#include "attn/models.h"
-#include "attn/train.h"
 #include "bench.h"
 
 #include <math.h>
@@ -19,19 +17,9 @@ const bench_shape bench_shapes[] = {
 enum { PAD = 0, WARM_UP = 4, LEAST = 5, MOST = 10000 };
 static const double RATE = 1e-3, CLIP = 1;
 
-typedef struct bench_run {
-    const bench_shape *shape;
-    attn_context *context;
-    attn_model *model;
-    attn_optimizer *optimizer;
-    attn_tape *tape;
-    attn_tensor *source, *lengths, *target, *labels;
-    uint64_t random, steps;
-} bench_run;
-
 /* Multiplications and additions of a step: every matrix product of the forward pass and the two of attention, times 3.
  * Source and target have as many tokens. */
-static double operations(const bench_shape *s)
+double bench_step_flops(const bench_shape *s)
 {
     double rows = (double)(s->batch * s->tokens), d = (double)s->hiddens, t = (double)s->tokens;
     double ffn = 2 * d * (double)s->ffn, projections = 4 * d * d;
@@ -67,14 +55,14 @@ static void forget_process_peak(void)
     fclose(file);
 }
 
-static int64_t draw(bench_run *r, int64_t least, int64_t end)
+static int64_t draw(bench_trainer *r, int64_t least, int64_t end)
 {
     r->random = r->random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     return least + (int64_t)((r->random >> 33) % (uint64_t)(end - least));
 }
 
 /* Sentences of half the tokens and more, padded. */
-static void fill_ids(bench_run *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
+static void fill_ids(bench_trainer *r, attn_tensor *ids, int32_t *lengths, int64_t vocab)
 {
     int32_t *at = attn_tensor_data(ids);
     for (int64_t row = 0; row < r->shape->batch; row++) {
@@ -86,7 +74,7 @@ static void fill_ids(bench_run *r, attn_tensor *ids, int32_t *lengths, int64_t v
     }
 }
 
-static attn_status make_batch(bench_run *r)
+static attn_status make_batch(bench_trainer *r)
 {
     const int64_t shape[] = {r->shape->batch, r->shape->tokens};
     attn_tensor **const made[] = {&r->source, &r->target, &r->labels};
@@ -102,7 +90,7 @@ static attn_status make_batch(bench_run *r)
     return ATTN_OK;
 }
 
-static attn_status make_model(bench_run *r)
+static attn_status make_model(bench_trainer *r)
 {
     const bench_shape *s = r->shape;
     attn_config *config;
@@ -122,12 +110,11 @@ static attn_status make_model(bench_run *r)
     return status;
 }
 
-static attn_status start(bench_run *r, const bench_step *step)
+attn_status bench_trainer_open(bench_trainer *r, attn_context *context, const bench_shape *shape)
 {
-    attn_context_options options = {.threads = step->threads, .precision = step->precision};
-    attn_status status = attn_context_create(&r->context, &options);
-    if (status == ATTN_OK)
-        status = make_batch(r);
+    r->shape = shape;
+    r->context = context;
+    attn_status status = make_batch(r);
     if (status == ATTN_OK)
         status = make_model(r);
     if (status == ATTN_OK)
@@ -138,7 +125,7 @@ static attn_status start(bench_run *r, const bench_step *step)
     return status;
 }
 
-static void finish(bench_run *r)
+void bench_trainer_close(bench_trainer *r)
 {
     attn_tape_destroy(r->tape);
     attn_optimizer_destroy(r->optimizer);
@@ -146,10 +133,9 @@ static void finish(bench_run *r)
     attn_tensor *const made[] = {r->source, r->lengths, r->target, r->labels};
     for (int i = 0; i < 4; i++)
         attn_tensor_destroy(made[i]);
-    attn_context_destroy(r->context);
 }
 
-static attn_status one_step(bench_run *r, double *loss)
+attn_status bench_trainer_step(bench_trainer *r, double *loss)
 {
     attn_tape_reset(r->tape, &(attn_tape_options){.record = true, .train = true, .seed = ++r->steps});
     attn_tensor *logits = attn_seq2seq_forward(r->model, r->tape, r->source, r->lengths, r->target, NULL);
@@ -162,18 +148,18 @@ static attn_status one_step(bench_run *r, double *loss)
     return status == ATTN_OK ? attn_optimizer_step(r->optimizer, RATE, NULL) : status;
 }
 
-static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
+static attn_status time_steps(bench_trainer *r, bench_step *step, double seconds)
 {
     static double times[MOST];
     uint64_t before, after;
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < WARM_UP; i++)
-        status = one_step(r, i == 0 ? &step->first_loss : &step->last_loss);
+        status = bench_trainer_step(r, i == 0 ? &step->first_loss : &step->last_loss);
     attn_context_memory(r->context, NULL, NULL, &before);
     int n = 0;
     double begin = cli_seconds();
     for (double at = begin, next; status == ATTN_OK && n < MOST && (n < LEAST || at - begin < seconds); at = next) {
-        status = one_step(r, &step->last_loss);
+        status = bench_trainer_step(r, &step->last_loss);
         next = cli_seconds();
         times[n++] = 1e3 * (next - at);
     }
@@ -185,7 +171,7 @@ static attn_status time_steps(bench_run *r, bench_step *step, double seconds)
     return status;
 }
 
-static void conclude(const bench_run *r, bench_step *step)
+static void conclude(const bench_trainer *r, bench_step *step)
 {
     const bench_shape *s = step->shape;
     const attn_named_list *list = attn_model_parameters(r->model);
@@ -194,27 +180,32 @@ static void conclude(const bench_run *r, bench_step *step)
             step->parameters += attn_tensor_size(list->items[i].tensor);
     step->process_peak = process_peak();
     step->tokens_per_second = 1e3 * (double)(s->batch * s->tokens) / step->ms;
-    step->gflops = 1e-6 * operations(s) / step->ms;
+    step->gflops = 1e-6 * bench_step_flops(s) / step->ms;
 }
 
 int bench_step_measure(bench_step *step, double seconds)
 {
-    bench_run r = {.shape = step->shape};
+    bench_trainer r = {0};
+    attn_context *context;
+    attn_context_options options = {.threads = step->threads, .precision = step->precision};
     int code = CLI_OK;
     forget_process_peak();
-    attn_status status = start(&r, step);
+    attn_status status = attn_context_create(&context, &options);
+    if (status == ATTN_OK)
+        status = bench_trainer_open(&r, context, step->shape);
     if (status == ATTN_OK) {
-        step->peak_gflops = attn_machine_peak(r.context, ATTN_F32, step->threads);
+        step->peak_gflops = attn_machine_peak(context, ATTN_F32, step->threads);
         status = time_steps(&r, step, seconds);
-        step->peak_gflops = fmax(step->peak_gflops, attn_machine_peak(r.context, ATTN_F32, step->threads));
+        step->peak_gflops = fmax(step->peak_gflops, attn_machine_peak(context, ATTN_F32, step->threads));
     }
     if (status != ATTN_OK)
         code = cli_fail(cli_exit_code(status), "%s: %s", step->shape->name,
-                        r.context ? attn_context_error(r.context) : attn_status_text(status));
+                        context ? attn_context_error(context) : attn_status_text(status));
     else if (!isfinite(step->last_loss))
         code = cli_fail(CLI_FAILED, "%s: the loss is not finite", step->shape->name);
     else
         conclude(&r, step);
-    finish(&r);
+    bench_trainer_close(&r);
+    attn_context_destroy(context);
     return code;
 }

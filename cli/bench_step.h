@@ -5,7 +5,8 @@
 #ifndef CLI_BENCH_STEP_H
 #define CLI_BENCH_STEP_H
 
-#include "attn/attn.h"
+#include "attn/models.h"
+#include "attn/train.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -30,6 +31,23 @@ typedef struct bench_step {
     size_t context_peak, process_peak;
     double first_loss, last_loss;
 } bench_step;
+
+/* A model with its optimizer and a batch, whose steps can be run one by one. */
+typedef struct bench_trainer {
+    const bench_shape *shape;
+    attn_context *context;
+    attn_model *model;
+    attn_optimizer *optimizer;
+    attn_tape *tape;
+    attn_tensor *source, *lengths, *target, *labels;
+    uint64_t random, steps;
+} bench_trainer;
+
+/* `trainer` is zeroed before, and closed whatever is returned. */
+attn_status bench_trainer_open(bench_trainer *trainer, attn_context *context, const bench_shape *shape);
+attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
+void bench_trainer_close(bench_trainer *trainer); /* the context stays */
+double bench_step_flops(const bench_shape *shape);
 
 /* Fills `step`; an exit code, what was wrong having been said. */
 int bench_step_measure(bench_step *step, double seconds);

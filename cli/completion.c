@@ -25,7 +25,8 @@ static void command_words(FILE *file, const char *first, const char *separator)
     }
 }
 
-/* The i-th word that begins several commands (train, bench), once each, in `out`; false past the last. */
+/* The i-th word that begins several commands (train, bench), once each, in `out`; false past the last.  It may be a
+ * command itself, which then takes options alone for its first words. */
 static bool group_at(int i, char out[64])
 {
     const char *last = "";
@@ -139,14 +140,19 @@ static void bash(FILE *file)
     command_words(file, NULL, " ");
     fputs("'\n", file);
     for (int i = 0; group_at(i, group); i++) {
-        fprintf(file, "    elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"$command\" = %s ]; then\n        words='", group);
+        fprintf(file,
+                "    elif [ \"$COMP_CWORD\" -eq 2 ] && [ \"$command\" = %s ] && [[ \"$current\" != -* ]]; then\n"
+                "        words='",
+                group);
         command_words(file, group, " ");
         fputs("'\n", file);
     }
     fputs("    else\n    case \"$command\" in ", file);
     for (int i = 0; group_at(i, group); i++)
         fprintf(file, "%s%s", i ? " | " : "", group);
-    fputs(") command=\"$command ${COMP_WORDS[2]}\" ;; esac\n    case \"$command $before\" in\n", file);
+    fputs(") [[ \"${COMP_WORDS[2]}\" != -* ]] && command=\"$command ${COMP_WORDS[2]}\" ;; esac\n"
+          "    case \"$command $before\" in\n",
+          file);
     for (int i = 0; cli_commands[i]; i++)
         bash_values(file, cli_commands[i]);
     fputs("    *) case \"$current\" in\n    -*) case \"$command\" in\n", file);
@@ -222,7 +228,8 @@ static void zsh_describe(FILE *file, const char *group)
     char first[64];
     fputs("        local -a commands=(", file);
     for (int i = 0; !group && group_at(i, first); i++)
-        fprintf(file, "'%s:one of several commands' ", first);
+        if (!cli_command_find(first))
+            fprintf(file, "'%s:one of several commands' ", first);
     for (int i = 0; cli_commands[i]; i++) {
         const char *name = cli_commands[i]->name;
         bool under = group && strncmp(name, group, skip - 1) == 0 && name[skip - 1] == ' ';
@@ -244,9 +251,10 @@ static void zsh(FILE *file)
     zsh_describe(file, NULL);
     fputs("    fi\n    case $command in\n", file);
     for (int i = 0; group_at(i, group); i++) {
-        fprintf(file, "    %s)\n        if (( CURRENT == 3 )); then\n", group);
+        fprintf(file, "    %s)\n        if [[ ${words[3]} != -* ]]; then\n        if (( CURRENT == 3 )); then\n",
+                group);
         zsh_describe(file, group);
-        fputs("        fi\n        command=\"$command ${words[3]}\" used=2 ;;\n", file);
+        fputs("        fi\n        command=\"$command ${words[3]}\" used=2\n        fi ;;\n", file);
     }
     fputs("    esac\n    shift $used words\n    (( CURRENT -= used ))\n    case $command in\n", file);
     for (int i = 0; cli_commands[i]; i++)
@@ -313,7 +321,8 @@ static void fish(FILE *file)
           "    set -l words (commandline -opc)\n    test \"$words[2..-1]\" = \"$argv\"\nend\n",
           file);
     for (int i = 0; group_at(i, group); i++)
-        fprintf(file, "complete -c attn -n '__attn_at' -f -a %s -d 'one of several commands'\n", group);
+        if (!cli_command_find(group))
+            fprintf(file, "complete -c attn -n '__attn_at' -f -a %s -d 'one of several commands'\n", group);
     for (int i = 0; cli_commands[i]; i++)
         fish_command(file, cli_commands[i]);
 }

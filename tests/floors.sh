@@ -27,7 +27,7 @@ header_floor() {
     case $1 in
     attn.h | config.h | internal/nearest.h) echo base ;;
     ranks.h) echo dist ;;
-    tensor.h) echo tensor ;;
+    tensor.h | internal/product.h) echo tensor ;;
     nn.h | nn_*.h) echo nn ;;
     models.h | axial_transformer.h) echo models ;;
     io.h | image.h | internal/json.h | internal/directory.h) echo io ;;

@@ -2,6 +2,7 @@
  * A list of weights that were packed; a decoder has some dozens. */
 #include "tensor/packed_weights.h"
 
+#include "attn/internal/product.h"
 #include "base/context.h"
 #include "base/system.h"
 #include "tensor/linear_part.h"
@@ -262,6 +263,12 @@ attn_status attn__weight_pack(attn_tensor *w, attn_precision precision)
     if (takes)
         drop_data(w);
     return status == ATTN_ERROR_UNSUPPORTED ? ATTN_OK : status;
+}
+
+attn_status attn_tensor_pack_weights(attn_tensor *w, attn_precision precision)
+{
+    w->linear = true;
+    return attn__weight_pack(w, precision);
 }
 
 const void *attn__weight_rows(attn_tape *tape, const attn_tensor *w, bool *bf16)

@@ -2,6 +2,8 @@
  * The tape: where operations put their results, and what it forgets at a reset or at the end of a scope. */
 #include "tensor/tape.h"
 
+#include "attn/internal/product.h"
+
 #include <string.h>
 
 /* ----------------------------------------------------------------------------------------------- arena */
@@ -140,6 +142,11 @@ void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
     tape->share = (attn_shard){0};
     tape->examples = 0;
     tape->options = options ? *options : (attn_tape_options){0};
+}
+
+void attn_tape_compute_in(attn_tape *tape, attn_precision precision)
+{
+    tape->precision = precision;
 }
 
 void attn_tape_destroy(attn_tape *tape)

@@ -67,6 +67,7 @@ def commands():
         Command("run", ["run", "--arch", "self-attention", "--config", '{"dim": 8, "heads": 2}', "--input", "x=x.npy",
                         "--output", "out=out/y.npy"], ["y.npy"]),
         Command("bench attend", "bench attend b1h1q4k4d4 --seconds 0 --verify --json"),
+        Command("bench products", "bench products 3,4,5t 3,4,5p 5,4,3a --seconds 0 --tolerance 1e6 --json"),
         Command("version", "version"),
         Command("help", "help --man"),
         Command("help", "help --completion zsh"),
@@ -77,6 +78,7 @@ def commands():
 def slow_commands():
     return [Command("demo", "demo --out out/demo", ["demo"], old=False,
                     resume=["train", "translate", "--out", "out/demo", "--resume"]),
+            Command("bench", "bench --sets --quick --seconds 0 --tolerance 1e6 training"),
             Command("bench train", "bench train d2l --seconds 0")]
 
 

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bench_race.h - the same work on each instruction set of the machine and on several kinds of numbers: all take turns,
+ * the shortest time of each counts, and a set that is slower than the one below it is an alarm, as are numbers on which
+ * a set is slower than on others. */
+#ifndef CLI_BENCH_RACE_H
+#define CLI_BENCH_RACE_H
+
+#include "bench.h"
+
+enum { BENCH_MOST_SETS = 6, BENCH_MOST_KINDS = 5 };
+
+/* What runs in a race.  Functions return the status of the context; `open` is given memory of `size` bytes, zeroed, and
+ * `close` is called whatever it returned. */
+typedef struct bench_work {
+    size_t size;
+    attn_status (*open)(void *state, attn_context *context, const void *subject, int kind);
+    attn_status (*run)(void *state);
+    void (*close)(void *state);
+    double (*flops)(const void *state); /* of a run */
+    double (*error)(const void *state); /* of the last run, as a share of what is allowed; NULL: not known */
+} bench_work;
+
+typedef struct bench_row {
+    const char *part, *name, *type;
+    const bench_work *work;
+    const void *subject;
+    attn_precision precision;
+    const char *const *kinds; /* the kinds of numbers */
+    int nkinds;
+} bench_row;
+
+typedef struct bench_race {
+    const cli_call *cli;
+    const char *sets[BENCH_MOST_SETS]; /* the best first */
+    int nsets;
+    int threads[BENCH_MOST_THREADS], nthreads;
+    double peak[BENCH_MOST_THREADS][BENCH_MOST_SETS]; /* the best so far: other processes can only make it too low */
+    const char *type;                                 /* NULL: rows of all types but fma; else of this one */
+    double seconds;
+    double sets_limit, numbers_limit; /* ratios of times */
+    bool quick, rates;                /* rates: the table has GFLOP/s, else ms */
+    int rows, alarms;
+    attn_json json;
+} bench_race;
+
+/* What every race can be told. */
+#define BENCH_RACE_OPTIONS                                                                                             \
+    CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all; with --quick: all"),                \
+        CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \
+        CLI_REAL("seconds", "0.1", 0, 3600, "measure each for at least this long; with --quick 0.02"),                 \
+        CLI_REAL("tolerance", "1.05", 0.01, 1e6,                                                                       \
+                 "alarm from this ratio of times on; without it 1.2 between kinds of numbers, with --quick 1.5")
+
+/* Reads the options, finds the sets, begins the table.  An exit code. */
+int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
+/* Races a row with each number of threads, if it is of a type that is wanted.  An exit code, CLI_OK with alarms too. */
+int bench_race_row(bench_race *race, const bench_row *row);
+/* Ends what was begun with CLI_OK: `code`, or CLI_FAILED after alarms. */
+int bench_race_end(bench_race *race, int code);
+
+/* ---------------------------------------------------------------------------------- bench_race_products.c */
+
+/* The products of a list, NULL-terminated, in each precision.  NULL: all of bench_product.h, those by weights of linear
+ * layers also with them packed before. */
+int bench_race_products(bench_race *race, const char *const *shapes);
+extern const char *const bench_products_quick[];
+
+/* ------------------------------------------------------------------------------------- bench_race_work.c */
+
+int bench_race_attention(bench_race *race); /* the problems of bench_problems.h */
+int bench_race_subnormal(bench_race *race);
+int bench_race_training(bench_race *race);
+int bench_race_vit(bench_race *race); /* ViT-B/16 */
+
+#endif
