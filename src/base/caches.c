@@ -27,11 +27,8 @@ typedef struct level {
 static unsigned leaf_of_caches(void)
 {
     enum { INTEL = 4, HIGHEST_EXTENDED = (int)0x80000000u, AMD = (int)0x8000001du };
-    const unsigned amd_signature = 0x68747541u, hygon_signature = 0x6f677948u; /* "Auth", "Hygo" */
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    __cpuid(0, a, b, c, d);
-    bool amd = b == amd_signature || b == hygon_signature;
-    return amd && __get_cpuid_max((unsigned)HIGHEST_EXTENDED, NULL) >= (unsigned)AMD ? (unsigned)AMD : INTEL;
+    return attn__cpu_is_amd() && __get_cpuid_max((unsigned)HIGHEST_EXTENDED, NULL) >= (unsigned)AMD ? (unsigned)AMD
+                                                                                                    : INTEL;
 }
 
 static void ask_processor(level levels[LEVELS])

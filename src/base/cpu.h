@@ -48,6 +48,7 @@ typedef enum attn__cpu_extra {
     ATTN__CPU_ANY = 0,     /* nothing */
     ATTN__CPU_AVX_VNNI,    /* dot products of bytes, in AVX2's registers */
     ATTN__CPU_AVX512_VNNI, /* ... and in those of AVX-512 */
+    ATTN__CPU_BF16_DOT,    /* dot products of bf16 pairs at the rate of f32 multiply-adds, in AVX-512's registers */
     ATTN__CPU_DOT_PRODUCT, /* the same in NEON (FEAT_DotProd) */
     ATTN__CPU_INT8_MATRIX, /* 2 x 2 products of bytes in NEON (FEAT_I8MM) */
     ATTN__CPU_BF16_MATRIX, /* 2 x 2 products of bf16 in NEON (FEAT_BF16) */
@@ -63,5 +64,10 @@ attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
 /* Asks the machine once. */
 bool attn__cpu_has(attn__cpu_extra extra);
+/* Whether the instruction set multiplies bf16 numbers faster than f32 ones on this machine. */
+bool attn__isa_gains_by_bf16(attn__isa isa);
+#if defined(__x86_64__)
+bool attn__cpu_is_amd(void);
+#endif
 
 #endif

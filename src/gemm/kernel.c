@@ -96,5 +96,8 @@ attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa)
 
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa)
 {
-    return attn__gemm_kernel_at(dtype, isa, 0);
+    const attn__gemm_kernel *kernel = NULL;
+    for (int i = 0; !kernel || !attn__cpu_has(kernel->gains_by); i++)
+        kernel = attn__gemm_kernel_at(dtype, isa, i); /* the last is plain C, which needs nothing */
+    return kernel;
 }

@@ -57,6 +57,7 @@ enum { ATTN__GEMM_K = 256 }; /* the K block: of float and double on every instru
 typedef struct attn__gemm_kernel {
     attn__isa isa;
     attn__cpu_extra needs;
+    attn__cpu_extra gains_by; /* without it kernels of f32 are faster */
     int rows, columns, lanes;
     bool in_place;       /* a tile may read A and B where they lie */
     int k_step;          /* panels are padded along k to a multiple of it */
@@ -68,10 +69,10 @@ typedef struct attn__gemm_kernel {
     void (*pack)(const attn__gemm_pack *pack);
 } attn__gemm_kernel;
 
-/* The kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or the best below it. */
+/* The fastest kernel for F32, F64, BF16 or I32 (products of int8), of this instruction set or below. */
 const attn__gemm_kernel *attn__gemm_kernel_for(attn_dtype dtype, attn__isa isa);
 /* The i-th best kernel for F32, F64, BF16 or I32 of those that this processor runs and that are of this instruction set or
- * below; NULL behind the last.  The one above is the first. */
+ * below; NULL behind the last. */
 const attn__gemm_kernel *attn__gemm_kernel_at(attn_dtype dtype, attn__isa isa, int i);
 
 #endif

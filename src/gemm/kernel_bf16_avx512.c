@@ -108,6 +108,7 @@ static void pack(const attn__gemm_pack *p)
 }
 
 const attn__gemm_kernel attn__gemm_kernel_bf16_avx512_bf16 = {.isa = ATTN_ISA_AVX512BF16,
+                                                              .gains_by = ATTN__CPU_BF16_DOT,
                                                               .rows = Q_ROWS,
                                                               .columns = Q_VECTORS * VF_LANES,
                                                               .lanes = VF_LANES,

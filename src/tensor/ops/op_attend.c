@@ -547,7 +547,7 @@ static int64_t count_of(const attn_problem *p, attn_role role)
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     enum { LEAST = 32, SMALL_HEAD = 16 };
-    bool fast = tape->context->isa >= ATTN_ISA_AVX512BF16 && !tape->context->batch_invariant;
+    bool fast = attn__isa_gains_by_bf16(tape->context->isa) && !tape->context->batch_invariant;
     bool plain = !tape->options.record && !tape->options.train && !a->weights && !a->lens && !a->mask &&
                  a->problem.nwindows == 0 && a->problem.score == ATTN_SCORE_DOT &&
                  a->problem.normalization == ATTN_NORMALIZATION_SOFTMAX &&
