@@ -347,7 +347,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
 {
     *p = (plan){.g = *problem,
                 .kernel = attn__gemm_kernel_for(problem->dtype, isa),
-                .caches = attn__caches_here(),
+                .caches = problem->caches ? problem->caches : attn__caches_here(),
                 .round_row = attn__gemm_round_row_for(isa)};
     p->g.batch = attn__most(problem->batch, 1);
     transpose_where_better(p);

@@ -66,6 +66,7 @@ typedef struct attn__gemm_problem {
     bool add;
     attn__gemm_finish *finish; /* or NULL */
     const void *user;
+    const struct attn__caches *caches; /* to plan for; NULL: this machine's */
 } attn__gemm_problem;
 
 typedef struct attn__gemm_plan {
@@ -90,6 +91,13 @@ typedef struct attn__gemm_plan {
 
 /* At most so many threads; fewer where there is little to do. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
+/* Bytes that the plan of one matrix moves between L2 and what lies beyond it, where operands are larger than L2. */
+typedef struct attn__gemm_traffic {
+    int64_t a, b, c;
+} attn__gemm_traffic;
+attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
+/* The plan as one line, as snprintf. */
+int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
 /* Bytes that attn__gemm_run wants, aligned to 64. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Allocates nothing; the plan may run several times at once with a workspace each. */
