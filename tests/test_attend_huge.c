@@ -123,10 +123,11 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {
-    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash",
-                                          "wide_head", "window", "pairwise"};
+    static const char *const solvers[] = {"decode",    "small_sequence", "small_head", "flash",
+                                          "wide_head", "window",         "pairwise"};
     static const char *const back[] = {"decode_backward", "small_sequence_backward", "small_head_backward",
-                                       "flash_backward", "wide_head_backward", "window", "pairwise"};
+                                       "flash_backward",  "wide_head_backward",      "window",
+                                       "pairwise"};
     int64_t runs = 0;
     fill_turns(queries, keys, dim);
     for (size_t i = 0; i < 2 * sizeof solvers / sizeof *solvers; i++) {
@@ -162,14 +163,12 @@ static void tiny_weights_are_zero(void **state)
             assert_true(try_turns(c, heads_of(&h), n[0], n[1], n[2], name) >= 6);
         }
         attn_problem window;
-        assert_int_equal(attn_problem_window2d(&window, &(attn_window2d){.batch = HEADS,
-                                                                         .height = 1,
-                                                                         .width = 90,
-                                                                         .heads = 1,
-                                                                         .dim = 32,
-                                                                         .window_y = 1,
-                                                                         .window_x = 7}),
-                         ATTN_OK);
+        assert_int_equal(
+            attn_problem_window2d(
+                &window,
+                &(attn_window2d){
+                    .batch = HEADS, .height = 1, .width = 90, .heads = 1, .dim = 32, .window_y = 1, .window_x = 7}),
+            ATTN_OK);
         assert_true(try_turns(c, window, 90, 90, 32, name) >= 3);
         attn_context_destroy(c);
     }

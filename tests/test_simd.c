@@ -83,8 +83,8 @@ static void exp2_is_right_at_the_edges(void **state)
         float x[16] = {0,    -INFINITY, INFINITY, NAN,    1,     -1,    127,    128,
                        -126, below,     -149,     -1e30f, 1e30f, -0.0f, 1e-30f, -3};
         float y[16];
-        const float want[16] = {1,         0,         INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
-                                0x1p-126f, 0,         0,        0,   INFINITY, 1,    1,        0.125f};
+        const float want[16] = {1,         0, INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
+                                0x1p-126f, 0, 0,        0,   INFINITY, 1,    1,        0.125f};
         probe->exp2(x, y, 16);
         for (int j = 0; j < 16; j++) {
             if (!(y[j] == want[j] || (isnan(y[j]) && isnan(want[j]))))

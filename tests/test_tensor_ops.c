@@ -190,9 +190,8 @@ static void results_are_not_subnormal(void **state)
                 y = attn_softmax(w.t, x, NULL, 0);
             if (i == 0 || i == 2)
                 assert_no_subnormals(y, name, i ? "the softmax" : "the sigmoid");
-            assert_int_equal(y ? attn_backward_from(w.t, y, d)
-                               : attn_backward(w.t, attn_cross_entropy(w.t, x, ids, NULL)),
-                             ATTN_OK);
+            assert_int_equal(
+                y ? attn_backward_from(w.t, y, d) : attn_backward(w.t, attn_cross_entropy(w.t, x, ids, NULL)), ATTN_OK);
             assert_no_subnormals(attn_tensor_grad(x), name, "a gradient");
             attn_tensor_drop_grad(x);
         }

@@ -76,6 +76,6 @@ static void probe_hash(const uint32_t *x, uint32_t *y)
     vi_store(y, vf_bits(vf_select(low, vf_from_bits(h), vf_zero())));
 }
 
-const simd_probe VF_NAME(simd_probe) = {
-    VF_ISA,          VF_LANES,        probe_exp2,      probe_power, probe_mul_normal, probe_to_bf16,
-    probe_from_bf16, probe_transpose, probe_copy_part, probe_fold,  probe_choose,     probe_hash};
+const simd_probe VF_NAME(simd_probe) = {VF_ISA,           VF_LANES,      probe_exp2,      probe_power,
+                                        probe_mul_normal, probe_to_bf16, probe_from_bf16, probe_transpose,
+                                        probe_copy_part,  probe_fold,    probe_choose,    probe_hash};

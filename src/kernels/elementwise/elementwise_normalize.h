@@ -307,8 +307,9 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
         vf mean = vf_set1(sum_of_chains(sum));
         int64_t length = row_length(a, row); /* scores that were filled in are constants */
         for (int64_t i = 0; i < length; i += VF_LANES)
-            store(y + i, length - i,
-                  vf_mul_normal(elementwise_load(p + i, length - i), vf_sub(elementwise_load(x + i, length - i), mean)));
+            store(
+                y + i, length - i,
+                vf_mul_normal(elementwise_load(p + i, length - i), vf_sub(elementwise_load(x + i, length - i), mean)));
         for (int64_t i = length; i < n; i++)
             y[i] = 0;
     }
