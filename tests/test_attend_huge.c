@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Attention whose scores are huge and finite: every solver of every instruction set gives finite outputs and gradients,
- * for softmax knows no overflow. */
+ * Attention whose scores are huge and finite, and whose weights are tiny: every solver of every instruction set gives
+ * finite outputs and gradients, and takes a weight below 2^-126 of the largest for 0. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -32,12 +32,9 @@ static void assert_finite(int array, int64_t n, const char *what)
 }
 
 /* False where the solver does not take the problem. */
-static bool run(attn_context *c, const attn_heads *h, attn_direction direction, const char *solver)
+static bool run(attn_context *c, attn_problem problem, attn_direction direction, const char *solver)
 {
-    attn_problem problem;
     attn_plan *plan;
-    attn_heads heads = *h;
-    assert_int_equal(attn_problem_heads(&problem, &heads), ATTN_OK);
     problem.direction = direction;
     problem.flags |= direction == ATTN_DIRECTION_FORWARD ? ATTN_WANT_LSE : ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
     if (attn_plan_create(&plan, c, &problem, &(attn_plan_options){.solver = solver}) != ATTN_OK)
@@ -56,6 +53,13 @@ static bool run(attn_context *c, const attn_heads *h, attn_direction direction, 
     return true;
 }
 
+static attn_problem heads_of(const attn_heads *h)
+{
+    attn_problem problem;
+    assert_int_equal(attn_problem_heads(&problem, h), ATTN_OK);
+    return problem;
+}
+
 static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa, float factor)
 {
     static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "wide_head", "reference"};
@@ -66,13 +70,13 @@ static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa
     for (size_t i = 0; i < sizeof solvers / sizeof *solvers; i++) {
         (void)snprintf(what, sizeof what, "%s, %s, %d x %d x %d, factor %g", isa, solvers[i], (int)h->queries,
                        (int)h->keys, (int)h->dim, (double)factor);
-        if (!run(c, h, ATTN_DIRECTION_FORWARD, solvers[i]))
+        if (!run(c, heads_of(h), ATTN_DIRECTION_FORWARD, solvers[i]))
             continue;
         assert_finite(O, q, what);
         for (size_t j = 0; j < sizeof back / sizeof *back; j++) {
             (void)snprintf(what, sizeof what, "%s, %s after %s, %d x %d x %d, factor %g", isa, back[j], solvers[i],
                            (int)h->queries, (int)h->keys, (int)h->dim, (double)factor);
-            if (!run(c, h, ATTN_DIRECTION_BACKWARD, back[j]))
+            if (!run(c, heads_of(h), ATTN_DIRECTION_BACKWARD, back[j]))
                 continue;
             assert_finite(DQ, q, what);
             assert_finite(DK, k, what);
@@ -81,6 +85,93 @@ static int64_t try_solvers(attn_context *c, const attn_heads *h, const char *isa
         }
     }
     return runs;
+}
+
+/* By turns the keys have the weight of 1, of 2^-130.5 and of 2^-117.5, before the division.  A value of 2^100 shows in
+ * channel `turn` of the output which of them count, and a gradient of 2^100 does so in dv. */
+static void fill_turns(int64_t queries, int64_t keys, int64_t dim)
+{
+    static const float power[] = {0, -130.5f, -117.5f};
+    const float to_score = sqrtf((float)dim) / 1.44269504f;
+    memset(data, 0, sizeof data);
+    for (int64_t i = 0; i < HEADS * queries * dim; i += dim) {
+        data[Q][i] = to_score;
+        data[DO][i] = 0x1p100f;
+    }
+    for (int64_t i = 0; i < HEADS * keys * dim; i += dim) {
+        int64_t turn = i / dim % keys % 3;
+        data[K][i] = power[turn];
+        data[V][i + turn] = turn == 0 ? 1 : 0x1p100f;
+    }
+}
+
+static void assert_turns(const attn_problem *problem, int64_t queries, int64_t keys, int64_t dim, const char *what)
+{
+    bool backward = problem->direction == ATTN_DIRECTION_BACKWARD;
+    for (int64_t i = 0; i < HEADS * (backward ? keys : queries); i++) {
+        int64_t turn = i % keys % 3, at = i * dim;
+        if (backward && turn > 0 && !(turn == 1 ? data[DV][at] == 0 && data[DK][at] == 0 : data[DV][at] > 0))
+            fail_msg("%s: turn %d has the gradients %g and %g", what, (int)turn, (double)data[DV][at],
+                     (double)data[DK][at]);
+        if (!backward && !(data[O][at + 1] == 0 && data[O][at + 2] > 0))
+            fail_msg("%s: row %d is %g %g", what, (int)i, (double)data[O][at + 1], (double)data[O][at + 2]);
+    }
+}
+
+/* Those that compute in f32, each forward and backward.  In windows `pairwise` meets the largest score last, and its two
+ * factors for what came before are not so small. */
+static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
+                         const char *isa)
+{
+    static const char *const solvers[] = {"decode",    "small_sequence", "small_head", "flash",
+                                          "wide_head", "window",         "pairwise"};
+    static const char *const back[] = {"decode_backward", "small_sequence_backward", "small_head_backward",
+                                       "flash_backward",  "wide_head_backward",      "window",
+                                       "pairwise"};
+    int64_t runs = 0;
+    fill_turns(queries, keys, dim);
+    for (size_t i = 0; i < 2 * sizeof solvers / sizeof *solvers; i++) {
+        bool backward = i % 2;
+        const char *solver = backward ? back[i / 2] : solvers[i / 2];
+        char what[128];
+        (void)snprintf(what, sizeof what, "%s, %s, %d x %d x %d", isa, solver, (int)queries, (int)keys, (int)dim);
+        if (backward)
+            assert_true(run(c, problem, ATTN_DIRECTION_FORWARD, "pairwise"));
+        problem.direction = backward ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD;
+        if ((problem.nwindows && !backward && !strcmp(solver, "pairwise")) ||
+            !run(c, problem, problem.direction, solver))
+            continue;
+        assert_turns(&problem, queries, keys, dim, what);
+        runs++;
+    }
+    return runs;
+}
+
+static void tiny_weights_are_zero(void **state)
+{
+    (void)state;
+    static const int sizes[][3] = {{1, 160, 64}, {16, 16, 16}, {64, 160, 8}, {160, 160, 64}, {150, 140, 128}};
+    for (attn__isa isa = 0; isa < ATTN_ISA_COUNT; isa++) {
+        attn_context *c;
+        if (!attn__isa_runs_here(isa))
+            continue;
+        const char *name = attn__isa_text(isa);
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.isa = name, .threads = 2}), ATTN_OK);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            const int *n = sizes[i];
+            attn_heads h = {.batch = 1, .heads = HEADS, .queries = n[0], .keys = n[1], .dim = n[2]};
+            assert_true(try_turns(c, heads_of(&h), n[0], n[1], n[2], name) >= 6);
+        }
+        attn_problem window;
+        assert_int_equal(
+            attn_problem_window2d(
+                &window,
+                &(attn_window2d){
+                    .batch = HEADS, .height = 1, .width = 90, .heads = 1, .dim = 32, .window_y = 1, .window_x = 7}),
+            ATTN_OK);
+        assert_true(try_turns(c, window, 90, 90, 32, name) >= 3);
+        attn_context_destroy(c);
+    }
 }
 
 static void huge_scores_give_finite_numbers(void **state)
@@ -108,6 +199,7 @@ static void huge_scores_give_finite_numbers(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(huge_scores_give_finite_numbers)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(huge_scores_give_finite_numbers),
+                                       cmocka_unit_test(tiny_weights_are_zero)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

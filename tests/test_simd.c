@@ -26,10 +26,10 @@ static float float_of(uint32_t bits)
     return x;
 }
 
-/* The distance from the true value in units of its last place (subnormal: of the smallest float). */
+/* The distance from the true value in units of its last place; what is below 2^-126 is exactly 0. */
 static double ulps(float got, float x)
 {
-    double want = exp2((double)x);
+    double want = x < -126 ? 0 : exp2((double)x);
     float rounded = (float)want;
     if (got == rounded || (isnan(got) && isnan(rounded)))
         return 0;
@@ -37,7 +37,7 @@ static double ulps(float got, float x)
         return INFINITY;
     int exponent;
     frexp((double)rounded, &exponent);
-    return fabs((double)got - want) / ldexp(1, exponent - 24 < -149 ? -149 : exponent - 24);
+    return fabs((double)got - want) / ldexp(1, exponent - 24);
 }
 
 /* Every 997th float of either sign, so all exponents with many fractions each, NaN and the infinities too. */
@@ -79,11 +79,12 @@ static void exp2_is_right_at_the_edges(void **state)
     (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
+        const float below = nextafterf(-126, -INFINITY);
         float x[16] = {0,    -INFINITY, INFINITY, NAN,    1,     -1,    127,    128,
-                       -126, -149,      -151,     -1e30f, 1e30f, -0.0f, 1e-30f, -3};
+                       -126, below,     -149,     -1e30f, 1e30f, -0.0f, 1e-30f, -3};
         float y[16];
-        const float want[16] = {1,         0,         INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
-                                0x1p-126f, 0x1p-149f, 0,        0,   INFINITY, 1,    1,        0.125f};
+        const float want[16] = {1,         0, INFINITY, NAN, 2,        0.5f, 0x1p127f, INFINITY,
+                                0x1p-126f, 0, 0,        0,   INFINITY, 1,    1,        0.125f};
         probe->exp2(x, y, 16);
         for (int j = 0; j < 16; j++) {
             if (!(y[j] == want[j] || (isnan(y[j]) && isnan(want[j]))))
@@ -92,26 +93,65 @@ static void exp2_is_right_at_the_edges(void **state)
     }
 }
 
-/* Scores of masked keys: a product that underflows takes many cycles, on some processors hundreds.  AVX-512's instruction
- * notes an underflow for finite ones, at no cost. */
-static void exp2_of_masked_scores_does_not_underflow(void **state)
+/* An operation that underflows takes many cycles, on some processors hundreds. */
+static void powers_of_small_scores_do_not_underflow(void **state)
+{
+    (void)state;
+    const float small[8] = {-INFINITY, -1e6f, -126.5f, -127, -140.25f, -149, -150, -200};
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float x[16], y[16], power[16], any[16];
+        for (int j = 0; j < 16; j++)
+            x[j] = j % 2 ? small[j / 2] : -(float)j;
+        feclearexcept(FE_ALL_EXCEPT);
+        probe->exp2(x, y, 16);
+        if (fetestexcept(FE_UNDERFLOW | FE_INVALID))
+            fail_msg("%s: the power of a small score underflows", attn__isa_text(probe->isa));
+        probe->power(x, 0, power, any, 16);
+        for (int j = 0; j < 16; j++)
+            assert_true(y[j] == (j % 2 ? 0 : ldexpf(1, -j)) && any[j] == y[j]);
+    }
+}
+
+/* Near 2^-126 the product is the exact one rounded, or 0; without an underflow. */
+static void small_products_are_zero(void **state)
 {
     (void)state;
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
-        const float filled = probe->isa >= ATTN_ISA_AVX512 ? -INFINITY : -1e6f;
-        float x[16], y[16];
-        for (int j = 0; j < 16; j += 4) {
-            x[j] = x[j + 2] = -(float)j;
-            x[j + 1] = -INFINITY;
-            x[j + 3] = filled;
-        }
         feclearexcept(FE_ALL_EXCEPT);
-        probe->exp2(x, y, 16);
-        if (fetestexcept(FE_UNDERFLOW | FE_INVALID))
-            fail_msg("%s: the power of a masked score underflows", attn__isa_text(probe->isa));
-        for (int j = 1; j < 16; j += 2)
-            assert_true(y[j] == 0);
+        for (int bits = 0; bits < 1 << 16; bits += 16) {
+            float a[16], b[16], y[16];
+            for (int j = 0; j < 16; j++) { /* all pairs of 7 bits of a fraction, and products from 2^-129 to 2^-122 */
+                int n = bits + j, e = n >> 14;
+                a[j] = ldexpf(1 + (float)(n & 127) / 128, -126 + 40 * e);
+                b[j] = ldexpf(1 + (float)(n >> 7 & 127) / 128, -40 * e + j % 5 - 2) * (j % 2 ? 1.0f : -1.0f);
+            }
+            probe->mul_normal(a, b, y, 16);
+            for (int j = 0; j < 16; j++) {
+                double exact = (double)a[j] * (double)b[j];
+                if (y[j] == 0 ? fabs(exact) >= 0x1.2p-126 : y[j] != (float)exact || fabs(exact) < 0x1p-126)
+                    fail_msg("%s: %a times %a is %a", attn__isa_text(probe->isa), (double)a[j], (double)b[j],
+                             (double)y[j]);
+            }
+        }
+        assert_false(fetestexcept(FE_UNDERFLOW));
+    }
+}
+
+static void products_keep_infinity_and_nan(void **state)
+{
+    (void)state;
+    const float nan = -NAN, big = 0x1p127f;
+    const float a[16] = {1, 1, nan, nan, NAN, 0, 0, 0x1p-126f, 0x1p-126f, 1, 2, 2, 0, 0x1p-126f, 0, 1};
+    const float b[16] = {INFINITY, nan, 1,    1e-30f, 0,    INFINITY, nan, -INFINITY,
+                         big,      big, -big, NAN,    -big, NAN,      0,   0x1p-126f};
+    const simd_probe *probe;
+    for (int i = 0; (probe = next_probe(&i));) {
+        float y[16];
+        probe->mul_normal(a, b, y, 16);
+        for (int j = 0; j < 16; j++)
+            assert_true(y[j] == a[j] * b[j] || (isnan(y[j]) && isnan(a[j] * b[j])));
     }
 }
 
@@ -152,9 +192,9 @@ static void powers_below_a_reference_are_within_their_bound(void **state)
 static void powers_of_anything_are_right_at_the_edges(void **state)
 {
     (void)state;
-    const float x[16] = {5, 4, -INFINITY, NAN, -115, -144, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
-    const float below[16] = {1,       0.5f,    0,       NAN,     0x1p-120f, 0x1p-149f, 0,       0,
-                             0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,   0x1p-7f,   0x1p-8f, 0x1p-9f};
+    const float x[16] = {5, 4, -INFINITY, NAN, -121, -121.25f, -160, -1e30f, 0, 1, 2, 3, -1, -2, -3, -4};
+    const float below[16] = {1,       0.5f,    0,       NAN,     0x1p-126f, 0,       0,       0,
+                             0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-6f,   0x1p-7f, 0x1p-8f, 0x1p-9f};
     const simd_probe *probe;
     for (int i = 0; (probe = next_probe(&i));) {
         float y[16], any[16], huge[16], far[16];
@@ -260,7 +300,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp2_is_within_its_bound),
         cmocka_unit_test(exp2_is_right_at_the_edges),
-        cmocka_unit_test(exp2_of_masked_scores_does_not_underflow),
+        cmocka_unit_test(powers_of_small_scores_do_not_underflow),
+        cmocka_unit_test(small_products_are_zero),
+        cmocka_unit_test(products_keep_infinity_and_nan),
         cmocka_unit_test(powers_below_a_reference_are_within_their_bound),
         cmocka_unit_test(powers_of_anything_are_right_at_the_edges),
         cmocka_unit_test(bf16_rounds_to_nearest_even),

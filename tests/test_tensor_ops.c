@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "kernels/elementwise/elementwise.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -142,6 +143,60 @@ static void softmax_of_no_numbers(void **state)
                 assert_true(NUMBERS(y)[j] == 0);
             end_world(w);
         }
+    }
+}
+
+/* Numbers that would be subnormal are 0, and there are some. */
+static void assert_no_subnormals(const attn_tensor *t, const char *isa, const char *what)
+{
+    const float *x = attn_tensor_data(t);
+    int64_t zeros = 0;
+    for (int64_t i = 0; i < attn_tensor_size(t); i++) {
+        zeros += x[i] == 0;
+        if (x[i] != 0 && !(fabsf(x[i]) >= FLT_MIN))
+            fail_msg("%s: %s has %a at %lld", isa, what, (double)x[i], (long long)i);
+    }
+    if (zeros == 0 || zeros == attn_tensor_size(t))
+        fail_msg("%s: %s has %lld zeros", isa, what, (long long)zeros);
+}
+
+/* Inputs from 0 down to -104, where e^x is subnormal from -87.4 on, and gradients of 1e-6. */
+static void results_are_not_subnormal(void **state)
+{
+    (void)state;
+    enum { N = 1041, ROWS = 3 };
+    static const attn_activation tails[] = {ATTN_ACTIVATION_SIGMOID, ATTN_ACTIVATION_SILU};
+    static float numbers[ROWS * N], gradients[ROWS * N];
+    for (int i = 0; i < ROWS * N; i++) {
+        numbers[i] = -0.1f * (float)(i % N);
+        gradients[i] = i % 2 ? 1e-6f : -2e-6f;
+    }
+    for (int isa = 0; attn_isa_name(isa); isa++) {
+        if (!attn__isa_runs_here((attn__isa)isa))
+            continue;
+        const char *name = attn_isa_name(isa);
+        world w = make_world(name, 1);
+        attn_tensor *x;
+        assert_int_equal(attn_tensor_create(&x, w.c, ATTN_F32, 2, (int64_t[]){ROWS, N}), ATTN_OK);
+        memcpy(attn_tensor_data(x), numbers, sizeof numbers);
+        attn_tensor_set_requires_grad(x, true);
+        for (int i = 0; i < 4; i++) {
+            attn_tape_reset(w.t, &(attn_tape_options){.record = true});
+            attn_tensor *d = attn_tape_tensor(w.t, ATTN_F32, 2, (int64_t[]){ROWS, N}, gradients);
+            attn_tensor *ids = attn_tape_tensor(w.t, ATTN_I32, 1, (int64_t[]){ROWS}, (int32_t[]){0, 1, 2}), *y = NULL;
+            if (i < 2)
+                y = attn_activate(w.t, x, tails[i]);
+            else if (i == 2)
+                y = attn_softmax(w.t, x, NULL, 0);
+            if (i == 0 || i == 2)
+                assert_no_subnormals(y, name, i ? "the softmax" : "the sigmoid");
+            assert_int_equal(
+                y ? attn_backward_from(w.t, y, d) : attn_backward(w.t, attn_cross_entropy(w.t, x, ids, NULL)), ATTN_OK);
+            assert_no_subnormals(attn_tensor_grad(x), name, "a gradient");
+            attn_tensor_drop_grad(x);
+        }
+        attn_tensor_destroy(x);
+        end_world(w);
     }
 }
 
@@ -484,6 +539,7 @@ int main(void)
         cmocka_unit_test(functions_are_accurate),
         cmocka_unit_test(long_sums_keep_their_digits),
         cmocka_unit_test(softmax_of_no_numbers),
+        cmocka_unit_test(results_are_not_subnormal),
         cmocka_unit_test(running_statistics_of_nothing_stay),
         cmocka_unit_test(slopes_are_finite),
         cmocka_unit_test(cross_entropy_of_large_logits),

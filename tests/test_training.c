@@ -243,6 +243,39 @@ static void a_large_gradient_is_clipped(void **state)
     attn_context_destroy(c);
 }
 
+/* A thousand steps without gradients: 0.9^1000 is 2^-152, and multiplying by 0.9 leaves the least subnormal numbers. */
+static void moments_decay_to_zero(void **state)
+{
+    (void)state;
+    for (int kind = ATTN_OPTIMIZER_ADAM; kind <= ATTN_OPTIMIZER_SGD; kind++) {
+        attn_context *c;
+        attn_tensor *w;
+        attn_tape *tape;
+        attn_optimizer *optimizer;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.threads = 1}), ATTN_OK);
+        assert_int_equal(attn_tensor_create(&w, c, ATTN_F32, 1, (int64_t[]){WIDTH}), ATTN_OK);
+        attn_tensor_set_requires_grad(w, true);
+        attn_named_list parameters = {.context = c, .owns = true};
+        assert_int_equal(attn_named_add(&parameters, "w", w), ATTN_OK);
+        attn_optimizer_options options = {.kind = (attn_optimizer_kind)kind, .momentum = 0.9, .beta2 = 0.9};
+        assert_int_equal(attn_optimizer_create(&optimizer, c, &parameters, &options), ATTN_OK);
+        assert_int_equal(attn_tape_create(&tape, c), ATTN_OK);
+        for (int step = 0; step < 1000; step++) {
+            attn_tape_reset(tape, &(attn_tape_options){.record = true});
+            assert_int_equal(attn_backward(tape, attn_sum(tape, attn_affine(tape, w, step == 0, 0), 0)), ATTN_OK);
+            assert_int_equal(attn_optimizer_step(optimizer, 1e-3, NULL), ATTN_OK);
+        }
+        const attn_named_list *moments = attn_optimizer_state(optimizer);
+        for (int64_t i = 0; i < moments->n; i++)
+            for (int j = 0; j < WIDTH; j++)
+                assert_true(((float *)attn_tensor_data(moments->items[i].tensor))[j] == 0);
+        attn_tape_destroy(tape);
+        attn_optimizer_destroy(optimizer);
+        attn_named_clear(&parameters);
+        attn_context_destroy(c);
+    }
+}
+
 /* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape
  * is gone. */
 enum { BIG = 1 << 16 };
@@ -353,6 +386,7 @@ int main(void)
         cmocka_unit_test(counters_of_the_older_spelling_are_taken),
         cmocka_unit_test(a_gradient_that_is_not_finite_changes_nothing),
         cmocka_unit_test(a_large_gradient_is_clipped),
+        cmocka_unit_test(moments_decay_to_zero),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
         cmocka_unit_test(a_parameter_may_be_frozen_later),
     };

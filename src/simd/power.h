@@ -80,15 +80,14 @@ VF_FN vf vf_power(const vf_powers *c, vf x, vf reference)
     return vf_power_of(c, vf_bits(t), vi_shl(vf_bits(t), VF_POWER_SHIFT), r);
 }
 
-/* The same bits where the result is a normal number; and for any x and m else, 0 where it is that small. */
+/* The same bits where the result is a normal number; for any x and m else, 0 where it would be smaller. */
 VF_FN vf vf_power_any(const vf_powers *c, vf x, vf m)
 {
     vm far = vf_lt(vf_set1(0x1p15f), vf_abs(m)); /* then the difference first, which costs a rounding */
     x = vf_select(far, vf_sub(x, m), x);
     m = vf_select(far, vf_zero(), m);
-    vm gone = vf_lt(x, vf_sub(m, vf_set1(160.0f))), small = vf_lt(x, vf_sub(m, vf_set1(120.0f)));
-    vf p = vf_power(c, vf_select(gone, m, x), vf_power_reference(vf_select(small, vf_sub(m, vf_set1(60.0f)), m)));
-    p = vf_select(small, vf_mul(p, vf_set1(0x1p-60f)), p);
+    vm gone = vf_lt(x, vf_sub(m, vf_set1(126.0f)));
+    vf p = vf_power(c, vf_select(gone, m, x), vf_power_reference(m));
     return vf_select(gone, vf_zero(), vf_select(vf_eq(x, x), p, x));
 }
 

@@ -15,8 +15,9 @@
  *   vf_set1 vf_zero vf_add vf_sub vf_mul vf_div vf_sqrt vf_abs vf_floor
  *   vf_fma(a,b,c) = a*b+c, vf_fnma(a,b,c) = c-a*b     one rounding, but two on `scalar`
  *   vf_max(a,b), vf_min(a,b)                          b where either is NaN, as x86 has it
- *   vf_fraction(x) = x - floor(x), vf_scale2(p,x) = p * 2^floor(x), right for -inf and in the subnormals
+ *   vf_fraction(x) = x - floor(x), vf_scale2(p,x) = p * 2^floor(x) for p from 1 to 2, 0 for x below -126
  *   vf_lt vf_eq vi_lt vi_ltu (unsigned) vm_first(n) vm_any vm_and vm_or vm_not, vf_select(m,a,b) = m ? a : b
+ *   vf_below(a,l,x) = a < l ? 0 : x, vf_mul_below(a,l,b) = a < l ? 0 : a * b, where no lane of 0 underflows
  *   vi_load vi_store vi_set1 vi_add vi_sub vi_mul vi_and vi_xor vi_shr vi_shl (shifts by a constant)
  *   vf_bits vf_from_bits (the same 32 bits), vf_from_int (the value)
  *   where VF_HALVES is defined: vf_load_halves, vf_store_halves (of two places in memory), vf_transpose_halves(r):

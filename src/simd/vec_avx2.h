@@ -140,15 +140,10 @@ VF_FN vf vf_fraction(vf x)
     x = vf_scale_range(x);
     return _mm256_sub_ps(x, _mm256_floor_ps(x));
 }
-/* In two exact halves, so that only the last product rounds, also where the result is subnormal. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
-    vi n = _mm256_cvtps_epi32(_mm256_floor_ps(vf_scale_range(x))), h = _mm256_srai_epi32(n, 1);
-    vi one = _mm256_set1_epi32(127);
-    vf a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(h, one), 23));
-    h = _mm256_sub_epi32(n, h);
-    vf b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(h, one), 23));
-    return _mm256_mul_ps(_mm256_mul_ps(p, a), b);
+    vi n = _mm256_cvtps_epi32(_mm256_floor_ps(vf_scale_range(x)));
+    return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)));
 }
 
 VF_FN vm vf_lt(vf a, vf b)
@@ -162,6 +157,14 @@ VF_FN vm vf_eq(vf a, vf b)
 VF_FN vf vf_select(vm m, vf a, vf b)
 {
     return _mm256_blendv_ps(b, a, m);
+}
+VF_FN vf vf_below(vf a, vf l, vf x)
+{
+    return _mm256_andnot_ps(_mm256_cmp_ps(a, l, _CMP_LT_OQ), x);
+}
+VF_FN vf vf_mul_below(vf a, vf l, vf b)
+{
+    return vf_mul(vf_below(a, l, a), b);
 }
 VF_FN bool vm_any(vm m)
 {

@@ -136,13 +136,10 @@ VF_FN vf vf_fraction(vf x)
     x = vf_scale_range(x);
     return vsubq_f32(x, vrndmq_f32(x));
 }
-/* In two exact halves, so that only the last product rounds, also where the result is subnormal. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
-    vi n = vcvtmq_s32_f32(vf_scale_range(x)), h = vshrq_n_s32(n, 1), one = vdupq_n_s32(127);
-    vf a = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(h, one), 23));
-    vf b = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(n, h), one), 23));
-    return vmulq_f32(vmulq_f32(p, a), b);
+    vi n = vaddq_s32(vcvtmq_s32_f32(vf_scale_range(x)), vdupq_n_s32(127));
+    return vmulq_f32(p, vreinterpretq_f32_s32(vshlq_n_s32(n, 23)));
 }
 
 VF_FN vm vf_lt(vf a, vf b)
@@ -156,6 +153,14 @@ VF_FN vm vf_eq(vf a, vf b)
 VF_FN vf vf_select(vm m, vf a, vf b)
 {
     return vbslq_f32(m, a, b);
+}
+VF_FN vf vf_below(vf a, vf l, vf x)
+{
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), vcltq_f32(a, l)));
+}
+VF_FN vf vf_mul_below(vf a, vf l, vf b)
+{
+    return vf_mul(vf_below(a, l, a), b);
 }
 VF_FN bool vm_any(vm m)
 {

@@ -127,6 +127,14 @@ VF_FN vm vf_eq(vf a, vf b)
 {
     return a == b;
 }
+VF_FN vf vf_below(vf a, vf l, vf x)
+{
+    return (vf)(~(a < l) & (vi)x);
+}
+VF_FN vf vf_mul_below(vf a, vf l, vf b)
+{
+    return vf_mul(vf_below(a, l, a), b);
+}
 VF_FN bool vm_any(vm m)
 {
     return (m[0] | m[1] | m[2] | m[3]) != 0;
@@ -163,13 +171,12 @@ VF_FN vf vf_fraction(vf x)
     x = vf_scale_range(x);
     return x - vf_floor(x);
 }
-/* In two exact halves, so that only the last product rounds, also where the result is subnormal. */
 VF_FN vf vf_scale2(vf p, vf x)
 {
     vf whole = vf_floor(vf_scale_range(x));
     /* NOLINTNEXTLINE(misc-redundant-expression): false for NaN */
-    vi n = __builtin_convertvector(vf_select(whole == whole, whole, vf_zero()), vi), h = n >> 1;
-    return p * (vf)((h + 127) << 23) * (vf)((n - h + 127) << 23);
+    vi n = __builtin_convertvector(vf_select(whole == whole, whole, vf_zero()), vi);
+    return p * (vf)((n + 127) << 23);
 }
 
 VF_FN vi vi_load(const void *p)

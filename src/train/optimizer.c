@@ -5,6 +5,7 @@
 #include "train/optimizer.h"
 
 #include "base/context.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 #include "kernels/elementwise/elementwise.h"
 
@@ -233,7 +234,7 @@ static void sgd_blocks(void *user, int64_t begin, int64_t end)
     for (int64_t i = begin * ATTN__ELEMENTWISE_BLOCK; i < end_of(job, end); i++) {
         float g = at->g[i] * job->clip + decay * at->p[i];
         if (at->s[0])
-            g = at->s2[0][i] = momentum * at->s[0][i] + g;
+            g = at->s2[0][i] = attn__normal(momentum * at->s[0][i] + g);
         at->p2[i] = at->p[i] - job->rate * g;
     }
 }

@@ -14,6 +14,7 @@ typedef struct simd_probe {
     int lanes;
     void (*exp2)(const float *x, float *y, int n);                       /* n: a multiple of 16, here and below */
     void (*power)(const float *x, float m, float *y, float *any, int n); /* by vf_power and vf_power_any */
+    void (*mul_normal)(const float *a, const float *b, float *y, int n);
     void (*to_bf16)(const float *x, uint16_t *y, int n);
     void (*from_bf16)(const uint16_t *x, float *y, int n);
     void (*transpose)(const float *x, float *y); /* lanes x lanes */

@@ -2,6 +2,7 @@
  * The probes of simd_probe.h for one instruction set. */
 #include "simd/exp.h"
 #include "simd/power.h"
+#include "simd/softmax.h"
 
 static void probe_exp2(const float *x, float *y, int n)
 {
@@ -17,6 +18,12 @@ static void probe_power(const float *x, float m, float *y, float *any, int n)
         vf_store(y + i, vf_power(&powers, vf_load(x + i), reference));
         vf_store(any + i, vf_power_any(&powers, vf_load(x + i), vf_set1(m)));
     }
+}
+
+static void probe_mul_normal(const float *a, const float *b, float *y, int n)
+{
+    for (int i = 0; i < n; i += VF_LANES)
+        vf_store(y + i, vf_mul_normal(vf_load(a + i), vf_load(b + i)));
 }
 
 static void probe_to_bf16(const float *x, uint16_t *y, int n)
@@ -69,6 +76,6 @@ static void probe_hash(const uint32_t *x, uint32_t *y)
     vi_store(y, vf_bits(vf_select(low, vf_from_bits(h), vf_zero())));
 }
 
-const simd_probe VF_NAME(simd_probe) = {VF_ISA,        VF_LANES,        probe_exp2,      probe_power,
-                                        probe_to_bf16, probe_from_bf16, probe_transpose, probe_copy_part,
-                                        probe_fold,    probe_choose,    probe_hash};
+const simd_probe VF_NAME(simd_probe) = {VF_ISA,           VF_LANES,      probe_exp2,      probe_power,
+                                        probe_mul_normal, probe_to_bf16, probe_from_bf16, probe_transpose,
+                                        probe_copy_part,  probe_fold,    probe_choose,    probe_hash};

@@ -9,6 +9,7 @@
 #include "attend/canonical/operand.h"
 #include "base/arena.h"
 #include "base/integers.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 #include "base/constants.h"
 
@@ -120,7 +121,8 @@ static void merge(const job *j, attn__decode_sums *into, const attn__decode_sums
         float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
         if (part->l[i] == 0.0f)
             continue;
-        float mine = into->l[i] == 0.0f ? 0.0f : exp2f(into->m[i] - m), its = exp2f(part->m[i] - m);
+        float mine = into->l[i] == 0.0f ? 0.0f : attn__normal(exp2f(into->m[i] - m));
+        float its = attn__normal(exp2f(part->m[i] - m));
         into->m[i] = m;
         into->l[i] = into->l[i] * mine + part->l[i] * its;
         for (int64_t c = 0; c < values; c++)

@@ -9,6 +9,7 @@
 #include "attend/canonical/extent.h"
 #include "attend/canonical/slots.h"
 #include "attend/canonical/weight.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -166,8 +167,9 @@ static void run_key(work *w, int64_t key)
     if (score == -INFINITY)
         return;
     double log_weight = (double)score - (double)w->max - w->normalizer;
-    float weight = p->normalization == ATTN_NORMALIZATION_SOFTMAX ? (float)exp(attn__log_weight(log_weight))
-                                                                  : (float)((double)score * w->inverse);
+    float weight = p->normalization == ATTN_NORMALIZATION_SOFTMAX
+                       ? attn__normal((float)exp(attn__log_weight(log_weight)))
+                       : (float)((double)score * w->inverse);
     float keep = (float)attn__row_keep(&r->row, &spot), by_weight = 0;
     if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
         const float *v = attn__pairwise_value(r, &spot);
@@ -177,7 +179,7 @@ static void run_key(work *w, int64_t key)
     if (spot.kind == ATTN__SPOT_FILL)
         return;
     float gradient = p->normalization == ATTN_NORMALIZATION_SOFTMAX
-                         ? (float)((double)weight * ((double)by_weight - (double)w->delta))
+                         ? attn__normal((float)((double)weight * ((double)by_weight - (double)w->delta)))
                      : p->normalization == ATTN_NORMALIZATION_SUM ? (float)((double)(by_weight - w->delta) * w->inverse)
                                                                   : (float)((double)by_weight * w->inverse);
     if (p->flags & ATTN_WANT_DBIAS)

@@ -5,6 +5,7 @@
 #include "attend/pairwise/pairwise_rows.h"
 
 #include "attend/canonical/element.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -22,12 +23,12 @@ static void add_key(attn__pairwise *r, const attn__spot *spot, float score, stat
     float weight = score;
     if (r->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX) {
         if (s->keys == 0 || !(score <= s->max)) {
-            float factor = s->keys ? expf(s->max - score) : 0;
+            float factor = s->keys ? attn__normal(expf(s->max - score)) : 0;
             s->max = score;
             s->sum *= (double)factor;
             kernel->scale(factor, r->sum, n);
         }
-        weight = expf(score - s->max);
+        weight = attn__normal(expf(score - s->max));
     }
     s->keys++;
     s->sum += (double)weight;

@@ -6,6 +6,7 @@
 #include "base/context.h"
 #include "base/parallel.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { BLOCK = 64 }; /* rows of one item */
@@ -20,10 +21,17 @@ typedef struct job {
     void *do_part[2], *dlse_part[2];
 } job;
 
-/* Each part's share of the row: exp(lse_i - lse).  Rows without keys in either part have none. */
+/* Each part's share of the row: exp(lse_i - lse).  Rows without keys in either part have none.  In f32 a share below
+ * 2^-126 counts as none, as a weight does: else all gradients of its part would be subnormal. */
 typedef struct shares {
     double lse, of[2];
 } shares;
+
+static double share_of(const job *j, double part, double whole)
+{
+    double share = part / whole;
+    return j->side != ATTN_F64 && share < (double)FLT_MIN ? 0 : share;
+}
 
 static shares shares_of(const job *j, int64_t row)
 {
@@ -32,7 +40,7 @@ static shares shares_of(const job *j, int64_t row)
     if (max == (double)-INFINITY)
         return (shares){.lse = max};
     double x = exp(a - max), y = exp(b - max);
-    return (shares){max + log(x + y), {x / (x + y), y / (x + y)}};
+    return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
 }
 
 /* Where the channels of a row of lse [B,H,T] begin in o. */

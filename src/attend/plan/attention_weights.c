@@ -5,6 +5,7 @@
 
 #include "attend/plan/attention_weights_dot.h"
 #include "attend/reference/reference.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 
 #include <math.h>
@@ -54,7 +55,9 @@ static double weight_at(attn__pair *pair, const attn__row *row, const attn__spot
     if (score == (double)-INFINITY)
         return 0;
     double weight = attn__row_weight(row, normalizer, score);
-    return row->canonical->problem.weights_dropped ? weight * attn__row_keep(row, spot) : weight;
+    if (row->canonical->problem.weights_dropped)
+        weight *= attn__row_keep(row, spot);
+    return pair->side == ATTN_F64 ? weight : (double)attn__normal((float)weight);
 }
 
 /* A key left out has no offsets of its own; its place among the weights is found here. */

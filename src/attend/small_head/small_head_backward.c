@@ -6,6 +6,7 @@
 
 #include "attend/canonical/offsets.h"
 #include "attend/canonical/weight.h"
+#include "base/normal.h"
 #include "base/parallel.h"
 #include "base/constants.h"
 
@@ -174,8 +175,8 @@ static void guarded_pair(const item *t, const attn__small_head_backward_args *a,
         return;
     for (int64_t c = 0; c < t->canonical->value.size; c++)
         dp += a->dout[i * channels + c] * a->vt[c * a->key_ld + j];
-    float p = exp2f((float)attn__log_weight((double)(s - a->lse[i])));
-    float ds = (float)((double)p * ((double)dp - (double)a->delta[i]));
+    float p = attn__normal(exp2f((float)attn__log_weight((double)(s - a->lse[i]))));
+    float ds = attn__normal((float)((double)p * ((double)dp - (double)a->delta[i]) / 2));
     for (int64_t c = 0; c < t->canonical->value.size; c++)
         a->dv[c * a->key_ld + j] += p * a->dout[i * channels + c];
     for (int64_t c = 0; c < t->canonical->contract.size; c++) {
@@ -249,10 +250,10 @@ static void run_item(void *user, int64_t index, int thread)
     unsigned want = canonical->problem.flags;
     if (want & ATTN_WANT_DQ)
         write_rows(&t, t.s.dq, n->queries, &canonical->query, ATTN__STRIDE(dim.dq), canonical->contract.size,
-                   canonical->problem.scale, j->arrays->dq);
-    if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
+                   2 * canonical->problem.scale, j->arrays->dq);
+    if (want & ATTN_WANT_DK) /* q came scaled to powers of two, and scores have half their gradients */
         write_rows(&t, t.s.dk, n->keys, &canonical->key, ATTN__STRIDE(dim.dk), canonical->contract.size,
-                   1 / ATTN__LOG2E, j->arrays->dk);
+                   2 / ATTN__LOG2E, j->arrays->dk);
     if (want & ATTN_WANT_DV)
         write_rows(&t, t.s.dv, n->keys, &canonical->key, ATTN__STRIDE(dim.dv), canonical->value.size, 1.0,
                    j->arrays->dv);

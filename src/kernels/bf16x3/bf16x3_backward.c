@@ -7,6 +7,7 @@
 #if defined(__x86_64__)
 #include "simd/vec_avx512.h"
 #include "simd/exp.h"
+#include "simd/softmax.h"
 #include "kernels/bf16x3/bf16x3_patch.h"
 
 enum { ROWS = PATCH_ROWS, HALVES = PATCH_HALVES, KEYS = PATCH_COLUMNS };
@@ -58,7 +59,7 @@ VF_FN patch weights_of(const attn__bf16x3_weights *t, int64_t r, int64_t j, bool
             int64_t at = j + h * VF_LANES;
             vf s = whole ? vf_load(t->s + (r + i) * t->ld + at) : load(t, t->s, r + i, at);
             if (fused && (whole || (there && at < t->keys)))
-                s = vf_exp2(vf_min(vf_zero(), vf_sub(vf_mul(s, vf_set1(t->factor)), lse))); /* at most 1, NaN stays */
+                s = vf_exp2(vf_log_weight(vf_mul(s, vf_set1(t->factor)), lse));
             if (fused && !whole && at < t->keys && t->keys - at < VF_LANES)
                 s = vf_select(vm_first((int)(t->keys - at)), s, vf_zero());
             p.x[i][h] = s;
@@ -78,7 +79,7 @@ VF_FN patch gradients_of(const attn__bf16x3_weights *t, const patch *p, int64_t 
         for (int h = 0; h < HALVES; h++) {
             int64_t at = j + h * VF_LANES;
             vf g = whole ? vf_load(t->dp + (r + i) * t->ld + at) : load(t, t->dp, r + i, at);
-            ds.x[i][h] = fused ? vf_mul(p->x[i][h], vf_sub(g, delta)) : g;
+            ds.x[i][h] = fused ? vf_mul_normal(p->x[i][h], vf_sub(g, delta)) : g;
         }
     }
     return ds;

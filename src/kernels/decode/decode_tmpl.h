@@ -3,6 +3,7 @@
  * decode_tmpl.h - a few queries for one instruction set; see decode.h.
  */
 #include "simd/exp.h"
+#include "base/normal.h"
 
 /* Vectors of values accumulated at once. */
 #define CHUNK (VF_REGISTERS / 4)
@@ -117,7 +118,7 @@ static float weigh(float *s, int64_t count, float *m, float *l)
         sum = vf_add(sum, p);
         vf_store_part(s + whole, p, left);
     }
-    float shrink = exp2f(old - reference);
+    float shrink = attn__normal(exp2f(old - reference));
     *l = *l * shrink + vf_sum(sum);
     return shrink;
 }

@@ -147,8 +147,10 @@ static void run_activate(const attn__elementwise_args *a, int64_t begin, int64_t
 
 VF_FN void activate_backward_range(real *y, const real *x, const real *saved, int64_t n, int kind)
 {
-    for (int64_t i = 0; i < n; i += VF_LANES)
-        store(y + i, n - i, vf_mul(elementwise_load(x + i, n - i), slope_of(elementwise_load(saved + i, n - i), kind)));
+    for (int64_t i = 0; i < n; i += VF_LANES) {
+        vf d = vf_mul(elementwise_load(x + i, n - i), slope_of(elementwise_load(saved + i, n - i), kind));
+        store(y + i, n - i, normal_of(d));
+    }
 }
 
 static void run_activate_backward(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -220,8 +222,8 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
         vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        store_or_stream(m + i, left, first, past);
-        store_or_stream(v + i, left, second, past);
+        store_or_stream(m + i, left, normal_of(first), past); /* without gradients both decay to subnormal numbers */
+        store_or_stream(v + i, left, normal_of(second), past);
         store_or_stream(p + i, left, vf_fnma(step, vf_div(first, size), vf_mul(old, keep)), past);
     }
 }

@@ -49,10 +49,11 @@ static void run_cross_entropy_backward(const attn__elementwise_args *a, int64_t 
         }
         const real *parts = (const real *)a->x2 + 2 * row;
         vf most = vf_set1(parts[0]), shift = vf_set1(parts[1]), factor = constant(scale);
-        vf even = constant(-scale * smooth / (double)n);
+        vf even = constant(-scale * smooth / (double)n), least = constant(REAL_MIN / fabs(scale));
         for (int64_t i = 0; i < n; i += VF_LANES) {
-            vf below = vf_sub(elementwise_load(x + i, n - i), most);
-            store(y + i, n - i, vf_fma(factor, exp_of(vf_sub(below, shift)), even));
+            vf below = vf_sub(elementwise_load(x + i, n - i), most), p = exp_of(vf_sub(below, shift));
+            p = vf_below(p, least, p); /* else its product may be subnormal */
+            store(y + i, n - i, vf_fma(factor, p, even));
         }
         y[a->ids[row]] -= (real)(scale * (1 - smooth));
     }

@@ -4,10 +4,15 @@
  */
 #include "simd/dropout.h"
 
+#include <float.h>
+
 #ifdef VF_DOUBLE
 typedef double real;
+#define REAL_MIN DBL_MIN
 #else
+#include "simd/softmax.h"
 typedef float real;
+#define REAL_MIN FLT_MIN
 #endif
 
 VF_FN vf elementwise_load(const real *x, int64_t left)
@@ -34,10 +39,20 @@ VF_FN vf only_first(int64_t left, vf v, vf other)
     return left >= VF_LANES ? v : vf_select(vm_first((int)left), v, other);
 }
 
+/* t, but 0 where it is subnormal (simd/exp.h says why): for results that are stored and read again many times. */
+VF_FN vf normal_of(vf t)
+{
+    return vf_below(vf_abs(t), constant(REAL_MIN), t);
+}
+
 #ifdef VF_DOUBLE
 VF_FN vf exp_of(vf x)
 {
     return exp(x);
+}
+VF_FN vf vf_mul_normal(vf a, vf b)
+{
+    return a * b;
 }
 VF_FN vf tanh_of(vf x)
 {
@@ -200,7 +215,7 @@ VF_FN vf gelu_slope(vf x)
 VF_FN vf sigmoid_of(vf x)
 {
     vf one = constant(1);
-    return vf_div(one, vf_add(one, exp_of(vf_sub(vf_zero(), x))));
+    return normal_of(vf_div(one, vf_add(one, exp_of(vf_sub(vf_zero(), x)))));
 }
 
 /* Which elements of row `key` dropout drops, from this column on. */

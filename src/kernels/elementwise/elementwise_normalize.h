@@ -274,11 +274,12 @@ static void softmax_row(const attn__elementwise_args *a, const real *x, real *y,
         rest = (real)exp((double)(fill - most));
         sum += rest * (real)(n - length);
     }
-    vf scale = vf_set1(1 / sum);
-    for (int64_t i = 0; i < length; i += VF_LANES)
-        store(y + i, length - i, vf_mul(elementwise_load(y + i, length - i), scale));
+    vf scale = vf_set1(1 / sum), least = vf_set1(REAL_MIN * sum); /* of quotients that are not subnormal */
+    for (int64_t i = 0; i < length; i += VF_LANES) {
+        store(y + i, length - i, vf_mul_below(elementwise_load(y + i, length - i), least, scale));
+    }
     for (int64_t i = length; i < n; i++)
-        y[i] = rest / sum;
+        y[i] = rest < REAL_MIN * sum ? 0 : rest / sum;
 }
 
 static void run_softmax(const attn__elementwise_args *a, int64_t begin, int64_t end)
@@ -306,8 +307,9 @@ static void run_softmax_backward(const attn__elementwise_args *a, int64_t begin,
         vf mean = vf_set1(sum_of_chains(sum));
         int64_t length = row_length(a, row); /* scores that were filled in are constants */
         for (int64_t i = 0; i < length; i += VF_LANES)
-            store(y + i, length - i,
-                  vf_mul(elementwise_load(p + i, length - i), vf_sub(elementwise_load(x + i, length - i), mean)));
+            store(
+                y + i, length - i,
+                vf_mul_normal(elementwise_load(p + i, length - i), vf_sub(elementwise_load(x + i, length - i), mean)));
         for (int64_t i = length; i < n; i++)
             y[i] = 0;
     }

@@ -76,6 +76,14 @@ VF_FN vf vf_sqrt(vf a)
 {
     return sqrt(a);
 }
+VF_FN vf vf_below(vf a, vf l, vf x)
+{
+    return a < l ? 0 : x;
+}
+VF_FN vf vf_mul_below(vf a, vf l, vf b)
+{
+    return a < l ? 0 : a * b;
+}
 VF_FN vf vf_abs(vf a)
 {
     return fabs(a);

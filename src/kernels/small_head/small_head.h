@@ -42,7 +42,7 @@ typedef struct attn__small_head_backward_args {
     const float *lse, *delta; /* [queries]; lse in powers of two, delta = sum of dout * o */
     const float *k;           /* [keys][channels] */
     const float *kt, *vt;     /* [channels][key_ld], padded with zeros to whole widths */
-    float *dq;                /* [channels][query_ld]: sum of ds * k */
+    float *dq;                /* [channels][query_ld]: sum of ds * k, where ds is half the gradient of a score */
     float *dk, *dv;           /* [channels][key_ld]: sums of ds * q, p * dout */
     int64_t queries, query_ld, keys, key_ld;
     float *p, *ds, *transposed; /* room for ATTN__SMALL_HEAD_STEP x width numbers */

@@ -29,7 +29,7 @@ VF_FN void back_scores(const attn__small_head_backward_args *t, int64_t i, int64
         small_head_score_rows(k, t->q + (i + r) * channels, channels, vectors, rows, t->p + r * vectors * VF_LANES);
 }
 
-/* p = 2^(s - lse); ds = p (dout . v - delta). */
+/* p = 2^(s - lse); ds = p (dout . v - delta) / 2. */
 VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES;
@@ -43,9 +43,9 @@ VF_FN void back_weights(const attn__small_head_backward_args *t, int64_t i, int6
         for (int w = 0; w < vectors; w++) {
             float *at = t->p + r * width + w * VF_LANES;
             vf x = vf_log_weight(vf_load(at), lse), p = vf_power(&powers, vf_max(least, x), reference); /* NaN stays */
-            p = vf_select(vf_lt(x, least), vf_zero(), p);
+            p = vf_below(x, least, p);
             vf_store(at, p);
-            vf_store(t->ds + r * width + w * VF_LANES, vf_score_gradient(p, dp[w], delta));
+            vf_store(t->ds + r * width + w * VF_LANES, vf_half_score_gradient(p, dp[w], delta));
         }
     }
 }

@@ -88,7 +88,7 @@ VF_FN void weights_vector(const attn__softmax_backward_args *t, int64_t row, int
         vf ds = vf_select(alive, vf_score_gradient(p, dp, vf_set1(t->delta[row])), zero);
         if (!masks && t->dbias)
             vf_store(t->dbias + row * t->ld + j, ds);
-        vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_mul(ds, slope), zero) : ds);
+        vf_store(t->dp + row * t->ld + j, caps ? vf_select(alive, vf_mul_normal(slope, ds), zero) : ds);
     }
     if (!masks && t->alive) {
         counts = vm_or(alive, vm_and(counts, vm_not(vf_eq(p, zero))));

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * normal.h - numbers that are not subnormal: an operation with one that is takes a hundred cycles and more on Intel's
+ * processors.
+ */
+#ifndef ATTN_BASE_NORMAL_H
+#define ATTN_BASE_NORMAL_H
+
+#include <float.h>
+#include <math.h>
+
+/* x, but 0 where |x| is below 2^-126.  NaN stays. */
+static inline float attn__normal(float x)
+{
+    return fabsf(x) < FLT_MIN ? 0.0f : x;
+}
+
+#endif
