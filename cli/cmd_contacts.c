@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn contacts: which residues of a protein touch, from an alignment of its family. */
 #include "commands.h"
+#include "failures.h"
 #include "family.h"
 
 #include "attn/plot.h"
@@ -14,11 +15,12 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_TEXT("structure", 's', "FILE", "",
              "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif beside the alignment, if it is there"),
-    CLI_TEXT("chain", 0, "NAME", "", "chain of the structure; default: its first"),
+    CLI_TEXT("chain", 0, "NAME", "", "chain of the structure; default: the one that fits the query best"),
     CLI_FLAG("imputed_beta", 0,
              "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
     CLI_REAL("least", "0.01", 0, 1, "pairs with a lower probability are left out of the table"),
     CLI_INT("top", 0, "0", 0, 1e6, "pairs marked in the picture; 0: as many as there are residues"),
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
@@ -28,9 +30,10 @@ static const char description[] =
     "For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
-    "  NAME.contacts.tsv  pairs at least 6 apart, the most probable first\n"
+    "  NAME.contacts.tsv  pairs of residues at least 6 apart, the most probable first\n"
     "  NAME.contacts.png  the map, with the best pairs marked\n"
     "\n"
+    "Residues are those of the first sequence, numbered from 1; gaps of it have no place in the results. "
     "With a structure the table has distances, the picture shows what is true, and the share of right pairs among the "
     "best L, L/2 and L/5 is printed (L: residues with known places) for short (6 to 11 apart), medium (12 to 23) and "
     "long (24 and more) range.\n"
@@ -45,10 +48,11 @@ static const char *const examples[] = {
 
 typedef struct contacts {
     cli_family family;
-    const char *query;
-    int64_t n, resolved;
-    const float *p;   /* [n,n] */
+    const char *query; /* all residues of the first sequence */
+    int64_t n;
+    float *p;         /* [n,n], NAN for residues without a column */
     float *distances; /* [n,n] or NULL */
+    cli_structure structure;
     double precision[3][3];
     int64_t counted[3][3];
 } contacts;
@@ -83,27 +87,34 @@ static bool find_structure(const contacts *c, char *path)
     return false;
 }
 
-static attn_status measure(contacts *c, const attn_structure *structure, int64_t *to)
+/* [columns, columns] to [residues, residues] of the query, NAN for those without a column. */
+static float *by_residues(const contacts *c, const float *map)
 {
-    const cli_call *cli = c->family.cli;
-    double identity;
-    attn_status status = attn_structure_map(structure, c->query, c->n, to, &identity);
-    if (status != ATTN_OK)
-        return status;
-    attn_structure_distances(structure, to, c->n, cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM,
-                             c->distances);
-    for (int64_t i = 0; i < c->n; i++)
-        c->resolved += !isnan(c->distances[i * c->n + i]);
-    const char *chain = attn_structure_chain(structure);
-    cli_note(cli, "%s%s: %lld of %lld residues have places, %.0f %% the same as the query's",
-             chain[0] ? "chain " : "the chain without a name", chain, (long long)c->resolved, (long long)c->n,
-             100 * identity);
+    const attn_alignment *a = c->family.all;
+    int64_t columns = attn_alignment_columns(a);
+    float *to = malloc((size_t)(c->n * c->n) * sizeof *to);
+    for (int64_t i = 0; to && i < c->n * c->n; i++)
+        to[i] = NAN;
+    for (int64_t i = 0; to && i < columns; i++) {
+        int64_t row = attn_alignment_number(a, i) - 1;
+        for (int64_t j = 0; row >= 0 && j < columns; j++) {
+            int64_t column = attn_alignment_number(a, j) - 1;
+            if (column >= 0)
+                to[row * c->n + column] = map[i * columns + j];
+        }
+    }
+    return to;
+}
+
+static attn_status measure(contacts *c)
+{
+    attn_status status = ATTN_OK;
     for (int r = 0; r < 3 && status == ATTN_OK; r++) {
         for (int d = 0; d < 3 && status == ATTN_OK; d++) {
             attn_contact_range range = {.min_separation = ranges[r].min, .max_separation = ranges[r].max};
-            range.count = c->resolved / divisors[d] > 1 ? c->resolved / divisors[d] : 1;
-            status = attn_contact_precision(cli->context, c->p, c->distances, c->n, &range, &c->precision[r][d],
-                                            &c->counted[r][d]);
+            range.count = c->structure.resolved / divisors[d] > 1 ? c->structure.resolved / divisors[d] : 1;
+            status = attn_contact_precision(c->family.cli->context, c->p, c->distances, c->n, &range,
+                                            &c->precision[r][d], &c->counted[r][d]);
         }
     }
     return status;
@@ -113,26 +124,17 @@ static int compare_with_structure(contacts *c)
 {
     const cli_call *cli = c->family.cli;
     const char *chain = cli_text(cli, "chain");
+    attn_cbeta beta = cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM;
     char path[4096];
-    attn_bytes bytes = {0};
-    attn_structure *structure = NULL;
     if (!find_structure(c, path))
         return CLI_OK;
-    int64_t *to = malloc((size_t)c->n * sizeof *to);
-    c->distances = malloc((size_t)(c->n * c->n) * sizeof *c->distances);
-    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
-    if (status == ATTN_OK)
-        status = attn_structure_parse(&structure, cli->context, bytes.data, bytes.size, path,
-                                      chain && *chain ? chain : NULL);
-    bool room = to && c->distances;
-    if (status == ATTN_OK && room)
-        status = measure(c, structure, to);
-    attn_structure_destroy(structure);
-    attn_bytes_free(cli->context, &bytes);
-    free(to);
-    if (!room)
+    int code = cli_family_measure(&c->family, path, *chain ? chain : NULL, beta, &c->structure);
+    if (code != CLI_OK)
+        return code;
+    c->distances = by_residues(c, c->structure.distances);
+    if (!c->distances)
         return cli_fail(CLI_FAILED, "%s: out of memory", path);
-    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    return measure(c) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
 }
 
 /* --------------------------------------------------------------------------------------------- the results */
@@ -278,7 +280,7 @@ static int print_json(const contacts *c, char paths[3][4096])
     attn_json_text(&json, "table", paths[1]);
     attn_json_text(&json, "picture", paths[2]);
     if (c->distances) {
-        attn_json_int(&json, "resolved", c->resolved);
+        cli_structure_json(&json, &c->structure);
         attn_json_object(&json, "precision");
         for (int r = 0; r < 3; r++) {
             attn_json_object(&json, ranges[r].name);
@@ -336,16 +338,18 @@ static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *h
     if (code == CLI_OK)
         code = cli_family_run(&c.family, msa, how, &result);
     if (code == CLI_OK) {
-        c.n = c.family.cols - 1;
-        c.query = attn_alignment_row(c.family.chosen, 0);
-        c.p = attn_tensor_data(result.contacts);
-        code = compare_with_structure(&c);
+        c.query = attn_alignment_query(c.family.all);
+        c.n = (int64_t)strlen(c.query);
+        c.p = by_residues(&c, attn_tensor_data(result.contacts));
+        code = c.p ? compare_with_structure(&c) : cli_fail(CLI_FAILED, "%s: out of memory", path);
     }
     if (code == CLI_OK)
         code = check_signal(&c);
     if (code == CLI_OK)
         code = report(&c);
+    free(c.p);
     free(c.distances);
+    free(c.structure.distances);
     cli_family_free(&c.family);
     return code;
 }
@@ -374,7 +378,7 @@ static int predict_all(cli_call *cli)
         code = cli_family_model(cli, &p.msa);
     code = cli_ranks_agree(cli, code);
     if (code == CLI_OK)
-        code = cli_spread(cli, cli->nwords, predict_one, &p);
+        code = cli_spread(cli, cli->nwords, cli->words, predict_one, &p);
     attn_msa_destroy(p.msa);
     return code;
 }

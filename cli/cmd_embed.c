@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * attn embed: what a language model of alignments makes of residues and sequences, as arrays. */
 #include "commands.h"
+#include "failures.h"
 #include "family.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const whats[] = {"residues", "sequences", "all", NULL};
@@ -12,8 +14,9 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
     CLI_CHOICE("what", whats, "residues",
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
-               "[sequences, residues, channels]"),
+               "[sequences, columns, channels]"),
     CLI_INT("layer", 'l', "-1", -1000, 1000, "whose output: 0 is the embedding, -1 the last layer (normalized)"),
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
@@ -46,17 +49,31 @@ static void mean_of(const cli_family *f, const float *hidden, int64_t row, int64
         to[d] /= (float)counted;
 }
 
+/* The query's residues [N,D]: those without a column are NaN. */
+static void fill_residues(const cli_family *f, const float *hidden, int64_t residues, int64_t dim, float *to)
+{
+    for (int64_t i = 0; i < residues * dim; i++)
+        to[i] = NAN;
+    for (int64_t c = 1; c < f->cols; c++) {
+        int64_t number = attn_alignment_number(f->all, c - 1);
+        if (number > 0)
+            memcpy(to + (number - 1) * dim, hidden + c * dim, (size_t)dim * sizeof *to);
+    }
+}
+
 /* Fills the array that is wanted from hidden [R,C,D]. */
 static attn_status fill(const cli_family *f, const char *what, const float *hidden, int64_t dim, attn_tensor **array)
 {
     attn_context *context = f->cli->context;
-    int64_t residues = f->cols - 1, line = residues * dim;
+    int64_t columns = f->cols - 1, line = columns * dim, residues = (int64_t)strlen(attn_alignment_query(f->all));
     bool all = strcmp(what, "all") == 0, sequences = strcmp(what, "sequences") == 0;
-    int64_t shape[] = {f->rows, residues, dim}, means[] = {f->rows, dim};
+    int64_t shape[] = {f->rows, columns, dim}, means[] = {f->rows, dim}, query[] = {residues, dim};
     attn_status status = sequences ? attn_tensor_create(array, context, ATTN_F32, 2, means)
                          : all     ? attn_tensor_create(array, context, ATTN_F32, 3, shape)
-                                   : attn_tensor_create(array, context, ATTN_F32, 2, shape + 1);
-    for (int64_t r = 0; status == ATTN_OK && r < (all || sequences ? f->rows : 1); r++) {
+                                   : attn_tensor_create(array, context, ATTN_F32, 2, query);
+    if (status == ATTN_OK && !all && !sequences)
+        fill_residues(f, hidden, residues, dim, attn_tensor_data(*array));
+    for (int64_t r = 0; status == ATTN_OK && (all || sequences) && r < f->rows; r++) {
         float *to = attn_tensor_data(*array);
         if (sequences)
             mean_of(f, hidden, r, dim, to + r * dim);
@@ -135,13 +152,20 @@ static int write_result(const cli_family *f, const attn_tensor *hidden)
     return code;
 }
 
-static int embed(const cli_call *cli, attn_msa *msa, const attn_msa_options *how, const char *path)
+typedef struct embedding {
+    const cli_call *cli;
+    attn_msa *msa;
+    attn_msa_options how;
+} embedding;
+
+static int embed(void *user, int i)
 {
+    const embedding *e = user;
     cli_family family;
     attn_msa_result result;
-    int code = cli_family_read(&family, cli, path);
+    int code = cli_family_read(&family, e->cli, e->cli->words[i]);
     if (code == CLI_OK)
-        code = cli_family_run(&family, msa, how, &result);
+        code = cli_family_run(&family, e->msa, &e->how, &result);
     if (code == CLI_OK)
         code = write_result(&family, result.representations[0]);
     cli_family_free(&family);
@@ -150,21 +174,17 @@ static int embed(const cli_call *cli, attn_msa *msa, const attn_msa_options *how
 
 static int run(cli_call *cli)
 {
-    attn_msa *msa = NULL;
     int64_t layer = cli_int(cli, "layer");
-    attn_msa_options how = {.layers = &layer, .nlayers = 1};
+    embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
     int code = cli_family_apart(cli);
     if (code == CLI_OK)
-        code = cli_family_bounds(cli, &how);
+        code = cli_family_bounds(cli, &e.how);
     if (code == CLI_OK)
-        code = cli_family_model(cli, &msa);
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {
-        if (cli->nwords > 1)
-            cli_watch_work("files", i, cli->nwords);
-        code = embed(cli, msa, &how, cli->words[i]);
-    }
-    attn_msa_destroy(msa);
+        code = cli_family_model(cli, &e.msa);
+    if (code == CLI_OK)
+        code = cli_spread(cli, cli->nwords, cli->words, embed, &e);
+    attn_msa_destroy(e.msa);
     return code;
 }
 

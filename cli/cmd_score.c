@@ -41,9 +41,9 @@ typedef struct scoring {
     cli_family family;
     attn_msa *msa;
     attn_msa_options how;
-    const char *query;
-    int64_t n;                         /* residues of the query */
-    int64_t *column;                   /* of each residue */
+    const char *query;                 /* all residues of the first sequence */
+    int64_t n;                         /* how many */
+    int64_t *column;                   /* of each residue; -1: none */
     float (*logp)[ATTN_RESIDUE_COUNT]; /* log-probabilities where a residue has been hidden */
     bool *known;
     FILE *out; /* standard output, or `text` as it grows */
@@ -78,10 +78,15 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
         return cli_fail(CLI_BAD, "%.60s: the query has residues %lld to %lld", whole,
                         (long long)cli_int(s->family.cli, "offset") + 1,
                         (long long)s->n + (long long)cli_int(s->family.cli, "offset"));
-    char there = s->query[s->column[c->residue]];
+    char there = s->query[c->residue];
     if (there != c->from)
         return cli_fail(CLI_BAD, "%.60s: residue %lld of the query is %c, not %c", whole, (long long)number, there,
                         c->from);
+    if (s->column[c->residue] < 0)
+        return cli_fail(CLI_BAD,
+                        "%.60s: residue %lld of the query is an insertion (lower case in an a3m), which the model does "
+                        "not read",
+                        whole, (long long)number);
     return CLI_OK;
 }
 
@@ -138,8 +143,10 @@ static int score_every(scoring *s)
 {
     int64_t offset = cli_int(s->family.cli, "offset");
     for (int64_t r = 0; r < s->n; r++) {
-        char from = s->query[s->column[r]];
+        char from = s->query[r];
         cli_watch_work("residues", r, s->n);
+        if (s->column[r] < 0)
+            continue;
         int code = look(s, r);
         if (code != CLI_OK)
             return code;
@@ -191,7 +198,7 @@ static int score_all(scoring *s)
         code = cli_failed(cli, s->family.path);
     if (code != CLI_OK)
         return code;
-    cli_note(cli, "about %s of memory", cli_bytes((double)plan.bytes, planned));
+    cli_note(cli, "about %s of memory", cli_bytes(cli_family_memory(&s->family, &plan), planned));
     fprintf(s->out, "mutation\tscore\n");
     for (int i = 1; i < cli->nwords && code == CLI_OK; i++)
         code = score_mutation(s, cli->words[i]);
@@ -200,16 +207,19 @@ static int score_all(scoring *s)
 
 static int prepare(scoring *s)
 {
-    int64_t columns = s->family.cols - 1;
-    s->query = attn_alignment_row(s->family.chosen, 0);
-    s->column = malloc((size_t)columns * sizeof *s->column);
-    s->logp = malloc((size_t)columns * sizeof *s->logp);
-    s->known = calloc((size_t)columns, sizeof *s->known);
+    s->query = attn_alignment_query(s->family.all);
+    s->n = (int64_t)strlen(s->query);
+    s->column = malloc((size_t)s->n * sizeof *s->column);
+    s->logp = malloc((size_t)s->n * sizeof *s->logp);
+    s->known = calloc((size_t)s->n, sizeof *s->known);
     if (!s->column || !s->logp || !s->known)
         return cli_fail(CLI_FAILED, "out of memory");
-    for (int64_t c = 0; c < columns; c++) {
-        if (s->query[c] != '-')
-            s->column[s->n++] = c;
+    for (int64_t r = 0; r < s->n; r++)
+        s->column[r] = -1;
+    for (int64_t c = 0; c + 1 < s->family.cols; c++) {
+        int64_t number = attn_alignment_number(s->family.all, c);
+        if (number > 0)
+            s->column[number - 1] = c;
     }
     return CLI_OK;
 }

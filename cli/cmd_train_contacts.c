@@ -21,7 +21,7 @@ static const char *const usage[] = {"ALIGNMENT=STRUCTURE[:CHAIN]... --model PATH
 static const char description[] =
     "Contacts are read from the row attention maps of a model by a logistic regression with an L1 penalty, fitted to a "
     "few known structures (Rao et al. 2021 took twenty). Each word names an alignment and the PDB or mmCIF file of its "
-    "first sequence. DIR gets the model as it was, with the regression.";
+    "first sequence; without a CHAIN the one that fits best is taken. DIR gets the model as it was, with the regression.";
 
 static const char *const examples[] = {
     "attn train contacts 1a3aA.a3m=1a3aA.pdb 1atzA.a3m=1atz.cif:A --model small-msa -o small-msa-contacts",
@@ -33,7 +33,7 @@ typedef struct fitting {
     int n;
     cli_family *families;
     attn_contact_example *examples;
-    float **distances;
+    cli_structure *structures;
 } fitting;
 
 /* A fit that does not find three times as many contacts as guessing, among those that it has seen, has found none. */
@@ -41,29 +41,10 @@ static const double WEAK = 3;
 
 static int measure(const fitting *f, int i, const char *path, const char *chain)
 {
-    const cli_call *cli = f->cli;
-    const attn_alignment *a = f->families[i].chosen;
-    int64_t columns = attn_alignment_columns(a), *to = malloc((size_t)columns * sizeof *to);
-    attn_bytes bytes = {0};
-    attn_structure *structure = NULL;
-    f->distances[i] = malloc((size_t)(columns * columns) * sizeof **f->distances);
-    if (!to || !f->distances[i]) {
-        free(to);
-        return cli_fail(CLI_FAILED, "%s: out of memory", path);
-    }
-    attn_status status = attn_file_read(&bytes, cli->context, path, 0);
-    if (status == ATTN_OK)
-        status = attn_structure_parse(&structure, cli->context, bytes.data, bytes.size, path, chain);
-    if (status == ATTN_OK)
-        status = attn_structure_map(structure, attn_alignment_row(a, 0), columns, to, NULL);
-    if (status == ATTN_OK)
-        attn_structure_distances(structure, to, columns,
-                                 cli_flag(cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM, f->distances[i]);
-    f->examples[i] = (attn_contact_example){a, f->distances[i]};
-    attn_structure_destroy(structure);
-    attn_bytes_free(cli->context, &bytes);
-    free(to);
-    return status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    attn_cbeta beta = cli_flag(f->cli, "imputed_beta") ? ATTN_CBETA_IMPUTED : ATTN_CBETA_ATOM;
+    int code = cli_family_measure(&f->families[i], path, chain, beta, &f->structures[i]);
+    f->examples[i] = (attn_contact_example){f->families[i].chosen, f->structures[i].distances};
+    return code;
 }
 
 /* "alignment=structure:chain"; the alignment's name may hold no '='. */
@@ -159,20 +140,28 @@ static int fit(const fitting *f, attn_msa *msa)
     attn_json_int(&json, "features", fitted.features);
     attn_json_int(&json, "used", fitted.used);
     attn_json_int(&json, "found", fitted.found);
+    attn_json_array(&json, "structures");
+    for (int i = 0; i < f->n; i++) {
+        attn_json_object(&json, NULL);
+        attn_json_text(&json, "alignment", f->families[i].path);
+        cli_structure_json(&json, &f->structures[i]);
+        attn_json_end(&json);
+    }
+    attn_json_end(&json);
     attn_json_end(&json);
     return cli_print_json(cli, &json);
 }
 
 static void release(fitting *f)
 {
-    for (int i = 0; f->families && f->distances && i < f->n; i++) {
+    for (int i = 0; f->families && f->structures && i < f->n; i++) {
         free((char *)(uintptr_t)f->families[i].path); /* a copy of this command's own */
         cli_family_free(&f->families[i]);
-        free(f->distances[i]);
+        free(f->structures[i].distances);
     }
     free(f->families);
     free(f->examples);
-    free(f->distances);
+    free(f->structures);
 }
 
 static int run(cli_call *cli)
@@ -181,8 +170,8 @@ static int run(cli_call *cli)
     attn_msa *msa = NULL;
     f.families = calloc((size_t)f.n, sizeof *f.families);
     f.examples = calloc((size_t)f.n, sizeof *f.examples);
-    f.distances = calloc((size_t)f.n, sizeof *f.distances);
-    if (!f.families || !f.examples || !f.distances) {
+    f.structures = calloc((size_t)f.n, sizeof *f.structures);
+    if (!f.families || !f.examples || !f.structures) {
         release(&f);
         return cli_fail(CLI_FAILED, "out of memory");
     }

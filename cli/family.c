@@ -3,6 +3,7 @@
 #include "family.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -107,6 +108,20 @@ static void warn_of_names(const cli_family *family)
     free(names);
 }
 
+/* Residues of the query that the format takes for insertions. */
+static void warn_of_residues(const cli_family *family)
+{
+    long long columns = 0, all = (long long)strlen(attn_alignment_query(family->all));
+    for (int64_t c = 0; c + 1 < family->cols; c++)
+        columns += attn_alignment_number(family->all, c) > 0;
+    if (columns < all)
+        cli_note(family->cli,
+                 "warning: %lld of the %lld residues of the first sequence are insertions (%s) and have no results; "
+                 "numbers count them",
+                 all - columns, all,
+                 attn_alignment_origin(family->all) == ATTN_ALIGNMENT_A3M ? "lower case in an a3m" : "#=GC RF");
+}
+
 static void tell(const cli_family *family)
 {
     static const char *const formats[] = {"", "a3m", "FASTA", "a2m", "Stockholm", "Clustal"};
@@ -120,6 +135,7 @@ static void tell(const cli_family *family)
              formats[attn_alignment_origin(family->all)], cli_count(rows, all), rows == 1 ? "" : "s",
              (long long)columns, columns == 1 ? "" : "s", effective, cli_count(family->rows, chosen));
     warn_of_names(family);
+    warn_of_residues(family);
     if (looks_like_bases(attn_alignment_row(family->chosen, 0)))
         cli_note(family->cli,
                  "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");
@@ -153,6 +169,66 @@ void cli_family_free(cli_family *family)
     *family = (cli_family){0};
 }
 
+/* ------------------------------------------------------------------------------------------ the structure */
+
+static attn_status fit_structure(const cli_family *family, const attn_structure *structure, attn_cbeta beta,
+                                 int64_t *residues, int64_t *to, cli_structure *out)
+{
+    const char *query = attn_alignment_query(family->all);
+    int64_t columns = attn_alignment_columns(family->all), n = (int64_t)strlen(query);
+    attn_structure_match match;
+    attn_status status = attn_structure_map(structure, query, n, residues, &match);
+    if (status != ATTN_OK)
+        return status;
+    for (int64_t c = 0; c < columns; c++) {
+        int64_t number = attn_alignment_number(family->all, c);
+        to[c] = number ? residues[number - 1] : -1;
+    }
+    attn_structure_distances(structure, to, columns, beta, out->distances);
+    for (int64_t c = 0; c < columns; c++)
+        out->resolved += !isnan(out->distances[c * columns + c]);
+    snprintf(out->chain, sizeof out->chain, "%s", match.chain);
+    out->identity = match.identity;
+    out->coverage = match.coverage;
+    cli_note(family->cli,
+             "%s%s: %lld of the query's %lld residues aligned (coverage %.0f %%), %.0f %% of them identical; %lld have "
+             "places",
+             match.chain[0] ? "chain " : "the chain without a name", match.chain, (long long)match.aligned,
+             (long long)n, 100 * match.coverage, 100 * match.identity, (long long)out->resolved);
+    return ATTN_OK;
+}
+
+int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
+                       cli_structure *structure)
+{
+    const cli_call *cli = family->cli;
+    size_t columns = (size_t)attn_alignment_columns(family->all);
+    attn_bytes bytes = {0};
+    attn_structure *read = NULL;
+    int64_t *residues = malloc(strlen(attn_alignment_query(family->all)) * sizeof *residues);
+    int64_t *to = malloc(columns * sizeof *to);
+    *structure = (cli_structure){.distances = malloc(columns * columns * sizeof *structure->distances)};
+    int code = residues && to && structure->distances ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
+    if (code == CLI_OK && (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK ||
+                           attn_structure_parse(&read, cli->context, bytes.data, bytes.size, path, chain) != ATTN_OK))
+        code = cli_failed(cli, NULL);
+    if (code == CLI_OK && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
+        code = cli_failed(cli, path);
+    attn_structure_destroy(read);
+    attn_bytes_free(cli->context, &bytes);
+    free(to);
+    free(residues);
+    return code;
+}
+
+void cli_structure_json(attn_json *json, const cli_structure *structure)
+{
+    attn_json_text(json, "chain", structure->chain);
+    attn_json_int(json, "resolved", structure->resolved);
+    attn_json_real(json, "identity", structure->identity);
+    attn_json_real(json, "coverage", structure->coverage);
+}
+
 /* --------------------------------------------------------------------------------------------------- runs */
 
 /* "2G", "1.5g", "800M", "123456"; 0 if it is none. */
@@ -183,6 +259,14 @@ int cli_family_bounds(const cli_call *cli, attn_msa_options *options)
                            : cli_fail(CLI_BAD, "--memory: \"%.60s\" is no size; 2G, 800M or bytes are", memory);
 }
 
+double cli_family_memory(const cli_family *family, const attn_msa_cost *plan)
+{
+    size_t peak;
+    attn_context_memory(family->cli->context, NULL, &peak, NULL);
+    double alignment = (double)attn_alignment_rows(family->all) * (double)(attn_alignment_columns(family->all) + 1);
+    return fmax((double)peak, (double)plan->bytes + alignment);
+}
+
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result)
 {
     attn_msa_cost plan;
@@ -190,7 +274,7 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
     if (attn_msa_estimate(msa, 1, family->rows, family->cols, options, &plan) != ATTN_OK)
         return cli_failed(family->cli, family->path);
     cli_note(family->cli, "%lld x %lld tokens, about %s of memory", (long long)family->rows, (long long)family->cols,
-             cli_bytes((double)plan.bytes, planned));
+             cli_bytes(cli_family_memory(family, &plan), planned));
     if (attn_msa_run(msa, family->tokens, 1, family->rows, family->cols, options, result) != ATTN_OK)
         return cli_failed(family->cli, family->path);
     return CLI_OK;

@@ -55,8 +55,25 @@ int cli_family_read_all(cli_family *family, const cli_call *cli, const char *pat
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
+/* A structure of the query, as it fits the alignment's columns. */
+typedef struct cli_structure {
+    float *distances; /* [columns, columns], NAN where a place is not known; NULL: no structure */
+    int64_t resolved; /* residues with places */
+    char chain[16];
+    double identity, coverage;
+} cli_structure;
+
+/* Reads the structure (`chain` NULL: the chain that fits best) and prints which chain it is and how well it fits.  An
+ * exit code. */
+int cli_family_measure(const cli_family *family, const char *path, const char *chain, attn_cbeta beta,
+                       cli_structure *structure);
+/* chain, residues with places, identity and coverage, as members of an object. */
+void cli_structure_json(attn_json *json, const cli_structure *structure);
+
 /* --memory into the options of a run.  Returns an exit code. */
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
+/* The memory of a run: what the model plans, with the alignment; not less than reading the file has taken. */
+double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
 /* Says how much memory the run will take, then makes it. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 

@@ -37,10 +37,12 @@ static bool read_kinds(showing *s, const char *list)
 static void make_labels(showing *s)
 {
     int64_t columns = s->family.cols;
-    const char *query = attn_alignment_row(s->family.chosen, 0);
+    const attn_alignment *a = s->family.chosen;
     snprintf(s->names[0], SHORT_NAME, "<cls>");
-    for (int64_t c = 1; c < columns; c++)
-        snprintf(s->names[c], SHORT_NAME, "%c%lld", query[c - 1], (long long)c);
+    for (int64_t c = 1; c < columns; c++) {
+        long long number = attn_alignment_number(a, c - 1);
+        snprintf(s->names[c], SHORT_NAME, number ? "%c%lld" : "%c", attn_alignment_row(a, 0)[c - 1], number);
+    }
     for (int64_t r = 0; r < s->family.rows; r++) {
         const char *name = attn_alignment_name(s->family.chosen, r);
         int length = (int)strcspn(name, " \t");

@@ -62,6 +62,10 @@ expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" trai
 expect 0 "warning: of the 36 likeliest pairs [0-9.]* % touch.*guessing finds 12.0 %: the maps say next to nothing" \
     "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out weak --strength 100
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
+grep -q '"chain": "A"' fitted.json && grep -q '"identity": 1' fitted.json && grep -q '"coverage": 1' fitted.json ||
+    fail "the structure's chain is not named: $(cat fitted.json)"
+expect 0 "chain A: 30 of the query's 30 residues aligned (coverage 100 %), 100 % of them identical; 30 have places" \
+    "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out again --strength 100
 grep -q '"contacts": 3' fitted.json || grep -q '"contacts": [1-9]' fitted.json || fail "no contacts: $(cat fitted.json)"
 
 # ---- what is in the directories
@@ -106,6 +110,38 @@ paste out/f1.contacts.tsv less/f1.contacts.tsv | awk -F'\t' 'NR > 1 && ($7 - $16
 expect 2 "at least; allowed" "$attn" contacts f1.a3m --model fitted --memory 10K --quiet
 expect 2 "is no size" "$attn" contacts f1.a3m --model fitted --memory much --quiet
 expect 2 "no chain 'Z'" "$attn" contacts f1.a3m --model fitted --chain Z --quiet
+# without a name the chain that fits best; residues absent from the file have no places, whatever their numbers
+sed 's/ A / B /' f1.pdb | sed '10,14d' > complex.pdb
+awk '{ print substr($0, 1, 17) "ALA" substr($0, 21) }' f1.pdb | cat - complex.pdb > mixed.pdb
+expect 0 "chain B: 25 of the query's 30 residues aligned (coverage 83 %), 100 % of them identical; 25 have places" \
+    "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb
+"$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --json --quiet |
+    grep -q '"chain":"B","resolved":25,"identity":1[.0]*,"coverage":0.833' || fail "--json does not name the chain"
+expect 2 "mixed.pdb: chain A is another protein" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
+
+# ---- numbers are those of the query's residues: gaps have no rows, and lower case counts
+awk '/^>/ { print; next } { print substr($0, 1, 4) (NR == 2 ? "-" : "W") substr($0, 5) }' f1.a3m > gaps.fasta
+awk 'NR == 2 { print substr($0, 1, 4) tolower(substr($0, 5, 3)) substr($0, 8); next } /^>/ { print; next }
+    { print substr($0, 1, 4) substr($0, 8) }' f1.a3m > lower.a3m
+"$attn" contacts gaps.fasta lower.a3m --model fitted -o numbered --least 0 2> said > /dev/null
+grep -q 'lower.a3m: a3m, 8 sequences of 27 columns' said || fail "lower case was no insertion: $(cat said)"
+grep -q 'warning: 3 of the 30 residues of the first sequence are insertions (lower case in an a3m)' said ||
+    fail "no warning for lower case in the query"
+query=$(sed -n 2p f1.a3m)
+for pairs in gaps:300 lower:242; do
+    awk -F'\t' -v query="$query" -v n=${pairs#*:} 'NR > 1 { k++; if ($5 != $2 - $1 || $5 < 6 || $2 > 30 ||
+        $3 != substr(query, $1, 1) || $4 != substr(query, $2, 1) || (n < 300 && (($1 > 4 && $1 < 8) || ($2 > 4 && $2 < 8)))) bad = 1 }
+        END { exit !(k == n && !bad) }' numbered/${pairs%:*}.contacts.tsv || fail "${pairs%:*}: pairs are not numbered by residues"
+    head -c 120 numbered/${pairs%:*}.contacts.npy | grep -q '(30, 30)' || fail "${pairs%:*}: the map is not of residues"
+done
+for file in gaps.fasta lower.a3m; do
+    "$attn" embed $file --model fitted -o numbered --json --quiet | grep -q '"shape":\[30,16\]' || fail "$file: vectors of other things than residues"
+    "$attn" score $file "$(echo "$query" | cut -c 20)20W" --model fitted --quiet > out.txt || fail "$file: score counts otherwise"
+    "$attn" show fitted $file --depth 2 --layer 1 --kinds rows -o numbered/$file.html --quiet > out.txt
+    grep -q "\"$(echo "$query" | cut -c 20)20\"" numbered/$file.html || fail "$file: show counts otherwise"
+done
+expect 2 "residue 6 of the query is an insertion" "$attn" score lower.a3m "$(echo "$query" | cut -c 6)6W" --model fitted --quiet
+
 head -2 f1.a3m > single.a3m
 "$attn" contacts single.a3m --model fitted -o out 2>said >/dev/null
 grep -q "warning: one sequence alone" said || fail "no warning for one sequence"
@@ -133,6 +169,18 @@ expect 2 "the contact regression alone; the model is the other file" \
     "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
 printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
 expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6: not aligned" "$attn" contacts ragged.fasta --model fitted
+# one bad file of several: the others are done, and the end names it; --strict stops there
+for command in weights "contacts --model fitted" "embed --model fitted"; do
+    for strict in "" --strict; do
+        rm -rf batch
+        # shellcheck disable=SC2086
+        "$attn" $command f1.a3m ragged.fasta families/f2.a3m missing.a3m -o batch --quiet $strict > out.txt 2> err.txt
+        same "exit code of $command $strict with bad files" 2 $?
+        same "results of $command $strict" "$([ $strict ] && echo f1 || echo f1 f2)" "$(ls batch | cut -d. -f1 | uniq | paste -sd ' ' -)"
+        same "last words of $command $strict" "$([ $strict ] && head -1 err.txt || echo 'attn: 2 of 4 files failed: ragged.fasta, missing.a3m')" "$(tail -1 err.txt)"
+        [ "$(wc -l < err.txt)" = $([ $strict ] && echo 1 || echo 3) ] || fail "$command $strict: $(cat err.txt)"
+    done
+done
 printf '>a\nacdefg\n>b\nacdefh\n' > lower.a3m
 expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for insertions" "$attn" contacts lower.a3m --model fitted
 expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out

@@ -66,6 +66,76 @@ static void fasta_keeps_every_column(void **state)
     check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
 }
 
+/* A stop stands behind the last residue; rows that are longer have residues or gaps there. */
+static void stops_at_the_end_are_gaps(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *rows;
+    } cases[] = {
+        {">q\nMKVL-\n>s\nMKVL*\n", "MKVL MKVL"},
+        {">q\nMKVL*\n>s\nMKVL-\n", "MKVL MKVL"},
+        {">q\nMKV*--\n>s\nMKVLA*\n", "MKV-- MKVLA"},
+        {">q\nMK*\n>s\nMKV\n>t\nMK-\n", "MK- MKV MK-"},
+        {">q\nM*V*\n>s\nM*--\n", "MXV M--"},
+        {">q\nMKV-\n>s\nMKV-\n", "MKV- MKV-"},
+        {">q\nMKV*\n>s\nMKV\n>t\nM-V*\n", "MKV MKV M-V"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_rows(cases[i].text, "x.fasta", (attn_alignment_options){.format = ATTN_ALIGNMENT_FASTA},
+                   ATTN_ALIGNMENT_FASTA, cases[i].rows);
+    check_rows("# STOCKHOLM 1.0\nq MK*\ns MKV\nt MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
+               "MK- MKV MK-");
+    check_rows("# STOCKHOLM 1.0\nq MK*\ns MK*\n#=GC RF xxx\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "MK MK");
+}
+
+/* The query's residues keep the numbers that its sequence in the file gives them. */
+static void columns_are_numbered_by_residues_of_the_query(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *name, *query;
+        int64_t numbers[8];
+    } cases[] = {
+        {">q\nMKaaVL-AG\n>s\nMKVLWAG\n", "x.a3m", "MKAAVLAG", {1, 2, 5, 6, 0, 7, 8}},
+        {">q\n-MKV*\n>s\nWM-V*\n", "x.fasta", "MKV", {0, 1, 2, 3}},
+        {">q\nm.Kv\n>s\nmaKv\n", "x.a2m", "MKV", {1, 2, 3}},
+        {"# STOCKHOLM 1.0\nq MKlV-A\ns MK.VCA\n#=GC RF xx.xxx\n//\n", "x", "MKLVA", {1, 2, 4, 0, 5}},
+        {"CLUSTAL\n\nq MK-\ns MKV\n\nq VL\ns VL\n", "x", "MKVL", {1, 2, 0, 3, 4}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = new_context();
+        attn_alignment *a = parse(c, cases[i].text, cases[i].name, NONE), *chosen = NULL;
+        assert_int_equal(attn_alignment_select(&chosen, a, &(attn_selection){.depth = 1}), ATTN_OK);
+        assert_string_equal(attn_alignment_query(a), cases[i].query);
+        assert_string_equal(attn_alignment_query(chosen), cases[i].query);
+        for (int64_t k = 0; k < attn_alignment_columns(a); k++) {
+            assert_int_equal(attn_alignment_number(a, k), cases[i].numbers[k]);
+            assert_int_equal(attn_alignment_number(chosen, k), cases[i].numbers[k]);
+        }
+        attn_alignment_destroy(chosen);
+        attn_alignment_destroy(a);
+        attn_context_destroy(c);
+    }
+}
+
+/* ffindex ends an alignment with a NUL byte. */
+static void nul_bytes_at_the_end_are_passed_over(void **state)
+{
+    (void)state;
+    static const char one[] = ">q\nMKV\n>s\nMKL\n\0\0\n", two[] = ">q\nMKV\n\0>s\nMKL\n\0";
+    attn_context *c = new_context();
+    attn_alignment *a = NULL;
+    assert_int_equal(attn_alignment_parse(&a, c, one, sizeof one - 1, "x.a3m", NULL), ATTN_OK);
+    assert_int_equal(attn_alignment_rows(a), 2);
+    attn_alignment_destroy(a);
+    assert_int_equal(attn_alignment_parse(&a, c, two, sizeof two - 1, "x.a3m", NULL), ATTN_ERROR_FORMAT);
+    assert_string_equal(attn_context_error(c),
+                        "x.a3m:3: a NUL byte; a database of several alignments has one behind each of them: take one "
+                        "alignment out of it (ffindex_get)");
+    attn_context_destroy(c);
+}
+
 /* Insertions relative to the query are marked by its dots; EVcouplings' lower case is low coverage. */
 static void a2m_keeps_the_querys_columns(void **state)
 {
@@ -93,6 +163,36 @@ static void clustal_blocks_are_joined(void **state)
                        "q/1-4  EF 5\r\nb      e- 4\n       : \n";
     check_rows(text, "x.aln", NONE, ATTN_ALIGNMENT_CLUSTAL, "AC-DEF A-KEE-");
     check_rows("MUSCLE (3.8)\n\nq AC\n \nq D\n", "x", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACD");
+}
+
+static void headers_of_clustal_are_recognized(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "Kalign (2.0) alignment in ClustalW format",
+        "MSAPROBS version 0.9.7 multiple sequence alignment",
+        "Biopython 1.84 multiple sequence alignment",
+        "PROBCONS version 1.12 multiple sequence alignment",
+        "clustal w",
+        "MUSCLE",
+        "FSA multiple sequence alignment",
+        "\n \t\nCLUSTAL O(1.2.4) multiple sequence alignment",
+    };
+    char text[256];
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        snprintf(text, sizeof text, "%s\n\n\nq AC\ns AD\n  * \n\nq E\ns E\n", headers[i]);
+        check_rows(text, "x.aln", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACE ADE");
+    }
+}
+
+/* Editors and programs that pad leave spaces where a line should be empty. */
+static void lines_of_spaces_are_empty(void **state)
+{
+    (void)state;
+    check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
+               "ACE ADE");
+    check_rows("CLUSTAL\n  \nq AC\ns AD\n \t\nq E\ns E\n", "x", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACE ADE");
+    check_rows("  \n\t\n>q\nACE\n  \n>s\nADE\n", "x", NONE, ATTN_ALIGNMENT_FASTA, "ACE ADE");
 }
 
 static void check_error(const char *text, attn_alignment_format format, const char *message)
@@ -191,6 +291,43 @@ static void diverse_rows_are_the_notebooks(void **state)
     assert_int_equal(sum, 28126);
     assert_int_equal(squares, 7087572);
     attn_alignment_destroy(chosen);
+    attn_alignment_destroy(all);
+    attn_context_destroy(c);
+}
+
+typedef struct listener {
+    int64_t calls, most;
+} listener;
+
+static bool listen(void *user, const char *things, int64_t done, int64_t total)
+{
+    listener *l = user;
+    assert_string_equal(things, "sequences to choose");
+    assert_true(done == l->calls + 1 && total == 300);
+    return ++l->calls < l->most;
+}
+
+/* The memory is some numbers a row, whatever the depth; how far it is can be followed, and stopped. */
+static void diverse_rows_take_little_memory_and_report_progress(void **state)
+{
+    (void)state;
+    enum { ROWS = 4000, COLUMNS = 23, DEPTH = 300 };
+    attn_context *c = new_context();
+    attn_alignment *all = random_alignment(c, ROWS, COLUMNS), *chosen = NULL;
+    size_t held, peak;
+    listener l = {0, INT64_MAX};
+    attn_context_memory(c, &held, NULL, NULL);
+    attn_context_set_progress(c, listen, &l);
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_OK);
+    assert_int_equal(l.calls, DEPTH);
+    attn_context_memory(c, NULL, &peak, NULL);
+    assert_true(peak <
+                held + (size_t)ROWS * 200); /* distances of all rows to those chosen would be 2,400 bytes a row */
+    attn_alignment_destroy(chosen);
+    l = (listener){0, 7};
+    assert_int_equal(attn_alignment_select(&chosen, all, &(attn_selection){.depth = DEPTH}), ATTN_ERROR_INTERRUPTED);
+    assert_int_equal(l.calls, 7);
+    assert_null(chosen);
     attn_alignment_destroy(all);
     attn_context_destroy(c);
 }
@@ -482,11 +619,17 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a3m_drops_insertions_and_extra_records),
         cmocka_unit_test(fasta_keeps_every_column),
+        cmocka_unit_test(nul_bytes_at_the_end_are_passed_over),
+        cmocka_unit_test(columns_are_numbered_by_residues_of_the_query),
+        cmocka_unit_test(stops_at_the_end_are_gaps),
         cmocka_unit_test(a2m_keeps_the_querys_columns),
         cmocka_unit_test(stockholm_blocks_are_joined),
         cmocka_unit_test(clustal_blocks_are_joined),
+        cmocka_unit_test(lines_of_spaces_are_empty),
+        cmocka_unit_test(headers_of_clustal_are_recognized),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(diverse_rows_are_the_notebooks),
+        cmocka_unit_test(diverse_rows_take_little_memory_and_report_progress),
         cmocka_unit_test(other_choices_keep_the_query_and_the_order),
         cmocka_unit_test(weights_count_like_rows),
         cmocka_unit_test(shares_that_are_no_doubles_count_whole_columns),

@@ -51,8 +51,9 @@ static void check_chain(const char *text)
     attn_context *c = new_context();
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
-    assert_string_equal(attn_structure_chain(s), "A");
-    assert_int_equal(attn_structure_size(s), 3);
+    assert_string_equal(attn_structure_chain(s, 2), "A");
+    assert_string_equal(attn_structure_chain(s, 3), "B");
+    assert_int_equal(attn_structure_size(s), 4);
     const attn_residue *a = attn_structure_residue(s, 0), *g = attn_structure_residue(s, 1),
                        *m = attn_structure_residue(s, 2);
     assert_int_equal(a->letter, 'A');
@@ -117,7 +118,7 @@ static void nucleotides_are_no_residues(void **state)
     attn_context *c = new_context();
     attn_structure *s = NULL;
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
-    assert_string_equal(attn_structure_chain(s), "P");
+    assert_string_equal(attn_structure_chain(s, 0), "P");
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'X');
     attn_structure_destroy(s);
     assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", "D"), ATTN_ERROR_NOT_FOUND);
@@ -141,11 +142,13 @@ static void distances_follow_the_rule_asked_for(void **state)
     attn_context *c = new_context();
     attn_structure *s = NULL;
     int64_t to[5];
-    double identity;
+    attn_structure_match match;
     float d[25];
     assert_int_equal(attn_structure_parse(&s, c, pdb, sizeof pdb - 1, "f", NULL), ATTN_OK);
-    assert_int_equal(attn_structure_map(s, "-AG-M", 5, to, &identity), ATTN_OK);
-    assert_float_equal(identity, 1, 0);
+    assert_int_equal(attn_structure_map(s, "-AG-M", 5, to, &match), ATTN_OK);
+    assert_string_equal(match.chain, "A");
+    assert_int_equal(match.aligned, 3);
+    assert_true(match.identity == 1 && match.coverage == 1);
     const int64_t expected[] = {-1, 0, 1, -1, 2};
     assert_memory_equal(to, expected, sizeof to);
     attn_structure_distances(s, to, 5, ATTN_CBETA_ATOM, d);
@@ -247,6 +250,255 @@ static void errors_say_where(void **state)
     attn_context_destroy(c);
 }
 
+/* ------------------------------------------------------------------------- chains with residues that are absent */
+
+enum { MOST = 400 };
+static const char acids[] = "ARNDCQEGHILKMFPSTWYV";
+static const char names[][4] = {"ALA", "ARG", "ASN", "ASP", "CYS", "GLN", "GLU", "GLY", "HIS", "ILE",
+                                "LEU", "LYS", "MET", "PHE", "PRO", "SER", "THR", "TRP", "TYR", "VAL"};
+
+static uint32_t draw(uint32_t *state, uint32_t below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+static void draw_protein(uint32_t *state, int n, char *letters)
+{
+    for (int i = 0; i < n; i++)
+        letters[i] = acids[draw(state, 20)];
+    letters[n] = 0;
+}
+
+static const char *name_of(char letter)
+{
+    return names[strchr(acids, letter) - acids];
+}
+
+/* How a file says that residues are absent. */
+typedef enum kind { BY_NUMBERS, BY_BREAKS, BY_SEQRES, BY_ENTITY, KINDS } kind;
+
+/* A straight chain without residues [begin, end), added to `text`. */
+static void write_chain(char *text, kind how, char chain, const char *letters, int begin, int end)
+{
+    int n = (int)strlen(letters), written = 0;
+    char *to = text + strlen(text);
+    for (int i = 0; how == BY_SEQRES && i < n; i++)
+        to += sprintf(to, i % 13 ? " %s" : "%sSEQRES %3d %c %4d  %s",
+                      i % 13 ? name_of(letters[i])
+                      : i    ? "\n"
+                             : "",
+                      i / 13 + 1, chain, n, name_of(letters[i]));
+    to += sprintf(to, how == BY_ENTITY ? "data_x\nloop_\n_entity_poly_seq.entity_id\n_entity_poly_seq.num\n"
+                                         "_entity_poly_seq.mon_id\n"
+                                       : "\n");
+    for (int i = 0; how == BY_ENTITY && i < n; i++)
+        to += sprintf(to, "7 %d %s\n7 %d UNK\n", i + 1, name_of(letters[i]), i + 1);
+    if (how == BY_ENTITY)
+        to += sprintf(to, "loop_\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n_atom_site.label_asym_id\n"
+                          "_atom_site.label_entity_id\n_atom_site.label_seq_id\n_atom_site.auth_seq_id\n"
+                          "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n");
+    for (int i = 0; i < n; i++) {
+        if (i >= begin && i < end)
+            continue;
+        int number = how == BY_NUMBERS ? i + 11 : ++written;
+        if (how == BY_ENTITY)
+            to += sprintf(to, "CA %s %c 7 %d %d %.3f 0 0\n", name_of(letters[i]), chain, i + 1, number, 3.8 * i);
+        else
+            to += sprintf(to, "ATOM  %5d  CA  %s %c%4d    %8.3f%8.3f%8.3f\n", i, name_of(letters[i]), chain, number,
+                          3.8 * i, 0.0, 0.0);
+    }
+}
+
+static attn_status map_text(attn_context *c, const char *text, const char *chain, const char *query, int64_t *to,
+                            double *x, attn_structure_match *match, char *taken)
+{
+    attn_structure *s = NULL;
+    int64_t n = (int64_t)strlen(query);
+    attn_status status = attn_structure_parse(&s, c, text, strlen(text), "f", chain);
+    if (status == ATTN_OK)
+        status = attn_structure_map(s, query, n, to, match);
+    for (int64_t i = 0; status == ATTN_OK && i < n; i++)
+        x[i] = to[i] < 0 ? -1 : attn_structure_residue(s, to[i])->ca[0];
+    if (status == ATTN_OK && match)
+        snprintf(taken, 16, "%s", match->chain);
+    attn_structure_destroy(s);
+    return status;
+}
+
+/* Every letter has the place that it was written with, or none; at the ends a few may be left out where nothing but the
+ * letters says where they belong. */
+static void check_places(const char *query, const double *x, int begin, int end, int spared)
+{
+    int n = (int)strlen(query);
+    for (int i = 0; i < n; i++) {
+        double expected = i >= begin && i < end ? -1 : 3.8 * i;
+        bool left_out = x[i] == -1 && (i < spared || i >= n - spared);
+        if (!left_out && fabs(x[i] - expected) > 1e-3)
+            fail_msg("without residues %d to %d of %s, residue %d is at %g, not at %g", begin, end, query, i, x[i],
+                     expected);
+    }
+}
+
+static void absent_residues_stay_absent(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    attn_context *c = new_context();
+    uint32_t seed = 5;
+    for (int k = 0; k < 400; k++) {
+        char letters[MOST], taken[16];
+        int64_t to[MOST];
+        double x[MOST];
+        attn_structure_match match;
+        kind how = (kind)(k % KINDS);
+        int n = 80 + (int)draw(&seed, 60), length = 1 + (int)draw(&seed, 15);
+        int begin = 10 + (int)draw(&seed, (uint32_t)(n - 20 - length)), end = begin + length;
+        draw_protein(&seed, n, letters);
+        text[0] = 0;
+        write_chain(text, how, 'A', letters, begin, end);
+        assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
+        check_places(letters, x, begin, end, 0);
+        bool known = how == BY_SEQRES || how == BY_ENTITY;
+        assert_int_equal(match.aligned, known ? n : n - length);
+        assert_true(match.identity == 1 && fabs(match.coverage - (double)match.aligned / n) < 1e-12);
+        memset(letters + 3, 'A', 5); /* a mutated query, whose ends may be left out */
+        assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
+        check_places(letters, x, begin, end, 8);
+    }
+    attn_context_destroy(c);
+}
+
+/* A linear gap that costs nothing scatters a short query over a long chain. */
+static void another_protein_is_refused(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    attn_context *c = new_context();
+    uint32_t seed = 11;
+    char chain[MOST], query[MOST], taken[16];
+    int64_t to[MOST];
+    double x[MOST];
+    attn_structure_match match;
+    for (int k = 0; k < 100; k++) {
+        draw_protein(&seed, 223, chain);
+        draw_protein(&seed, 20 + k, query);
+        text[0] = 0;
+        write_chain(text, BY_NUMBERS, 'E', chain, 100, 104);
+        assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
+        assert_non_null(strstr(attn_context_error(c), "chain E is another protein: "));
+        snprintf(query, sizeof query, "%.30s", chain + 60); /* a part of the chain is the same protein */
+        assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_OK);
+        assert_float_equal(x[0], 3.8 * 60, 1e-3);
+        draw_protein(&seed, 180, query); /* a tag that both have is no protein */
+        memcpy(query, chain, 25);
+        assert_int_equal(map_text(c, text, NULL, query, to, x, &match, taken), ATTN_ERROR_FORMAT);
+    }
+    attn_context_destroy(c);
+}
+
+static void the_chain_that_fits_best_is_taken(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    attn_context *c = new_context();
+    uint32_t seed = 3;
+    char one[MOST], other[MOST], taken[16];
+    int64_t to[MOST];
+    double x[MOST];
+    attn_structure_match match;
+    draw_protein(&seed, 150, one);
+    draw_protein(&seed, 59, other);
+    write_chain(text, BY_SEQRES, 'A', one, 0, 0);
+    write_chain(text, BY_SEQRES, 'B', other, 12, 30); /* the same chain three times, twice with absent residues */
+    write_chain(text, BY_SEQRES, 'C', other, 40, 44);
+    write_chain(text, BY_SEQRES, 'D', other, 40, 44);
+    assert_int_equal(map_text(c, text, NULL, other, to, x, &match, taken), ATTN_OK);
+    assert_string_equal(taken, "C");
+    check_places(other, x, 40, 44, 0);
+    assert_int_equal(map_text(c, text, "B", other, to, x, &match, taken), ATTN_OK);
+    check_places(other, x, 12, 30, 0);
+    assert_int_equal(map_text(c, text, "A", other, to, x, &match, taken), ATTN_ERROR_FORMAT);
+    attn_context_destroy(c);
+}
+
+/* Numbers of another convention, and a sequence of another chain, do no harm where bonds say that nothing is absent. */
+static void numbers_that_jump_without_a_break_mean_nothing(void **state)
+{
+    (void)state;
+    static char text[1 << 17];
+    attn_context *c = new_context();
+    uint32_t seed = 17;
+    char letters[MOST], other[MOST], taken[16];
+    int64_t to[MOST];
+    double x[MOST];
+    attn_structure_match match;
+    draw_protein(&seed, 90, letters);
+    draw_protein(&seed, 90, other);
+    write_chain(text, BY_SEQRES, 'A', other, 0, 90);
+    for (int i = 0; i < 90; i++)
+        sprintf(text + strlen(text), "\nATOM  %5d  CA  %s A%4d    %8.3f%8.3f%8.3f", i, name_of(letters[i]),
+                i < 40 ? i : i + 9, 3.8 * i, 0.0, 0.0);
+    assert_int_equal(map_text(c, text, NULL, letters, to, x, &match, taken), ATTN_OK);
+    check_places(letters, x, 0, 0, 0);
+    attn_context_destroy(c);
+}
+
+/* All atoms of conformation A, then those of B; and hydrogens behind the whole chain, as some programs add them. */
+static void conformations_grouped_by_letter_are_one_chain(void **state)
+{
+    (void)state;
+    static const char atom[] = "ATOM  %5d %4s%c%s A%4d    %8.3f%8.3f%8.3f\n";
+    static const char cif_head[] = "data_x\nloop_\n_atom_site.label_atom_id\n_atom_site.label_alt_id\n"
+                                   "_atom_site.label_comp_id\n_atom_site.label_asym_id\n_atom_site.auth_seq_id\n"
+                                   "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n";
+    for (int cif_file = 0; cif_file < 2; cif_file++) {
+        char text[8192] = "", *to = text;
+        to += cif_file ? sprintf(to, "%s", cif_head) : 0;
+        for (int i = 0; i < 30; i++) { /* 1 to 10 have both, 11 to 20 hydrogens at the end */
+            int number = i < 20 ? i + 1 : i - 19;
+            char letter = i < 10 ? 'A' : i < 20 ? ' ' : 'B';
+            if (cif_file)
+                to += sprintf(to, "CA %c %s A %d %.3f 0 0\n", letter == ' ' ? '.' : letter, names[number % 20], number,
+                              3.8 * number + (letter == 'B'));
+            else
+                to += sprintf(to, atom, i, " CA ", letter, names[number % 20], number, 3.8 * number + (letter == 'B'),
+                              0.0, 0.0);
+        }
+        for (int number = 11; number <= 20 && !cif_file; number++)
+            to += sprintf(to, atom, number, " H  ", ' ', names[number % 20], number, 0.0, 0.0, 0.0);
+        attn_context *c = new_context();
+        attn_structure *s = NULL;
+        assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
+        assert_int_equal(attn_structure_size(s), 20);
+        for (int i = 0; i < 20; i++)
+            assert_true(fabs(attn_structure_residue(s, i)->ca[0] - 3.8 * (i + 1)) < 1e-3);
+        attn_structure_destroy(s);
+        attn_context_destroy(c);
+    }
+}
+
+/* Names of items and keywords count in any case, words of the data do not. */
+static void keywords_of_mmcif_count_in_any_case(void **state)
+{
+    (void)state;
+    char text[sizeof cif + 8];
+    bool item = false;
+    for (size_t i = 0; i < sizeof cif; i++) {
+        bool begins = i == 0 || cif[i - 1] == '\n' || cif[i - 1] == ' ';
+        item = begins ? cif[i] == '_' || !strncmp(cif + i, "loop_", 5) || !strncmp(cif + i, "data_", 5) : item;
+        text[i] = (char)(item && cif[i] >= 'a' && cif[i] <= 'z' ? cif[i] - 32 : cif[i]);
+    }
+    check_chain(text);
+    assert_non_null(strstr(text, "LOOP_\n_ATOM_SITE.GROUP_PDB"));
+    memcpy(text + sizeof cif - 1, "\n\0\0\n\0", 6); /* NUL bytes at the end are no words */
+    attn_context *c = new_context();
+    attn_structure *s = NULL;
+    assert_int_equal(attn_structure_parse(&s, c, text, sizeof cif + 5, "f", NULL), ATTN_OK);
+    attn_structure_destroy(s);
+    attn_context_destroy(c);
+}
+
 static attn_status read_and_map(attn_context *context, void *user)
 {
     attn_structure *s = NULL;
@@ -263,6 +515,11 @@ static void every_allocation_may_fail(void **state)
     (void)state;
     assert_true(faults_try_all(read_and_map, (void *)pdb) > 0);
     assert_true(faults_try_all(read_and_map, (void *)cif) > 0);
+    for (kind how = 0; how < KINDS; how++) {
+        char text[2048] = "";
+        write_chain(text, how, 'A', "AGM", 0, 0);
+        assert_true(faults_try_all(read_and_map, text) > 0);
+    }
 }
 
 int main(void)
@@ -277,6 +534,12 @@ int main(void)
         cmocka_unit_test(an_imputed_beta_has_ideal_geometry),
         cmocka_unit_test(precision_counts_the_best_pairs),
         cmocka_unit_test(errors_say_where),
+        cmocka_unit_test(absent_residues_stay_absent),
+        cmocka_unit_test(another_protein_is_refused),
+        cmocka_unit_test(the_chain_that_fits_best_is_taken),
+        cmocka_unit_test(numbers_that_jump_without_a_break_mean_nothing),
+        cmocka_unit_test(conformations_grouped_by_letter_are_one_chain),
+        cmocka_unit_test(keywords_of_mmcif_count_in_any_case),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

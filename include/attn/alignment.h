@@ -26,14 +26,17 @@ extern "C" {
  *   A3M        lower case, '.' and '*' are insertions and go; what is left must be equally long (HH-suite, Remmert et
  *              al. 2012, doi:10.1038/nmeth.1818).  HH-suite's extra records (ss_pred, ss_conf, ss_dssp, ss_prob,
  *              sa_*, aa_*, *_consensus) are passed over.
- *   FASTA      rows are equally long as they stand; '.' and '~' are gaps, lower case is upper case, a '*' at the end
- *              of a row goes (and inside is X).
+ *   FASTA      rows are equally long as they stand; '.' and '~' are gaps, lower case is upper case, a '*' behind a
+ *              row's last residue is a stop and counts as a gap (before that it is X); columns at the end that hold
+ *              stops and gaps alone go.
  *   A2M        rows are equally long as they stand; the columns are those in which the query has no '.'; lower case
  *              is upper case there.  So insertions relative to the query go (SAM, HH-suite), and EVcouplings' columns
  *              of low coverage, in lower case, stay.
  *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
  *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
- *   CLUSTAL    a line that begins with CLUSTAL, MUSCLE or PROBCONS, then blocks of "name sequence"; columns as in FASTA.
+ *   CLUSTAL    a line that names a program (CLUSTAL, MUSCLE, PROBCONS, Kalign, MSAPROBS, Biopython ...), then blocks of
+ *              "name sequence"; columns as in FASTA.
+ * NUL bytes at the end of the text, as ffindex databases have them, are passed over.
  */
 typedef enum attn_alignment_format {
     ATTN_ALIGNMENT_ANY = 0, /* by the content, and by .a3m and .a2m in the name where that leaves a choice */
@@ -66,6 +69,11 @@ ATTN_API int64_t attn_alignment_columns(const attn_alignment *alignment);
 ATTN_API const char *attn_alignment_name(const attn_alignment *alignment, int64_t i);
 /* L characters, 'A' to 'Z' and '-', then a 0. */
 ATTN_API const char *attn_alignment_row(const attn_alignment *alignment, int64_t i);
+/* All residues of the query in capitals, then a 0.  Some may have no column: those in lower case in an a3m, and those
+ * outside of Stockholm's #=GC RF. */
+ATTN_API const char *attn_alignment_query(const attn_alignment *alignment);
+/* Which of these residues stands in a column, counted from 1; 0: the query has a gap there. */
+ATTN_API int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 
 /* ------------------------------------------------------------------------------------ choosing sequences */
 
@@ -143,26 +151,40 @@ typedef struct attn_residue {
     double n[3], ca[3], c[3], cb[3]; /* angstrom */
 } attn_residue;
 
-typedef struct attn_structure attn_structure; /* one chain */
+typedef struct attn_structure attn_structure; /* chains of residues */
 
-/* Reads PDB or mmCIF text (recognized by the content): the first model, one chain, of alternative locations the
- * first; selenomethionine and other common variants count as their parents.  `chain` NULL: the first chain with
- * residues; nucleotides are none.  ATTN_ERROR_FORMAT: `name:line:` and the reason; ATTN_ERROR_NOT_FOUND: no such chain
- * (the message lists them); ATTN_ERROR_MEMORY. */
+/* Reads PDB or mmCIF text (recognized by the content): the first model, of alternative locations the first;
+ * selenomethionine and other common variants count as their parents; nucleotides are none.  Sequences (SEQRES,
+ * _entity_poly_seq) are read too.  `chain` NULL: every chain with residues.  ATTN_ERROR_FORMAT: `name:line:` and the
+ * reason; ATTN_ERROR_NOT_FOUND: no such chain (the message lists them); ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
+/* Residues of all chains, which stand one chain after the other. */
 ATTN_API int64_t attn_structure_size(const attn_structure *structure);
-/* Residue i, 0 <= i < size, and the name of the chain; both live as long as the structure. */
+/* Residue i, 0 <= i < size, and the name of its chain; both live as long as the structure. */
 ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
-ATTN_API const char *attn_structure_chain(const attn_structure *structure);
+ATTN_API const char *attn_structure_chain(const attn_structure *structure, int64_t i);
 
-/* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, or not
- * resolved).  A global alignment of the query with the chain (Needleman and Wunsch 1970; match 2, mismatch -1, gap -2).
- * `query` has L characters with gaps.  *identity (may be NULL) gets the share of equal letters among the mapped.
- * ATTN_ERROR_FORMAT: less than half of the shorter of the two agrees: another protein; ATTN_ERROR_MEMORY. */
+/* How well the chain that fits best does. */
+typedef struct attn_structure_match {
+    const char *chain; /* its name; lives as long as the structure */
+    int64_t aligned; /* residues of the query that stand opposite one of the chain, whether its place is known or not */
+    double identity; /* the share of them that are equal */
+    double coverage; /* their share in the query's residues */
+} attn_structure_match;
+
+/* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
+ * or absent from the file).  A local alignment of the query with each chain (Smith and Waterman 1981, with the affine
+ * gaps of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue; gaps cost less where the chain is broken); the chain
+ * of the highest score is taken, among equals the one with the most places, then the first.  The chain's sequence is the
+ * file's SEQRES or entity sequence, so that absent residues stay absent; without one, residue numbers that jump where
+ * the chain is broken say how many are absent.
+ * `query` has L characters with gaps.  *match (may be NULL) says how well it fits.  ATTN_ERROR_FORMAT: another protein:
+ * less than half of the shorter sequence is aligned, less than half of that is equal, or more than 0.01
+ * alignments as good are expected by chance; ATTN_ERROR_MEMORY.  Time and memory: L times the length of the longest chain. */
 ATTN_API attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns,
-                                        int64_t *to, double *identity);
+                                        int64_t *to, attn_structure_match *match);
 
 typedef enum attn_cbeta {
     ATTN_CBETA_ATOM = 0, /* the C-beta where there is one, C-alpha else (glycine): CASP's rule */

@@ -22,7 +22,7 @@ typedef struct attn_contact_example {
 
 /* Zero means the default. */
 typedef struct attn_contacts_fit_options {
-    int64_t min_separation; /* pairs nearer in the sequence are left out; 0: 6 */
+    int64_t min_separation; /* pairs of the query's residues nearer in its sequence are left out; 0: 6 */
     double cutoff;          /* of a contact; 0: 8 */
     double c;               /* strength of the data against the penalty; 0: 0.15, as the authors took */
     size_t memory;          /* as in attn_msa_options */

@@ -21,7 +21,8 @@ typedef struct fitting {
 
 static bool counts(const fitting *f, const attn_contact_example *e, int64_t i, int64_t j)
 {
-    return j - i >= f->options.min_separation && !isnan(e->distances[i * attn_alignment_columns(e->alignment) + j]);
+    int64_t apart = attn_alignment_number(e->alignment, j) - attn_alignment_number(e->alignment, i);
+    return apart >= f->options.min_separation && !isnan(e->distances[i * attn_alignment_columns(e->alignment) + j]);
 }
 
 static int64_t count_pairs(const fitting *f, const attn_contact_example *e)

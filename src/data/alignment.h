@@ -13,7 +13,9 @@ struct attn_alignment {
     attn_alignment_format format;
     int64_t rows, columns;
     char **names;
-    char *cells; /* rows of columns + 1 characters, each ended by 0 */
+    char *cells;      /* rows of columns + 1 characters, each ended by 0 */
+    char *query;      /* all residues of the first sequence, those without a column too */
+    int64_t *numbers; /* [columns]: of the query's residue, from 1; 0: a gap */
 };
 
 /* A sequence as it stands in the file, marks of insertions and all. */
@@ -29,6 +31,8 @@ typedef struct attn__records {
     attn__record *items;
     int64_t n;
     attn__record marks; /* Stockholm's #=GC RF; length 0: none */
+    char *query;        /* the first sequence's residues */
+    int64_t *numbers;   /* for each of its characters, insertions left out: the residue's number, or 0 */
 } attn__records;
 
 /* A new record at the end; NULL on failure. */
@@ -50,6 +54,30 @@ attn_alignment_format attn__records_format(const attn__records *records);
 /* An alignment with room for that many rows, no names yet.  NULL on failure. */
 attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_format format, int64_t rows,
                                        int64_t columns);
+
+/* Columns in which two parts of rows differ, n at most 255 and known to the compiler: with a sum that is a byte it then
+ * compares 16 residues at a time, on every instruction set. */
+static inline int64_t attn__differing(const char *a, const char *b, int n)
+{
+    uint8_t differ = 0;
+    for (int i = 0; i < n; i++)
+        differ = (uint8_t)(differ + (a[i] != b[i]));
+    return differ;
+}
+
+/* Columns in which two rows differ, counted until they are more than `most`. */
+static inline int64_t attn__differing_columns(const char *a, const char *b, int64_t n, int64_t most)
+{
+    enum { LONG = 128, SHORT = 16 };
+    int64_t differ = 0, c = 0;
+    for (; c + LONG <= n && differ <= most; c += LONG)
+        differ += attn__differing(a + c, b + c, LONG);
+    for (; c + SHORT <= n && differ <= most; c += SHORT)
+        differ += attn__differing(a + c, b + c, SHORT);
+    for (; c < n && differ <= most; c++)
+        differ += a[c] != b[c];
+    return differ;
+}
 
 static inline char *attn__alignment_cells(const attn_alignment *alignment, int64_t row)
 {

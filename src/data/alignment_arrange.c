@@ -75,13 +75,62 @@ static void drop_insertions(attn__records *records)
     }
 }
 
+static bool are_even(const attn__records *records)
+{
+    for (int64_t i = 1; i < records->n; i++) {
+        if (records->items[i].length != records->items[0].length)
+            return false;
+    }
+    return true;
+}
+
+static void cut(attn__record *record, size_t length)
+{
+    record->length = record->length < length ? record->length : length;
+}
+
+/* A '*' behind a row's last residue is a stop.  Where rows are equally long with their stops, it is a gap, and columns
+ * at the end that hold stops and gaps alone go; else it goes from each row that has it. */
 static void drop_final_stops(attn__records *records)
 {
+    bool even = are_even(records);
+    size_t longest = 0, stop = SIZE_MAX;
     for (int64_t i = 0; i < records->n; i++) {
         attn__record *r = &records->items[i];
-        while (r->length > 0 && r->text[r->length - 1] == '*')
-            r->length--;
+        size_t end = r->length;
+        while (end > 0 && (r->text[end - 1] == '*' || (even && is_gap(r->text[end - 1])))) {
+            if (r->text[--end] == '*') {
+                r->text[end] = '-';
+                stop = end < stop ? end : stop;
+            }
+        }
+        longest = end > longest ? end : longest;
+        r->length = even ? r->length : end;
     }
+    for (int64_t i = 0; even && stop != SIZE_MAX && i <= records->n; i++)
+        cut(i < records->n ? &records->items[i] : &records->marks, longest > stop ? longest : stop);
+}
+
+/* The residues of the first sequence, and where they stand. */
+static attn_status number_query(attn__records *records, attn_alignment_format format)
+{
+    const attn__record *r = &records->items[0];
+    int64_t n = 0;
+    size_t kept = 0;
+    records->query = attn__alloc(records->context, r->length + 1);
+    records->numbers = attn__alloc(records->context, attn__size_mul(r->length + 1, sizeof *records->numbers));
+    if (!records->query || !records->numbers)
+        return ATTN_ERROR_MEMORY;
+    for (size_t c = 0; c < r->length; c++) {
+        bool inserted = format == ATTN_ALIGNMENT_A3M && is_insertion(r->text[c]);
+        bool residue = !is_gap(r->text[c]) && !(inserted && r->text[c] == '*');
+        if (residue)
+            records->query[n++] = upper(r->text[c]);
+        if (!inserted)
+            records->numbers[kept++] = residue ? n : 0;
+    }
+    records->query[n] = 0;
+    return ATTN_OK;
 }
 
 static attn_status check_lengths(const attn__records *records, attn_alignment_format format)
@@ -137,11 +186,14 @@ static attn_status check(attn__records *records, attn_alignment_format format)
 {
     if (records->n == 0)
         return attn__fail(records->context, ATTN_ERROR_FORMAT, "%s: no sequence in it", records->source);
+    if (format != ATTN_ALIGNMENT_A3M)
+        drop_final_stops(records);
+    attn_status status = number_query(records, format);
+    if (status != ATTN_OK)
+        return status;
     if (format == ATTN_ALIGNMENT_A3M)
         drop_insertions(records);
-    else
-        drop_final_stops(records);
-    attn_status status = check_lengths(records, format);
+    status = check_lengths(records, format);
     return status == ATTN_OK ? check_marks(records) : status;
 }
 
@@ -154,7 +206,8 @@ attn_alignment *attn__alignment_create(attn_context *context, attn_alignment_for
     *a = (attn_alignment){.context = context, .format = format, .rows = rows, .columns = columns};
     a->names = attn__alloc_zero(context, attn__size_mul((size_t)rows, sizeof *a->names));
     a->cells = attn__alloc_zero(context, attn__size_mul((size_t)rows, (size_t)columns + 1));
-    if (!a->names || !a->cells) {
+    a->numbers = attn__alloc(context, attn__size_mul((size_t)columns, sizeof *a->numbers));
+    if (!a->names || !a->cells || !a->numbers) {
         attn_alignment_destroy(a);
         return NULL;
     }
@@ -191,8 +244,30 @@ static attn_status arrange(attn_alignment **alignment, attn__records *records, a
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < records->n; i++)
         fill(a, records, query_columns, i);
+    a->query = records->query;
+    records->query = NULL;
+    for (size_t c = 0, to = 0; c < records->items[0].length; c++) {
+        if (is_column(records, format, query_columns, c))
+            a->numbers[to++] = records->numbers[c];
+    }
     *alignment = a;
     return ATTN_OK;
+}
+
+/* Databases of HH-suite (ffindex) end each alignment with a NUL byte. */
+static attn_status check_nul(const attn__records *records, const char *text, size_t size)
+{
+    const char *nul = size ? memchr(text, 0, size) : NULL, *line;
+    int64_t lines = 0;
+    size_t length, at = 0;
+    if (!nul)
+        return ATTN_OK;
+    while (at <= (size_t)(nul - text) && attn__next_line(text, size, &at, &line, &length))
+        lines++;
+    return attn__fail(records->context, ATTN_ERROR_FORMAT,
+                      "%s:%" PRId64 ": a NUL byte; a database of several alignments has one behind each of them: take "
+                      "one alignment out of it (ffindex_get)",
+                      records->source, lines);
 }
 
 attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *context, const char *text, size_t size,
@@ -212,14 +287,17 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
     int64_t most = o->max_rows ? o->max_rows : INT64_MAX;
     size_t mark = attn__byte_order_mark(text, size);
     text += mark;
-    size -= mark;
+    size = attn__without_final_nuls(text, size - mark);
+    attn_status status = check_nul(&records, text, size);
+    if (status != ATTN_OK)
+        return status;
     attn_alignment_format format = o->format                        ? o->format
                                    : attn__is_stockholm(text, size) ? ATTN_ALIGNMENT_STOCKHOLM
                                    : attn__is_clustal(text, size)   ? ATTN_ALIGNMENT_CLUSTAL
                                                                     : ATTN_ALIGNMENT_ANY;
-    attn_status status = format == ATTN_ALIGNMENT_STOCKHOLM ? attn__records_read_stockholm(&records, text, size, most)
-                         : format == ATTN_ALIGNMENT_CLUSTAL ? attn__records_read_clustal(&records, text, size, most)
-                                                            : attn__records_read(&records, text, size, most);
+    status = format == ATTN_ALIGNMENT_STOCKHOLM ? attn__records_read_stockholm(&records, text, size, most)
+             : format == ATTN_ALIGNMENT_CLUSTAL ? attn__records_read_clustal(&records, text, size, most)
+                                                : attn__records_read(&records, text, size, most);
     if (status == ATTN_OK && format == ATTN_ALIGNMENT_ANY && records.n > 0)
         format = attn__records_format(&records);
     if (status == ATTN_OK)
@@ -236,6 +314,8 @@ void attn_alignment_destroy(attn_alignment *alignment)
         attn__free(alignment->context, alignment->names[i]);
     attn__free(alignment->context, alignment->names);
     attn__free(alignment->context, alignment->cells);
+    attn__free(alignment->context, alignment->query);
+    attn__free(alignment->context, alignment->numbers);
     attn__free(alignment->context, alignment);
 }
 
@@ -257,6 +337,16 @@ int64_t attn_alignment_columns(const attn_alignment *alignment)
 const char *attn_alignment_name(const attn_alignment *alignment, int64_t i)
 {
     return alignment->names[i];
+}
+
+const char *attn_alignment_query(const attn_alignment *alignment)
+{
+    return alignment->query;
+}
+
+int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column)
+{
+    return alignment->numbers[column];
 }
 
 const char *attn_alignment_row(const attn_alignment *alignment, int64_t i)

@@ -13,15 +13,57 @@ bool attn__is_stockholm(const char *text, size_t size)
     return size >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
 }
 
-bool attn__is_clustal(const char *text, size_t size)
+/* Does the line hold the words (in lower case), in any case? */
+static bool holds(const char *line, size_t length, const char *words)
 {
-    static const char *const programs[] = {"CLUSTAL", "MUSCLE", "PROBCONS"};
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
-        size_t n = strlen(programs[i]);
-        if (size > n && memcmp(text, programs[i], n) == 0 && strchr(" \t\r\n", text[n]))
+    size_t n = strlen(words), same;
+    for (size_t at = 0; at + n <= length; at++) {
+        for (same = 0; same < n && (line[at + same] | 0x20) == (words[same] | 0x20);)
+            same++;
+        if (same == n)
             return true;
     }
     return false;
+}
+
+/* Every program puts its own name first; nearly all go on with words of these. */
+static bool is_header(const char *line, size_t length)
+{
+    static const char *const programs[] = {"clustal", "muscle", "probcons", "kalign", "msaprobs", "biopython"};
+    if (length == 0 || line[0] == '>' || line[0] == '#')
+        return false;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        size_t n = strlen(programs[i]);
+        if (length >= n && holds(line, n, programs[i]) && (length == n || line[n] == ' ' || line[n] == '\t'))
+            return true;
+    }
+    return holds(line, length, "clustal") || holds(line, length, "multiple sequence alignment");
+}
+
+static bool is_blank(const char *line, size_t length)
+{
+    size_t i = 0;
+    while (i < length && (line[i] == ' ' || line[i] == '\t'))
+        i++;
+    return i == length;
+}
+
+/* The lines up to the header, it included; 0: there is none. */
+static int64_t header_lines(const char *text, size_t size)
+{
+    const char *line;
+    size_t length, at = 0;
+    int64_t lines = 1;
+    for (; attn__next_line(text, size, &at, &line, &length); lines++) {
+        if (!is_blank(line, length))
+            return is_header(line, length) ? lines : 0;
+    }
+    return 0;
+}
+
+bool attn__is_clustal(const char *text, size_t size)
+{
+    return header_lines(text, size) > 0;
 }
 
 typedef struct reading {
@@ -88,7 +130,7 @@ static attn_status take_marks(reading *r, const char *line, size_t length)
 
 static attn_status take_line(reading *r, const char *line, size_t length)
 {
-    if (length == 0) {
+    if (is_blank(line, length)) {
         r->first = r->first && !r->inside;
         r->inside = false;
         r->at = 0;
@@ -112,11 +154,9 @@ static attn_status check_end(reading *r, const char *text, size_t size, size_t a
                               "%s:%" PRId64
                               ": a second alignment begins; a file holds one here: divide it at the lines //",
                               r->records->source, r->line);
-        for (size_t i = 0; i < length; i++) {
-            if (line[i] != ' ' && line[i] != '\t')
-                return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
-                                  "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
-        }
+        if (!is_blank(line, length))
+            return attn__fail(r->records->context, ATTN_ERROR_FORMAT,
+                              "%s:%" PRId64 ": text behind the alignment's end //", r->records->source, r->line);
     }
     return ATTN_OK;
 }
@@ -172,8 +212,10 @@ attn_status attn__records_read_clustal(attn__records *records, const char *text,
     const char *line;
     size_t length, at = 0;
     attn_status status = ATTN_OK;
+    int64_t header = header_lines(text, size);
+    header = header ? header : 1; /* of a program that is not known */
     while (status == ATTN_OK && attn__next_line(text, size, &at, &line, &length)) {
-        if (++r.line > 1) /* the first names the program */
+        if (++r.line > header)
             status = take_clustal_line(&r, line, length);
     }
     return status == ATTN_OK ? check_names(records) : status;

@@ -86,6 +86,8 @@ void attn__records_clear(attn__records *records)
     }
     attn__free(records->context, records->items);
     attn__free(records->context, records->marks.text);
+    attn__free(records->context, records->query);
+    attn__free(records->context, records->numbers);
     *records = (attn__records){.context = records->context, .source = records->source};
 }
 
@@ -133,7 +135,10 @@ static attn_status take_header(reading *r, const char *line, size_t length)
 
 static attn_status take_line(reading *r, const char *line, size_t length)
 {
-    if (length == 0 || (line[0] == '#' && !r->began))
+    size_t blank = 0;
+    while (blank < length && is_space(line[blank]))
+        blank++;
+    if (blank == length || (line[0] == '#' && !r->began))
         return ATTN_OK;
     if (line[0] == '>')
         return take_header(r, line, length);

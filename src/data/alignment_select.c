@@ -40,57 +40,94 @@ static double pairwise_sum(const double *x, int64_t n)
     return sum;
 }
 
+/* Distances are counts of columns until the end, so that their sums are exact.  Only rows of equal sums are compared by
+ * their means of float64. */
 typedef struct diverse {
     const attn_alignment *all;
-    double *distances; /* [rows, depth]: row i to the k-th one chosen */
-    double *mean;
-    bool *taken;
-    int64_t depth, chosen, last;
+    int64_t *chosen;   /* [depth] */
+    int64_t *sums;     /* [rows]: columns that differ, summed over the rows chosen; -1: chosen */
+    int64_t *tied;     /* [rows] */
+    double *mean;      /* [rows]: of those tied */
+    double *distances; /* [threads, depth] */
+    int64_t n, depth, ntied;
 } diverse;
 
-static double hamming(const char *a, const char *b, int64_t n)
+static int64_t differing(const diverse *d, const char *row, int64_t other)
 {
-    int64_t differ = 0;
-    for (int64_t i = 0; i < n; i++)
-        differ += a[i] != b[i];
-    return (double)differ / (double)n;
+    return attn__differing_columns(row, attn_alignment_row(d->all, other), d->all->columns, INT64_MAX);
 }
 
-static void measure(void *user, int64_t begin, int64_t end)
+static void add_last(void *user, int64_t begin, int64_t end)
 {
     diverse *d = user;
-    for (int64_t i = begin; i < end; i++) {
-        double *to = d->distances + i * d->depth;
-        to[d->chosen - 1] =
-            hamming(attn_alignment_row(d->all, d->last), attn_alignment_row(d->all, i), d->all->columns);
-        d->mean[i] = d->taken[i] ? -1 : pairwise_sum(to, d->chosen) / (double)d->chosen;
-    }
+    const char *last = attn_alignment_row(d->all, d->chosen[d->n - 1]);
+    for (int64_t i = begin; i < end; i++)
+        d->sums[i] += d->sums[i] < 0 ? 0 : differing(d, last, i);
 }
 
-static int64_t argmax(const double *x, int64_t n)
+static void average(void *user, int64_t item, int thread)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        best = x[i] > x[best] ? i : best;
-    return best;
+    diverse *d = user;
+    double *distances = d->distances + thread * d->depth, columns = (double)d->all->columns;
+    const char *row = attn_alignment_row(d->all, d->tied[item]);
+    for (int64_t k = 0; k < d->n; k++)
+        distances[k] = (double)differing(d, row, d->chosen[k]) / columns;
+    d->mean[item] = pairwise_sum(distances, d->n) / (double)d->n;
+}
+
+/* The row with the largest mean distance to those chosen; of several the first. */
+static int64_t farthest(diverse *d)
+{
+    int64_t most = 0, best = 0;
+    d->ntied = 0;
+    for (int64_t i = 0; i < d->all->rows; i++) {
+        d->ntied = d->sums[i] > most ? 0 : d->ntied;
+        most = d->sums[i] > most ? d->sums[i] : most;
+        if (d->sums[i] == most)
+            d->tied[d->ntied++] = i;
+    }
+    bool means = d->ntied > 1 && most > 0;
+    if (means)
+        attn__parallel_items(d->all->context->threads, d->ntied, average, d);
+    for (int64_t k = 1; means && k < d->ntied; k++)
+        best = d->mean[k] > d->mean[best] ? k : best;
+    return d->tied[best];
+}
+
+static attn_status choose_far(diverse *d, bool *taken)
+{
+    attn_context *context = d->all->context;
+    attn_status status = ATTN_OK;
+    for (int64_t next = 0; status == ATTN_OK; next = farthest(d)) {
+        taken[next] = true;
+        d->chosen[d->n++] = next;
+        d->sums[next] = -1;
+        status = attn__work(context, "sequences to choose", d->n, d->depth);
+        if (d->n == d->depth)
+            break;
+        attn__parallel_range(context->threads, d->all->rows, 256, add_last, d);
+    }
+    return status;
 }
 
 static attn_status choose_diverse(const attn_alignment *all, bool *taken, int64_t depth)
 {
     attn_context *context = all->context;
-    size_t cells = attn__size_mul(attn__size_mul((size_t)all->rows, (size_t)depth), sizeof(double));
-    diverse d = {.all = all, .taken = taken, .depth = depth};
-    d.distances = attn__alloc(context, cells);
-    d.mean = d.distances ? attn__alloc(context, attn__size_mul((size_t)all->rows, sizeof(double))) : NULL;
-    taken[0] = true;
-    for (d.chosen = 1; d.mean && d.chosen < depth; d.chosen++) {
-        attn__parallel_range(context->threads, all->rows, 256, measure, &d);
-        d.last = argmax(d.mean, all->rows);
-        taken[d.last] = true;
-    }
-    attn_status status = d.mean ? ATTN_OK : ATTN_ERROR_MEMORY;
-    attn__free(context, d.mean);
+    size_t rows = attn__size_mul((size_t)all->rows, sizeof(int64_t)),
+           chosen = attn__size_mul((size_t)depth, sizeof(double));
+    diverse d = {.all = all, .depth = depth};
+    d.chosen = attn__alloc(context, chosen);
+    d.sums = attn__alloc_zero(context, rows);
+    d.tied = attn__alloc(context, rows);
+    d.mean = attn__alloc(context, rows);
+    d.distances = attn__alloc(context, attn__size_mul(chosen, (size_t)context->threads));
+    bool room = d.chosen && d.sums && d.tied && d.mean && d.distances;
+    attn_status status = room ? choose_far(&d, taken) : ATTN_ERROR_MEMORY;
     attn__free(context, d.distances);
+    attn__free(context, d.mean);
+    attn__free(context, d.tied);
+    attn__free(context, d.sums);
+    attn__free(context, d.chosen);
     return status;
 }
 
@@ -162,6 +199,10 @@ static attn_status choose(const attn_alignment *all, const attn_selection *s, bo
 
 static attn_status copy_rows(attn_alignment *to, const attn_alignment *from, const bool *taken)
 {
+    memcpy(to->numbers, from->numbers, (size_t)from->columns * sizeof *to->numbers);
+    to->query = attn__strdup(to->context, from->query);
+    if (!to->query)
+        return ATTN_ERROR_MEMORY;
     for (int64_t i = 0, row = 0; i < from->rows; i++) {
         if (!taken[i])
             continue;

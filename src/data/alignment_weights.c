@@ -10,10 +10,8 @@
 /* ---------------------------------------------------------------------------------------------- by identity */
 
 /* Rows are compared block with block, so that a block's bytes are read from the cache BLOCK times.  Most pairs of a
- * family differ too much after a quarter of the columns; looking after each LONG of them costs little and saves the
- * rest.  LONG stays below 256: its sum is a byte, which lets compilers compare 16 residues at a time without being told
- * for which machine. */
-enum { BLOCK = 64, LONG = 128, SHORT = 16 };
+ * family differ too much after a quarter of the columns; stopping there saves the rest. */
+enum { BLOCK = 64 };
 
 typedef struct comparing {
     const attn_alignment *a;
@@ -22,26 +20,6 @@ typedef struct comparing {
     int64_t first;   /* block whose items are numbered from 0 */
     uint32_t *alike; /* [rows] */
 } comparing;
-
-static inline int64_t differing(const char *a, const char *b, int n)
-{
-    uint8_t differ = 0;
-    for (int i = 0; i < n; i++)
-        differ = (uint8_t)(differ + (a[i] != b[i]));
-    return differ;
-}
-
-static bool are_alike(const char *a, const char *b, int64_t n, int64_t most)
-{
-    int64_t differ = 0, c = 0;
-    for (; c + LONG <= n && differ <= most; c += LONG)
-        differ += differing(a + c, b + c, LONG);
-    for (; c + SHORT <= n && differ <= most; c += SHORT)
-        differ += differing(a + c, b + c, SHORT);
-    for (; c < n && differ <= most; c++)
-        differ += a[c] != b[c];
-    return differ <= most;
-}
 
 static int64_t last_of(const comparing *w, int64_t block)
 {
@@ -59,7 +37,8 @@ static void compare_blocks(void *user, int64_t item, int thread)
     for (int64_t i = first * BLOCK; second >= first && i < last_of(w, first); i++) {
         const char *row = attn_alignment_row(w->a, i);
         for (int64_t j = second == first ? i + 1 : second * BLOCK; j < last_of(w, second); j++) {
-            uint32_t alike = are_alike(row, attn_alignment_row(w->a, j), w->a->columns, w->most);
+            const char *other = attn_alignment_row(w->a, j);
+            uint32_t alike = attn__differing_columns(row, other, w->a->columns, w->most) <= w->most;
             mine[i % BLOCK] += alike;
             theirs[j % BLOCK] += alike;
         }

@@ -15,6 +15,15 @@ static inline size_t attn__byte_order_mark(const char *text, size_t size)
     return size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
+/* The size without the NUL bytes at the text's end, and the line ends between them, which ffindex databases write. */
+static inline size_t attn__without_final_nuls(const char *text, size_t size)
+{
+    size_t end = size;
+    while (end > 0 && (text[end - 1] == 0 || text[end - 1] == '\n'))
+        size = text[--end] == 0 ? end : size;
+    return size;
+}
+
 /* The next line without its end (LF, CR LF, or CR alone) and without a byte order mark; *at moves behind it.  False after
  * the last one. */
 static inline bool attn__next_line(const char *text, size_t size, size_t *at, const char **line, size_t *length)

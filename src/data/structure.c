@@ -28,13 +28,13 @@ static const struct {
 };
 
 /* 0: no residue of a protein. */
-static char letter_of(const attn__atom *atom)
+static char letter_of(const char *residue, bool hetero)
 {
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        if (strcmp(kinds[i].name, atom->residue) == 0 && (kinds[i].variant || !atom->hetero))
+        if (strcmp(kinds[i].name, residue) == 0 && (kinds[i].variant || !hetero))
             return kinds[i].letter;
     }
-    return atom->hetero ? 0 : 'X';
+    return hetero ? 0 : 'X';
 }
 
 static void note_chain(attn__structure_reading *r, const char *chain)
@@ -46,54 +46,128 @@ static void note_chain(attn__structure_reading *r, const char *chain)
         memcpy(r->seen + used, item, (size_t)n + 1);
 }
 
-static attn_residue *residue_add(attn_structure *s, char letter, const attn__atom *atom)
+/* ------------------------------------------------------------------------------------------- sequences */
+
+const attn__sequence *attn__structure_sequence(const attn__structure_reading *r, const char *key)
 {
-    attn_residue *more = attn__grow(s->context, s->residues, s->n, sizeof *more);
+    for (int64_t i = 0; i < r->nsequences; i++) {
+        if (strcmp(r->sequences[i].key, key) == 0)
+            return &r->sequences[i];
+    }
+    return NULL;
+}
+
+attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const char *key, const char *residue)
+{
+    attn_context *context = r->structure->context;
+    char letter = letter_of(residue, false);
+    if (!letter)
+        return ATTN_OK;
+    attn__sequence *s = r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* they come one after the other */
+    if (!s || strcmp(s->key, key) != 0)
+        s = (attn__sequence *)attn__structure_sequence(r, key);
+    if (!s) {
+        attn__sequence *more = attn__grow(context, r->sequences, r->nsequences, sizeof *more);
+        if (!more)
+            return ATTN_ERROR_MEMORY;
+        r->sequences = more;
+        s = &more[r->nsequences++];
+        *s = (attn__sequence){.n = 0};
+        snprintf(s->key, sizeof s->key, "%s", key);
+    }
+    char *letters = attn__grow(context, s->letters, s->n, 1);
+    if (!letters)
+        return ATTN_ERROR_MEMORY;
+    s->letters = letters;
+    letters[s->n++] = letter;
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- atoms */
+
+/* The chain of an atom, made if it is the first; NULL: no memory. */
+static attn__chain *chain_of(attn_structure *s, const attn__atom *atom)
+{
+    for (int64_t i = s->nchains; i-- > 0;) {
+        if (strcmp(s->chains[i].name, atom->chain) == 0)
+            return &s->chains[i];
+    }
+    attn__chain *more = attn__grow(s->context, s->chains, s->nchains, sizeof *more);
     if (!more)
         return NULL;
-    s->residues = more;
-    s->residues[s->n] = (attn_residue){.letter = letter, .insertion = atom->insertion, .number = atom->number};
-    return &s->residues[s->n++];
+    s->chains = more;
+    more += s->nchains++;
+    *more = (attn__chain){.highest = INT64_MIN};
+    memcpy(more->name, atom->chain, sizeof more->name);
+    memcpy(more->key, atom->key, sizeof more->key);
+    return more;
 }
 
-/* Of alternative locations the first one stays. */
-static void place(double to[3], bool *has, const attn__atom *atom)
+static bool is_of(const attn__built_residue *r, const attn__atom *atom)
 {
-    if (!*has)
-        memcpy(to, atom->at, sizeof atom->at);
-    *has = true;
+    return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
-static void take_atom(attn_residue *residue, const attn__atom *atom)
+/* The residue of an atom, made if it is new; NULL: no memory.  Alternative conformations may be grouped by their letter,
+ * so that those of one residue stand apart. */
+static attn__built_residue *residue_of(attn_context *context, attn__chain *chain, char letter, const attn__atom *atom)
 {
-    if (strcmp(atom->name, "N") == 0)
-        place(residue->n, &residue->has_n, atom);
-    else if (strcmp(atom->name, "CA") == 0)
-        place(residue->ca, &residue->has_ca, atom);
-    else if (strcmp(atom->name, "C") == 0)
-        place(residue->c, &residue->has_c, atom);
-    else if (strcmp(atom->name, "CB") == 0)
-        place(residue->cb, &residue->has_cb, atom);
+    if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
+        return &chain->built[chain->current];
+    bool known = atom->alternative != ' ' && atom->number <= chain->highest;
+    for (int64_t k = 1; known && k < chain->n; k++) {
+        int64_t i = (chain->current + k) % chain->n; /* most often the next one */
+        if (is_of(&chain->built[i], atom)) {
+            chain->current = i;
+            return &chain->built[i];
+        }
+    }
+    attn__built_residue *more = attn__grow(context, chain->built, chain->n, sizeof *more);
+    if (!more)
+        return NULL;
+    chain->built = more;
+    chain->current = chain->n++;
+    chain->highest = atom->number > chain->highest ? atom->number : chain->highest;
+    more += chain->current;
+    *more =
+        (attn__built_residue){{.letter = letter, .insertion = atom->insertion, .number = atom->number}, atom->label};
+    return more;
+}
+
+typedef struct slot {
+    bool *has;
+    double *at;
+} slot;
+
+/* Where an atom's place belongs; NULL for those that no distance needs. */
+static slot slot_of(attn_residue *r, const char *name)
+{
+    return strcmp(name, "N") == 0    ? (slot){&r->has_n, r->n}
+           : strcmp(name, "CA") == 0 ? (slot){&r->has_ca, r->ca}
+           : strcmp(name, "C") == 0  ? (slot){&r->has_c, r->c}
+           : strcmp(name, "CB") == 0 ? (slot){&r->has_cb, r->cb}
+                                     : (slot){NULL, NULL};
 }
 
 attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *atom)
 {
-    attn_structure *s = r->structure;
-    char letter = letter_of(atom);
+    char letter = letter_of(atom->residue, atom->hetero);
     if (!letter)
         return ATTN_OK;
     note_chain(r, atom->chain);
-    if (!r->wanted && s->n == 0)
-        memcpy(s->chain, atom->chain, sizeof s->chain);
-    if (strcmp(atom->chain, s->chain) != 0)
+    if (!slot_of(&(attn_residue){.letter = letter}, atom->name).has ||
+        (r->wanted && strcmp(atom->chain, r->wanted) != 0))
         return ATTN_OK;
-    attn_residue *last = s->n ? &s->residues[s->n - 1] : NULL;
-    if (!last || last->number != atom->number || last->insertion != atom->insertion)
-        last = residue_add(s, letter, atom);
-    if (!last)
+    attn__chain *chain = chain_of(r->structure, atom);
+    attn__built_residue *residue = chain ? residue_of(r->structure->context, chain, letter, atom) : NULL;
+    if (!residue)
         return ATTN_ERROR_MEMORY;
-    if (letter == last->letter) /* else another kind of residue that is built in the same place */
-        take_atom(last, atom);
+    slot to = slot_of(&residue->at, atom->name);
+    /* Else another kind of residue that is built in the same place, or an alternative location: the first one stays. */
+    if (letter == residue->at.letter && !*to.has) {
+        memcpy(to.at, atom->at, sizeof atom->at);
+        *to.has = true;
+    }
     return ATTN_OK;
 }
 
@@ -124,21 +198,52 @@ bool attn__decimal(const char *text, size_t length, double *value)
     return digits;
 }
 
-static attn_status finish(const attn__structure_reading *r)
+/* ------------------------------------------------------------------------------------------ the structure */
+
+static attn_status refuse(const attn__structure_reading *r)
 {
     attn_context *context = r->structure->context;
-    if (r->structure->n > 0)
-        return ATTN_OK;
-    if (r->wanted && !r->wanted[0])
+    int length = r->seen[0] ? (int)strlen(r->seen) - 1 : 0; /* without the last comma */
+    if (!r->wanted || (r->wanted[0] && !r->seen[0]))
+        return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
+    if (!r->wanted[0])
         return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no chain without a name; there are%.*s", r->source,
-                          r->seen[0] ? (int)strlen(r->seen) - 1 : 4, r->seen[0] ? r->seen : " none");
-    if (r->wanted && strcmp(r->seen, " '',") == 0)
+                          length ? length : 5, length ? r->seen : " none");
+    if (strcmp(r->seen, " '',") == 0)
         return attn__fail(context, ATTN_ERROR_NOT_FOUND,
                           "%s: no chain '%s'; its one chain has no name: leave the chain out", r->source, r->wanted);
-    if (r->wanted && r->seen[0])
-        return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted,
-                          (int)strlen(r->seen) - 1, r->seen);
-    return attn__fail(context, ATTN_ERROR_FORMAT, "%s: no residues of a protein in it", r->source);
+    return attn__fail(context, ATTN_ERROR_NOT_FOUND, "%s: no chain '%s'; there are%.*s", r->source, r->wanted, length,
+                      r->seen);
+}
+
+/* Puts the residues of all chains into one array, and arranges each chain. */
+static attn_status finish(const attn__structure_reading *r)
+{
+    attn_structure *s = r->structure;
+    if (s->nchains == 0)
+        return refuse(r);
+    for (int64_t i = 0; i < s->nchains; i++) {
+        s->chains[i].first = s->n;
+        s->n += s->chains[i].n;
+    }
+    s->residues = attn__alloc(s->context, attn__size_mul((size_t)s->n, sizeof *s->residues));
+    attn_status status = s->residues ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < s->nchains && status == ATTN_OK; i++) {
+        attn__chain *chain = &s->chains[i];
+        for (int64_t k = 0; k < chain->n; k++)
+            s->residues[chain->first + k] = chain->built[k].at;
+        status = attn__chain_arrange(r, chain);
+        attn__free(s->context, chain->built);
+        chain->built = NULL;
+    }
+    return status;
+}
+
+static void free_sequences(const attn__structure_reading *r)
+{
+    for (int64_t i = 0; i < r->nsequences; i++)
+        attn__free(r->structure->context, r->sequences[i].letters);
+    attn__free(r->structure->context, r->sequences);
 }
 
 attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text, size_t size,
@@ -153,16 +258,15 @@ attn_status attn_structure_parse(attn_structure **structure, attn_context *conte
     if (!s)
         return ATTN_ERROR_MEMORY;
     s->context = context;
-    if (chain)
-        memcpy(s->chain, chain, strlen(chain));
     size_t mark = attn__byte_order_mark(text, size);
     text += mark;
-    size -= mark;
+    size = attn__without_final_nuls(text, size - mark);
     attn__structure_reading reading = {.structure = s, .source = name, .wanted = chain};
     attn_status status = attn__is_cif(text, size) ? attn__structure_read_cif(&reading, text, size)
                                                   : attn__structure_read_pdb(&reading, text, size);
     if (status == ATTN_OK)
         status = finish(&reading);
+    free_sequences(&reading);
     if (status == ATTN_OK)
         *structure = s;
     else
@@ -174,6 +278,11 @@ void attn_structure_destroy(attn_structure *structure)
 {
     if (!structure)
         return;
+    for (int64_t i = 0; i < structure->nchains; i++) {
+        attn__free(structure->context, structure->chains[i].built);
+        attn__free(structure->context, structure->chains[i].positions);
+    }
+    attn__free(structure->context, structure->chains);
     attn__free(structure->context, structure->residues);
     attn__free(structure->context, structure);
 }
@@ -188,7 +297,10 @@ const attn_residue *attn_structure_residue(const attn_structure *structure, int6
     return &structure->residues[i];
 }
 
-const char *attn_structure_chain(const attn_structure *structure)
+const char *attn_structure_chain(const attn_structure *structure, int64_t i)
 {
-    return structure->chain;
+    const attn__chain *chain = structure->chains;
+    while (i >= chain->first + chain->n)
+        chain++;
+    return chain->name;
 }

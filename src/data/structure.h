@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * structure.h - a chain as its readers fill it, atom by atom.
+ * structure.h - chains as their readers fill them, atom by atom, and as an alignment reads them.
  */
 #ifndef ATTN_DATA_STRUCTURE_H
 #define ATTN_DATA_STRUCTURE_H
@@ -10,18 +10,47 @@
 
 enum { ATTN__CHAIN_NAME = 16 };
 
+/* A place in a chain's sequence, whether the file has its atoms or not. */
+typedef struct attn__position {
+    char letter;     /* 0: absent, and the file does not say which residue it is */
+    bool broken;     /* no bond leads to the position before: residues may be absent between them */
+    int64_t residue; /* index into the structure's residues; -1: absent */
+} attn__position;
+
+/* A residue while its chain is read. */
+typedef struct attn__built_residue {
+    attn_residue at;
+    int64_t label; /* mmCIF's number in the entity's sequence, from 1; 0: none */
+} attn__built_residue;
+
+typedef struct attn__chain {
+    char name[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME]; /* key: of its sequence */
+    attn__built_residue *built;                         /* [n]; NULL once the structure is read */
+    int64_t first, n;                                   /* its residues in the structure */
+    int64_t current, highest;                           /* residue of the last atom; the highest residue number */
+    attn__position *positions;
+    int64_t length; /* positions */
+} attn__chain;
+
+/* What SEQRES or an entity's sequence says. */
+typedef struct attn__sequence {
+    char key[ATTN__CHAIN_NAME];
+    char *letters; /* not ended by 0 */
+    int64_t n;
+} attn__sequence;
+
 struct attn_structure {
     attn_context *context;
-    char chain[ATTN__CHAIN_NAME];
-    attn_residue *residues;
-    int64_t n;
+    attn__chain *chains;
+    attn_residue *residues; /* of all chains, one after the other */
+    int64_t nchains, n;
 };
 
 /* One atom record, as text left it. */
 typedef struct attn__atom {
-    char name[8], residue[8], chain[ATTN__CHAIN_NAME];
-    char insertion; /* ' ' if none */
-    int64_t number;
+    char name[8], residue[8], chain[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME];
+    char insertion, alternative; /* ' ' if none */
+    int64_t number, label;
     double at[3];
     bool hetero; /* counts only if it belongs to a known variant of an amino acid */
 } attn__atom;
@@ -30,15 +59,27 @@ typedef struct attn__atom {
 typedef struct attn__structure_reading {
     attn_structure *structure;
     const char *source;
-    const char *wanted; /* chain; NULL: the first one */
+    const char *wanted; /* chain; NULL: all */
     int64_t line;
+    attn__sequence *sequences;
+    int64_t nsequences;
     char seen[160]; /* the chains met, for an error */
 } attn__structure_reading;
 
 attn_status attn__structure_add(attn__structure_reading *reading, const attn__atom *atom);
+/* The next residue of a sequence, by its three-letter name; nucleotides are passed over. */
+attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
+const attn__sequence *attn__structure_sequence(const attn__structure_reading *reading, const char *key); /* or NULL */
 attn_status attn__structure_read_pdb(attn__structure_reading *reading, const char *text, size_t size);
 attn_status attn__structure_read_cif(attn__structure_reading *reading, const char *text, size_t size);
 bool attn__is_cif(const char *text, size_t size);
+
+/* Makes chain->positions from its residues and the sequence of its key. */
+attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__chain *chain);
+
+/* The best local alignment of letters[n] with positions[m] (structure_align.c): to[i] is a position or -1. */
+attn_status attn__structure_align(attn_context *context, const char *letters, int64_t n,
+                                  const attn__position *positions, int64_t m, int64_t *to, int64_t *score);
 
 /* A decimal number that fills the text but for spaces, whatever the locale; false if it is none. */
 bool attn__decimal(const char *text, size_t length, double *value);

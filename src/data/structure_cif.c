@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * mmCIF files: the loop over _atom_site (Hall et al. 1991, the STAR syntax; wwPDB's PDBx dictionary). */
+ * mmCIF files: the loops over _atom_site and _entity_poly_seq (Hall et al. 1991, the STAR syntax; wwPDB's PDBx dictionary). */
 #include "data/structure.h"
 
 #include <inttypes.h>
@@ -82,15 +82,26 @@ static bool next(words *w)
     return true;
 }
 
+/* Keywords and the names of items count in any case. */
+static bool same(const char *a, const char *b, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if ((a[i] >= 'A' && a[i] <= 'Z' ? a[i] + 32 : a[i]) != b[i])
+            return false;
+    }
+    return true;
+}
+
+/* `text` in lower case. */
 static bool is(const words *w, const char *text)
 {
-    return w->length == strlen(text) && memcmp(w->word, text, w->length) == 0;
+    return !w->quoted && w->length == strlen(text) && same(w->word, text, w->length);
 }
 
 static bool begins(const words *w, const char *text)
 {
     size_t n = strlen(text);
-    return !w->quoted && w->length >= n && memcmp(w->word, text, n) == 0;
+    return !w->quoted && w->length >= n && same(w->word, text, n);
 }
 
 bool attn__is_cif(const char *text, size_t size)
@@ -99,49 +110,63 @@ bool attn__is_cif(const char *text, size_t size)
     return next(&w) && begins(&w, "data_");
 }
 
-/* ------------------------------------------------------------------------------------------- the atoms */
+/* -------------------------------------------------------------------------------------------- the loops */
 
-enum { GROUP, ATOM, RESIDUE, CHAIN, CHAIN_LABEL, NUMBER, NUMBER_LABEL, INSERTION, X, Y, Z, MODEL, FIELDS };
-static const char *const fields[FIELDS] = {
-    "_atom_site.group_PDB",     "_atom_site.label_atom_id", "_atom_site.label_comp_id", "_atom_site.auth_asym_id",
-    "_atom_site.label_asym_id", "_atom_site.auth_seq_id",   "_atom_site.label_seq_id",  "_atom_site.pdbx_PDB_ins_code",
-    "_atom_site.Cartn_x",       "_atom_site.Cartn_y",       "_atom_site.Cartn_z",       "_atom_site.pdbx_PDB_model_num",
-};
+enum { FIELDS = 14 };
 
-/* The columns of the loop that were met: which field each one holds, or FIELDS. */
-typedef struct table {
-    int column[64];
-    int columns;
-    bool has[FIELDS];
-} table;
-
+/* A row of a loop: the words in the columns that are wanted. */
 typedef struct row {
     const char *word[FIELDS];
     size_t length[FIELDS];
 } row;
+
+/* The columns of a loop that were met: which field each one holds, or FIELDS. */
+typedef struct table {
+    int column[64];
+    int columns;
+    bool has[FIELDS];
+    row first;
+    int64_t rows;
+} table;
+
+/* A loop that is read: its items begin with `name`. */
+typedef struct category {
+    const char *name;
+    const char *fields[FIELDS]; /* behind the name, in lower case */
+    attn_status (*check)(attn__structure_reading *r, const words *w, const table *t);
+    attn_status (*take)(attn__structure_reading *r, const words *w, const table *t, const row *a);
+} category;
 
 static attn_status fail(const attn__structure_reading *r, const words *w, const char *what)
 {
     return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->source, w->line + 1, what);
 }
 
+static int field_of(const category *c, const words *w)
+{
+    size_t n = strlen(c->name);
+    int field = 0;
+    for (; field < FIELDS && c->fields[field]; field++) {
+        if (w->length - n == strlen(c->fields[field]) && same(w->word + n, c->fields[field], w->length - n))
+            return field;
+    }
+    return FIELDS;
+}
+
 /* The loop's column names; leaves `w` at the first word that is none. */
-static attn_status read_columns(attn__structure_reading *r, words *w, table *t)
+static attn_status read_columns(attn__structure_reading *r, words *w, const category *c, table *t)
 {
     do {
-        int field = 0;
-        while (field < FIELDS && !is(w, fields[field]))
-            field++;
+        int field = field_of(c, w);
         if (t->columns == (int)(sizeof t->column / sizeof *t->column))
-            return fail(r, w, "more than 64 columns in the loop over _atom_site");
+            return attn__fail(r->structure->context, ATTN_ERROR_FORMAT,
+                              "%s:%" PRId64 ": more than 64 columns in the loop over %.*s", r->source, w->line + 1,
+                              (int)strlen(c->name) - 1, c->name);
         t->column[t->columns++] = field;
         if (field < FIELDS)
             t->has[field] = true;
-    } while (next(w) && begins(w, "_atom_site."));
-    bool chain = t->has[CHAIN] || t->has[CHAIN_LABEL], number = t->has[NUMBER] || t->has[NUMBER_LABEL];
-    if (!t->has[ATOM] || !t->has[RESIDUE] || !chain || !number || !t->has[X] || !t->has[Y] || !t->has[Z])
-        return fail(r, w, "the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
-    return ATTN_OK;
+    } while (next(w) && begins(w, c->name));
+    return c->check(r, w, t);
 }
 
 static void copy(char *out, size_t room, const row *a, int field)
@@ -157,48 +182,33 @@ static bool is_blank(const row *a, int field)
     return a->length[field] == 0 || (a->length[field] == 1 && strchr("?.", a->word[field][0]));
 }
 
-static attn_status take_row(attn__structure_reading *r, const words *w, const table *t, const row *a)
+/* A whole number; `otherwise` if there is none. */
+static int64_t whole(const row *a, int field, int64_t otherwise)
 {
-    attn__atom atom = {.insertion = ' '};
-    int chain = t->has[CHAIN] ? CHAIN : CHAIN_LABEL, number = t->has[NUMBER] ? NUMBER : NUMBER_LABEL;
-    double value = 0;
-    copy(atom.name, sizeof atom.name, a, ATOM);
-    copy(atom.residue, sizeof atom.residue, a, RESIDUE);
-    copy(atom.chain, sizeof atom.chain, a, chain);
-    atom.hetero = t->has[GROUP] && a->length[GROUP] > 0 && a->word[GROUP][0] == 'H';
-    if (t->has[INSERTION] && !is_blank(a, INSERTION))
-        atom.insertion = a->word[INSERTION][0];
-    if (!is_blank(a, number) && !attn__decimal(a->word[number], a->length[number], &value))
-        return fail(r, w, "a residue number is no number");
-    atom.number = value > -1e15 && value < 1e15 ? (int64_t)value : 0;
-    for (int i = 0; i < 3; i++) {
-        if (!attn__decimal(a->word[X + i], a->length[X + i], &atom.at[i]))
-            return fail(r, w, "an atom's coordinate is no number");
-    }
-    return attn__structure_add(r, &atom);
-}
-
-/* Is the atom of the same model as the first one? */
-static bool in_first_model(const table *t, const row *first, const row *a)
-{
-    if (!t->has[MODEL] || !a->word[MODEL] || !first->word[MODEL])
-        return true;
-    return a->length[MODEL] == first->length[MODEL] &&
-           memcmp(a->word[MODEL], first->word[MODEL], a->length[MODEL]) == 0;
+    double value;
+    if (is_blank(a, field) || !attn__decimal(a->word[field], a->length[field], &value))
+        return otherwise;
+    return value > -1e15 && value < 1e15 ? (int64_t)value : otherwise;
 }
 
 static bool ends_loop(const words *w)
 {
-    return begins(w, "_") || begins(w, "loop_") || begins(w, "data_");
+    static const char *const keywords[] = {"_", "loop_", "data_", "save_", "global_", "stop_"};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++) {
+        if (begins(w, keywords[i]))
+            return true;
+    }
+    return false;
 }
 
-static attn_status read_rows(attn__structure_reading *r, words *w, const table *t)
+/* Leaves `w` at the word behind the loop; *more: there is one. */
+static attn_status read_rows(attn__structure_reading *r, words *w, const category *c, table *t, bool *more)
 {
-    row first = {{0}, {0}}, a = first;
+    row a = {{0}, {0}};
     int column = 0;
     attn_status status = ATTN_OK;
-    bool more = w->at > 0 && w->word != NULL;
-    for (int64_t n = 0; more && status == ATTN_OK && !ends_loop(w); more = next(w)) {
+    *more = w->at > 0 && w->word != NULL;
+    for (; *more && status == ATTN_OK && !ends_loop(w); *more = next(w)) {
         int field = t->column[column];
         if (field < FIELDS) {
             a.word[field] = w->word;
@@ -207,22 +217,123 @@ static attn_status read_rows(attn__structure_reading *r, words *w, const table *
         if (++column < t->columns)
             continue;
         column = 0;
-        first = n++ ? first : a;
-        if (in_first_model(t, &first, &a))
-            status = take_row(r, w, t, &a);
+        t->first = t->rows++ ? t->first : a;
+        status = c->take(r, w, t, &a);
     }
-    return status == ATTN_OK && column != 0 ? fail(r, w, "the loop over _atom_site ends inside a row") : status;
+    if (status == ATTN_OK && column != 0)
+        status =
+            attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": the loop over %.*s ends inside a row",
+                       r->source, w->line + 1, (int)strlen(c->name) - 1, c->name);
+    return status;
 }
 
+/* -------------------------------------------------------------------------------------- atoms, sequences */
+
+enum { GROUP, ATOM, RESIDUE, CHAIN, CHAIN_LABEL, NUMBER, NUMBER_LABEL, INSERTION, X, Y, Z, MODEL, ALTERNATIVE, ENTITY };
+
+static attn_status check_atoms(attn__structure_reading *r, const words *w, const table *t)
+{
+    bool chain = t->has[CHAIN] || t->has[CHAIN_LABEL], number = t->has[NUMBER] || t->has[NUMBER_LABEL];
+    if (!t->has[ATOM] || !t->has[RESIDUE] || !chain || !number || !t->has[X] || !t->has[Y] || !t->has[Z])
+        return fail(r, w, "the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
+    return ATTN_OK;
+}
+
+/* Is the atom of the same model as the first one? */
+static bool in_first_model(const table *t, const row *a)
+{
+    const row *first = &t->first;
+    if (!t->has[MODEL] || !a->word[MODEL] || !first->word[MODEL])
+        return true;
+    return a->length[MODEL] == first->length[MODEL] &&
+           memcmp(a->word[MODEL], first->word[MODEL], a->length[MODEL]) == 0;
+}
+
+static attn_status take_atom(attn__structure_reading *r, const words *w, const table *t, const row *a)
+{
+    attn__atom atom = {.insertion = ' ', .alternative = ' '};
+    int chain = t->has[CHAIN] ? CHAIN : CHAIN_LABEL, number = t->has[NUMBER] ? NUMBER : NUMBER_LABEL;
+    double value;
+    if (!in_first_model(t, a))
+        return ATTN_OK;
+    copy(atom.name, sizeof atom.name, a, ATOM);
+    copy(atom.residue, sizeof atom.residue, a, RESIDUE);
+    copy(atom.chain, sizeof atom.chain, a, chain);
+    copy(atom.key, sizeof atom.key, a, ENTITY);
+    atom.hetero = t->has[GROUP] && a->length[GROUP] > 0 && a->word[GROUP][0] == 'H';
+    if (!is_blank(a, INSERTION))
+        atom.insertion = a->word[INSERTION][0];
+    if (!is_blank(a, ALTERNATIVE))
+        atom.alternative = a->word[ALTERNATIVE][0];
+    if (!is_blank(a, number) && !attn__decimal(a->word[number], a->length[number], &value))
+        return fail(r, w, "a residue number is no number");
+    atom.number = whole(a, number, 0);
+    atom.label = whole(a, NUMBER_LABEL, 0);
+    for (int i = 0; i < 3; i++) {
+        if (!attn__decimal(a->word[X + i], a->length[X + i], &atom.at[i]))
+            return fail(r, w, "an atom's coordinate is no number");
+    }
+    return attn__structure_add(r, &atom);
+}
+
+enum { OF, PLACE, KIND };
+
+/* Without these columns nothing of it is used. */
+static attn_status check_sequence(attn__structure_reading *r, const words *w, const table *t)
+{
+    (void)r, (void)w, (void)t;
+    return ATTN_OK;
+}
+
+/* Several residues of one number are alternatives; the first one counts. */
+static attn_status take_residue(attn__structure_reading *r, const words *w, const table *t, const row *a)
+{
+    char entity[ATTN__CHAIN_NAME], residue[8];
+    (void)w;
+    if (!t->has[OF] || !t->has[PLACE] || !t->has[KIND])
+        return ATTN_OK;
+    copy(entity, sizeof entity, a, OF);
+    copy(residue, sizeof residue, a, KIND);
+    const attn__sequence *sequence = attn__structure_sequence(r, entity);
+    bool next_one = whole(a, PLACE, 0) == (sequence ? sequence->n : 0) + 1;
+    return next_one ? attn__structure_add_to_sequence(r, entity, residue) : ATTN_OK;
+}
+
+static const category categories[] = {
+    {"_atom_site.",
+     {"group_pdb", "label_atom_id", "label_comp_id", "auth_asym_id", "label_asym_id", "auth_seq_id", "label_seq_id",
+      "pdbx_pdb_ins_code", "cartn_x", "cartn_y", "cartn_z", "pdbx_pdb_model_num", "label_alt_id", "label_entity_id"},
+     check_atoms,
+     take_atom},
+    {"_entity_poly_seq.", {"entity_id", "num", "mon_id"}, check_sequence, take_residue},
+};
+
+/* The loop at `w`, which is left at the word behind it. */
+static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
+{
+    for (size_t i = 0; i < sizeof categories / sizeof *categories; i++) {
+        if (!begins(w, categories[i].name))
+            continue;
+        table t = {.columns = 0};
+        attn_status status = read_columns(r, w, &categories[i], &t);
+        return status == ATTN_OK ? read_rows(r, w, &categories[i], &t, more) : status;
+    }
+    return ATTN_OK;
+}
+
+/* Of several data blocks the first one that has atoms. */
 attn_status attn__structure_read_cif(attn__structure_reading *r, const char *text, size_t size)
 {
     words w = {.text = text, .size = size};
-    while (next(&w)) {
-        if (!begins(&w, "_atom_site."))
-            continue;
-        table t = {.columns = 0};
-        attn_status status = read_columns(r, &w, &t);
-        return status == ATTN_OK ? read_rows(r, &w, &t) : status;
+    attn_status status = ATTN_OK;
+    bool more = next(&w);
+    while (more && status == ATTN_OK) {
+        bool loop = is(&w, "loop_");
+        if (begins(&w, "data_") && r->seen[0])
+            break;
+        more = next(&w);
+        if (loop && more)
+            status = read_loop(r, &w, &more);
     }
-    return ATTN_OK; /* the caller says that there are no residues */
+    return status;
 }

@@ -1,105 +1,109 @@
 /* SPDX-License-Identifier: MIT
- * Which residue of a chain stands in which column of an alignment, and how far residues are apart. */
+ * Which residue of a structure stands in which column of an alignment, and how far residues are apart. */
 #include "data/structure.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---------------------------------------------------------------------------------------- the alignment */
+/* ------------------------------------------------------------------------------------- the chain that fits */
 
-enum { MATCH = 2, MISMATCH = -1, GAP = -2 };
-enum { FROM_BOTH = 0, FROM_QUERY, FROM_CHAIN }; /* what a step consumes */
+/* Statistics of gapped local alignments with BLOSUM62 and 11/1 (Altschul and Gish 1996,
+ * doi:10.1016/S0076-6879(96)66029-7): this many of a score S are expected by chance, K n m exp(-lambda S). */
+static const double LAMBDA = 0.267, K = 0.041, MOST_EXPECTED = 0.01;
 
-typedef struct table {
-    const attn_structure *s;
-    const char *letters; /* of the query, without gaps */
-    int64_t n;           /* of the query */
-    uint8_t *step;       /* [n + 1, s->n + 1] */
-    int64_t *score;      /* one row, [s->n + 1] */
-} table;
+/* The query's letters, and how they stand on one chain. */
+typedef struct fit {
+    const attn__chain *chain;
+    int64_t *to; /* [n]: positions of the chain, or -1 */
+    int64_t score, aligned, equal, resolved;
+} fit;
 
-static void fill_row(table *t, int64_t i)
+static attn_status align(attn_context *context, const char *letters, int64_t n, fit *f)
 {
-    int64_t m = t->s->n, diagonal = t->score[0];
-    uint8_t *step = t->step + i * (m + 1);
-    t->score[0] += GAP;
-    step[0] = FROM_QUERY;
-    for (int64_t j = 1; j <= m; j++) {
-        int64_t both = diagonal + (t->letters[i - 1] == t->s->residues[j - 1].letter ? MATCH : MISMATCH);
-        int64_t query = t->score[j] + GAP, chain = t->score[j - 1] + GAP;
-        diagonal = t->score[j];
-        step[j] = both >= query && both >= chain ? FROM_BOTH : query >= chain ? FROM_QUERY : FROM_CHAIN;
-        t->score[j] = step[j] == FROM_BOTH ? both : step[j] == FROM_QUERY ? query : chain;
+    attn_status status =
+        attn__structure_align(context, letters, n, f->chain->positions, f->chain->length, f->to, &f->score);
+    f->aligned = f->equal = f->resolved = 0;
+    for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
+        const attn__position *p = f->to[i] >= 0 ? &f->chain->positions[f->to[i]] : NULL;
+        f->aligned += p && p->letter;
+        f->equal += p && p->letter == letters[i] && p->letter != 'X';
+        f->resolved += p && p->residue >= 0;
     }
+    return status;
 }
 
-static void align(table *t)
+static int64_t letters_of(const attn__chain *chain)
 {
-    for (int64_t j = 0; j <= t->s->n; j++) {
-        t->score[j] = GAP * j;
-        t->step[j] = FROM_CHAIN;
-    }
-    for (int64_t i = 1; i <= t->n; i++)
-        fill_row(t, i);
+    int64_t n = 0;
+    for (int64_t k = 0; k < chain->length; k++)
+        n += chain->positions[k].letter != 0;
+    return n;
 }
 
-/* to[i] for each letter of the query; returns how many of the mapped letters are equal. */
-static int64_t trace(const table *t, int64_t *to, int64_t *mapped)
+/* Half of the shorter of the two aligned, half of that equal, and no work of chance. */
+static attn_status judge(const attn_structure *s, const fit *f, int64_t n)
 {
-    int64_t i = t->n, j = t->s->n, equal = 0;
-    *mapped = 0;
-    while (i > 0) {
-        uint8_t step = t->step[i * (t->s->n + 1) + j];
-        if (step == FROM_CHAIN) {
-            j--;
-            continue;
+    int64_t chain = letters_of(f->chain), shorter = n < chain ? n : chain, all = 0;
+    for (int64_t i = 0; i < s->nchains; i++)
+        all += s->chains[i].length;
+    double expected = K * (double)n * (double)all * exp(-LAMBDA * (double)f->score);
+    if (2 * f->aligned >= shorter && 2 * f->equal >= f->aligned && f->aligned > 0 && expected <= MOST_EXPECTED)
+        return ATTN_OK;
+    return attn__fail(
+        s->context, ATTN_ERROR_FORMAT,
+        "%s%s is another protein: %lld of the query's %lld residues can be aligned with its %lld, %.0f %% "
+        "of these are the same, and chance gives %.2g alignments as good; the same protein has half of the "
+        "shorter aligned, half of that the same, and chance gives at most %g",
+        f->chain->name[0] ? "chain " : "the chain without a name", f->chain->name, (long long)f->aligned, (long long)n,
+        (long long)chain, f->aligned ? 100 * (double)f->equal / (double)f->aligned : 0, expected, MOST_EXPECTED);
+}
+
+static bool is_better(const fit *a, const fit *b)
+{
+    return !b->chain || a->score > b->score || (a->score == b->score && a->resolved > b->resolved);
+}
+
+/* to[0..n) of letters; both fits have room for n. */
+static attn_status choose(const attn_structure *s, const char *letters, int64_t n, fit *best, fit *other)
+{
+    for (int64_t i = 0; i < s->nchains; i++) {
+        other->chain = &s->chains[i];
+        attn_status status = align(s->context, letters, n, other);
+        if (status != ATTN_OK)
+            return status;
+        if (is_better(other, best)) {
+            fit better = *other;
+            *other = *best;
+            *best = better;
         }
-        i--;
-        to[i] = step == FROM_BOTH ? --j : -1;
-        *mapped += to[i] >= 0;
-        equal += to[i] >= 0 && t->letters[i] == t->s->residues[j].letter;
     }
-    return equal;
-}
-
-/* Moves to[0..n) of letters to their columns; from the back, so that nothing is overwritten before it is read. */
-static void spread(const char *query, int64_t columns, int64_t n, int64_t *to)
-{
-    for (int64_t c = columns; c-- > 0;)
-        to[c] = query[c] == '-' ? -1 : to[--n];
+    return judge(s, best, n);
 }
 
 attn_status attn_structure_map(const attn_structure *structure, const char *query, int64_t columns, int64_t *to,
-                               double *identity)
+                               attn_structure_match *match)
 {
     attn__call_begin(structure->context);
     attn_context *context = structure->context;
+    size_t places = attn__size_mul((size_t)columns, sizeof *to);
     char *letters = attn__alloc(context, (size_t)columns);
-    table t = {.s = structure, .letters = letters};
+    fit best = {.to = attn__alloc(context, places)}, other = {.to = attn__alloc(context, places)};
+    int64_t n = 0;
     for (int64_t c = 0; letters && c < columns; c++) {
         if (query[c] != '-')
-            letters[t.n++] = query[c];
+            letters[n++] = query[c] >= 'A' && query[c] <= 'Z' ? query[c] : 'X';
     }
-    t.step = attn__alloc(context, attn__size_mul((size_t)t.n + 1, (size_t)structure->n + 1));
-    t.score = attn__alloc(context, attn__size_mul((size_t)structure->n + 1, sizeof *t.score));
-    attn_status status = letters && t.step && t.score ? ATTN_OK : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK) {
-        int64_t mapped;
-        align(&t);
-        int64_t equal = trace(&t, to, &mapped);
-        spread(query, columns, t.n, to);
-        double share = mapped ? (double)equal / (double)mapped : 0;
-        if (identity)
-            *identity = share;
-        int64_t shorter = t.n < structure->n ? t.n : structure->n;
-        if (2 * equal < shorter)
-            status = attn__fail(context, ATTN_ERROR_FORMAT,
-                                "%s%s is another protein: only %.0f %% of its residues agree with the query",
-                                structure->chain[0] ? "chain " : "the chain without a name", structure->chain,
-                                100 * (double)equal / (double)shorter);
+    attn_status status =
+        letters && best.to && other.to ? choose(structure, letters, n, &best, &other) : ATTN_ERROR_MEMORY;
+    for (int64_t c = 0, i = 0; status == ATTN_OK && c < columns; c++) {
+        int64_t at = query[c] == '-' ? -1 : best.to[i++];
+        to[c] = at < 0 ? -1 : best.chain->positions[at].residue;
     }
-    attn__free(context, t.score);
-    attn__free(context, t.step);
+    if (status == ATTN_OK && match)
+        *match = (attn_structure_match){best.chain->name, best.aligned, (double)best.equal / (double)best.aligned,
+                                        (double)best.aligned / (double)n};
+    attn__free(context, other.to);
+    attn__free(context, best.to);
     attn__free(context, letters);
     return status;
 }

@@ -30,6 +30,8 @@ static attn_status take_atom(attn__structure_reading *r, const char *line, size_
     cut(atom.name, sizeof atom.name, line, length, 12, 16);
     cut(atom.residue, sizeof atom.residue, line, length, 17, 20);
     cut(atom.chain, sizeof atom.chain, line, length, 21, 22);
+    cut(atom.key, sizeof atom.key, line, length, 21, 22);
+    atom.alternative = line[16];
     atom.insertion = line[26];
     if (!attn__decimal(line + 22, 4, &number))
         return fail(r, "columns 23 to 26 are no residue number");
@@ -39,6 +41,20 @@ static attn_status take_atom(attn__structure_reading *r, const char *line, size_
             return fail(r, "columns 31 to 54 are no coordinates");
     }
     return attn__structure_add(r, &atom);
+}
+
+/* Thirteen residues of a chain's sequence. */
+static attn_status take_sequence(attn__structure_reading *r, const char *line, size_t length)
+{
+    char chain[ATTN__CHAIN_NAME], residue[8];
+    attn_status status = ATTN_OK;
+    cut(chain, sizeof chain, line, length, 11, 12);
+    for (size_t at = 19; at < 70 && at < length && status == ATTN_OK; at += 4) {
+        cut(residue, sizeof residue, line, length, at, at + 3);
+        if (residue[0])
+            status = attn__structure_add_to_sequence(r, chain, residue);
+    }
+    return status;
 }
 
 static bool is(const char *line, size_t length, const char *record)
@@ -58,6 +74,8 @@ attn_status attn__structure_read_pdb(attn__structure_reading *r, const char *tex
             break; /* the first model of several */
         if (is(line, length, "ATOM  ") || is(line, length, "HETATM"))
             status = take_atom(r, line, length);
+        if (is(line, length, "SEQRES"))
+            status = take_sequence(r, line, length);
     }
     return status;
 }

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ * A chain's positions: its residues in order, and between them those that the file has no atoms of.  A sequence (SEQRES,
+ * an entity's) says which; without one residue numbers that jump where the chain is broken say how many. */
+#include "data/structure.h"
+
+#include <math.h>
+#include <string.h>
+
+/* In angstrom: a peptide bond is 1.33 long, and C-alphas of neighbours are 3.8 apart, across a cis bond 2.9; those of
+ * next but one neighbours at least 5. */
+static const double BOND = 2, NEIGHBOURS = 4.5;
+/* Positions that numbers alone may add to a chain: more than a query has. */
+enum { MOST_ABSENT = 5000 };
+
+static double apart(const double a[3], const double b[3])
+{
+    double sum = 0;
+    for (int i = 0; i < 3; i++)
+        sum += (b[i] - a[i]) * (b[i] - a[i]);
+    return sqrt(sum);
+}
+
+static bool follows(const attn_residue *a, const attn_residue *b)
+{
+    if (a->has_c && b->has_n)
+        return apart(a->c, b->n) < BOND;
+    return a->has_ca && b->has_ca ? apart(a->ca, b->ca) < NEIGHBOURS : b->number - a->number <= 1;
+}
+
+static int64_t absent_between(const attn__built_residue *a, const attn__built_residue *b)
+{
+    bool labelled = a->label > 0 && b->label > 0;
+    int64_t step = labelled ? b->label - a->label : b->at.number - a->at.number;
+    return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
+}
+
+/* Where every twentieth bond or more is missing, places are not those of a protein, and say nothing of breaks. */
+static bool has_bonds(const attn__chain *chain)
+{
+    int64_t broken = 0;
+    for (int64_t i = 1; i < chain->n; i++)
+        broken += !follows(&chain->built[i - 1].at, &chain->built[i].at);
+    return broken <= 1 + chain->n / 20;
+}
+
+/* Returns how many positions there are; `to` may be NULL. */
+static int64_t by_numbers(const attn__chain *chain, attn__position *to)
+{
+    int64_t n = 0, added = 0;
+    bool bonds = has_bonds(chain);
+    for (int64_t i = 0; i < chain->n; i++) {
+        const attn__built_residue *r = &chain->built[i];
+        bool broken = bonds && i > 0 && !follows(&r[-1].at, &r->at);
+        int64_t absent = broken ? absent_between(&r[-1], r) : 0;
+        absent = added + absent <= MOST_ABSENT ? absent : 0;
+        added += absent;
+        for (int64_t k = 0; k < absent; k++, n++) {
+            if (to)
+                to[n] = (attn__position){.residue = -1};
+        }
+        if (to)
+            to[n] = (attn__position){r->at.letter, broken && absent == 0, chain->first + i};
+        n++;
+    }
+    return n;
+}
+
+static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
+{
+    chain->length = by_numbers(chain, NULL);
+    chain->positions = attn__alloc(context, attn__size_mul((size_t)chain->length, sizeof *chain->positions));
+    if (!chain->positions)
+        return ATTN_ERROR_MEMORY;
+    by_numbers(chain, chain->positions);
+    return ATTN_OK;
+}
+
+/* Does mmCIF say of every residue where it stands in the sequence? */
+static bool is_labelled(const attn__chain *chain, int64_t length)
+{
+    int64_t last = 0;
+    for (int64_t i = 0; i < chain->n; i++) {
+        if (chain->built[i].label <= last || chain->built[i].label > length)
+            return false;
+        last = chain->built[i].label;
+    }
+    return true;
+}
+
+/* where[k]: the chain's residue at letter k of the sequence, or -1.  Returns how many have one. */
+static int64_t place_by_labels(const attn__chain *chain, int64_t *where, int64_t n)
+{
+    for (int64_t k = 0; k < n; k++)
+        where[k] = -1;
+    for (int64_t i = 0; i < chain->n; i++)
+        where[chain->built[i].label - 1] = chain->first + i;
+    return chain->n;
+}
+
+static attn_status place_by_alignment(attn_context *context, const attn__chain *chain, const attn__sequence *sequence,
+                                      int64_t *where, int64_t *placed)
+{
+    int64_t score;
+    attn_status status =
+        attn__structure_align(context, sequence->letters, sequence->n, chain->positions, chain->length, where, &score);
+    for (int64_t k = 0; status == ATTN_OK && k < sequence->n; k++) {
+        const attn__position *p = where[k] >= 0 ? &chain->positions[where[k]] : NULL;
+        where[k] = p && p->letter == sequence->letters[k] ? p->residue : -1;
+        *placed += where[k] >= 0;
+    }
+    return status;
+}
+
+static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain, const attn__sequence *sequence)
+{
+    int64_t n = sequence->n, placed = 0;
+    int64_t *where = attn__alloc(context, attn__size_mul((size_t)n, sizeof *where));
+    attn__position *to = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *to));
+    attn_status status = where && to ? ATTN_OK : ATTN_ERROR_MEMORY;
+    if (status == ATTN_OK && is_labelled(chain, n))
+        placed = place_by_labels(chain, where, n);
+    else if (status == ATTN_OK)
+        status = place_by_alignment(context, chain, sequence, where, &placed);
+    bool used = status == ATTN_OK && 2 * placed > chain->n; /* else it is another chain's */
+    for (int64_t k = 0; used && k < n; k++)
+        to[k] = (attn__position){.letter = sequence->letters[k], .residue = where[k]};
+    attn__free(context, used ? (void *)chain->positions : (void *)to);
+    if (used) {
+        chain->positions = to;
+        chain->length = n;
+    }
+    attn__free(context, where);
+    return status;
+}
+
+attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__chain *chain)
+{
+    attn_context *context = reading->structure->context;
+    const attn__sequence *sequence = attn__structure_sequence(reading, chain->key);
+    attn_status status = arrange_by_numbers(context, chain);
+    return status == ATTN_OK && sequence ? arrange_by_sequence(context, chain, sequence) : status;
+}
