@@ -59,9 +59,9 @@ static const char *const examples[] = {
 };
 
 /* What was passed over, a line each. */
-static void tell_notes(const cli_call *cli, const attn_bytes *report)
+static void tell_notes(const cli_call *cli, const char *notes)
 {
-    for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
+    for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
         int length = (int)strcspn(line, "\n");
         cli_note(cli, "%.*s", length, line);
         line += length;
@@ -89,6 +89,27 @@ static bool read_three(const char *text, float *values)
     return sscanf(text, "%f,%f,%f%c", &values[0], &values[1], &values[2], &rest) == 3;
 }
 
+/* Which tensors a training's checkpoint was read without. */
+static void tell_passed(const cli_call *cli)
+{
+    attn_checkpoint *plain = NULL, *weights = NULL;
+    attn_name_map *names = NULL;
+    const char *name = NULL;
+    attn_status status = attn_checkpoint_open(&plain, cli->context, cli->words[0], NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_name_map_detect(&name, plain, NULL);
+    attn_checkpoint_close(plain);
+    if (status == ATTN_OK)
+        status = attn_name_map_read(&names, cli->context, name);
+    attn_weights_options how = {.names = names};
+    if (status == ATTN_OK)
+        status = attn_checkpoint_open(&weights, cli->context, cli->words[0], &how, NULL);
+    if (status == ATTN_OK)
+        tell_notes(cli, attn_checkpoint_notes(weights));
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
+}
+
 static int convert_vit(const cli_call *cli)
 {
     attn_pixel_scale scale;
@@ -105,9 +126,10 @@ static int convert_vit(const cli_call *cli)
     if (!cli_given(cli, "mean"))
         cli_note(cli,
                  "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
-    return attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) == ATTN_OK
-               ? CLI_OK
-               : cli_failed(cli, NULL);
+    if (attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    tell_passed(cli);
+    return CLI_OK;
 }
 
 static int convert_named(const cli_call *cli, const cli_foreign *foreign)
@@ -125,7 +147,7 @@ static int convert_named(const cli_call *cli, const cli_foreign *foreign)
         status = attn_model_save(model, cli_text(cli, "out"));
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     if (code == CLI_OK)
-        tell_notes(cli, &report);
+        tell_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     attn_model_destroy(model);
     return code;
@@ -137,7 +159,7 @@ static int convert_tensors(const cli_call *cli)
     int64_t n;
     char count[32];
     attn_status status = attn_weights_convert(cli->context, cli->words[0], cli_text(cli, "out"), &n, &report);
-    tell_notes(cli, &report);
+    tell_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
