@@ -12,8 +12,11 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
              "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
+    CLI_INT("heads", 0, "0", 0, 65536,
+            "Vision Transformer: its number of heads, which no tensor shows; default: what config.json says"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5",
-             "Vision Transformer: means subtracted from its pixels, which run from 0 to 1"),
+             "Vision Transformer: means subtracted from its pixels, which run from 0 to 1; default, if --std is not "
+             "given: what preprocessor_config.json or config.json says"),
     CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: deviations by which its pixels are then divided"),
     CLI_TEXT("arch", 'a', "NAME", "", "the architecture, of a checkpoint that does not say it; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
@@ -110,11 +113,10 @@ static void tell_passed(const cli_call *cli)
     attn_name_map_destroy(names);
 }
 
-static int convert_vit(const cli_call *cli)
+static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
 {
-    attn_pixel_scale scale;
     static const char *const names[] = {"mean", "std"};
-    float *const into[] = {scale.mean, scale.std};
+    float *const into[] = {scale->mean, scale->std};
     for (int i = 0; i < 2; i++) {
         bool read = read_three(cli_text(cli, names[i]), into[i]);
         for (int c = 0; c < 3 && read; c++)
@@ -123,12 +125,54 @@ static int convert_vit(const cli_call *cli)
             return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
                             cli_text(cli, names[i]));
     }
-    if (!cli_given(cli, "mean"))
-        cli_note(cli,
-                 "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
-    if (attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) != ATTN_OK)
+    return CLI_OK;
+}
+
+/* "0.5", or "0.485, 0.456, 0.406" in brackets. */
+static const char *three_text(const attn_config *config, const char *name, char *text, size_t size)
+{
+    double values[3];
+    for (int i = 0; i < 3; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%s.%d", name, i);
+        values[i] = attn_config_real(config, key, i ? values[0] : 0);
+    }
+    bool same = !(values[0] < values[1] || values[0] > values[1] || values[0] < values[2] || values[0] > values[2]);
+    if (same)
+        snprintf(text, size, "%.6g", values[0]);
+    else
+        snprintf(text, size, "(%.6g, %.6g, %.6g)", values[0], values[1], values[2]);
+    return text;
+}
+
+/* How the classifier that was written prepares pictures. */
+static void tell_pixels(const cli_call *cli)
+{
+    char path[4096], mean[64], std[64];
+    attn_config *config = NULL;
+    snprintf(path, sizeof path, "%s/config.json", cli_text(cli, "out"));
+    if (attn_config_read(&config, cli->context, path) != ATTN_OK) {
+        cli_forgive(cli);
+        return;
+    }
+    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation",
+             three_text(config, "mean", mean, sizeof mean), three_text(config, "std", std, sizeof std),
+             attn_config_text(config, "interpolation", "bicubic"));
+    attn_config_destroy(config);
+}
+
+static int convert_vit(const cli_call *cli)
+{
+    attn_pixel_scale scale;
+    attn_vit_options how = {.num_heads = cli_int(cli, "heads")};
+    bool scaled = cli_given(cli, "mean") || cli_given(cli, "std");
+    int code = read_scale(cli, &scale);
+    if (code != CLI_OK)
+        return code;
+    if (attn_vit_convert(cli->context, cli->words[0], &how, scaled ? &scale : NULL, cli_text(cli, "out")) != ATTN_OK)
         return cli_failed(cli, NULL);
     tell_passed(cli);
+    tell_pixels(cli);
     return CLI_OK;
 }
 
@@ -238,6 +282,9 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (tensors && named)
         return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
+    if (cli_given(cli, "heads") && (tensors || named))
+        return cli_fail(CLI_BAD,
+                        "--heads goes with a Vision Transformer of Hugging Face or timm; else --config has it");
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;

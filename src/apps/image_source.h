@@ -10,6 +10,7 @@
 /* What the images must become.  Zero means: as they are, which must then be alike. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
+    attn_image_filter filter;   /* by which they are brought to another size */
     const char *const *classes; /* names that the folder must have, in this order; NULL: any */
     int64_t nclasses;           /* labels must be less; 0: any */
     bool unlabelled;            /* labels mean nothing: pictures need no class folders */
