@@ -30,6 +30,8 @@ for from in "$data/self_attention.pt" sa/model.safetensors; do
         fail "attn run does not take $from"
 done
 cmp -s self_attention.pt.npy model.safetensors.npy || fail "the converted weights give something else"
+"$attn" run --weights sa --input x=x.npy --output out=own.npy >/dev/null || fail "attn run does not take the directory"
+cmp -s own.npy model.safetensors.npy || fail "the directory gives something else"
 expect 0 'self-attention: ' "$attn" info sa
 grep -q '"architecture": "self-attention"' sa/config.json || fail "config.json does not name the architecture"
 
@@ -142,6 +144,14 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
+# ---- a directory of --arch is a classifier too: its classes go by numbers, its pixels run from -1 to 1
+"$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,
+    "num_heads": 1, "num_blks": 1, "use_bias": true, "num_classes": 3, "layer_norm_eps": 1e-6}' -o bare --quiet >/dev/null
+grep -q class_names bare/config.json && fail "convert --arch names classes"
+"$attn" classify bare dark.ppm light.ppm --json > bare.json || fail "a directory of --arch does not classify"
+cmp -s bare.json timm.json || fail "a directory of --arch gives something else"
+expect 0 'classes  *0, 1, 2' "$attn" info bare
+
 mkdir hub
 cp timm.safetensors hub/model.safetensors
 cat > hub/config.json <<END

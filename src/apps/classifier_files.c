@@ -154,7 +154,7 @@ static attn_status number_classes(attn_config *config, attn_context *context, in
     return status;
 }
 
-/* What a checkpoint of foreign names need not say: the model's own sizes, numbers for the classes, and pixels from
+/* What a checkpoint of foreign names, or a model that attn_model_save wrote, need not say: the model's own sizes, numbers for the classes, and pixels from
  * -1 to 1, as attn_vit_convert takes them. */
 static attn_status complete_inputs(attn_classifier *c)
 {
@@ -179,15 +179,16 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
     attn__foreign from;
     attn_status status = attn__foreign_begin(&from, c->context, path, &(attn__foreign_wish){.names = names});
     c->config = from.config;
+    bool bare = names || (status == ATTN_OK && !attn_config_get(c->config, "class_names"));
     if (status == ATTN_OK)
         status = check_kind(c, from.settings);
-    if (status == ATTN_OK && !names)
+    if (status == ATTN_OK && !bare)
         status = read_inputs(c, from.settings);
     if (status == ATTN_OK)
         status = attn__foreign_model(&c->model, c->context, &from, NULL);
-    if (status == ATTN_OK && names)
+    if (status == ATTN_OK && bare)
         status = complete_inputs(c);
-    if (status == ATTN_OK && names)
+    if (status == ATTN_OK && bare)
         status = read_inputs(c, from.settings);
     from.config = NULL;
     attn__foreign_end(&from);
@@ -224,7 +225,10 @@ void attn_classifier_destroy(attn_classifier *c)
 bool attn_classifier_is_at(attn_context *context, const char *directory)
 {
     attn_config *config = attn__model_config_try(context, directory);
-    bool is = config && attn_config_get(config, "class_names");
+    bool pictures = config && attn_config_int(config, "img_size", 0) > 0 &&
+                    (attn_config_get(config, "num_classes") || attn_config_get(config, "classes"));
+    bool is = config && (attn_config_get(config, "class_names") ||
+                         (pictures && attn_architecture_find(attn_config_text(config, "architecture", ""))));
     attn_config_destroy(config);
     return is;
 }
