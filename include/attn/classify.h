@@ -47,6 +47,9 @@ typedef struct attn_classifier_run_info {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
+    /* What lies in class folders and is no picture by its ending: how much, and the path of the first. */
+    int64_t passed_over;
+    const char *passed_first;
 } attn_classifier_run_info;
 
 typedef struct attn_classifier_job {
@@ -112,7 +115,8 @@ typedef struct attn_classifier_score {
     double loss; /* nats an image */
     double images_per_second;
     int64_t classes;
-    int64_t *confusion; /* [classes][classes]: of images of class (row), how many were taken for (column) */
+    int64_t *confusion;  /* [classes][classes]: of images of class (row), how many were taken for (column) */
+    int64_t passed_over; /* files in class folders that are no pictures by their ending */
 } attn_classifier_score;
 /* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
  * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,

@@ -149,6 +149,7 @@ attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_
     status = score->confusion ? choose(c, &source, part, &set) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = measure_set(c, set, score);
+    score->passed_over = source.passed_over;
     attn_image_set_destroy(set);
     attn__image_source_free(&source);
     if (status != ATTN_OK)

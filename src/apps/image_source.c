@@ -191,8 +191,10 @@ void attn__image_source_free(attn__image_source *s)
     attn_image_set_destroy(s->train);
     attn_image_set_destroy(s->test);
     attn__names classes = {s->classes, s->nclasses};
-    if (s->context)
+    if (s->context) {
         attn__names_free(&classes, s->context);
+        attn__free(s->context, s->passed_first);
+    }
     *s = (attn__image_source){0};
 }
 

@@ -21,6 +21,8 @@ typedef struct attn__image_source {
     attn_image_set *train, *test; /* test: NULL where the data is not divided */
     char **classes;
     int64_t nclasses;
+    int64_t passed_over; /* files and folders in class folders that are no pictures by their endings */
+    char *passed_first;  /* the first of them; NULL: there is none */
 } attn__image_source;
 
 /* Every error names the file. */
