@@ -219,10 +219,9 @@ static void an_array_is_read_as_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_type_is_read),       cmocka_unit_test(an_array_is_read_as_weights),
-        cmocka_unit_test(columns_become_rows),
-        cmocka_unit_test(bad_files_are_told),      cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(each_type_is_read),   cmocka_unit_test(an_array_is_read_as_weights),
+        cmocka_unit_test(columns_become_rows), cmocka_unit_test(bad_files_are_told),
+        cmocka_unit_test(damage_never_harms),  cmocka_unit_test(what_is_written_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
