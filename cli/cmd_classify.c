@@ -117,18 +117,21 @@ static int answer(cli_call *cli, attn_classifier *classifier)
     attn_json_begin(&json, cli->context, true);
     attn_json_array(&json, NULL);
     question q = {cli, classifier, guesses, top, cli->json ? &json : NULL};
+    cli_failures failures = {.cli = cli, .things = "files"};
     int code = CLI_OK;
     if (!cli->json)
         code = cli_spread(cli, cli->nwords - 1, cli->words + 1, classify, &q);
     else if (attn_ranks_rank(cli->context) == 0) /* one array: by one process */
         for (int i = 0; i + 1 < cli->nwords && code == CLI_OK; i++)
-            code = classify(&q, i);
+            code = cli_failures_note(&failures, classify(&q, i), cli->words[i + 1]);
     attn_json_end(&json);
     free(guesses);
-    if (cli->json && code == CLI_OK)
-        return cli_print_json(cli, &json);
-    attn_json_free(&json);
-    return code;
+    if (!cli->json || code != CLI_OK) {
+        attn_json_free(&json);
+        return code;
+    }
+    code = cli_print_json(cli, &json);
+    return code == CLI_OK ? cli_failures_end(&failures) : code;
 }
 
 static int load_and_answer(cli_call *cli)

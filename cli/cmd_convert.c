@@ -12,8 +12,11 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
              "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
+    CLI_INT("heads", 0, "0", 0, 65536,
+            "Vision Transformer: its number of heads, which no tensor shows; default: what config.json says"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5",
-             "Vision Transformer: means subtracted from its pixels, which run from 0 to 1"),
+             "Vision Transformer: means subtracted from its pixels, which run from 0 to 1; default, if --std is not "
+             "given: what preprocessor_config.json or config.json says"),
     CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: deviations by which its pixels are then divided"),
     CLI_TEXT("arch", 'a', "NAME", "", "the architecture, of a checkpoint that does not say it; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
@@ -59,9 +62,9 @@ static const char *const examples[] = {
 };
 
 /* What was passed over, a line each. */
-static void tell_notes(const cli_call *cli, const attn_bytes *report)
+static void tell_notes(const cli_call *cli, const char *notes)
 {
-    for (const char *line = report->data; line && *line; line += strspn(line, "\n")) {
+    for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
         int length = (int)strcspn(line, "\n");
         cli_note(cli, "%.*s", length, line);
         line += length;
@@ -89,11 +92,31 @@ static bool read_three(const char *text, float *values)
     return sscanf(text, "%f,%f,%f%c", &values[0], &values[1], &values[2], &rest) == 3;
 }
 
-static int convert_vit(const cli_call *cli)
+/* Which tensors a training's checkpoint was read without. */
+static void tell_passed(const cli_call *cli)
 {
-    attn_pixel_scale scale;
+    attn_checkpoint *plain = NULL, *weights = NULL;
+    attn_name_map *names = NULL;
+    const char *name = NULL;
+    attn_status status = attn_checkpoint_open(&plain, cli->context, cli->words[0], NULL, NULL);
+    if (status == ATTN_OK)
+        status = attn_name_map_detect(&name, plain, NULL);
+    attn_checkpoint_close(plain);
+    if (status == ATTN_OK)
+        status = attn_name_map_read(&names, cli->context, name);
+    attn_weights_options how = {.names = names};
+    if (status == ATTN_OK)
+        status = attn_checkpoint_open(&weights, cli->context, cli->words[0], &how, NULL);
+    if (status == ATTN_OK)
+        tell_notes(cli, attn_checkpoint_notes(weights));
+    attn_checkpoint_close(weights);
+    attn_name_map_destroy(names);
+}
+
+static int read_scale(const cli_call *cli, attn_pixel_scale *scale)
+{
     static const char *const names[] = {"mean", "std"};
-    float *const into[] = {scale.mean, scale.std};
+    float *const into[] = {scale->mean, scale->std};
     for (int i = 0; i < 2; i++) {
         bool read = read_three(cli_text(cli, names[i]), into[i]);
         for (int c = 0; c < 3 && read; c++)
@@ -102,12 +125,55 @@ static int convert_vit(const cli_call *cli)
             return cli_fail(CLI_BAD, "--%s: \"%.60s\" is not three numbers of 0 to 1 with commas between", names[i],
                             cli_text(cli, names[i]));
     }
-    if (!cli_given(cli, "mean"))
-        cli_note(cli,
-                 "pixels are scaled by (x - 0.5) / 0.5, as google/vit and timm's own do; else give --mean and --std");
-    return attn_vit_convert(cli->context, cli->words[0], NULL, &scale, cli_text(cli, "out")) == ATTN_OK
-               ? CLI_OK
-               : cli_failed(cli, NULL);
+    return CLI_OK;
+}
+
+/* "0.5", or "0.485, 0.456, 0.406" in brackets. */
+static const char *three_text(const attn_config *config, const char *name, char *text, size_t size)
+{
+    double values[3];
+    for (int i = 0; i < 3; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "%s.%d", name, i);
+        values[i] = attn_config_real(config, key, i ? values[0] : 0);
+    }
+    bool same = !(values[0] < values[1] || values[0] > values[1] || values[0] < values[2] || values[0] > values[2]);
+    if (same)
+        snprintf(text, size, "%.6g", values[0]);
+    else
+        snprintf(text, size, "(%.6g, %.6g, %.6g)", values[0], values[1], values[2]);
+    return text;
+}
+
+/* How the classifier that was written prepares pictures. */
+static void tell_pixels(const cli_call *cli)
+{
+    char path[4096], mean[64], std[64];
+    attn_config *config = NULL;
+    snprintf(path, sizeof path, "%s/config.json", cli_text(cli, "out"));
+    if (attn_config_read(&config, cli->context, path) != ATTN_OK) {
+        cli_forgive(cli);
+        return;
+    }
+    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation",
+             three_text(config, "mean", mean, sizeof mean), three_text(config, "std", std, sizeof std),
+             attn_config_text(config, "interpolation", "bicubic"));
+    attn_config_destroy(config);
+}
+
+static int convert_vit(const cli_call *cli)
+{
+    attn_pixel_scale scale;
+    attn_vit_options how = {.num_heads = cli_int(cli, "heads")};
+    bool scaled = cli_given(cli, "mean") || cli_given(cli, "std");
+    int code = read_scale(cli, &scale);
+    if (code != CLI_OK)
+        return code;
+    if (attn_vit_convert(cli->context, cli->words[0], &how, scaled ? &scale : NULL, cli_text(cli, "out")) != ATTN_OK)
+        return cli_failed(cli, NULL);
+    tell_passed(cli);
+    tell_pixels(cli);
+    return CLI_OK;
 }
 
 static int convert_named(const cli_call *cli, const cli_foreign *foreign)
@@ -125,7 +191,7 @@ static int convert_named(const cli_call *cli, const cli_foreign *foreign)
         status = attn_model_save(model, cli_text(cli, "out"));
     int code = status == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     if (code == CLI_OK)
-        tell_notes(cli, &report);
+        tell_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     attn_model_destroy(model);
     return code;
@@ -137,7 +203,7 @@ static int convert_tensors(const cli_call *cli)
     int64_t n;
     char count[32];
     attn_status status = attn_weights_convert(cli->context, cli->words[0], cli_text(cli, "out"), &n, &report);
-    tell_notes(cli, &report);
+    tell_notes(cli, report.data);
     attn_bytes_free(cli->context, &report);
     if (status != ATTN_OK)
         return cli_failed(cli, NULL);
@@ -216,6 +282,9 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (tensors && named)
         return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
+    if (cli_given(cli, "heads") && (tensors || named))
+        return cli_fail(CLI_BAD,
+                        "--heads goes with a Vision Transformer of Hugging Face or timm; else --config has it");
     if (tensors && stored_precision(cli))
         return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;

@@ -4,6 +4,8 @@
 #include "foreign.h"
 #include "run_problem.h"
 
+#include "attn/convert.h"
+
 #include <string.h>
 
 static const cli_option options[] = {
@@ -11,7 +13,8 @@ static const cli_option options[] = {
              "the architecture; attn list names them; default: what the names file says"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_TEXT("weights", 'w', "FILE", "",
-             "its parameters, safetensors, PyTorch's .pt or NumPy's .npz; default: fresh ones from --seed"),
+             "its parameters, safetensors, PyTorch's .pt or NumPy's .npz, or a directory of attn's, whose config.json "
+             "then says architecture and settings; default: fresh ones from --seed"),
     CLI_NAMES,
     CLI_TEXT("problem", 'p', "PROBLEM", "", "one attention instead, written as for attn bench attend"),
     CLI_MANY("input", 'i', "NAME=FILE", "an input, a .npy file; give the option once for each"),
@@ -20,6 +23,7 @@ static const cli_option options[] = {
 
 static const char *const usage[] = {
     "--arch NAME [--config JSON] [--weights FILE] --input NAME=FILE... --output NAME=FILE...",
+    "--weights DIR --input NAME=FILE... --output NAME=FILE...",
     "--problem PROBLEM --input NAME=FILE... --output NAME=FILE...", NULL};
 
 static const char description[] =
@@ -92,16 +96,20 @@ static int make_model(const cli_call *cli, attn_model **model)
     int code = CLI_OK;
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
+    bool own = *weights && !foreign.names && !cli_given(cli, "config") && cli_form_of(cli, weights) == CLI_FORM_OWN;
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed"), .blank = *weights != '\0'};
     if (status == ATTN_OK && *weights)
         status = cli_foreign_measure(cli, &foreign, weights);
-    if (status == ATTN_OK && !foreign.arch)
+    if (status == ATTN_OK && own)
+        status =
+            attn_model_load(model, cli->context, weights, &(attn_model_load_options){.architecture = foreign.arch});
+    else if (status == ATTN_OK && !foreign.arch)
         code = cli_fail(CLI_BAD, "--arch is needed, or a names file with a line arch; attn list names architectures");
     else if (status == ATTN_OK)
         status = attn_model_create(model, cli->context, foreign.arch, foreign.config, &options_of);
     if (status != ATTN_OK)
         code = cli_failed(cli, NULL);
-    if (code == CLI_OK && *weights)
+    if (code == CLI_OK && *weights && !own)
         code = load_weights(cli, *model, foreign.names, weights);
     cli_foreign_free(&foreign);
     return code;

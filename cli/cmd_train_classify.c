@@ -52,10 +52,12 @@ static void begin(void *user, const attn_classifier_run_info *plan)
     training->plan = *plan;
     training->plan.settings = NULL;
     training->plan.taken = NULL;
+    training->plan.passed_first = NULL;
     cli_note(cli, "%s images to train on, %s for validation, %s kept for testing", cli_count(plan->train_images, train),
              cli_count(plan->valid_images, valid), cli_count(plan->test_images, test));
     cli_note(cli, "%lld classes of %lld x %lld pixels, %s", (long long)plan->classes, (long long)plan->shape.width,
              (long long)plan->shape.height, plan->shape.channels == 1 ? "grey" : "in colour");
+    cli_training_passed_over(cli, plan->passed_over, plan->passed_first);
     if (plan->taken)
         cli_training_taken(cli, plan->taken);
     cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));

@@ -47,10 +47,12 @@ static void begin(void *user, const attn_generator_run_info *plan)
     char train[32], valid[32], test[32];
     training->plan = *plan;
     training->plan.settings = NULL;
+    training->plan.passed_first = NULL;
     cli_note(cli, "%s images to train on, %s for validation, %s kept for testing", cli_count(plan->train_images, train),
              cli_count(plan->valid_images, valid), cli_count(plan->test_images, test));
     cli_note(cli, "%lld x %lld pixels, %s, %lld levels", (long long)plan->shape.width, (long long)plan->shape.height,
              plan->shape.channels == 1 ? "grey" : "in colour", (long long)plan->levels);
+    cli_training_passed_over(cli, plan->passed_over, plan->passed_first);
     cli_training_announce(&training->common, CLI_TRAINING_PLAN(plan));
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * How often a classifier is right: in all, by class, and what it takes what for. */
 #include "eval_images.h"
+#include "training.h"
 #include "foreign.h"
 
 #include "attn/classify.h"
@@ -93,9 +94,11 @@ int cli_eval_images(const cli_call *cli, const char *data, attn_split part, cons
     int code = CLI_OK;
     if (attn_classifier_evaluate(classifier, data, part, &score) != ATTN_OK)
         code = cli_failed(cli, NULL);
-    else if (cli->json)
-        code = print_json(cli, classifier, part_name, &score);
     else
+        cli_training_passed_over(cli, score.passed_over, NULL);
+    if (code == CLI_OK && cli->json)
+        code = print_json(cli, classifier, part_name, &score);
+    else if (code == CLI_OK)
         print_score(classifier, part_name, &score);
     attn_classifier_score_free(cli->context, &score);
     attn_classifier_destroy(classifier);

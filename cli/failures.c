@@ -20,7 +20,10 @@ int cli_failures_note(cli_failures *failures, int code, const char *name)
         return CLI_OK;
     failures->failed++;
     add_name(failures, name);
-    return code == CLI_BAD && !cli_flag(failures->cli, "strict") ? CLI_OK : code;
+    if (code != CLI_BAD || cli_flag(failures->cli, "strict"))
+        return code;
+    cli_forgive(failures->cli); /* the error is not that of the next input */
+    return CLI_OK;
 }
 
 int cli_failures_end(const cli_failures *failures)

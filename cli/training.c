@@ -78,6 +78,14 @@ void cli_training_announce(cli_training *training, const cli_training_plan *plan
         cli_watch_work("steps", 0, (plan->epochs - plan->first_epoch + 1) * plan->steps_per_epoch);
 }
 
+void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
+{
+    char count[32];
+    if (n > 0)
+        cli_note(cli, "%s in class folders %s no picture by %s ending%s%s", cli_count(n, count), n > 1 ? "are" : "is",
+                 n > 1 ? "their" : "its", first ? ", the first " : "", first ? first : "");
+}
+
 void cli_training_taken(const cli_call *cli, const char *table)
 {
     int taken = 0;

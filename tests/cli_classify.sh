@@ -45,6 +45,32 @@ expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --jso
 same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
 expect 0 'vit: ' "$attn" info whole
 
+# ---- a bad file ends no batch: the others are answered, the end names it
+echo nothing > bad.png
+good=data/test/lying/003.pgm
+for how in "" --json; do
+    # shellcheck disable=SC2086
+    "$attn" classify whole $good bad.png $good $how > out.txt 2> err.txt
+    same "exit code with a bad file $how" 2 $?
+    same "pictures answered $how" 2 "$(grep -c "lying/003.pgm" out.txt)"
+    same "lines of error $how" 2 "$(wc -l < err.txt)"
+    same "last words $how" "attn: 1 of 3 files failed: bad.png" "$(tail -1 err.txt)"
+    # shellcheck disable=SC2086
+    expect 2 'bad.png: no image that is read' "$attn" classify whole bad.png $good --strict $how
+    [ -s out.txt ] && fail "--strict $how goes on"
+done
+
+# ---- pictures are read whatever their ending is called; what is no picture is counted
+cp -r data/test endings
+for class in blob lying standing; do mv endings/$class/000.pgm endings/$class/000.JFIF; done
+mkdir endings/blob/inner
+echo x > endings/lying/a.tif
+expect 0 '"images": 60' "$attn" eval whole --data endings --part all --json
+expect 0 '2 in class folders are no picture by their ending' "$attn" eval whole --data endings --part all
+expect 0 '2 in class folders are no picture by their ending, the first endings/blob/inner' \
+    "$attn" train classify --data endings --patch 4 --width 16 --depth 1 --heads 2 --epochs 0 --threads 1 --out nothing
+expect 0 '2 in class folders are no picture' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
+
 # ---- a warm-up that nobody asked for is a tenth of the run
 expect 0 'the rate rises for [0-9]* steps*, a tenth of the run' "$attn" train classify --data data --width 16 --depth 1 --out short
 warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' short/training.json)

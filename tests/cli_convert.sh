@@ -30,6 +30,8 @@ for from in "$data/self_attention.pt" sa/model.safetensors; do
         fail "attn run does not take $from"
 done
 cmp -s self_attention.pt.npy model.safetensors.npy || fail "the converted weights give something else"
+"$attn" run --weights sa --input x=x.npy --output out=own.npy >/dev/null || fail "attn run does not take the directory"
+cmp -s own.npy model.safetensors.npy || fail "the directory gives something else"
 expect 0 'self-attention: ' "$attn" info sa
 grep -q '"architecture": "self-attention"' sa/config.json || fail "config.json does not name the architecture"
 
@@ -126,7 +128,9 @@ printf '{"num_attention_heads": 1, "layer_norm_eps": 1e-6, "id2label": {"0": "ca
 for name in dark light; do
     awk -v k=$name 'BEGIN { print "P3 4 4 255"; for (i = 0; i < 48; i++) print k == "dark" ? i % 5 * 9 : 255 - i * i % 50 }' > $name.ppm
 done
-"$attn" convert timm.safetensors -o vit-timm 2>said >/dev/null || fail "timm: $(cat said)"
+expect 2 'give it with --heads' "$attn" convert timm.safetensors -o none
+[ ! -e none ] || fail "a refused checkpoint leaves a directory"
+"$attn" convert timm.safetensors --heads 1 -o vit-timm 2>said >/dev/null || fail "timm: $(cat said)"
 grep -q 'pixels are scaled by (x - 0.5) / 0.5' said || fail "does not say how pixels are scaled"
 "$attn" convert hf -o vit-hf --quiet >/dev/null || fail "Hugging Face: not converted"
 cmp -s vit-timm/model.safetensors vit-hf/model.safetensors || fail "the two families became different weights"
@@ -140,6 +144,32 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
+# ---- a directory of --arch is a classifier too: its classes go by numbers, its pixels run from -1 to 1
+"$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,
+    "num_heads": 1, "num_blks": 1, "use_bias": true, "num_classes": 3, "layer_norm_eps": 1e-6}' -o bare --quiet >/dev/null
+grep -q class_names bare/config.json && fail "convert --arch names classes"
+"$attn" classify bare dark.ppm light.ppm --json > bare.json || fail "a directory of --arch does not classify"
+cmp -s bare.json timm.json || fail "a directory of --arch gives something else"
+expect 0 'classes  *0, 1, 2' "$attn" info bare
+
+mkdir hub
+cp timm.safetensors hub/model.safetensors
+cat > hub/config.json <<END
+{"architecture": "vit_test", "model_args": {"num_heads": 1}, "label_names": ["cat", "dog", "tench"],
+ "pretrained_cfg": {"mean": [0.1, 0.2, 0.3], "std": [1.0, 1.0, 0.25], "interpolation": "bilinear", "input_size": [3, 4, 4], "url": null}}
+END
+"$attn" convert hub -o vit-hub 2>said >/dev/null || fail "timm's folder: $(cat said)"
+grep -q 'pixels are scaled by (x - (0.1, 0.2, 0.3)) / (1, 1, 0.25), and pictures resized by bilinear' said ||
+    fail "does not say how pictures are prepared: $(cat said)"
+"$attn" classify vit-hub dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > hub.json
+cmp -s scaled.json hub.json || fail "means and deviations of timm's folder: $(diff scaled.json hub.json)"
+awk 'BEGIN { print "P3 9 7 255"; for (i = 0; i < 189; i++) print i * i % 256 }' > large.ppm
+sed 's/"bilinear"/"bicubic"/' hub/config.json > config.tmp
+mv config.tmp hub/config.json
+"$attn" convert hub -o vit-cubic --quiet >/dev/null
+"$attn" classify vit-hub large.ppm --json > linear.json
+"$attn" classify vit-cubic large.ppm --json > cubic.json
+cmp -s linear.json cubic.json && fail "interpolation changes nothing"
 expect 2 'is not three numbers of 0 to 1' "$attn" convert hf -o none --std 1,0,1
 
 # ---- weights in fewer bytes: the same answers in that precision, from a checkpoint and from attn's own form

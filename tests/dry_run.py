@@ -181,7 +181,7 @@ def main():
         known(folder / "timm.safetensors", "vit-timm", f"{len(timm())} of {len(timm())}")
         known(folder / "deit.safetensors", "vit-timm", f"{len(timm())} of {len(timm()) + 1}")
         known(folder / "two.safetensors", "marian-huggingface-two", f"{len(marian_two())} of {len(marian_two())}")
-        said(folder / "deit.safetensors", "-o", folder / "deit")
+        said(folder / "deit.safetensors", "-o", folder / "deit", "--heads", "1")
         known(folder / "hf.safetensors", "vit-huggingface", f"{len(huggingface_vit())} of {len(huggingface_vit())}")
         known(folder / "marian.safetensors", "marian-huggingface", f"{len(huggingface_marian())} of {len(huggingface_marian())}")
         known(DATA / "names/torch.npz", "torch-transformer", "86 of 87")

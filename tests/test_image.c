@@ -7,6 +7,7 @@
 #include "support/scratch.h"
 
 #include "attn/image.h"
+#include "io/image.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,6 +43,24 @@ static void put_chunk(file *f, const char *type, const void *data, size_t size)
     put_u32(f, (uint32_t)crc32(0, f->bytes + start, (uInt)(f->size - start)));
 }
 
+/* An EXIF block that holds the orientation, as SHORT (3), or as BYTE (1) or LONG (4). */
+enum { EXIF = 32 };
+typedef struct exif {
+    bool there, big;
+    uint8_t orientation, type;
+} exif;
+
+static void make_exif(uint8_t block[EXIF], const exif *e)
+{
+    static const uint8_t big[EXIF] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
+    static const uint8_t little[EXIF] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
+    static const int last[] = {0, 24, 0, 25, 27}; /* by type: the number's last byte, of big endian */
+    memcpy(block, e->big ? big : little, EXIF);
+    uint8_t type = e->type ? e->type : 3;
+    block[e->big ? 19 : 18] = type;
+    block[e->big ? last[type] : 24] = e->orientation;
+}
+
 enum { GREY = 0, RGB = 2, PALETTE = 3, GREY_ALPHA = 4, RGB_ALPHA = 6 };
 
 typedef struct png {
@@ -53,7 +72,26 @@ typedef struct png {
     size_t npalette, ntransparent;
 } png;
 
-static file png_file(const png *p)
+/* Where EXIF stands: before or behind the pixels, or as ImageMagick writes it. */
+enum { BEFORE, BEHIND, AS_TEXT };
+
+static void put_png_exif(file *f, const exif *e, int where)
+{
+    uint8_t block[EXIF];
+    char text[200] = "Raw profile type exif";
+    make_exif(block, e);
+    if (where != AS_TEXT) {
+        put_chunk(f, "eXIf", block + 6, EXIF - 6);
+        return;
+    }
+    size_t n = strlen(text) + 1;
+    n += (size_t)sprintf(text + n, "\nexif\n      %d\n", EXIF);
+    for (int i = 0; i < EXIF; i++)
+        n += (size_t)sprintf(text + n, i % 16 == 15 ? "%02x\n" : "%02x", block[i]);
+    put_chunk(f, "tEXt", text, n);
+}
+
+static file png_file_with(const png *p, const exif *e, int where)
 {
     file f = {0}, head = {0};
     uint8_t packed[256];
@@ -67,10 +105,19 @@ static file png_file(const png *p)
         put_chunk(&f, "PLTE", p->palette, p->npalette);
     if (p->ntransparent)
         put_chunk(&f, "tRNS", p->transparent, p->ntransparent);
+    if (e && where != BEHIND)
+        put_png_exif(&f, e, where);
     assert_int_equal(compress(packed, &size, p->data, p->size), Z_OK);
     put_chunk(&f, "IDAT", packed, size);
+    if (e && where == BEHIND)
+        put_png_exif(&f, e, where);
     put_chunk(&f, "IEND", NULL, 0);
     return f;
+}
+
+static file png_file(const png *p)
+{
+    return png_file_with(p, NULL, BEFORE);
 }
 
 static attn_context *context_new(void)
@@ -186,18 +233,10 @@ static void a_damaged_png_is_refused(void **state)
 
 /* ------------------------------------------------------------------------------------------------ jpeg */
 
-typedef struct exif {
-    bool there, big;
-    uint8_t orientation;
-} exif;
-
 static void put_exif(struct jpeg_compress_struct *j, const exif *e)
 {
-    static const uint8_t big[32] = "Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\0\0\0\0\0\0\0";
-    static const uint8_t little[32] = "Exif\0\0II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\0\0\0\0\0\0\0\0";
-    uint8_t block[32];
-    memcpy(block, e->big ? big : little, sizeof block);
-    block[e->big ? 25 : 24] = e->orientation;
+    uint8_t block[EXIF];
+    make_exif(block, e);
     jpeg_write_marker(j, JPEG_APP0 + 1, block, sizeof block);
 }
 
@@ -269,14 +308,45 @@ static void exif_turns_a_jpeg(void **state)
     static const uint8_t a[] = {40}, b[] = {220};
     /* Left is dark.  Mirrored or upside down the dark half is last; turned by a quarter it is above or below. */
     static const bool dark_first[9] = {true, true, false, false, true, true, true, false, false};
+    static const uint8_t types[] = {1, 3, 4}; /* BYTE, SHORT, LONG */
     for (uint8_t o = 0; o <= 9; o++) {
-        for (int big = 0; big < 2; big++) {
-            exif e = {true, big, o};
+        for (int way = 0; way < 6; way++) {
+            exif e = {true, way % 2, o, types[way / 2]};
             file f = jpeg_file(JCS_GRAYSCALE, 1, a, b, &e);
             bool turned = o >= 5 && o <= 8, first = o > 8 || dark_first[o];
             check_corners(&f, turned ? 8 : 16, turned ? 16 : 8, first ? a : b, first ? b : a);
         }
     }
+}
+
+static void exif_turns_a_png(void **state)
+{
+    (void)state;
+    for (int where = BEFORE; where <= AS_TEXT; where++) {
+        exif e = {.big = where == BEHIND, .orientation = 6};
+        png p = {.width = 3, .height = 1, .depth = 8, .data = {0, 1, 2, 3}, .size = 4};
+        file f = png_file_with(&p, &e, where);
+        check_pixels(&f, 0, 1, 3, (const uint8_t[]){1, 2, 3});
+        e.orientation = 3;
+        f = png_file_with(&p, &e, where);
+        check_pixels(&f, 0, 3, 1, (const uint8_t[]){3, 2, 1});
+    }
+}
+
+/* The bytes of a scan that only progressive pictures use: some phones write zeros for 0, 63 and 0. */
+static void zeros_in_a_scan_change_no_pixel(void **state)
+{
+    (void)state;
+    static const uint8_t red[] = {200, 30, 30}, blue[] = {20, 40, 220};
+    file f = jpeg_file(JCS_RGB, 3, red, blue, NULL);
+    uint8_t *scan = NULL;
+    for (size_t at = 0; at + 9 < f.size && !scan; at++)
+        scan = f.bytes[at] == 0xff && f.bytes[at + 1] == 0xda ? f.bytes + at : NULL;
+    assert_non_null(scan);
+    uint8_t *last = scan + 5 + 2 * scan[4];
+    assert_memory_equal(last, "\0\x3f", 3);
+    last[1] = 0;
+    check_corners(&f, 16, 8, red, blue);
 }
 
 static void a_damaged_jpeg_is_refused(void **state)
@@ -545,12 +615,40 @@ static attn_status read_all(attn_context *c, void *user)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    exif turned = {true, true, 6};
+    exif turned = {.there = true, .big = true, .orientation = 6};
     png p = {.width = 2, .height = 1, .depth = 8, .type = GREY_ALPHA, .data = {0, 10, 200, 10, 100}, .size = 5};
     file files[] = {png_file(&p), jpeg_file(JCS_CMYK, 4, (uint8_t[4]){1}, (uint8_t[4]){2}, &turned),
                     *PNM("P5\n2 1 255\n\x01\xff")};
     for (int i = 0; i < 3; i++)
         assert_true(faults_try_all(read_all, &files[i]) > 3);
+}
+
+/* Against torch.nn.functional.interpolate(mode="bicubic", antialias=True). */
+static void maps_of_numbers_are_resized(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t from, to;
+        float numbers[25];
+    } cases[] = {
+        {4, 3, {1.08067f, 3.12099f, 3.31509f, 3.46259f, 2.9366f, 4.75857f, 5.60902f, 5.10017f, 4.35584f}},
+        {5, 2, {3.00936f, 4.32965f, 5.86742f, 7.1877f}},
+        {2, 5, {-0.717693f, -0.265801f, 0.926887f, 2.11957f, 2.57147f, 0.104564f, 0.42098f, 1.2561f,  2.09122f,
+                2.40764f,   2.27476f,   2.23361f,  2.125f,   2.01639f, 1.97524f,  4.44496f, 4.04625f, 2.9939f,
+                1.94155f,   1.54283f,   5.26722f,  4.73303f, 3.32311f, 1.9132f,   1.379f}},
+    };
+    attn_context *c = context_new();
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        int64_t n = cases[k].from, m = cases[k].to;
+        float from[2 * 25], to[2 * 25]; /* the second channel has twice the numbers */
+        for (int i = 0; i < n * n; i++)
+            for (int channel = 0; channel < 2; channel++)
+                from[2 * i + channel] = (float)(channel + 1) * ((float)(i * 7 % 5) + 0.25f * (float)i);
+        assert_int_equal(attn__resize_map(c, from, n, to, m, 2), ATTN_OK);
+        for (int64_t i = 0; i < 2 * m * m; i++)
+            assert_true(fabsf(to[i] / (float)(i % 2 + 1) - cases[k].numbers[i / 2]) < 1e-5f);
+    }
+    attn_context_destroy(c);
 }
 
 int main(void)
@@ -560,6 +658,9 @@ int main(void)
         cmocka_unit_test(a_damaged_png_is_refused),
         cmocka_unit_test(every_kind_of_jpeg_is_read),
         cmocka_unit_test(exif_turns_a_jpeg),
+        cmocka_unit_test(exif_turns_a_png),
+        cmocka_unit_test(maps_of_numbers_are_resized),
+        cmocka_unit_test(zeros_in_a_scan_change_no_pixel),
         cmocka_unit_test(a_damaged_jpeg_is_refused),
         cmocka_unit_test(pnm_is_read),
         cmocka_unit_test(bmp_is_read),

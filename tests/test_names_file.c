@@ -234,6 +234,81 @@ static void defaults_become_zeros(void **state)
     attn_context_destroy(c);
 }
 
+/* A file of tensors [1], numbered from 0. */
+static const char *numbered(const char *const *tensors)
+{
+    static char path[96];
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    for (int i = 0; tensors[i]; i++) {
+        attn_tensor *t = NULL;
+        attn_tensor_create(&t, c, ATTN_F32, 1, (const int64_t[]){1});
+        *(float *)attn_tensor_data(t) = (float)i;
+        attn_named_add(&list, tensors[i], t);
+    }
+    snprintf(path, sizeof path, "%s/numbered.safetensors", folder);
+    assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+    return path;
+}
+
+/* What trainings put around a model is taken off, in any order; an average stands in for the weights; whole names and
+ * rules with a target go first. */
+static void wrappers_are_taken_off(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *tensors[6];
+        float a, b; /* which tensor fills them */
+        const char *rules, *note;
+    } cases[] = {
+        {{"module.a", "module.b"}, 0, 1, "", ""},
+        {{"_orig_mod.a", "_orig_mod.module.b"}, 0, 1, "", ""},
+        {{"state_dict.model._orig_mod.module.model.a", "state_dict.model.b"}, 0, 1, "", ""},
+        {{"state_dict.model.a", "model.b", "optimizer_states.0.state.1.exp_avg", "callbacks.x.best", "loops.y"},
+         0,
+         1,
+         "",
+         "3 tensors of the training's own were passed over"},
+        {{"module.a", "module.b", "n_averaged"}, 0, 1, "", "1 tensors of the training's own"},
+        {{"model.a", "model.b", "model_ema.module.a", "model_ema.module.b", "model_ema.n_averaged"},
+         2,
+         3,
+         "",
+         "the moving average of the weights (model_ema) is used, as timm does; 3 other tensors were passed over"},
+        {{"state_dict.a", "state_dict.b", "state_dict_ema.a", "state_dict_ema.b", "amp_scaler.z"},
+         2,
+         3,
+         "",
+         "(state_dict_ema) is used"},
+        {{"model.a", "a", "b"}, 1, 2, "model\\.a other\n", ""},
+        {{"module.a", "b", "module.c"}, 0, 1, ".* -\n", ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char rules[128];
+        attn_context *c = NULL;
+        attn_name_map *names;
+        attn_bytes report = {0};
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        snprintf(rules, sizeof rules, HEAD "(a|b) target.\\1\n%s", cases[i].rules);
+        assert_int_equal(attn_name_map_parse(&names, c, rules, strlen(rules), "n"), ATTN_OK);
+        attn_weights_options how = {.names = names};
+        if (attn_weights_read(&list, numbered(cases[i].tensors), &how, NULL, &report) != ATTN_OK)
+            fail_msg("case %zu: %s", i, attn_context_error(c));
+        check(&list, "target.a", 1, (const int64_t[]){1}, &cases[i].a);
+        check(&list, "target.b", 1, (const int64_t[]){1}, &cases[i].b);
+        if (*cases[i].note ? !report.size || !strstr(report.data, cases[i].note) : report.size > 0)
+            fail_msg("case %zu: noted \"%s\"", i, report.size ? report.data : "");
+        attn_bytes_free(c, &report);
+        attn_name_map_destroy(names);
+        attn_named_clear(&list);
+        attn_context_destroy(c);
+    }
+}
+
 static void refuse_as(attn_status status, const char *rules, const char *words)
 {
     attn_context *c = NULL;
@@ -455,6 +530,7 @@ int main(void)
         cmocka_unit_test(every_operation_does_what_it_says),
         cmocka_unit_test(a_file_says_what_the_model_is),
         cmocka_unit_test(defaults_become_zeros),
+        cmocka_unit_test(wrappers_are_taken_off),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(wrong_files_are_refused),
         cmocka_unit_test(every_allocation_may_fail),

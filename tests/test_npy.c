@@ -198,12 +198,30 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(scratch_close(folder), 1);
 }
 
+/* Where weights are read, a .npy is one of them. */
+static void an_array_is_read_as_weights(void **state)
+{
+    (void)state;
+    file f = make_file(1, DICT("<f4", "False", "(2,)"), (const float[]){1.5f, -2}, 8);
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn_named_list list = {.context = c, .owns = true};
+    if (attn_weights_parse(&list, f.bytes, f.size, "f", NULL, NULL, NULL) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(list.n, 1);
+    const attn_tensor *x = attn_named_find(&list, "array");
+    assert_non_null(x);
+    assert_true(attn_tensor_size(x) == 2 && ((const float *)attn_tensor_data(x))[1] == -2);
+    attn_named_clear(&list);
+    attn_context_destroy(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_type_is_read),       cmocka_unit_test(columns_become_rows),
-        cmocka_unit_test(bad_files_are_told),      cmocka_unit_test(damage_never_harms),
-        cmocka_unit_test(what_is_written_is_read),
+        cmocka_unit_test(each_type_is_read),   cmocka_unit_test(an_array_is_read_as_weights),
+        cmocka_unit_test(columns_become_rows), cmocka_unit_test(bad_files_are_told),
+        cmocka_unit_test(damage_never_harms),  cmocka_unit_test(what_is_written_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,37 @@ static void an_old_checkpoint_is_read(void **state)
     attn_context_destroy(c);
 }
 
+/* Dicts made from pairs as Python 2 wrote them, in lists and in tuples, and from a dict; tensors with attributes; no
+ * checksums; another protocol than 2 in the older form. */
+static void other_forms_are_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *name;
+        int64_t n, tensors;
+        float first;
+    } cases[] = {
+        {"tests/data/pt/python2.pt", "net.w", 2, 6, 0},   {"tests/data/pt/python2.pt", "net.b", 3, 6, 2},
+        {"tests/data/pt/python2.pt", "ema.a", 1, 6, 6},   {"tests/data/pt/python2.pt", "ema.inner.x", 2, 6, 7},
+        {"tests/data/pt/python2.pt", "given.y", 2, 6, 9}, {"tests/data/pt/python2.pt", "last", 1, 6, 5},
+        {"tests/data/pt/typed.pt", "typed", 3, 2, 0},     {"tests/data/pt/typed.pt", "plain", 2, 2, 3},
+        {"tests/data/pt/no_crc.pt", "x", 4, 1, 0},        {"tests/data/pt/protocol4.pt", "x", 4, 1, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        if (attn_weights_read(&list, cases[i].path, NULL, NULL, NULL) != ATTN_OK)
+            fail_msg("%s", attn_context_error(c));
+        assert_int_equal(list.n, cases[i].tensors);
+        const float *x = floats(&list, cases[i].name, cases[i].n);
+        for (int64_t k = 0; k < cases[i].n; k++)
+            assert_true(x[k] == cases[i].first + (float)k);
+        attn_named_clear(&list);
+        attn_context_destroy(c);
+    }
+}
+
 static void a_state_dict_fills_a_model(void **state)
 {
     (void)state;
@@ -206,6 +237,10 @@ static size_t wrap(uint8_t *out, const char *object, size_t size)
     {                                                                                                                  \
         bytes, sizeof bytes - 1, error                                                                                 \
     }
+#define CASE2(bytes, class, help)                                                                                      \
+    {                                                                                                                  \
+        bytes, sizeof bytes - 1, class, help                                                                           \
+    }
 static void hostile_pickles_are_refused(void **state)
 {
     (void)state;
@@ -236,6 +271,14 @@ static void hostile_pickles_are_refused(void **state)
         CASE("\x80\x02K\x01K\x02"
              "a.",
              "takes none such"),
+        CASE("\x80\x02"
+             "ccollections\nOrderedDict\n](]X\x01\x00\x00\x00"
+             "aae\x85R.",
+             "no pair"),
+        CASE("\x80\x02"
+             "ccollections\nOrderedDict\n]K\x01"
+             "a\x85R.",
+             "no pair"),
         CASE("\x80\x02(K\x01"
              "d.",
              "key without a value"),
@@ -309,6 +352,40 @@ static void negated_storages_are_refused(void **state)
     attn_context_destroy(c);
 }
 
+/* A module of PyTorch's, in its older form and in a dict, and a program of TorchScript's. */
+static void whole_modules_are_told_from_weights(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *object;
+        size_t size;
+        const char *class, *help;
+    } cases[] = {
+        CASE2("\x80\x02"
+              "cshop\nNet\n)\x81}(X\x08\x00\x00\x00_modules}ub.",
+              "(shop.Net)", "torch.save(model.state_dict(), FILE)"),
+        CASE2("\x80\x02"
+              "(X\x06\x00\x00\x00modulecshop\nNet\nNNtQ)\x81}(X\x08\x00\x00\x00_modules}ub.",
+              "(shop.Net)", "torch.save(model.state_dict(), FILE)"),
+        CASE2("\x80\x02}X\x05\x00\x00\x00modelcshop\nNet\n)\x81}(X\x08\x00\x00\x00_modules}ubs.", "(shop.Net)",
+              "torch.save(model.state_dict(), FILE)"),
+        CASE2("\x80\x02"
+              "c__torch__.shop\nNet\n)\x81}b.",
+              "TorchScript", "torch.jit.load(THIS).state_dict()"),
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        uint8_t file[512];
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        size_t size = wrap(file, cases[i].object, cases[i].size);
+        assert_int_equal(attn_weights_parse(&list, file, size, "f", NULL, NULL, NULL), ATTN_ERROR_UNSUPPORTED);
+        if (!strstr(attn_context_error(c), cases[i].class) || !strstr(attn_context_error(c), cases[i].help))
+            fail_msg("case %zu: \"%s\"", i, attn_context_error(c));
+        attn_context_destroy(c);
+    }
+}
+
 /* A call of os.system stays a note. */
 static void nothing_is_ever_called(void **state)
 {
@@ -377,6 +454,7 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)nested) > 50);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)legacy) > 10);
     assert_true(faults_try_all(read_file, (void *)(uintptr_t)old) > 10);
+    assert_true(faults_try_all(read_file, (void *)(uintptr_t) "tests/data/pt/python2.pt") > 10);
 }
 
 int main(void)
@@ -385,10 +463,12 @@ int main(void)
         cmocka_unit_test(a_nested_file_is_read),
         cmocka_unit_test(the_older_form_is_read),
         cmocka_unit_test(an_old_checkpoint_is_read),
+        cmocka_unit_test(other_forms_are_read),
         cmocka_unit_test(a_state_dict_fills_a_model),
         cmocka_unit_test(damage_never_harms),
         cmocka_unit_test(hostile_pickles_are_refused),
         cmocka_unit_test(negated_storages_are_refused),
+        cmocka_unit_test(whole_modules_are_told_from_weights),
         cmocka_unit_test(nothing_is_ever_called),
         cmocka_unit_test(shared_lists_do_not_explode),
         cmocka_unit_test(every_allocation_may_fail),

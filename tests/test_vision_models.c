@@ -6,11 +6,13 @@
 
 #include "attn/classify.h"
 #include "attn/convert.h"
+#include "io/image.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static attn_model *make(attn_context *context, const char *architecture, const char *json)
 {
@@ -342,10 +344,10 @@ static int end(void **state)
     return 0;
 }
 
-static void load_and_compare(fixture *f, const char *path)
+static void load_and_compare(fixture *f, const char *path, const attn_vit_options *options)
 {
     attn_model *loaded = NULL;
-    if (attn_vit_load(&loaded, f->context, path, NULL) != ATTN_OK)
+    if (attn_vit_load(&loaded, f->context, path, options) != ATTN_OK)
         fail_msg("%s", attn_context_error(f->context));
     attn_tensor *logits = logits_of(loaded, f->tape, 8);
     assert_true(test_distance(logits, logits_of(f->model, f->tape, 8)) == 0);
@@ -366,36 +368,220 @@ static void hugging_face_checkpoints_load(void **state)
     attn_context_clear_error(f->context);
     snprintf(path, sizeof path, "%s/config.json", f->folder);
     assert_int_equal(attn_file_write(f->context, path, config, sizeof config - 1), ATTN_OK);
-    load_and_compare(f, f->folder);
-    load_and_compare(f, f->file);
+    load_and_compare(f, f->folder, NULL);
+    load_and_compare(f, f->file, NULL);
+    /* Another size of image is the same model with its positions interpolated at run time. */
+    attn_model *larger = NULL;
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = 20}), ATTN_OK);
+    char json[512];
+    snprintf(json, sizeof json, "%.*s, \"interpolate_positions\": true}", (int)(sizeof small - 2), small);
+    attn_model *fitting = make(f->context, "vit", json);
+    const attn_named_list *own = attn_model_parameters(f->model);
+    assert_int_equal(attn_weights_assign(attn_model_parameters(fitting), own, NULL, NULL), ATTN_OK);
+    assert_true(test_distance(logits_of(larger, f->tape, 20), logits_of(fitting, f->tape, 20)) < 1e-6);
+    attn_model_destroy(fitting);
+    attn_model_destroy(larger);
+}
+
+static void write_timm(fixture *f)
+{
+    const attn_named_list *own = attn_model_parameters(f->model);
+    rename_all(&f->renamed, own, timm_names, sizeof timm_names / sizeof *timm_names);
+    pack(f->tape, &f->renamed, own, "weight");
+    pack(f->tape, &f->renamed, own, "bias");
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+}
+
+static void write_beside(fixture *f, const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", f->folder, name);
+    if (text)
+        assert_int_equal(attn_file_write(f->context, path, text, strlen(text)), ATTN_OK);
+    else
+        unlink(path);
 }
 
 static void timm_checkpoints_load(void **state)
 {
     fixture *f = *state;
     const attn_named_list *own = attn_model_parameters(f->model);
-    rename_all(&f->renamed, own, timm_names, sizeof timm_names / sizeof *timm_names);
-    pack(f->tape, &f->renamed, own, "weight");
-    pack(f->tape, &f->renamed, own, "bias");
-    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    load_and_compare(f, f->file);
-    /* Another size of image is the same model with its positions interpolated at run time. */
-    attn_model *larger = NULL, *fitting = NULL;
-    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &(attn_vit_options){.img_size = 20}), ATTN_OK);
-    char json[512];
-    snprintf(json, sizeof json, "%.*s, \"interpolate_positions\": true}", (int)(sizeof small - 2), small);
-    fitting = make(f->context, "vit", json);
-    assert_int_equal(attn_weights_assign(attn_model_parameters(fitting), own, NULL, NULL), ATTN_OK);
-    assert_true(test_distance(logits_of(larger, f->tape, 20), logits_of(fitting, f->tape, 20)) < 1e-6);
-    attn_model_destroy(fitting);
+    const attn_vit_options heads = {.num_heads = 2};
+    write_timm(f);
+    load_and_compare(f, f->file, &heads);
+    /* Positions are resized as timm resizes them. */
+    attn_model *larger = NULL;
+    float resized[25 * 128];
+    const float *places = attn_tensor_data(attn_named_find(own, "pos_embedding")), *found;
+    attn_vit_options large = {.num_heads = 2, .img_size = 20};
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &large), ATTN_OK);
+    assert_int_equal(attn__resize_map(f->context, places + 128, 2, resized, 5, 128), ATTN_OK);
+    found = attn_tensor_data(attn_named_find(attn_model_parameters(larger), "pos_embedding"));
+    assert_memory_equal(found, places, 128 * sizeof *found);
+    assert_memory_equal(found + 128, resized, sizeof resized);
     attn_model_destroy(larger);
     /* A tensor that a plain ViT has not. */
     attn_named_add(&f->renamed, "blocks.0.ls1.gamma", attn_named_find(own, "blks.0.ln1.bias"));
     assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
-    assert_int_equal(attn_vit_load(&larger, f->context, f->file, NULL), ATTN_ERROR_UNSUPPORTED);
+    assert_int_equal(attn_vit_load(&larger, f->context, f->file, &heads), ATTN_ERROR_UNSUPPORTED);
     assert_non_null(strstr(attn_context_error(f->context), "blocks.0.ls1.gamma"));
     assert_null(larger);
     attn_context_clear_error(f->context);
+}
+
+/* The width of one model stands for several: nothing is taken from it alone. */
+static void heads_come_from_what_says_them(void **state)
+{
+    static const struct {
+        const char *config;      /* NULL: there is none */
+        const char *key, *value; /* saved with the weights */
+        int64_t heads;           /* 0: refused */
+    } cases[] = {
+        {NULL, "x", "y", 0},
+        {"{\"model_args\": {\"num_heads\": 4}}", "x", "y", 4},
+        {"{\"architecture\": \"vit_tiny_patch4_8\"}", "x", "y", 3},
+        {"{\"architecture\": \"vit_base_patch4_8\"}", "x", "y", 0}, /* of another width */
+        {"{\"architecture\": \"vit_tiny_patch4_8\", \"model_args\": {\"num_heads\": 6}}", "x", "y", 6},
+        {NULL, "arch", "deit_tiny_patch4_8", 3},
+        {NULL, "args.model", "vit_tiny_patch4_8.augreg", 3},
+        {"{\"architecture\": \"vit\", \"num_heads\": 2}", "x", "y", 0}, /* of something else in this folder */
+    };
+    fixture *f = *state;
+    static const char wide[] = "{\"img_size\": 8, \"patch_size\": 4, \"num_hiddens\": 192, \"mlp_num_hiddens\": 12, "
+                               "\"num_heads\": 3, \"num_blks\": 1, \"use_bias\": true, \"num_classes\": 3}";
+    attn_model_destroy(f->model);
+    f->model = make(f->context, "vit", wide);
+    write_timm(f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_model *loaded = NULL;
+        attn_config *saved;
+        assert_int_equal(attn_config_create(&saved, f->context), ATTN_OK);
+        attn_config_set_text(saved, cases[i].key, cases[i].value);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, saved), ATTN_OK);
+        attn_config_destroy(saved);
+        write_beside(f, "config.json", cases[i].config);
+        attn_status status = attn_vit_load(&loaded, f->context, f->file, NULL);
+        if (status != (cases[i].heads ? ATTN_OK : ATTN_ERROR_ARGUMENT))
+            fail_msg("case %zu: %s", i, attn_context_error(f->context));
+        if (cases[i].heads)
+            assert_int_equal(attn_config_int(attn_model_config(loaded), "num_heads", 0), cases[i].heads);
+        else
+            assert_non_null(strstr(attn_context_error(f->context), "--heads (num_heads)"));
+        attn_context_clear_error(f->context);
+        attn_model_destroy(loaded);
+    }
+}
+
+/* Settings that say otherwise than the shapes; timm resizes positions to what config.json says, Hugging Face does not. */
+static void settings_that_contradict_the_tensors(void **state)
+{
+    static const struct {
+        bool timm;
+        const char *config;
+        int64_t size; /* 0: refused, with these words */
+        const char *words;
+    } cases[] = {
+        {false, "{\"num_attention_heads\": 2, \"image_size\": 8}", 8, ""},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": [8, 8]}", 8, ""},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": 10}", 0, "pictures of 10 x 10 pixels"},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": [4, 16]}", 0, "pictures of 4 x 16 pixels"},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": 16}", 0,
+         "2 x 2 patches of 4 pixels: square pictures of 8"},
+        {false, "{\"num_attention_heads\": 2, \"image_size\": -8}", 0, "pictures of -8 x -8 pixels"},
+        {false, "{\"num_attention_heads\": 2, \"patch_size\": 2}", 0, "\"patch_size\" is 2, but the tensors have 4"},
+        {false, "{\"num_attention_heads\": 2, \"num_hidden_layers\": 3}", 0, "\"num_hidden_layers\" is 3"},
+        {false, "{\"num_attention_heads\": 2, \"hidden_size\": 64}", 0, "\"hidden_size\" is 64"},
+        {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 8]}}", 8, ""},
+        {true, "{\"pretrained_cfg\": {\"input_size\": [3, 12, 12]}}", 12, ""},
+        {true, "{\"model_args\": {\"img_size\": 16}, \"pretrained_cfg\": {\"input_size\": [3, 8, 8]}}", 16, ""},
+        {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 16]}}", 0, "pictures of 8 x 16 pixels"},
+        {true, "{\"pretrained_cfg\": {\"input_size\": [3, 10, 10]}}", 0, "pictures of 10 x 10 pixels"},
+        {true, "{\"global_pool\": \"avg\"}", 0, "\"global_pool\" is \"avg\""},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_model *loaded = NULL;
+        const attn_vit_options heads = {.num_heads = cases[i].timm ? 2 : 0};
+        attn_named_clear(&f->renamed);
+        f->renamed.context = f->context;
+        if (cases[i].timm)
+            write_timm(f);
+        else
+            rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+        write_beside(f, "config.json", cases[i].config);
+        if ((attn_vit_load(&loaded, f->context, f->file, &heads) == ATTN_OK) != (cases[i].size > 0))
+            fail_msg("case %zu: %s", i, attn_context_error(f->context));
+        if (cases[i].size)
+            assert_int_equal(attn_config_int(attn_model_config(loaded), "img_size", 0), cases[i].size);
+        else if (!strstr(attn_context_error(f->context), cases[i].words))
+            fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(f->context), cases[i].words);
+        attn_context_clear_error(f->context);
+        attn_model_destroy(loaded);
+    }
+}
+
+/* Means, deviations and the filter, of either family's files. */
+static void pictures_are_prepared_as_the_files_say(void **state)
+{
+    static const struct {
+        bool timm;
+        const char *config, *preparation;
+        double mean, std;   /* of the first channel; std 0: refused */
+        const char *filter; /* or the words of the refusal */
+    } cases[] = {
+        {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic"},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"image_mean\": [0.485, 0.456, 0.406], \"image_std\": [0.229, 0.224, 0.225], \"resample\": 3}", 0.485, 0.229,
+         "bicubic"},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"image_mean\": [0, 0, 0], \"image_std\": [1, 1, 1], \"resample\": 2}", 0, 1, "bilinear"},
+        {false, "{\"num_attention_heads\": 2}", "{\"do_normalize\": false, \"rescale_factor\": 0.00392156862745098}", 0,
+         1, "bilinear"},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"do_rescale\": false, \"image_mean\": [127.5], \"image_std\": [127.5], \"resample\": 3}", 0.5, 0.5,
+         "bicubic"},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation"},
+        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std"},
+        {true,
+         "{\"pretrained_cfg\": {\"mean\": [0.25, 0.5, 0.5], \"std\": [0.125, 1, 1], \"interpolation\": \"bilinear\"}}",
+         NULL, 0.25, 0.125, "bilinear"},
+        {true, "{\"pretrained_cfg\": {\"mean\": [0, 0, 0], \"std\": [1, 1, 1], \"interpolation\": \"bicubic\"}}", NULL,
+         0, 1, "bicubic"},
+        {true, "{\"pretrained_cfg\": {\"interpolation\": \"random\"}}", NULL, 0, 0, "random interpolation"},
+    };
+    fixture *f = *state;
+    char made[64], path[128];
+    scratch_open(made);
+    snprintf(path, sizeof path, "%s/config.json", made);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const attn_vit_options heads = {.num_heads = 2};
+        attn_config *config = NULL;
+        attn_named_clear(&f->renamed);
+        f->renamed.context = f->context;
+        if (cases[i].timm)
+            write_timm(f);
+        else
+            rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+        write_beside(f, "config.json", cases[i].config);
+        write_beside(f, "preprocessor_config.json", cases[i].preparation);
+        attn_status status = attn_vit_convert(f->context, f->folder, &heads, NULL, made);
+        if ((status == ATTN_OK) != (cases[i].std > 0))
+            fail_msg("case %zu: %s", i, attn_context_error(f->context));
+        if (status != ATTN_OK) {
+            if (!strstr(attn_context_error(f->context), cases[i].filter))
+                fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(f->context), cases[i].filter);
+            attn_context_clear_error(f->context);
+            continue;
+        }
+        assert_int_equal(attn_config_read(&config, f->context, path), ATTN_OK);
+        assert_true(fabs(attn_config_real(config, "mean.0", -1) - cases[i].mean) < 1e-7);
+        assert_true(fabs(attn_config_real(config, "std.0", -1) - cases[i].std) < 1e-7);
+        assert_string_equal(attn_config_text(config, "interpolation", "bicubic"), cases[i].filter);
+        attn_config_destroy(config);
+    }
+    scratch_close(made);
 }
 
 /* A checkpoint becomes a classifier's directory, which gives the same logits and names its classes. */
@@ -493,7 +679,8 @@ static void a_fresh_head_for_other_classes(void **state)
     assert_int_equal(attn_vit_load(&loaded, f->context, f->file, NULL), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(f->context), "num_classes"));
     attn_context_clear_error(f->context);
-    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &(attn_vit_options){.num_classes = 7}), ATTN_OK);
+    attn_vit_options seven = {.num_heads = 2, .num_classes = 7};
+    assert_int_equal(attn_vit_load(&loaded, f->context, f->file, &seven), ATTN_OK);
     assert_int_equal(attn_tensor_length(logits_of(loaded, f->tape, 8), 1), 7);
     assert_true(test_at(attn_named_find(attn_model_parameters(loaded), "blks.0.attention.W_k.bias"), 3) == 0);
     attn_model_destroy(loaded);
@@ -577,6 +764,9 @@ int main(void)
         cmocka_unit_test(gradients_of_an_axial_classifier),
         TEST(hugging_face_checkpoints_load),
         TEST(timm_checkpoints_load),
+        TEST(heads_come_from_what_says_them),
+        TEST(settings_that_contradict_the_tensors),
+        TEST(pictures_are_prepared_as_the_files_say),
         TEST(checkpoints_become_classifiers),
         TEST(nothing_is_classified_without_probabilities),
         TEST(a_fresh_head_for_other_classes),

@@ -13,7 +13,8 @@
  *     one such pair a part is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
  *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
- *     kept for testing.  Classes are sorted by name; other files and names that begin with a dot are passed over.
+ *     kept for testing.  Classes are sorted by name; other files are passed over and counted, names that begin with a dot
+ *     are not there.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent. */
@@ -47,6 +48,9 @@ typedef struct attn_classifier_run_info {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
+    /* What lies in class folders and is no picture by its ending: how much, and the path of the first. */
+    int64_t passed_over;
+    const char *passed_first;
 } attn_classifier_run_info;
 
 typedef struct attn_classifier_job {
@@ -112,7 +116,8 @@ typedef struct attn_classifier_score {
     double loss; /* nats an image */
     double images_per_second;
     int64_t classes;
-    int64_t *confusion; /* [classes][classes]: of images of class (row), how many were taken for (column) */
+    int64_t *confusion;  /* [classes][classes]: of images of class (row), how many were taken for (column) */
+    int64_t passed_over; /* files in class folders that are no pictures by their ending */
 } attn_classifier_score;
 /* Classifies a part of the data as the training divided it.  The caller frees with attn_classifier_score_free.
  * ATTN_ERROR_ARGUMENT: no such data, or other classes; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,

@@ -62,8 +62,9 @@ typedef struct attn_pixel_scale {
     float mean[3], std[3];
 } attn_pixel_scale;
 /* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
- * config.json has them, else by their numbers.  `scale` NULL: 0.5 for all, as google/vit and timm's own were trained
- * (DeiT and others: ImageNet's mean and deviation).  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
+ * config.json has them, or timm's "label_names", else by their numbers.  `scale` NULL: what preprocessor_config.json
+ * beside it says, or "pretrained_cfg" of timm's config.json, else 0.5 for all, as google/vit and timm's own were trained
+ * (DeiT and others: ImageNet's mean and deviation).  These files also say by which filter pictures are resized.  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                                       const attn_pixel_scale *scale, const char *directory);
 

@@ -22,8 +22,9 @@ extern "C" {
 
 /* Zero means the default in each field. */
 typedef struct attn_vit_options {
-    int64_t num_heads;   /* default: of config.json, else by the width of the published models */
-    int64_t img_size;    /* default: the checkpoint's; for another one its positions are interpolated (bicubic) */
+    int64_t num_heads;   /* default: what config.json, or a training's arguments in the file, say */
+    int64_t img_size;    /* default: the checkpoint's; for another one its positions are interpolated (bicubic, as
+                          * Hugging Face or timm does it) */
     int64_t num_classes; /* default: the checkpoint's; where it has another number, or no head, a fresh head */
     uint64_t seed;       /* of a fresh head */
 } attn_vit_options;
@@ -31,12 +32,13 @@ typedef struct attn_vit_options {
 /* `path`: a directory with config.json and model.safetensors or pytorch_model.bin, or a file of weights, whose
  * directory may hold config.json.  Hugging Face's names ("vit.encoder.layer.0...", with or without "vit.") need
  * config.json: from it come num_attention_heads, layer_norm_eps and hidden_act.  timm's ("blocks.0.attn.qkv.weight")
- * do not: eps is 1e-6, GELU exact, heads 64 channels wide as in all of its plain models up to "large" (80 in
- * "huge").  All sizes come from the tensors' shapes.  Biases of queries, keys and values that a checkpoint lacks
+ * do not: eps is 1e-6 and GELU exact.  Their number of heads is in no tensor: model_args.num_heads or "architecture" of
+ * config.json say it, or "arch" or the arguments of a training that saved them with the weights.  All sizes come from the
+ * tensors' shapes, but for pictures of another size in timm's config.json.  Biases of queries, keys and values that a checkpoint lacks
  * (qkv_bias) are zero. `options` may be NULL.  *model is NULL on failure. ATTN_ERROR_NOT_FOUND: no such file;
  * ATTN_ERROR_FORMAT, ATTN_ERROR_UNSUPPORTED: no such checkpoint, or one with parts that a plain ViT has not
- * (distillation token, layer scale, ...: the tensor is named); ATTN_ERROR_SHAPE: tensors that do not fit each other;
- * ATTN_ERROR_ARGUMENT: num_heads unknown, or no head and no num_classes.  Source: Dosovitskiy et al. 2021,
+ * (distillation token, layer scale, ...: the tensor is named); ATTN_ERROR_SHAPE: tensors that do not fit each other or
+ * config.json; ATTN_ERROR_ARGUMENT: num_heads unknown, or no head and no num_classes.  Source: Dosovitskiy et al. 2021,
  * arXiv:2010.11929. */
 ATTN_API attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path,
                                    const attn_vit_options *options);

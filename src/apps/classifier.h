@@ -14,6 +14,12 @@ typedef struct attn__seen {
     double min[ATTN__SEEN], max[ATTN__SEEN];
 } attn__seen;
 
+/* How pictures are prepared: resized by a filter, then (value / 255 - mean) / std for each channel. */
+typedef struct attn__pixels {
+    float mean[3], std[3];
+    attn_image_filter filter;
+} attn__pixels;
+
 struct attn_classifier {
     attn_context *context;
     attn_model *model;
@@ -21,7 +27,7 @@ struct attn_classifier {
     attn_image_shape shape;
     int64_t nclasses;
     const char *const *classes; /* in config */
-    float mean[3], std[3];
+    attn__pixels pixels;
     attn__seen seen;
 };
 
@@ -38,7 +44,7 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
 /* The share of a model's config that says how images are divided and prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
-                                   const float *mean, const float *std, const attn__seen *seen, char *const *classes,
+                                   const attn__pixels *pixels, const attn__seen *seen, char *const *classes,
                                    int64_t nclasses, const char *directory);
 void attn__classifier_see(attn__seen *seen, const attn_image_set *set);
 attn_status attn__seen_write(attn_config *config, const attn__seen *seen);

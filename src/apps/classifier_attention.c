@@ -212,7 +212,7 @@ static attn_status run_model(attn__attention *a, attn_classifier *c, const attn_
     if (status == ATTN_OK)
         status = want_weights(a, attn_model_architecture(c->model));
     if (status == ATTN_OK) {
-        attn_image_planes(fitted, c->mean, c->std, attn_tensor_data(x));
+        attn_image_planes(fitted, c->pixels.mean, c->pixels.std, attn_tensor_data(x));
         status = attn_model_forward(c->model, a->tape, &inputs, &a->outputs);
     }
     attn_named_clear(&inputs);

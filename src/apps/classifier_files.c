@@ -13,6 +13,9 @@
 /* Settings of the training that say ever after how images were divided. */
 static const char *const kept[] = {"model", "seed", "valid", "test", NULL};
 
+static const char *const filters[] = {
+    [ATTN_IMAGE_FILTER_BILINEAR] = "bilinear", [ATTN_IMAGE_FILTER_BICUBIC] = "bicubic", NULL};
+
 /* ---------------------------------------------------------------------------------------------- writing */
 
 static attn_status set_numbers(attn_config *config, const char *name, const float *values, int64_t n)
@@ -38,7 +41,7 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
 }
 
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
-                                   const float *mean, const float *std, const attn__seen *seen, char *const *classes,
+                                   const attn__pixels *pixels, const attn__seen *seen, char *const *classes,
                                    int64_t nclasses, const char *directory)
 {
     attn_context *context = attn_model_context(model);
@@ -47,9 +50,11 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
     if (status == ATTN_OK)
         status = set_inputs(config, shape, classes, nclasses);
     if (status == ATTN_OK)
-        status = set_numbers(config, "mean", mean, shape.channels);
+        status = set_numbers(config, "mean", pixels->mean, shape.channels);
     if (status == ATTN_OK)
-        status = set_numbers(config, "std", std, shape.channels);
+        status = set_numbers(config, "std", pixels->std, shape.channels);
+    if (status == ATTN_OK && pixels->filter != ATTN_IMAGE_FILTER_BICUBIC)
+        status = attn_config_set_text(config, "interpolation", filters[pixels->filter]);
     if (status == ATTN_OK)
         status = attn__seen_write(config, seen);
     if (status == ATTN_OK)
@@ -76,6 +81,7 @@ static const attn_setting input_keys[] = {
     {"std.0", ATTN_CONFIG_TYPE_REAL, NULL, 1e-9, 1, NULL, "of the first channel"},
     {"std.1", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the second channel"},
     {"std.2", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the third channel"},
+    {"interpolation", ATTN_CONFIG_TYPE_TEXT, "bicubic", 0, 0, filters, "of pictures of another size"},
 };
 
 /* A directory of another kind is said to be that, not to lack keys. */
@@ -108,9 +114,11 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         char mean[8], std[8];
         snprintf(mean, sizeof mean, "mean.%d", i);
         snprintf(std, sizeof std, "std.%d", i);
-        c->mean[i] = (float)attn_config_real(checked, mean, 0);
-        c->std[i] = (float)attn_config_real(checked, std, 1);
+        c->pixels.mean[i] = (float)attn_config_real(checked, mean, 0);
+        c->pixels.std[i] = (float)attn_config_real(checked, std, 1);
     }
+    bool bilinear = strcmp(attn_config_text(checked, "interpolation", ""), filters[ATTN_IMAGE_FILTER_BILINEAR]) == 0;
+    c->pixels.filter = bilinear ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
     attn__seen_read(&c->seen, c->config);
     c->shape =
         (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
@@ -146,7 +154,7 @@ static attn_status number_classes(attn_config *config, attn_context *context, in
     return status;
 }
 
-/* What a checkpoint of foreign names need not say: the model's own sizes, numbers for the classes, and pixels from
+/* What a checkpoint of foreign names, or a model that attn_model_save wrote, need not say: the model's own sizes, numbers for the classes, and pixels from
  * -1 to 1, as attn_vit_convert takes them. */
 static attn_status complete_inputs(attn_classifier *c)
 {
@@ -171,15 +179,16 @@ static attn_status load_parts(attn_classifier *c, const char *path, const char *
     attn__foreign from;
     attn_status status = attn__foreign_begin(&from, c->context, path, &(attn__foreign_wish){.names = names});
     c->config = from.config;
+    bool bare = names || (status == ATTN_OK && !attn_config_get(c->config, "class_names"));
     if (status == ATTN_OK)
         status = check_kind(c, from.settings);
-    if (status == ATTN_OK && !names)
+    if (status == ATTN_OK && !bare)
         status = read_inputs(c, from.settings);
     if (status == ATTN_OK)
         status = attn__foreign_model(&c->model, c->context, &from, NULL);
-    if (status == ATTN_OK && names)
+    if (status == ATTN_OK && bare)
         status = complete_inputs(c);
-    if (status == ATTN_OK && names)
+    if (status == ATTN_OK && bare)
         status = read_inputs(c, from.settings);
     from.config = NULL;
     attn__foreign_end(&from);
@@ -216,7 +225,10 @@ void attn_classifier_destroy(attn_classifier *c)
 bool attn_classifier_is_at(attn_context *context, const char *directory)
 {
     attn_config *config = attn__model_config_try(context, directory);
-    bool is = config && attn_config_get(config, "class_names");
+    bool pictures = config && attn_config_int(config, "img_size", 0) > 0 &&
+                    (attn_config_get(config, "num_classes") || attn_config_get(config, "classes"));
+    bool is = config && (attn_config_get(config, "class_names") ||
+                         (pictures && attn_architecture_find(attn_config_text(config, "architecture", ""))));
     attn_config_destroy(config);
     return is;
 }

@@ -210,7 +210,10 @@ attn_status attn__classifier_from(attn_model **model, attn_context *context, con
     const source s = {
         context, attn_config_text(settings, "from", ""),        attn_config_text(settings, "names", NULL), shape,
         classes, (uint64_t)attn_config_int(settings, "seed", 1)};
-    const attn_vit_options options = {.img_size = shape.height, .num_classes = classes, .seed = s.seed};
+    const attn_vit_options options = {.num_heads = attn_config_int(settings, "heads", 0),
+                                      .img_size = shape.height,
+                                      .num_classes = classes,
+                                      .seed = s.seed};
     bool own = !s.names && attn_classifier_is_at(context, s.path);
     *model = NULL;
     if (shape.width != shape.height)

@@ -33,7 +33,7 @@ static const attn_setting keys[] = {
     ATTN__INT("patch", "4", 1, 64, "pixels along a side of a patch (vit, axial)"),
     ATTN__INT("width", "96", 1, 65536, "channels of a token (vit, axial) or of the first stage (sasa)"),
     ATTN__INT("depth", "6", 1, 64, "blocks (vit, axial) or layers (sasa: 26, 38 or 50)"),
-    ATTN__INT("heads", "4", 1, 1024, "attention heads (vit, sasa, axial)"),
+    ATTN__INT("heads", "0", 0, 1024, "attention heads (vit, sasa, axial); 0: 4, or those that --from says"),
     ATTN__INT("window", "7", 1, 63, "pixels along a side of a window, odd (sasa)"),
     ATTN__INT("mlp", "0", 0, 1048576, "width of the feed-forward layers (vit); 0: twice the model's"),
     ATTN__REAL("dropout", "0", 0, 0.95, "share of activations dropped in training"),
@@ -76,9 +76,9 @@ attn_status attn_classifier_settings(attn_config **settings, attn_context *conte
 static const struct name {
     const char *setting, *key;
 } names[] = {
-    {"patch", "patch_size"},   {"width", "num_hiddens"},   {"width", "dim"},           {"width", "width"},
-    {"depth", "num_blks"},     {"depth", "depth"},         {"heads", "num_heads"},     {"heads", "heads"},
-    {"window", "kernel_size"}, {"dropout", "emb_dropout"}, {"dropout", "blk_dropout"}, {"dropout", "dropout"},
+    {"patch", "patch_size"},    {"width", "num_hiddens"}, {"width", "dim"},          {"width", "width"},
+    {"depth", "num_blks"},      {"depth", "depth"},       {"window", "kernel_size"}, {"dropout", "emb_dropout"},
+    {"dropout", "blk_dropout"}, {"dropout", "dropout"},
 };
 
 static const attn_setting *key_of(const attn_architecture *a, const char *name)
@@ -104,6 +104,7 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
         if (value && key_of(a, names[i].key))
             status = attn_config_set(config, names[i].key, value);
     }
+    int64_t heads = attn_config_int(settings, "heads", 0);
     /* A stem that halves twice leaves too little of a small picture. */
     if (status == ATTN_OK && key_of(a, "stem") && shape.height <= 64)
         status = attn_config_set_text(config, "stem", "small");
@@ -111,15 +112,11 @@ static attn_status fill(attn_config *config, const attn_architecture *a, const a
     const struct number {
         const char *key;
         int64_t value;
-    } numbers[] = {{"mlp_num_hiddens", mlp ? mlp : 2 * width},
-                   {"num_classes", classes},
-                   {"classes", classes},
-                   {"in_channels", shape.channels},
-                   {"channels", shape.channels},
-                   {"img_size", shape.height},
-                   {"image_size", shape.height},
-                   {"height", shape.height},
-                   {"image_width", shape.width}};
+    } numbers[] = {
+        {"num_heads", heads ? heads : 4}, {"heads", heads ? heads : 4}, {"mlp_num_hiddens", mlp ? mlp : 2 * width},
+        {"num_classes", classes},         {"classes", classes},         {"in_channels", shape.channels},
+        {"channels", shape.channels},     {"img_size", shape.height},   {"image_size", shape.height},
+        {"height", shape.height},         {"image_width", shape.width}};
     for (size_t i = 0; status == ATTN_OK && i < sizeof numbers / sizeof *numbers; i++)
         status = set_if_known(config, a, numbers[i].key, numbers[i].value);
     return status;

@@ -10,7 +10,7 @@ typedef struct training {
     attn__run run;
     const attn_classifier_job *job;
     attn__image_training data;
-    float mean[3], std[3];
+    attn__pixels pixels;
     attn__seen seen;
 } training;
 
@@ -21,9 +21,10 @@ static attn_status prepare_data(training *t)
         status = attn__image_training_read(&t->data, &t->run, false);
     if (status != ATTN_OK)
         return status;
-    attn_image_set_statistics(t->data.train, t->mean, t->std);
+    attn_image_set_statistics(t->data.train, t->pixels.mean, t->pixels.std);
+    t->pixels.filter = ATTN_IMAGE_FILTER_BICUBIC;
     attn__classifier_see(&t->seen, t->data.train);
-    return attn__image_training_batches(&t->data, &t->run, t->mean, t->std);
+    return attn__image_training_batches(&t->data, &t->run, t->pixels.mean, t->pixels.std);
 }
 
 /* ------------------------------------------------------------------------------------------------- job */
@@ -75,7 +76,7 @@ static attn_status run_prepare(attn__run *run)
 static attn_status run_write(const attn__run *run)
 {
     const training *t = run->self;
-    return attn__classifier_write(run->model, run->settings, t->data.shape, t->mean, t->std, &t->seen,
+    return attn__classifier_write(run->model, run->settings, t->data.shape, &t->pixels, &t->seen,
                                   t->data.source.classes, t->data.source.nclasses, run->directory);
 }
 
@@ -96,6 +97,8 @@ static void run_announce(const attn__run *run)
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
         .warmup_fitted = run->warmup_fitted,
+        .passed_over = t->data.source.passed_over,
+        .passed_first = t->data.source.passed_first,
         .taken = run->taken.size ? run->taken.data : NULL,
     };
     t->job->begin(t->job->user, &plan);

@@ -97,8 +97,8 @@ static attn_status measure_set(attn_classifier *c, const attn_image_set *set, at
     attn_image_batches_options options = {.size = AT_ONCE, .in_order = true};
     attn_image_batches *batches;
     attn_tape *tape;
-    memcpy(options.mean, c->mean, sizeof c->mean);
-    memcpy(options.std, c->std, sizeof c->std);
+    memcpy(options.mean, c->pixels.mean, sizeof c->pixels.mean);
+    memcpy(options.std, c->pixels.std, sizeof c->pixels.std);
     attn_status status = attn_tape_create(&tape, c->context);
     if (status != ATTN_OK)
         return status;
@@ -134,7 +134,8 @@ attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_
                                      attn_classifier_score *score)
 {
     attn__call_begin(c->context);
-    attn__image_wish wish = {.shape = c->shape, .classes = c->classes, .nclasses = c->nclasses};
+    attn__image_wish wish = {
+        .shape = c->shape, .filter = c->pixels.filter, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;
     attn_image_set *set = NULL;
     *score = (attn_classifier_score){.classes = c->nclasses};
@@ -148,6 +149,7 @@ attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_
     status = score->confusion ? choose(c, &source, part, &set) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
         status = measure_set(c, set, score);
+    score->passed_over = source.passed_over;
     attn_image_set_destroy(set);
     attn__image_source_free(&source);
     if (status != ATTN_OK)
@@ -168,8 +170,7 @@ attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *ima
     attn_image coloured = {0};
     attn_status status = attn_image_convert(&coloured, c->context, image, (int)c->shape.channels);
     if (status == ATTN_OK)
-        status =
-            attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, ATTN_IMAGE_FILTER_BICUBIC);
+        status = attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, c->pixels.filter);
     attn_image_free(c->context, &coloured);
     return status;
 }
@@ -179,7 +180,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
     attn_image fitted = {0};
     attn_status status = attn__classifier_fit(c, image, &fitted);
     if (status == ATTN_OK)
-        attn_image_planes(&fitted, c->mean, c->std, x);
+        attn_image_planes(&fitted, c->pixels.mean, c->pixels.std, x);
     attn_image_free(c->context, &fitted);
     return status;
 }

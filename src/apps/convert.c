@@ -6,6 +6,7 @@
 #include "apps/marian.h"
 #include "apps/model_directory.h"
 #include "apps/model_config.h"
+#include "apps/vit_config.h"
 #include "base/context.h"
 #include "io/adapter.h"
 #include "io/file.h"
@@ -62,21 +63,8 @@ attn_status attn_model_save(const attn_model *model, const char *directory)
     return status == ATTN_OK ? save_weights(model, directory) : status;
 }
 
-/* Hugging Face's config.json in or beside `path`; an empty config where there is none. */
-static attn_status read_labels(attn_config **labels, attn_context *context, const char *path)
-{
-    char file[ATTN__PATH];
-    const char *slash = strrchr(path, '/');
-    attn_status status = attn__path(context, file, path, "config.json");
-    if (status == ATTN_OK && !attn_file_exists(file) && !attn__is_directory(path))
-        snprintf(file, sizeof file, "%.*sconfig.json", slash ? (int)(slash + 1 - path) : 0, path);
-    if (status != ATTN_OK)
-        return status;
-    return attn_file_exists(file) ? attn_config_read(labels, context, file) : attn_config_create(labels, context);
-}
-
-/* Names of the classes, one after the other in `text`: from id2label, else numbers. */
-static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn_pixel_scale *scale,
+/* Names of the classes, one after the other in `text`: from id2label, or timm's label_names, else numbers. */
+static attn_status write_classifier(const attn_model *model, const attn_config *labels, const attn__pixels *pixels,
                                     const char *directory)
 {
     enum { MOST = 128 };
@@ -85,6 +73,8 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
     int64_t n = attn_config_int(own, "num_classes", 0), side = attn_config_int(own, "img_size", 0);
     char **names = attn__alloc(context, attn__size_mul((size_t)n, sizeof *names));
     char *text = names ? attn__alloc(context, attn__size_mul((size_t)n, MOST)) : NULL;
+    const attn_config_value *named = attn_config_get(labels, "label_names");
+    named = named && named->type == ATTN_CONFIG_TYPE_TEXTS ? named : NULL;
     attn_config *settings = NULL; /* a training's that never was: how its images would have been divided */
     attn_status status = text ? attn_classifier_settings(&settings, context, NULL) : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; status == ATTN_OK && i < n; i++) {
@@ -92,12 +82,12 @@ static attn_status write_classifier(const attn_model *model, const attn_config *
         snprintf(key, sizeof key, "id2label.%lld", (long long)i);
         snprintf(number, sizeof number, "%lld", (long long)i);
         names[i] = text + i * MOST;
-        snprintf(names[i], MOST, "%s", attn_config_text(labels, key, number));
+        const char *label = named && i < named->n ? named->texts[i] : number;
+        snprintf(names[i], MOST, "%s", attn_config_text(labels, key, label));
     }
     attn_image_shape shape = {side, side, attn_config_int(own, "in_channels", 3)};
     if (status == ATTN_OK)
-        status = attn__classifier_write(model, settings, shape, scale->mean, scale->std, &(attn__seen){0}, names, n,
-                                        directory);
+        status = attn__classifier_write(model, settings, shape, pixels, &(attn__seen){0}, names, n, directory);
     attn_config_destroy(settings);
     attn__free(context, text);
     attn__free(context, names);
@@ -108,23 +98,23 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
                              const attn_pixel_scale *scale, const char *directory)
 {
     attn__call_begin(context);
-    static const attn_pixel_scale usual = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
+    attn__vit_config beside;
+    attn__pixels pixels;
     attn_model *model = NULL;
-    attn_config *labels = NULL;
-    attn_status status = attn_vit_load(&model, context, path, options);
+    attn_status status = attn__vit_load(&model, context, path, options, &beside);
     int64_t channels = status == ATTN_OK ? attn_config_int(attn_model_config(model), "in_channels", 3) : 0;
     if (status == ATTN_OK && channels != 1 && channels != 3)
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
                             path, (long long)channels);
     if (status == ATTN_OK)
-        status = read_labels(&labels, context, path);
+        status = attn__vit_pixels(&beside, scale, &pixels);
     if (status == ATTN_OK)
         status = attn_directory_create(context, directory);
     if (status == ATTN_OK)
-        status = write_classifier(model, labels, scale ? scale : &usual, directory);
+        status = write_classifier(model, beside.config, &pixels, directory);
     if (status == ATTN_OK)
         status = save_weights(model, directory);
-    attn_config_destroy(labels);
+    attn__vit_config_close(&beside);
     attn_model_destroy(model);
     return status;
 }

@@ -140,6 +140,8 @@ static void run_announce(const attn__run *run)
         .epochs = run->epochs,
         .first_epoch = attn__run_epoch(run) + 1,
         .warmup_fitted = run->warmup_fitted,
+        .passed_over = t->data.source.passed_over,
+        .passed_first = t->data.source.passed_first,
     };
     t->job->begin(t->job->user, &plan);
 }

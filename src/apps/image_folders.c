@@ -12,7 +12,8 @@
 
 static bool is_image(const char *name)
 {
-    static const char *const endings[] = {".png", ".jpg", ".jpeg", ".ppm", ".pgm", ".pnm", ".webp", ".bmp"};
+    static const char *const endings[] = {".png",  ".jpg", ".jpeg", ".jfif", ".jpe", ".jif",
+                                          ".webp", ".bmp", ".dib",  ".ppm",  ".pgm", ".pnm"};
     const char *ending = strrchr(name, '.');
     for (size_t i = 0; ending && i < sizeof endings / sizeof *endings; i++) {
         if (strcasecmp(ending, endings[i]) == 0)
@@ -63,14 +64,17 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
     attn_status status = path ? attn__names_read(&names, context, path) : ATTN_ERROR_MEMORY;
     int64_t count = 0;
     for (int64_t i = 0; status == ATTN_OK && i < names.n; i++) {
-        if (!is_image(names.names[i]))
-            continue;
-        count++;
-        status = add_file(w, path, names.names[i], class_name, label);
+        if (is_image(names.names[i])) {
+            count++;
+            status = add_file(w, path, names.names[i], class_name, label);
+        } else if (w->source->passed_over++ == 0) {
+            w->source->passed_first = attn__join(context, path, names.names[i]);
+            status = w->source->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
+        }
     }
     if (status == ATTN_OK && count == 0)
         status = attn__fail(context, ATTN_ERROR_FORMAT,
-                            "%s: no .png, .jpg, .jpeg, .webp, .bmp, .ppm, .pgm or .pnm files", path);
+                            "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files", path);
     attn__names_free(&names, context);
     attn__free(context, path);
     return status;

@@ -102,8 +102,7 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
     attn_image fitted = {0}, *use = image;
     attn_status status = ATTN_OK;
     if (wish->shape.width > 0 && (wish->shape.width != image->width || wish->shape.height != image->height)) {
-        status = attn_image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height,
-                                ATTN_IMAGE_FILTER_BICUBIC);
+        status = attn_image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, wish->filter);
         use = &fitted;
     }
     if (status == ATTN_OK && !*set)
@@ -192,8 +191,10 @@ void attn__image_source_free(attn__image_source *s)
     attn_image_set_destroy(s->train);
     attn_image_set_destroy(s->test);
     attn__names classes = {s->classes, s->nclasses};
-    if (s->context)
+    if (s->context) {
         attn__names_free(&classes, s->context);
+        attn__free(s->context, s->passed_first);
+    }
     *s = (attn__image_source){0};
 }
 

@@ -10,6 +10,7 @@
 /* What the images must become.  Zero means: as they are, which must then be alike. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
+    attn_image_filter filter;   /* by which they are brought to another size */
     const char *const *classes; /* names that the folder must have, in this order; NULL: any */
     int64_t nclasses;           /* labels must be less; 0: any */
     bool unlabelled;            /* labels mean nothing: pictures need no class folders */
@@ -20,6 +21,8 @@ typedef struct attn__image_source {
     attn_image_set *train, *test; /* test: NULL where the data is not divided */
     char **classes;
     int64_t nclasses;
+    int64_t passed_over; /* files and folders in class folders that are no pictures by their endings */
+    char *passed_first;  /* the first of them; NULL: there is none */
 } attn__image_source;
 
 /* Every error names the file. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Checkpoints of Vision Transformers from elsewhere: settings from shapes and config.json, parameters by the table. */
-#include "attn/vit.h"
+#include "apps/vit_config.h"
 
 #include "attn/io.h"
 #include "base/context.h"
-#include "io/file.h"
+#include "io/image.h"
 #include "io/weights.h"
 
 #include <inttypes.h>
@@ -12,32 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PATH = 4096 };
-
 typedef struct checkpoint {
     attn_context *context;
     const char *path;
-    char config[PATH];
+    attn__vit_config *beside;
     attn_named_list tensors;
-    attn_config *settings; /* of config.json; empty for timm */
     attn_name_map *names;
-    bool hugging_face; /* else timm */
-    int64_t grid;      /* patches along a side */
+    int64_t grid; /* patches along a side */
     bool has_head;
 } checkpoint;
 
 /* ---------------------------------------------------------------------------------------------- finding */
-
-/* config.json stands in the directory, or beside the file. */
-static attn_status find_config(checkpoint *c)
-{
-    const char *slash = strrchr(c->path, '/');
-    int length = attn__is_directory(c->path) ? (int)strlen(c->path) : slash ? (int)(slash - c->path) : 0;
-    if (strlen(c->path) + 32 > PATH)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%.60s...: the path is too long", c->path);
-    snprintf(c->config, PATH, "%.*s%sconfig.json", length, c->path, length || slash ? "/" : "");
-    return ATTN_OK;
-}
 
 /* By the names of its tensors: the built-in names file that knows them. */
 static attn_status choose_names(checkpoint *c)
@@ -45,7 +30,7 @@ static attn_status choose_names(checkpoint *c)
     attn_checkpoint *weights;
     const char *name = NULL;
     int64_t known = 0;
-    attn_status status = attn_checkpoint_open(&weights, c->context, c->path, NULL, NULL);
+    attn_status status = attn_checkpoint_open(&weights, c->context, c->path, NULL, c->beside->saved);
     if (status == ATTN_OK)
         status = attn_name_map_detect(&name, weights, &known);
     attn_checkpoint_close(weights);
@@ -56,26 +41,23 @@ static attn_status choose_names(checkpoint *c)
                             c->path);
     if (status != ATTN_OK || !name)
         return status;
-    c->hugging_face = strcmp(name, "vit-huggingface") == 0;
+    c->beside->hugging_face = strcmp(name, "vit-huggingface") == 0;
     return attn_name_map_read(&c->names, c->context, name);
 }
 
 static attn_status read_files(checkpoint *c)
 {
-    attn_status status = find_config(c);
+    attn_status status = attn__vit_config_open(c->beside, c->context, c->path);
     if (status == ATTN_OK)
         status = choose_names(c);
-    if (status == ATTN_OK && c->hugging_face && !attn_file_exists(c->config))
+    if (status == ATTN_OK && c->beside->hugging_face && !attn_file_exists(c->beside->path))
         status = attn__fail(c->context, ATTN_ERROR_NOT_FOUND,
                             "%s: config.json is needed beside it, for the number of heads, "
                             "the norms' eps and the activation",
                             c->path);
-    if (status == ATTN_OK)
-        status = attn_weights_read(&c->tensors, c->path, &(attn_weights_options){.names = c->names}, NULL, NULL);
-    if (status != ATTN_OK)
-        return status;
-    return c->hugging_face ? attn_config_read(&c->settings, c->context, c->config)
-                           : attn_config_create(&c->settings, c->context);
+    return status == ATTN_OK
+               ? attn_weights_read(&c->tensors, c->path, &(attn_weights_options){.names = c->names}, NULL, NULL)
+               : status;
 }
 
 /* The checkpoint's tensor for the parameter `own`; NULL if it has none. */
@@ -85,12 +67,6 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 }
 
 /* --------------------------------------------------------------------------------------------- settings */
-
-/* Heads of the published plain models of each width. */
-static int64_t heads_of(int64_t width)
-{
-    return width == 1280 ? 16 : width % 64 == 0 && width <= 1024 ? width / 64 : 0;
-}
 
 /* Settings that shapes must say, and the tensors that say them. */
 static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
@@ -105,10 +81,11 @@ static attn_status measure(checkpoint *c, attn_config *config)
     attn_checkpoint *weights;
     attn_status status =
         attn_checkpoint_open(&weights, c->context, c->path, &(attn_weights_options){.names = c->names}, NULL);
-    if (status == ATTN_OK && c->hugging_face)
-        status = attn_config_set_real(config, "layer_norm_eps", attn_config_real(c->settings, "layer_norm_eps", 1e-12));
-    if (status == ATTN_OK && c->hugging_face)
-        status = attn_config_set_text(config, "hidden_act", attn_config_text(c->settings, "hidden_act", "gelu"));
+    if (status == ATTN_OK && c->beside->hugging_face)
+        status = attn_config_set_real(config, "layer_norm_eps",
+                                      attn_config_real(c->beside->config, "layer_norm_eps", 1e-12));
+    if (status == ATTN_OK && c->beside->hugging_face)
+        status = attn_config_set_text(config, "hidden_act", attn_config_text(c->beside->config, "hidden_act", "gelu"));
     if (status == ATTN_OK)
         status = attn_name_map_infer_config(c->names, weights, config);
     attn_checkpoint_close(weights);
@@ -138,20 +115,20 @@ static attn_status measure_grid(checkpoint *c)
 static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
 {
     int64_t width = attn_config_int(config, "num_hiddens", 0), side = attn_config_int(config, "patch_size", 0);
-    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads;
+    int64_t classes = attn_config_int(config, "num_classes", 0), heads = o->num_heads, size = o->img_size;
     c->has_head = classes > 0 && (!o->num_classes || o->num_classes == classes);
     if (classes < 1 && !o->num_classes)
         return attn__fail(c->context, ATTN_ERROR_ARGUMENT, "%s has no classifier: num_classes would begin one",
                           c->path);
-    heads = heads ? heads : attn_config_int(c->settings, "num_attention_heads", heads_of(width));
-    if (heads < 1)
-        return attn__fail(c->context, ATTN_ERROR_ARGUMENT,
-                          "%s: %" PRId64 " channels could be any number of heads; num_heads "
-                          "is needed",
-                          c->path, width);
-    attn_status status = attn_config_set_int(config, "num_heads", heads);
+    attn_status status = attn__vit_agrees(c->beside, config);
+    if (status == ATTN_OK && heads == 0)
+        status = attn__vit_heads(c->beside, width, &heads);
+    if (status == ATTN_OK && size == 0)
+        status = attn__vit_picture(c->beside, c->grid, side, &size);
     if (status == ATTN_OK)
-        status = attn_config_set_int(config, "img_size", o->img_size ? o->img_size : c->grid * side);
+        status = attn_config_set_int(config, "num_heads", heads);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(config, "img_size", size);
     return status == ATTN_OK && !c->has_head ? attn_config_set_int(config, "num_classes", o->num_classes) : status;
 }
 
@@ -173,27 +150,34 @@ static attn_status misshapen(const checkpoint *c, const char *name)
                       name);
 }
 
-/* Bicubic, as Hugging Face and timm do it; the class token's position stays. */
-static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to)
+/* Bicubic, by PyTorch's interpolation. */
+static attn_status interpolate(const checkpoint *c, const float *from, float *to, int64_t side, int64_t width)
 {
     attn_tape *tape = NULL;
-    int64_t width = attn_tensor_length(to, 2), n = attn_tensor_length(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
-    if (attn_tensor_rank(from) != 3 || attn_tensor_length(from, 2) != width)
-        return misshapen(c, "of positions");
     attn_status status = attn_tape_create(&tape, c->context);
     if (status != ATTN_OK)
         return status;
-    const float *data = attn_tensor_data(from);
-    float *out = attn_tensor_data(to);
-    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, data + width);
+    attn_tensor *map = attn_tape_tensor(tape, ATTN_F32, 3, (int64_t[]){c->grid, c->grid, width}, from);
     map = attn_interpolate(tape, attn_interpolate(tape, map, 0, side, ATTN_INTERPOLATE_CUBIC), 1, side,
                            ATTN_INTERPOLATE_CUBIC);
-    if (map) {
-        memcpy(out, data, (size_t)width * sizeof *out);
-        memcpy(out + width, attn_tensor_data(map), (size_t)(n * width) * sizeof *out);
-    }
+    if (map)
+        memcpy(to, attn_tensor_data(map), (size_t)(side * side * width) * sizeof *to);
     attn_tape_destroy(tape);
     return map ? ATTN_OK : attn_context_status(c->context);
+}
+
+/* As Hugging Face does it, or as timm does, whose filter is another one and widens where the map shrinks; the class
+ * token's position stays. */
+static attn_status resize_positions(const checkpoint *c, const attn_tensor *from, attn_tensor *to)
+{
+    int64_t width = attn_tensor_length(to, 2), n = attn_tensor_length(to, 1) - 1, side = (int64_t)sqrt((double)n + 0.5);
+    if (attn_tensor_rank(from) != 3 || attn_tensor_length(from, 2) != width)
+        return misshapen(c, "of positions");
+    const float *data = attn_tensor_data(from);
+    float *out = attn_tensor_data(to);
+    memcpy(out, data, (size_t)width * sizeof *out);
+    return c->beside->hugging_face ? interpolate(c, data + width, out + width, side, width)
+                                   : attn__resize_map(c->context, data + width, c->grid, out + width, side, width);
 }
 
 /* Exchanges the checkpoint's positions for those of the model's other size. */
@@ -255,11 +239,11 @@ static attn_status build(checkpoint *c, const attn_vit_options *o, attn_model **
     return status == ATTN_OK ? fill(c, *model) : status;
 }
 
-attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
+attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
+                           attn__vit_config *beside)
 {
-    attn__call_begin(context);
     attn_vit_options o = options ? *options : (attn_vit_options){0};
-    checkpoint c = {.context = context, .path = path, .tensors = {.context = context, .owns = true}};
+    checkpoint c = {.context = context, .path = path, .beside = beside, .tensors = {.context = context, .owns = true}};
     *model = NULL;
     attn_status status = read_files(&c);
     if (status == ATTN_OK)
@@ -269,7 +253,15 @@ attn_status attn_vit_load(attn_model **model, attn_context *context, const char 
         *model = NULL;
     }
     attn_name_map_destroy(c.names);
-    attn_config_destroy(c.settings);
     attn_named_clear(&c.tensors);
+    return status;
+}
+
+attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options)
+{
+    attn__call_begin(context);
+    attn__vit_config beside;
+    attn_status status = attn__vit_load(model, context, path, options, &beside);
+    attn__vit_config_close(&beside);
     return status;
 }

@@ -33,8 +33,12 @@ attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int6
 bool attn__pnm_matches(const attn__input *input);
 attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64_t limit);
 
-/* The orientation (1 to 8) in an EXIF block; 1 if it has none or is damaged. */
+/* The orientation (1 to 8) in an EXIF block, with "Exif" and two zeros before it or without; 1 if it has none or is
+ * damaged. */
 int attn__exif_orientation(const uint8_t *data, size_t size);
+/* A map [n,n,channels] of numbers at another size, [side,side,channels], by the bicubic filter of attn_image_resize. */
+attn_status attn__resize_map(attn_context *context, const float *from, int64_t n, float *to, int64_t side,
+                             int64_t channels);
 /* Turns and mirrors as an EXIF orientation asks. */
 attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
 

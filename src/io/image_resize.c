@@ -15,7 +15,8 @@ enum { FRACTION = 22 };
 typedef struct taps {
     int64_t n, most; /* places; weights kept for each */
     int64_t *first, *count;
-    int32_t *weights; /* [n][most] */
+    double *shares;   /* [n][most]: of 1 */
+    int32_t *weights; /* the same of 1 << FRACTION */
 } taps;
 
 static double triangle(double x)
@@ -37,13 +38,14 @@ static double cubic(double x)
 /* The weights of one place, normalized so that a flat picture stays what it is, also at its border. */
 static void weigh(const taps *t, int64_t i, double centre, double widening, double (*filter)(double))
 {
-    int32_t *weights = t->weights + i * t->most;
-    double sum = 0;
-    for (int64_t k = 0; k < t->count[i]; k++)
-        sum += filter(((double)(t->first[i] + k) - centre + 0.5) / widening);
+    double *shares = t->shares + i * t->most, sum = 0;
     for (int64_t k = 0; k < t->count[i]; k++) {
-        double w = filter(((double)(t->first[i] + k) - centre + 0.5) / widening) / sum;
-        weights[k] = (int32_t)lround(w * (1 << FRACTION));
+        shares[k] = filter(((double)(t->first[i] + k) - centre + 0.5) / widening);
+        sum += shares[k];
+    }
+    for (int64_t k = 0; k < t->count[i]; k++) {
+        shares[k] /= sum;
+        t->weights[i * t->most + k] = (int32_t)lround(shares[k] * (1 << FRACTION));
     }
 }
 
@@ -54,8 +56,9 @@ static attn_status make_taps(taps *t, attn_context *context, int64_t from, int64
     *t = (taps){.n = to, .most = 2 * (int64_t)ceil(reach) + 1};
     t->first = attn__alloc(context, attn__size_mul((size_t)to, sizeof *t->first));
     t->count = attn__alloc(context, attn__size_mul((size_t)to, sizeof *t->count));
+    t->shares = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)to, (size_t)t->most), sizeof *t->shares));
     t->weights = attn__alloc(context, attn__size_mul(attn__size_mul((size_t)to, (size_t)t->most), sizeof *t->weights));
-    if (!t->first || !t->count || !t->weights)
+    if (!t->first || !t->count || !t->shares || !t->weights)
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < to; i++) {
         double centre = ((double)i + 0.5) * scale;
@@ -73,6 +76,7 @@ static void free_taps(taps *t, attn_context *context)
 {
     attn__free(context, t->first);
     attn__free(context, t->count);
+    attn__free(context, t->shares);
     attn__free(context, t->weights);
 }
 
@@ -140,6 +144,34 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     attn_image_free(context, &between);
     free_taps(&across, context);
     free_taps(&down, context);
+    return status;
+}
+
+/* n lines of `size` numbers each -> t->n lines; lines stand `step` numbers apart. */
+static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
+{
+    for (int64_t i = 0; i < t->n; i++) {
+        for (int64_t x = 0; x < size; x++) {
+            double sum = 0;
+            for (int64_t k = 0; k < t->count[i]; k++)
+                sum += t->shares[i * t->most + k] * (double)from[(t->first[i] + k) * step + x];
+            to[i * step + x] = (float)sum;
+        }
+    }
+}
+
+attn_status attn__resize_map(attn_context *context, const float *from, int64_t n, float *to, int64_t side,
+                             int64_t channels)
+{
+    taps t = {0};
+    float *between = attn__alloc(context, attn__size_mul((size_t)(n * side * channels), sizeof *between));
+    attn_status status = between ? make_taps(&t, context, n, side, ATTN_IMAGE_FILTER_BICUBIC) : ATTN_ERROR_MEMORY;
+    for (int64_t y = 0; y < n && status == ATTN_OK; y++)
+        filter_numbers(&t, from + y * n * channels, between + y * side * channels, channels, channels);
+    if (status == ATTN_OK)
+        filter_numbers(&t, between, to, side * channels, side * channels);
+    attn__free(context, between);
+    free_taps(&t, context);
     return status;
 }
 

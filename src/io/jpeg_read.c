@@ -59,11 +59,13 @@ static void on_error(j_common_ptr jpeg)
     refuse(reader_of(jpeg), jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? ATTN_ERROR_MEMORY : ATTN_ERROR_FORMAT, message);
 }
 
-/* Level -1 is a warning.  Some cameras leave bytes between markers, which hurts no pixel. */
+/* Level -1 is a warning.  These cost no pixel: bytes between markers, versions of the JFIF and Adobe markers, and a scan
+ * of a picture that is not progressive whose three bytes for progressive ones are 0, as some phones write it. */
 static void on_message(j_common_ptr jpeg, int level)
 {
     int code = jpeg->err->msg_code;
-    if (level >= 0 || code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR)
+    if (level >= 0 || code == JWRN_EXTRANEOUS_DATA || code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR ||
+        code == JWRN_NOT_SEQUENTIAL)
         return;
     if (code == JWRN_JPEG_EOF)
         refuse(reader_of(jpeg), ATTN_ERROR_FORMAT, "the file is cut off");
@@ -84,7 +86,7 @@ static int orientation(const reader *r)
     static const char head[6] = "Exif\0"; /* and a second zero */
     for (jpeg_saved_marker_ptr m = r->jpeg.marker_list; m; m = m->next) {
         if (m->data_length > sizeof head && memcmp(m->data, head, sizeof head) == 0)
-            return attn__exif_orientation(m->data + sizeof head, m->data_length - sizeof head);
+            return attn__exif_orientation(m->data, m->data_length);
     }
     return 1;
 }

@@ -14,7 +14,8 @@
  * where `offset` (of the text in its file) is not 0. */
 attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, size_t values, size_t offset);
 
-/* The members of an object into a config; nested ones under "outer.inner".  At most 64 levels. */
+/* The members of an object into a config; nested ones under "outer.inner", and those of a list that is not of integers
+ * or of texts alone under "list.0", "list.1", ...  At most 64 levels. */
 attn_status attn__json_to_config(const attn__input *text, const json_t *object, attn_config *config);
 
 #endif

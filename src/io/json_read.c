@@ -114,41 +114,11 @@ static attn_status set_texts(const attn__input *text, const json_t *list, const 
     return status;
 }
 
-/* A list of lists of integers: each under "key.0", "key.1", ... */
-static attn_status set_lists(const attn__input *text, const json_t *lists, const char *key, attn_config *config)
-{
-    char name[MAX_KEY + 24];
-    attn_status status = ATTN_OK;
-    for (size_t i = 0; i < json_array_size(lists) && status == ATTN_OK; i++) {
-        const json_t *list = json_array_get(lists, i);
-        snprintf(name, sizeof name, "%s.%zu", key, i);
-        if (!all_of(list, JSON_INTEGER))
-            return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: key \"%s\": lists in lists must be of integers", text->name, name);
-        status = attn_config_get(config, name)
-                     ? attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": given twice", text->name, name)
-                     : set_integers(text, list, name, config);
-    }
-    return status;
-}
-
-static attn_status set_list(const attn__input *text, const json_t *list, const char *key, attn_config *config)
-{
-    if (all_of(list, JSON_INTEGER))
-        return set_integers(text, list, key, config);
-    if (all_of(list, JSON_STRING))
-        return set_texts(text, list, key, config);
-    if (all_of(list, JSON_ARRAY))
-        return set_lists(text, list, key, config);
-    return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED, "%s: key \"%s\": lists must be of integers or of texts",
-                      text->name, key);
-}
-
 static attn_status set_scalar(const attn__input *text, const json_t *json, const char *key, attn_config *config)
 {
     switch (json_typeof(json)) {
     case JSON_ARRAY:
-        return set_list(text, json, key, config);
+        return all_of(json, JSON_INTEGER) ? set_integers(text, json, key, config) : set_texts(text, json, key, config);
     case JSON_STRING:
         return attn_config_set_text(config, key, json_string_value(json));
     case JSON_INTEGER:
@@ -165,22 +135,38 @@ static attn_status set_scalar(const attn__input *text, const json_t *json, const
 
 /* --------------------------------------------------------------------------------------------- walking */
 
-/* An object that is being walked, and where its members' names begin in the key. */
+/* An object or a list that is being walked, and where its members' names begin in the key. */
 typedef struct frame {
-    json_t *object;
-    void *member;
+    json_t *json;
+    void *member; /* of an object, the next one */
+    size_t index; /* of a list */
     size_t prefix;
 } frame;
+
+static frame frame_of(const json_t *json, size_t prefix)
+{
+    json_t *own = (json_t *)(uintptr_t)json;
+    return (frame){.json = own, .member = json_object_iter(own), .prefix = prefix};
+}
 
 static attn_status fail_key(const attn__input *text, const char *key, const char *what)
 {
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: key \"%.100s\": %s", text->name, key, what);
 }
 
-/* Writes the member's name behind the prefix. */
-static attn_status name_member(const attn__input *text, const frame *f, char *key)
+/* The next member, with its name written behind the prefix; NULL behind the last. */
+static attn_status next_member(const attn__input *text, frame *f, char *key, json_t **value)
 {
-    const char *name = json_object_iter_key(f->member);
+    char number[24];
+    const char *name = number;
+    *value = json_is_object(f->json) ? json_object_iter_value(f->member) : json_array_get(f->json, f->index);
+    if (!*value)
+        return ATTN_OK;
+    snprintf(number, sizeof number, "%zu", f->index++);
+    if (json_is_object(f->json)) {
+        name = json_object_iter_key(f->member);
+        f->member = json_object_iter_next(f->json, f->member);
+    }
     size_t length = strlen(name);
     if (f->prefix + length + 2 > MAX_KEY)
         return fail_key(text, name, "longer than 1024 bytes with its objects' names");
@@ -188,33 +174,33 @@ static attn_status name_member(const attn__input *text, const frame *f, char *ke
     return ATTN_OK;
 }
 
+/* A config has lists of integers and of texts; of any other list each member has a key of its own. */
+static bool has_members(const json_t *value)
+{
+    return json_is_object(value) ||
+           (json_is_array(value) && !all_of(value, JSON_INTEGER) && !all_of(value, JSON_STRING));
+}
+
 attn_status attn__json_to_config(const attn__input *text, const json_t *object, attn_config *config)
 {
     char key[MAX_KEY];
-    frame stack[MAX_DEPTH];
+    frame stack[MAX_DEPTH] = {frame_of(object, 0)};
     int depth = 0;
-    stack[0] = (frame){(json_t *)(uintptr_t)object, json_object_iter((json_t *)(uintptr_t)object), 0};
     while (depth >= 0) {
-        frame *f = &stack[depth];
-        if (!f->member) {
+        json_t *value;
+        attn_status status = next_member(text, &stack[depth], key, &value);
+        if (status == ATTN_OK && !value) {
             depth--;
-            continue;
-        }
-        attn_status status = name_member(text, f, key);
-        json_t *value = json_object_iter_value(f->member);
-        if (status != ATTN_OK)
-            return status;
-        f->member = json_object_iter_next(f->object, f->member);
-        if (!json_is_object(value)) {
+        } else if (status == ATTN_OK && !has_members(value)) {
             /* A key with a dot may spell what an object inside spells too. */
             status = attn_config_get(config, key) ? fail_key(text, key, "given twice")
                                                   : set_scalar(text, value, key, config);
-        } else if (++depth == MAX_DEPTH) {
+        } else if (status == ATTN_OK && ++depth == MAX_DEPTH) {
             return fail_key(text, key, "nested too deep");
-        } else {
+        } else if (status == ATTN_OK) {
             size_t length = strlen(key);
             key[length] = '.';
-            stack[depth] = (frame){value, json_object_iter(value), length + 1};
+            stack[depth] = frame_of(value, length + 1);
         }
         if (status != ATTN_OK)
             return status;
@@ -224,6 +210,38 @@ attn_status attn__json_to_config(const attn__input *text, const json_t *object, 
 
 /* ------------------------------------------------------------------------------------------ the config */
 
+static bool fits_64_bits(const char *digits, size_t n)
+{
+    static const char most[] = "9223372036854775807";
+    return n < sizeof most - 1 || (n == sizeof most - 1 && memcmp(digits, most, n) <= 0);
+}
+
+/* Copies the text with "e0" behind each integer beyond 64 bits, which jansson would refuse: the largest length in files
+ * of Hugging Face's tokenizers is one.  Room for an eighth more is needed. */
+static size_t widen(const attn__input *text, char *out)
+{
+    const char *at = (const char *)text->data, *end = at + text->size;
+    bool in_string = false;
+    size_t n = 0;
+    while (at < end) {
+        size_t digits = 0;
+        while (!in_string && at + digits < end && at[digits] >= '0' && at[digits] <= '9')
+            digits++;
+        size_t size = digits ? digits : in_string && *at == '\\' && end - at > 1 ? 2 : 1;
+        bool behind_dot = n > 0 && strchr(".eE+", out[n - 1]),
+             before_dot = end - at > (int64_t)size && strchr(".eE", at[size]);
+        in_string ^= *at == '"';
+        memcpy(out + n, at, size);
+        n += size;
+        if (!behind_dot && !before_dot && !fits_64_bits(at, digits)) {
+            memcpy(out + n, "e0", 2);
+            n += 2;
+        }
+        at += size;
+    }
+    return n;
+}
+
 attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                               const char *name)
 {
@@ -231,7 +249,12 @@ attn_status attn_config_parse(attn_config **config, attn_context *context, const
     enum { MAX_VALUES = 1000000 };
     *config = NULL;
     attn__input input = {context, name, (const uint8_t *)text, size};
-    json_t *root;
+    json_t *root = NULL;
+    char *wide = attn__alloc(context, attn__size_add(size, size / 8));
+    if (!wide)
+        return ATTN_ERROR_MEMORY;
+    input.size = widen(&input, wide);
+    input.data = (const uint8_t *)wide;
     attn_status status = attn__json_parse(&root, &input, MAX_DEPTH, MAX_VALUES, 0);
     if (status == ATTN_OK)
         status = attn_config_create(config, context);
@@ -242,6 +265,7 @@ attn_status attn_config_parse(attn_config **config, attn_context *context, const
         *config = NULL;
     }
     json_decref(root);
+    attn__free(context, wide);
     return status;
 }
 

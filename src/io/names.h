@@ -72,9 +72,11 @@ struct attn_name_map {
 
 /* Sets what a text says: a whole number, true or false, a real number, or the text. */
 attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
-/* Whether a rule brings a tensor of this name anywhere; the place of one that does is written to `target` of
- * ATTN__NAME_MOST + 1 bytes (may be NULL). */
-bool attn__names_know(const attn_name_map *names, const char *name);
+/* Whether a rule brings a tensor of this name anywhere; `wrapped`: or without what a training put before it. */
+bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped);
+/* The name behind the first of the wrappers that trainings put around a model (PyTorch's DDP and compile, Lightning, the
+ * state_dict in a checkpoint); NULL: it begins with none. */
+const char *attn__name_unwrapped(const char *name);
 /* Whether this parameter may stay zeros. */
 bool attn__names_default(const attn_name_map *names, const char *target);
 /* The name that a rule makes of a match; false: too long, or not a number where one is counted. */

@@ -20,8 +20,10 @@ typedef struct work {
     attn__findings *findings;
     made *items;
     int64_t n;
-    int64_t steps; /* of patterns, yet to be spent */
-    bool keep;     /* what no rule takes */
+    int64_t steps;       /* of patterns, yet to be spent */
+    bool keep;           /* what no rule takes */
+    const char *average; /* begins the names of those that are used; NULL: all are */
+    int64_t passed;      /* over, of what a training keeps beside a model */
 } work;
 
 /* Patterns are linear, but a million names and 4096 rules are too many of them: some minutes' worth. */
@@ -49,44 +51,116 @@ static attn_status add_made(work *w, const made *item)
     return w->items[w->n].target ? (w->n++, ATTN_OK) : ATTN_ERROR_MEMORY;
 }
 
-static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *array, const attn__span *groups)
+static attn_status use_rule(work *w, const attn__rule *rule, const attn__array *array, const char *name,
+                            const attn__span *groups)
 {
     char target[ATTN__NAME_MOST + 1];
     made item = {.target = target, .array = *array, .rule = rule, .join = attn__rule_gathers(rule)};
-    if (!attn__rule_target(rule, array->name, groups, target))
+    if (!attn__rule_target(rule, name, groups, target))
         return fail(w, rule->line, "no target can be made of \"%.200s\"", array->name);
     attn_status status = attn__rule_operate(rule, w->findings, &item.array);
     return status == ATTN_OK ? add_made(w, &item) : status;
 }
 
-static attn_status use_rules(work *w, attn__array *array)
+/* By every rule that matches the name; *taken: one of them has a target. */
+static attn_status use_rules(work *w, const attn__array *array, const char *name, bool *known, bool *taken)
 {
     const attn_name_map *names = w->names;
-    size_t size = strlen(array->name);
-    bool known = false;
+    size_t size = strlen(name);
     attn_status status = ATTN_OK;
     for (int i = 0; i < names->n && status == ATTN_OK; i++) {
         attn__span groups[ATTN__GROUPS];
         w->steps -= attn__pattern_steps(names->rules[i].pattern, size);
         if (w->steps < 0)
             return fail(w, names->rules[i].line, "too many rules for so many tensors%s", "");
-        if (!attn__pattern_matches(names->rules[i].pattern, array->name, size, groups))
+        if (!attn__pattern_matches(names->rules[i].pattern, name, size, groups))
             continue;
-        known = true;
+        *known = true;
+        *taken |= names->rules[i].target != NULL;
         if (names->rules[i].target)
-            status = use_rule(w, &names->rules[i], array, groups);
-    }
-    if (status == ATTN_OK && !known && w->keep) {
-        static const attn__rule as_it_is = {.line = 0};
-        return add_made(w, &(made){.target = array->name, .array = *array, .rule = &as_it_is});
-    }
-    if (status == ATTN_OK && !known) {
-        char shape[128];
-        attn__array_shape_text(shape, array->rank, array->shape);
-        status = attn__fail(names->context, ATTN_ERROR_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
-                            w->findings->arrays.file, names->file, array->name, shape);
+            status = use_rule(w, &names->rules[i], array, name, groups);
     }
     return status;
+}
+
+/* Where trainings keep a moving average of the weights: timm (--model-ema), torchvision's references. */
+static const char *const averages[] = {"state_dict_ema.", "model_ema."};
+
+static bool begins(const char *name, const char *prefix)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* The average stands in for the weights where there is one, as where timm loads such a checkpoint. */
+static void choose_average(work *w)
+{
+    enum { MOST = 64 }; /* names that are tried: the first ones tell */
+    const attn__arrays *arrays = &w->findings->arrays;
+    for (size_t i = 0; i < sizeof averages / sizeof *averages && !w->average; i++)
+        for (int64_t k = 0, tried = 0; k < arrays->n && tried < MOST && !w->average; k++) {
+            const char *name = arrays->items[k].name;
+            if (!begins(name, averages[i]))
+                continue;
+            tried++;
+            if (attn__names_know(w->names, name + strlen(averages[i]), true))
+                w->average = averages[i];
+        }
+}
+
+/* What a training keeps beside the weights, and the weights where their average is used. */
+static bool stands_beside(const work *w, const char *name)
+{
+    static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",
+                                        "amp_scaler.", "lr_scheduler.", "lr_schedulers.",    "scheduler.",
+                                        "callbacks.",  "loops."};
+    const char *last = strrchr(name, '.');
+    if (strcmp(last ? last + 1 : name, "n_averaged") == 0 || (w->average && !begins(name, w->average)))
+        return true;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (begins(name, parts[i]))
+            return true;
+    return false;
+}
+
+static attn_status keep_as_it_is(work *w, attn__array *array)
+{
+    static const attn__rule as_it_is = {.line = 0};
+    return add_made(w, &(made){.target = array->name, .array = *array, .rule = &as_it_is});
+}
+
+static attn_status use_array(work *w, attn__array *array)
+{
+    bool known = false, taken = false, averaged = w->average && begins(array->name, w->average);
+    const char *name = w->average && !averaged ? NULL : array->name + (averaged ? strlen(w->average) : 0);
+    attn_status status = ATTN_OK;
+    for (; name && !taken && status == ATTN_OK; name = attn__name_unwrapped(name))
+        status = use_rules(w, array, name, &known, &taken);
+    if (status != ATTN_OK || known)
+        return status;
+    if (w->keep)
+        return keep_as_it_is(w, array);
+    if (stands_beside(w, array->name)) {
+        w->passed++;
+        return ATTN_OK;
+    }
+    char shape[128];
+    attn__array_shape_text(shape, array->rank, array->shape);
+    return attn__fail(w->names->context, ATTN_ERROR_UNSUPPORTED, "%s: no rule of %s takes \"%.200s\" %s",
+                      w->findings->arrays.file, w->names->file, array->name, shape);
+}
+
+static attn_status tell_passed(const work *w)
+{
+    int length = w->average ? (int)strlen(w->average) - 1 : 0;
+    if (w->average)
+        return attn__findings_note(w->findings,
+                                   "%s: the moving average of the weights (%.*s) is used, as timm does; %" PRId64
+                                   " other tensors were passed over",
+                                   w->findings->arrays.file, length, w->average, w->passed);
+    return w->passed
+               ? attn__findings_note(w->findings, "%s: %" PRId64 " tensors of the training's own were passed over",
+                                     w->findings->arrays.file, w->passed)
+               : ATTN_OK;
 }
 
 /* ----------------------------------------------------------------------------------------- joins and sums */
@@ -248,11 +322,14 @@ attn_status attn__names_apply(const attn_name_map *names, attn__findings *findin
     work w = {.names = names, .findings = findings, .keep = keep, .steps = STEPS};
     attn__arrays arrays = {.context = names->context, .file = findings->arrays.file};
     attn_status status = ATTN_OK;
+    choose_average(&w);
     for (int64_t i = 0; i < findings->arrays.n && status == ATTN_OK; i++) {
         status = keep_name(&w, &findings->arrays.items[i]);
         if (status == ATTN_OK)
-            status = use_rules(&w, &findings->arrays.items[i]);
+            status = use_array(&w, &findings->arrays.items[i]);
     }
+    if (status == ATTN_OK)
+        status = tell_passed(&w);
     if (status == ATTN_OK)
         status = collect(&w, &arrays);
     for (int64_t i = 0; i < w.n; i++)

@@ -65,14 +65,14 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
 }
 
 /* How many of the tensors a built-in file would bring somewhere. */
-static attn_status count_known(const attn_checkpoint *weights, const char *name, int64_t *known)
+static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known)
 {
     attn_name_map *names;
     attn_checkpoint_entry entry;
     attn_status status = attn_name_map_read(&names, attn__weights_context(weights), name);
     *known = 0;
     for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++)
-        *known += attn__names_know(names, entry.name);
+        *known += attn__names_know(names, entry.name, wrapped);
     attn_name_map_destroy(names);
     return status;
 }
@@ -82,11 +82,12 @@ attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weigh
     int64_t most = 0;
     attn_status status = ATTN_OK;
     *name = NULL;
-    for (int i = 0; i < COUNT && status == ATTN_OK; i++) {
+    /* First by whole names: a part of one may be the name of another family's tensor. */
+    for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i >= COUNT && *name); i++) {
         int64_t n;
-        status = count_known(weights, builtin[i].name, &n);
+        status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n);
         if (status == ATTN_OK && n > most) {
-            *name = builtin[i].name;
+            *name = builtin[i % COUNT].name;
             most = n;
         }
     }

@@ -468,11 +468,21 @@ bool attn__rule_target(const attn__rule *rule, const char *name, const attn__spa
     return n > 0;
 }
 
-bool attn__names_know(const attn_name_map *names, const char *name)
+const char *attn__name_unwrapped(const char *name)
 {
-    for (int i = 0; i < names->n; i++)
-        if (names->rules[i].target && attn__pattern_matches(names->rules[i].pattern, name, strlen(name), NULL))
-            return true;
+    static const char *const wrappers[] = {"state_dict.", "model.", "module.", "_orig_mod."};
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (strncmp(name, wrappers[i], strlen(wrappers[i])) == 0)
+            return name + strlen(wrappers[i]);
+    return NULL;
+}
+
+bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped)
+{
+    for (; name; name = wrapped ? attn__name_unwrapped(name) : NULL)
+        for (int i = 0; i < names->n; i++)
+            if (names->rules[i].target && attn__pattern_matches(names->rules[i].pattern, name, strlen(name), NULL))
+                return true;
     return false;
 }
 

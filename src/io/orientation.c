@@ -4,7 +4,13 @@
 
 #include <string.h>
 
-enum { TAG_ORIENTATION = 0x0112, TYPE_SHORT = 3, ENTRY = 12 };
+enum { TAG_ORIENTATION = 0x0112, ENTRY = 12 };
+
+/* Bytes of a number of TIFF's types BYTE, SHORT and LONG; EXIF asks for SHORT, and some programs write LONG. */
+static int bytes_of(uint32_t type)
+{
+    return type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
+}
 
 static uint32_t number(const uint8_t *p, int bytes, bool big)
 {
@@ -16,6 +22,11 @@ static uint32_t number(const uint8_t *p, int bytes, bool big)
 
 int attn__exif_orientation(const uint8_t *data, size_t size)
 {
+    static const uint8_t head[6] = "Exif\0"; /* and a second zero */
+    if (size > sizeof head && memcmp(data, head, sizeof head) == 0) {
+        data += sizeof head;
+        size -= sizeof head;
+    }
     if (size < 8 || (memcmp(data, "MM\0*", 4) != 0 && memcmp(data, "II*\0", 4) != 0))
         return 1;
     bool big = data[0] == 'M';
@@ -24,9 +35,10 @@ int attn__exif_orientation(const uint8_t *data, size_t size)
         return 1;
     uint32_t entries = number(data + at, 2, big);
     for (at += 2; entries > 0 && size - at >= ENTRY; entries--, at += ENTRY) {
-        if (number(data + at, 2, big) != TAG_ORIENTATION || number(data + at + 2, 2, big) != TYPE_SHORT)
+        int bytes = bytes_of(number(data + at + 2, 2, big));
+        if (number(data + at, 2, big) != TAG_ORIENTATION || bytes == 0)
             continue;
-        uint32_t value = number(data + at + 8, 2, big);
+        uint32_t value = number(data + at + 8, bytes, big);
         return value >= 1 && value <= 8 ? (int)value : 1;
     }
     return 1;

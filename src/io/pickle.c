@@ -125,6 +125,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     if (!cells)
         return ATTN_ERROR_MEMORY;
     p->cells = cells;
+    p->cells[0] = (attn__cell){0}; /* behind the last cell: no object */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
     attn__node *c = &p->nodes[container];

@@ -114,7 +114,51 @@ static void read_pixels(reader *r)
     for (int64_t y = 0; y < r->raster->height; y++)
         r->rows[y] = r->raster->pixels + (size_t)y * stride;
     png_read_image(r->png, r->rows);
-    png_read_end(r->png, NULL);
+    png_read_end(r->png, r->info); /* chunks behind the pixels too */
+}
+
+/* ------------------------------------------------------------------------------------------- orientation */
+
+static int hex(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* ImageMagick's text "Raw profile type exif": a name and a number of bytes on lines of their own, then the bytes in
+ * hexadecimal digits.  The first ones hold the orientation. */
+static int orientation_of_text(const char *text)
+{
+    uint8_t bytes[1024];
+    size_t n = 0;
+    const char *at = strstr(text, "exif");
+    at = at ? at + 4 : "";
+    at += strspn(at, " \r\n");
+    at += strspn(at, "0123456789");
+    while (n < sizeof bytes) {
+        at += strspn(at, " \r\n");
+        if (hex(at[0]) < 0 || hex(at[1]) < 0)
+            break;
+        bytes[n++] = (uint8_t)(hex(at[0]) << 4 | hex(at[1]));
+        at += 2;
+    }
+    return attn__exif_orientation(bytes, n);
+}
+
+static int orientation(const reader *r)
+{
+    png_uint_32 size = 0;
+    png_bytep exif = NULL;
+    png_textp texts = NULL;
+    if (png_get_eXIf_1(r->png, r->info, &size, &exif) && exif)
+        return attn__exif_orientation(exif, size);
+    int n = png_get_text(r->png, r->info, &texts, NULL);
+    for (int i = 0; i < n; i++)
+        if (strcmp(texts[i].key, "Raw profile type exif") == 0 && texts[i].text)
+            return orientation_of_text(texts[i].text);
+    return 1;
 }
 
 /* The only function that a jump comes back to. */
@@ -138,7 +182,8 @@ attn_status attn__png_read(attn__raster *raster, const attn__input *input, int64
 {
     reader r = {.input = input, .raster = raster, .limit = limit};
     attn_status status = guarded(&r);
+    int turned = status == ATTN_OK ? orientation(&r) : 1;
     png_destroy_read_struct(&r.png, &r.info, NULL);
     attn__free(input->context, r.rows);
-    return status;
+    return status == ATTN_OK ? attn__raster_orient(raster, input->context, turned) : status;
 }

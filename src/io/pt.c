@@ -105,7 +105,8 @@ attn_status attn__pt_find_in(attn__findings *findings, const attn__zip *zip)
     const attn__zip_entry *pickle = find_pickle(&a);
     if (!pickle)
         return attn__input_fail(zip->input, ATTN_ERROR_FORMAT, 0,
-                                "a zip, but neither PyTorch's (no data.pkl) nor NumPy's");
+                                "a zip, but neither PyTorch's (no data.pkl) nor NumPy's; of an exported program (.pt2) "
+                                "or an archive of another kind save the tensors: torch.save(model.state_dict(), FILE)");
     a.seen = attn__alloc_zero(zip->input->context, attn__size_mul(zip->n, sizeof *a.seen));
     if (!a.seen)
         return ATTN_ERROR_MEMORY;

@@ -7,12 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* PROTO 2, LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP. */
-static const uint8_t magic[] = {0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+/* LONG1 of 10 bytes: 0x1950a86a20f9469cfc6c, STOP. */
+static const uint8_t magic[] = {0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'};
+
+/* The bytes of the first pickle, which holds the magic number behind the protocol, and from 4 on behind a frame's
+ * length; 0: it is no such pickle. */
+static size_t magic_size(const attn__input *input)
+{
+    enum { PROTOCOL = 2, FRAME = 9 };
+    size_t at = input->size > PROTOCOL && input->data[PROTOCOL] == 0x95 ? PROTOCOL + FRAME : PROTOCOL;
+    bool is = input->size >= at + sizeof magic && input->data[0] == 0x80 && input->data[1] >= 2 &&
+              input->data[1] <= 5 && memcmp(input->data + at, magic, sizeof magic) == 0;
+    return is ? at + sizeof magic : 0;
+}
 
 bool attn__pt_legacy_matches(const attn__input *input)
 {
-    return input->size >= sizeof magic && memcmp(input->data, magic, sizeof magic) == 0;
+    return magic_size(input) > 0;
 }
 
 /* How many bytes an element of a storage takes stands in the persistent ids of the tree alone, which comes first:
@@ -156,7 +167,7 @@ attn_status attn__pt_legacy_find(attn__findings *findings, const attn__input *in
 {
     reader r = {.input = input};
     attn__pickle object = {.context = input->context}, keys = {.context = input->context};
-    size_t offset = sizeof magic;
+    size_t offset = magic_size(input);
     attn_status status = skip_pickles(input, &offset);
     if (status == ATTN_OK)
         status = attn__pickle_read(&object, input, &offset);

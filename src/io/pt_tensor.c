@@ -17,7 +17,8 @@ typedef enum meaning {
     DICT,   /* an empty dict that items are then given to */
     STATE,  /* an object that is its attributes */
     TENSOR, /* rebuilt from a storage */
-    FIRST   /* its first argument */
+    FIRST,  /* its first argument */
+    TYPED   /* the third argument given to the function that is the first: a tensor with attributes */
 } meaning;
 
 static meaning meaning_of(const attn__node *function)
@@ -36,6 +37,7 @@ static meaning meaning_of(const attn__node *function)
         {"torch._utils", "_rebuild_parameter", FIRST},
         {"torch._utils", "_rebuild_parameter_with_state", FIRST},
         {"torch", "Size", FIRST},
+        {"torch._tensor", "_rebuild_from_type_v2", TYPED},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (attn__node_is_global(function, known[i].module, known[i].name))
@@ -53,17 +55,24 @@ const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, b
             return NULL;
         if (node->type != ATTN__NODE_CALL)
             return node;
-        switch (meaning_of(&pt->pickle->nodes[node->function])) {
+        const attn__node *function = &pt->pickle->nodes[node->function];
+        const attn__node *arguments = &pt->pickle->nodes[node->arguments];
+        if (meaning_of(function) == TYPED && arguments->count > 2) {
+            function = attn__pickle_item(pt->pickle, arguments, 0);
+            arguments = attn__pickle_item(pt->pickle, arguments, 2);
+        }
+        switch (meaning_of(function)) {
         case DICT:
             return node;
         case STATE:
             return &pt->pickle->nodes[node->state];
         case TENSOR:
             *tensor = true;
-            return node;
+            return arguments;
         case FIRST:
-            node = attn__pickle_item(pt->pickle, &pt->pickle->nodes[node->arguments], 0);
+            node = attn__pickle_item(pt->pickle, arguments, 0);
             break;
+        case TYPED:
         case UNKNOWN:
             return NULL;
         }
@@ -231,10 +240,9 @@ static bool is_negated(const attn__pickle *p, const attn__node *arguments)
     return negated;
 }
 
-attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *call, const char *name, attn__array *array)
+attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *arguments, const char *name, attn__array *array)
 {
     const attn__pickle *p = pt->pickle;
-    const attn__node *arguments = &p->nodes[call->arguments];
     const attn__node *storage = attn__pickle_item(p, arguments, 0), *offset = attn__pickle_item(p, arguments, 1);
     attn__storage_bytes bytes = {0};
     int rank = 0, strides = 0;

@@ -15,6 +15,7 @@ typedef struct frame {
     uint32_t cell;  /* the next one to visit */
     uint32_t index; /* of it in a list */
     size_t prefix;  /* where the members' names begin */
+    bool pairs;     /* a list of [key, value] */
 } frame;
 
 typedef struct walk {
@@ -24,6 +25,7 @@ typedef struct walk {
     int depth;           /* frames in use */
     int visits, scanned; /* nodes; members of lists that were looked through */
     bool full;           /* no more plain data is kept, which has been said */
+    char module[128];    /* the class of the first whole module that was passed over; "": none was */
 } walk;
 
 static attn_status fail(const walk *w, const char *what)
@@ -37,15 +39,27 @@ static bool is_dict(const attn__node *node)
     return node->type == ATTN__NODE_DICT || node->type == ATTN__NODE_CALL;
 }
 
-static attn_status enter(walk *w, const attn__node *container)
+static attn_status enter(walk *w, const attn__node *container, bool pairs)
 {
     size_t length = strlen(w->name);
     if (w->depth == MAX_DEPTH)
         return fail(w, "nested deeper than 64, or contains itself");
     if (length + 2 > MAX_NAME)
         return fail(w, "its name is too long");
-    w->stack[w->depth++] = (frame){container, container->first, 0, length};
+    w->stack[w->depth++] = (frame){container, container->first, 0, length, pairs};
     return ATTN_OK;
+}
+
+/* A dict that a call made has items of its own, or, as Python 2 wrote it, a list of pairs as its argument. */
+static attn_status enter_dict(walk *w, const attn__node *dict)
+{
+    const attn__pickle *p = w->pt->pickle;
+    const attn__node *given = NULL;
+    if (dict->type == ATTN__NODE_CALL)
+        given = attn__pickle_item(p, &p->nodes[dict->arguments], 0);
+    bool pairs = given && (given->type == ATTN__NODE_LIST || given->type == ATTN__NODE_TUPLE);
+    attn_status status = enter(w, dict, false);
+    return status == ATTN_OK && (pairs || (given && given->type == ATTN__NODE_DICT)) ? enter(w, given, pairs) : status;
 }
 
 /* Writes the name of the member behind its container's; false if the key is neither text nor integer. */
@@ -66,11 +80,11 @@ static bool name_member(walk *w, const frame *f, const attn__node *key)
 
 /* --------------------------------------------------------------------------------------------- leaves */
 
-static attn_status add_tensor(walk *w, const attn__node *call)
+static attn_status add_tensor(walk *w, const attn__node *arguments)
 {
     attn__array array = {0};
     const char *name = *w->name ? w->name : "tensor";
-    attn_status status = attn__pt_tensor(w->pt, call, name, &array);
+    attn_status status = attn__pt_tensor(w->pt, arguments, name, &array);
     if (status != ATTN_OK)
         return status;
     array.name = attn__strdup(w->pt->input->context, name);
@@ -156,6 +170,57 @@ static attn_status add_integers(walk *w, const attn__node *list)
     return status;
 }
 
+/* torch.nn.Module keeps its parts in a dict of this name, among its first attributes; TorchScript makes up a class for
+ * each program. */
+static bool is_module(const attn__pickle *p, const attn__node *object, const attn__node *class)
+{
+    static const char script[] = "__torch__";
+    const attn__node *state = &p->nodes[object->state];
+    if (class->size >= sizeof script - 1 && memcmp(class->text, script, sizeof script - 1) == 0)
+        return true;
+    for (uint32_t i = 0; state->type == ATTN__NODE_DICT && i < state->count && i < 64; i += 2)
+        if (attn__node_is_text(attn__pickle_item(p, state, i), "_modules"))
+            return true;
+    return false;
+}
+
+/* The class of an object; before PyTorch 1.6 that of a module has an id, with its source behind it. */
+static const attn__node *class_of(const attn__pickle *p, const attn__node *object)
+{
+    const attn__node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
+    const attn__node *inside =
+        class->type == ATTN__NODE_PERSISTENT ? attn__pickle_item(p, &p->nodes[class->arguments], 1) : NULL;
+    return inside ? inside : class;
+}
+
+/* Code stands behind a class that is not known: it is never run. */
+static attn_status pass_over(walk *w, const attn__node *node)
+{
+    enum { MOST = 60 };
+    const attn__pickle *p = w->pt->pickle;
+    const attn__node *class = class_of(p, node);
+    char name[sizeof w->module] = "";
+    if (class->type == ATTN__NODE_GLOBAL)
+        snprintf(name, sizeof name, "%.*s.%.*s", class->size < MOST ? (int)class->size : MOST, class->text,
+                 class->name_size < MOST ? (int)class->name_size : MOST, class->name);
+    if (*name && !*w->module && is_module(p, node, class))
+        memcpy(w->module, name, sizeof name);
+    return attn__findings_note(w->pt->findings, "%s: \"%s\" is of a class that is not known%s%s and was passed over",
+                               w->pt->input->name, w->name, *name ? ", " : "", name);
+}
+
+/* A whole module was saved, and nothing else: there are tensors in it, but where only its code can say. */
+static attn_status check_modules(const walk *w)
+{
+    bool script = strncmp(w->module, "__torch__", 9) == 0;
+    if (!*w->module || w->pt->findings->arrays.n > 0)
+        return ATTN_OK;
+    return attn__fail(w->pt->input->context, ATTN_ERROR_UNSUPPORTED,
+                      "%s: holds %s (%s) and no tensors by name; save them with torch.save(%s.state_dict(), FILE)",
+                      w->pt->input->name, script ? "a TorchScript program" : "a whole module, whose code is not in it",
+                      w->module, script ? "torch.jit.load(THIS)" : "model");
+}
+
 static attn_status visit(walk *w, const attn__node *node)
 {
     bool tensor;
@@ -163,15 +228,14 @@ static attn_status visit(walk *w, const attn__node *node)
         return fail(w, "more than a million values");
     const attn__node *known = attn__pt_resolve(w->pt, node, &tensor);
     if (!known)
-        return attn__findings_note(w->pt->findings, "%s: \"%s\" is of a class that is not known and was passed over",
-                                   w->pt->input->name, w->name);
+        return pass_over(w, node);
     if (tensor)
         return add_tensor(w, known);
     if (is_dict(known))
-        return enter(w, known);
+        return enter_dict(w, known);
     if (known->type != ATTN__NODE_LIST && known->type != ATTN__NODE_TUPLE)
         return known->type <= ATTN__NODE_TEXT && known->type != ATTN__NODE_LONG ? add_plain(w, known) : ATTN_OK;
-    return all_of(w, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known);
+    return all_of(w, known, ATTN__NODE_INT) ? add_integers(w, known) : enter(w, known, false);
 }
 
 /* ------------------------------------------------------------------------------------------------ walk */
@@ -180,20 +244,25 @@ static attn_status visit_next(walk *w, frame *f)
 {
     const attn__pickle *p = w->pt->pickle;
     const attn__cell *cell = &p->cells[f->cell];
-    const attn__node *key = NULL;
-    bool named;
+    const attn__node *key = NULL, *member = &p->nodes[cell->node];
     if (is_dict(f->container)) {
-        key = &p->nodes[cell->node];
+        key = member;
         cell = &p->cells[cell->next]; /* dicts have an even number of cells */
+        member = &p->nodes[cell->node];
+    } else if (f->pairs) {
+        key = attn__pickle_item(p, member, 0);
+        member = attn__pickle_item(p, member, 1);
+        if (!member || p->nodes[cell->node].count != 2)
+            return fail(w, "a dict is made of something that is no pair");
     }
     f->cell = cell->next;
-    named = name_member(w, f, key);
+    bool named = name_member(w, f, key);
     f->index++;
     if (!named)
         return attn__findings_note(
             w->pt->findings, "%s: a member of \"%.*s\" with a key that is no short text or integer was passed over",
             w->pt->input->name, (int)f->prefix, w->name);
-    return visit(w, &p->nodes[cell->node]);
+    return visit(w, member);
 }
 
 attn_status attn__pt_walk(const attn__pt *pt)
@@ -210,6 +279,8 @@ attn_status attn__pt_walk(const attn__pt *pt)
         else
             w->depth--;
     }
+    if (status == ATTN_OK)
+        status = check_modules(w);
     attn__free(pt->input->context, w);
     return status;
 }

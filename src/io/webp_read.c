@@ -23,10 +23,8 @@ static int orientation_of(const attn__input *input)
         if (size > room)
             break;
         const uint8_t *data = input->data + at + 8;
-        if (memcmp(input->data + at, "EXIF", 4) == 0) {
-            bool headed = size >= 6 && memcmp(data, "Exif\0", 6) == 0;
-            return attn__exif_orientation(headed ? data + 6 : data, headed ? size - 6 : size);
-        }
+        if (memcmp(input->data + at, "EXIF", 4) == 0)
+            return attn__exif_orientation(data, size);
         at += 8 + size + (size & 1);
     }
     return 1;

@@ -100,13 +100,38 @@ static attn_status find_in_zip(attn__findings *findings, const attn__input *inpu
     return status;
 }
 
-/* A zip and the two older forms of PyTorch begin in ways that no header length of safetensors can. */
+/* A .npy holds one array and no name for it. */
+static attn_status find_in_npy(attn__findings *findings, const attn__input *input)
+{
+    attn__array array;
+    attn_status status = attn__npy_find(&array, input);
+    if (status != ATTN_OK)
+        return status;
+    array.name = attn__strdup(input->context, "array");
+    return array.name ? attn__arrays_add(&findings->arrays, &array) : ATTN_ERROR_MEMORY;
+}
+
+static bool begins_with(const attn__input *input, const char *magic, size_t size)
+{
+    return input->size >= size && memcmp(input->data, magic, size) == 0;
+}
+
+/* A pickle of any of the protocols that PyTorch writes. */
+static bool is_pickle(const attn__input *input)
+{
+    return begins_with(input, "\x80", 1) && input->size >= 2 && input->data[1] >= 2 && input->data[1] <= 5;
+}
+
+/* A zip, a .npy and the older form of PyTorch begin in ways that no header length of safetensors can. */
 static find_function finder_for(const attn__input *input)
 {
-    if (input->size >= 2 && (memcmp(input->data, "PK", 2) == 0 || memcmp(input->data, "\x80\x02", 2) == 0))
-        if (input->size < 9 || input->data[8] != '{')
-            return attn__zip_matches(input) ? find_in_zip : attn__pt_find;
-    return attn__safetensors_find;
+    if (input->size >= 9 && input->data[8] == '{')
+        return attn__safetensors_find;
+    if (begins_with(input, "\x93NUMPY", 6))
+        return find_in_npy;
+    if (begins_with(input, "PK", 2))
+        return attn__zip_matches(input) ? find_in_zip : attn__pt_find;
+    return is_pickle(input) ? attn__pt_find : attn__safetensors_find;
 }
 
 static attn_status find_any(attn__findings *findings, const attn__input *input)

@@ -21,6 +21,7 @@ typedef struct attn__zip {
     const attn__input *input;
     attn__zip_entry *entries; /* sorted by name */
     size_t n;
+    bool summed; /* false: every checksum is 0, as PyTorch writes them with set_crc32_options(False) */
 } attn__zip;
 
 bool attn__zip_matches(const attn__input *input);
@@ -30,8 +31,8 @@ void attn__zip_close(attn__zip *zip);
 /* The entry `prefix` + `name`; NULL if there is none. */
 const attn__zip_entry *attn__zip_find(const attn__zip *zip, const char *prefix, size_t prefix_size, const char *name,
                                       size_t name_size);
-/* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC; a stored one may be only
- * checked, with `out` NULL. */
+/* Decompresses or copies an entry to `out` (entry->size bytes) and checks its CRC where the archive has any; a stored
+ * one may be only checked, with `out` NULL. */
 attn_status attn__zip_read(const attn__zip *zip, const attn__zip_entry *entry, uint8_t *out);
 
 #endif

@@ -75,7 +75,8 @@ def main():
         (work / "data" / "test" / name).mkdir(parents=True)
         (work / "data" / "test" / name / "0.pgm").write_bytes((work / "data" / "train" / name / "0.pgm").read_bytes())
     torch.save(checkpoint(5), work / "timm.pt")
-    common = ["train", "classify", "--data", "data", "--from", "timm.pt", "--batch", str(len(x)), "--valid", "0", "--warmup", "0",
+    common = ["train", "classify", "--data", "data", "--from", "timm.pt", "--heads", str(WIDTH // 64), "--batch", str(len(x)),
+              "--valid", "0", "--warmup", "0",
               "--schedule", "constant", "--rate", str(RATE), "--weight-decay", str(DECAY), "--clip", "0", "--shift", "0",
               "--flip=false", "--keep", "last", "--lora", str(RANK), "--lora-on", r"blks\.\d\.(attention\.W_[qv]|mlp\.dense1)",
               "--lora-alpha", str(ALPHA), "--quiet"]

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ * What stands beside the weights of a Vision Transformer from elsewhere. */
+#include "apps/vit_config.h"
+
+#include "attn/io.h"
+#include "base/context.h"
+#include "io/file.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- reading */
+
+/* A file in the directory, or beside the weights; empty where there is none. */
+static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
+{
+    const char *slash = strrchr(v->weights, '/');
+    int length = attn__is_directory(v->weights) ? (int)strlen(v->weights) : slash ? (int)(slash - v->weights) : 0;
+    int written = snprintf(path, ATTN__PATH, "%.*s%s%s", length, v->weights, length || slash ? "/" : "", name);
+    if (written >= ATTN__PATH)
+        return attn__fail(v->context, ATTN_ERROR_ARGUMENT, "%.60s...: the path is too long", v->weights);
+    return attn_file_exists(path) ? attn_config_read(config, v->context, path) : attn_config_create(config, v->context);
+}
+
+attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path)
+{
+    char other[ATTN__PATH];
+    *v = (attn__vit_config){.context = context, .weights = path};
+    attn_status status = read_beside(v, "config.json", v->path, &v->config);
+    if (status == ATTN_OK)
+        status = read_beside(v, "preprocessor_config.json", other, &v->preparation);
+    return status == ATTN_OK ? attn_config_create(&v->saved, context) : status;
+}
+
+void attn__vit_config_close(attn__vit_config *v)
+{
+    attn_config_destroy(v->config);
+    attn_config_destroy(v->preparation);
+    attn_config_destroy(v->saved);
+}
+
+/* The i-th number of a list of integers or of reals, or of one number for all. */
+static double number_at(const attn_config *config, const char *key, int i, double fallback)
+{
+    char name[64];
+    const attn_config_value *list = attn_config_get(config, key);
+    if (list && list->type == ATTN_CONFIG_TYPE_INTS && list->n > 0)
+        return (double)list->integers[i < list->n ? i : list->n - 1];
+    snprintf(name, sizeof name, "%s.%d", key, i);
+    if (!attn_config_get(config, name))
+        snprintf(name, sizeof name, "%s.0", key); /* of grey pictures there is one */
+    return attn_config_real(config, name, attn_config_real(config, key, fallback));
+}
+
+/* ------------------------------------------------------------------------------------------------ heads */
+
+/* timm's plain models; their names are vit_SIZE_patch... or deit_SIZE_patch... */
+static int64_t timm_heads(const char *name, int64_t width)
+{
+    static const struct {
+        const char *size;
+        int64_t width, heads;
+    } known[] = {{"tiny_", 192, 3},   {"small_", 384, 6},   {"base_", 768, 12},     {"large_", 1024, 16},
+                 {"huge_", 1280, 16}, {"giant_", 1408, 16}, {"gigantic_", 1664, 16}};
+    const char *size = strncmp(name, "vit_", 4) == 0 ? name + 4 : strncmp(name, "deit_", 5) == 0 ? name + 5 : "";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strncmp(size, known[i].size, strlen(known[i].size)) == 0 && width == known[i].width)
+            return known[i].heads;
+    return 0;
+}
+
+attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads)
+{
+    *heads = v->hugging_face ? attn_config_int(v->config, "num_attention_heads", 12) : 0; /* ViTConfig's default */
+    if (*heads == 0)
+        *heads = attn_config_int(v->config, "model_args.num_heads", 0);
+    if (*heads == 0)
+        *heads = attn_config_int(v->saved, "args.model_kwargs.num_heads", 0);
+    if (*heads == 0)
+        *heads = timm_heads(attn_config_text(v->config, "architecture", ""), width);
+    if (*heads == 0)
+        *heads = timm_heads(attn_config_text(v->saved, "arch", attn_config_text(v->saved, "args.model", "")), width);
+    return *heads > 0
+               ? ATTN_OK
+               : attn__fail(v->context, ATTN_ERROR_ARGUMENT,
+                            "%s: no tensor shows the number of heads, and no config.json beside it says it: give "
+                            "it with --heads (num_heads). timm's own models have 3 for 192 channels, 6 for 384, 12 "
+                            "for 768 and 16 for more; these are %" PRId64 " channels",
+                            v->weights, width);
+}
+
+/* ----------------------------------------------------------------------------------------------- shapes */
+
+attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model)
+{
+    static const char *const same[][2] = {{"hidden_size", "num_hiddens"},
+                                          {"num_hidden_layers", "num_blks"},
+                                          {"intermediate_size", "mlp_num_hiddens"},
+                                          {"num_channels", "in_channels"},
+                                          {"patch_size", "patch_size"}};
+    for (size_t i = 0; v->hugging_face && i < sizeof same / sizeof *same; i++) {
+        int64_t found = attn_config_int(model, same[i][1], 0), said = attn_config_int(v->config, same[i][0], found);
+        if (said != found)
+            return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %" PRId64 ", but the tensors have %" PRId64,
+                              v->path, same[i][0], said, found);
+    }
+    const char *pool = attn_config_text(v->config, "global_pool", "token");
+    if (!v->hugging_face && *pool && strcmp(pool, "token") != 0)
+        return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: \"global_pool\" is \"%.40s\"; only the class token is read by the classifier here",
+                          v->path, pool);
+    return ATTN_OK;
+}
+
+attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
+{
+    const char *key = v->hugging_face ? "image_size" : "model_args.img_size";
+    bool timm = !v->hugging_face && !attn_config_get(v->config, key);
+    int first = timm ? 1 : 0; /* behind the channels */
+    key = timm ? "pretrained_cfg.input_size" : key;
+    double own = (double)(grid * side), height = number_at(v->config, key, first, own),
+           width = number_at(v->config, key, first + 1, own);
+    bool whole = height >= 1 && height <= 65536 && (int64_t)height % side == 0;
+    *size = whole ? (int64_t)height : 0;
+    if (!whole || height < width || height > width || (v->hugging_face && *size != grid * side))
+        return attn__fail(v->context, ATTN_ERROR_SHAPE,
+                          "%s: \"%s\" says pictures of %g x %g pixels, but the tensors have positions for %" PRId64
+                          " x %" PRId64 " patches of %" PRId64 " pixels: square pictures of %" PRId64,
+                          v->path, key, height, width, grid, grid, side, grid * side);
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- pixels */
+
+static attn_status check_pixels(const attn__vit_config *v, const attn__pixels *pixels)
+{
+    for (int i = 0; i < 3; i++)
+        if (!(pixels->mean[i] >= 0 && pixels->mean[i] <= 1 && pixels->std[i] >= 1e-6f && pixels->std[i] <= 1))
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: what is said beside it of pixels, (x - %g) / %g for x of 0 to 1, is not of 0 to 1; "
+                              "--mean and --std say it otherwise",
+                              v->weights, (double)pixels->mean[i], (double)pixels->std[i]);
+    return ATTN_OK;
+}
+
+/* preprocessor_config.json, with the defaults of transformers' ViTImageProcessor. */
+static void read_preparation(const attn_config *p, attn__pixels *pixels)
+{
+    bool centred = attn_config_bool(p, "do_normalize", true);
+    /* A value of 0 to 255 is multiplied first; here it is divided by 255. */
+    double scale = 255;
+    if (attn_config_bool(p, "do_rescale", true))
+        scale *= attn_config_real(p, "rescale_factor", 1.0 / 255);
+    for (int i = 0; i < 3; i++) {
+        pixels->mean[i] = (float)(centred ? number_at(p, "image_mean", i, 0.5) / scale : 0);
+        pixels->std[i] = (float)((centred ? number_at(p, "image_std", i, 0.5) : 1) / scale);
+    }
+}
+
+/* By name, or by Pillow's number, as Hugging Face has it. */
+static const char *filter_of(const attn__vit_config *v)
+{
+    static const char *const numbered[] = {"nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"};
+    if (!v->hugging_face || attn_config_size(v->preparation) == 0)
+        return attn_config_text(v->config, "pretrained_cfg.interpolation", "bicubic");
+    int64_t number = attn_config_int(v->preparation, "resample", 2);
+    return number >= 0 && number < 6 ? numbered[number] : "an unknown";
+}
+
+attn_status attn__vit_pixels(const attn__vit_config *v, const attn_pixel_scale *scale, attn__pixels *pixels)
+{
+    const char *filter = filter_of(v);
+    for (int i = 0; i < 3; i++) {
+        pixels->mean[i] = (float)number_at(v->config, "pretrained_cfg.mean", i, 0.5);
+        pixels->std[i] = (float)number_at(v->config, "pretrained_cfg.std", i, 0.5);
+    }
+    if (v->hugging_face && attn_config_size(v->preparation) > 0)
+        read_preparation(v->preparation, pixels);
+    for (int i = 0; scale && i < 3; i++) {
+        pixels->mean[i] = scale->mean[i];
+        pixels->std[i] = scale->std[i];
+    }
+    pixels->filter = strcmp(filter, "bilinear") == 0 ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
+    if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
+        return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                          "%s: its pictures are to be resized by %.40s interpolation; bilinear and bicubic are there",
+                          v->weights, filter);
+    return check_pixels(v, pixels);
+}
