@@ -23,7 +23,7 @@ typedef struct attn__product {
     };
 } attn__product;
 
-/* g.weights that do not serve the route are left unread: B is there beside them. */
+/* g.weights of another form than the route reads are ignored: then B is read. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
 /* Bytes that attn__product_run wants, aligned to 64. */
 size_t attn__product_workspace(const attn__product *product);

@@ -173,7 +173,7 @@ static void sum_panel(worker *w, int64_t c, float *sums)
     t->p->kernel->run(&args, &w->state, &w->hook);
 }
 
-/* A group whose sums are complete goes to C beside the next one's products. */
+/* A group whose sums are complete goes to C between the products of the next one. */
 static void begin_storing(worker *w, int64_t group, const float *sums)
 {
     const attn__sliced_part *t = w->t;

@@ -20,7 +20,7 @@ attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int6
 /* Bytes of the data, on whole cache lines, and of memory for while they are packed. */
 size_t attn__weights_bytes(const attn__weights *weights, attn__isa isa);
 size_t attn__weights_workspace(const attn__weights *weights);
-/* Fills weights->data from rows of `w`, w->outer apart.  `drop`: nobody reads these any more, and each part leaves memory
+/* Fills weights->data from rows of `w`, w->outer apart.  `drop`: they are not read again, and each part leaves memory
  * when it is packed (not with slices).  False: as slices they would gain nothing; panels are to be packed instead. */
 bool attn__weights_pack(attn__weights *weights, const attn__gemm_operand *w, bool drop, attn__isa isa, int threads,
                         void *workspace);

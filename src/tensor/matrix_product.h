@@ -23,14 +23,14 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_problem *problem);
 bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *problem, const void *bias, attn_activation activation,
                        const attn__packed *packed);
 
-/* A linear layer's weights, for the tape's precision.  `drop`: nobody reads them any more, and their pages leave memory
+/* A linear layer's weights, for the tape's precision.  `drop`: they are not read again, and their pages leave memory
  * while they are packed.  ATTN_ERROR_MEMORY (noted): nothing is held then. */
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
                             bool drop, attn__packed *packed);
 /* The same of weights in bf16, for products of bf16. */
 attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
                                     attn__packed *packed);
-/* Whether they would be packed as slices, beside which products need the weights themselves. */
+/* Whether they would be packed as slices: then products also read the weights themselves. */
 bool attn__gemm_packs_slices(const attn_tape *tape, attn_dtype dtype, int64_t n, int64_t k);
 void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
 /* Whether products with all weights of this type on the tape read them packed so. */

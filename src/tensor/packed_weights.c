@@ -199,8 +199,8 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Whether the packed form may replace the data: nobody shares its memory, rows of a table, which others look up, can be
- * read from panels, and no product needs both. */
+/* Whether the packed form may replace the data: its memory is not shared, rows of a table, which others look up, can be
+ * read from panels, and no product reads both. */
 static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
