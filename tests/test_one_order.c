@@ -525,7 +525,8 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
     if (!first->weights.slices) {
         assert_memory_equal(all, plain, bytes);
     }
-    assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again) && !again);
+    assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again));
+    assert_true(again == (first->weights.slices ? first : NULL));
     attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
     assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
     assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* begins nest */
