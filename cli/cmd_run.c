@@ -207,6 +207,8 @@ static int run(cli_call *cli)
         (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names") || cli_given(cli, "config")))
         return cli_fail(CLI_BAD, "--problem goes without --arch, --config, --weights and --names");
     int code = problem ? CLI_OK : make_model(cli, &model);
+    if (code == CLI_OK && model && attn_model_pack_weights(model) != ATTN_OK)
+        code = cli_failed(cli, NULL);
     if (code == CLI_OK)
         code = read_inputs(cli, &inputs);
     if (code == CLI_OK)

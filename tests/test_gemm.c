@@ -5,7 +5,7 @@
 #include "support/faults.h"
 
 #include "attn/tensor.h"
-#include "tensor/gemm_slices.h"
+#include "tensor/matrix_product.h"
 #include "tensor/op.h"
 
 #include <math.h>
@@ -132,36 +132,51 @@ static void end_world(world w)
     attn_context_destroy(w.c);
 }
 
-static attn__gemm_args args_of(const product *p, const arrays *x)
+static attn__gemm_problem problem_of(const product *p, const arrays *x)
 {
-    return (attn__gemm_args){.dtype = ATTN_F32,
-                             .transpose_a = p->ta,
-                             .transpose_b = p->tb,
-                             .m = p->m,
-                             .n = p->n,
-                             .k = p->k,
-                             .a = x->a,
-                             .lda = x->lda,
-                             .b = x->b,
-                             .ldb = x->ldb,
-                             .c = x->c,
-                             .ldc = x->ldc,
-                             .add = p->add,
-                             .bias = p->bias ? x->bias : NULL,
-                             .activation = p->activation};
+    return (attn__gemm_problem){.dtype = ATTN_F32,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .a = attn__matrix_rows(x->a, x->lda, !p->ta),
+                                .b = attn__matrix_rows(x->b, x->ldb, p->tb),
+                                .c = x->c,
+                                .ldc = x->ldc,
+                                .add = p->add};
 }
 
-/* `vectors`: in multiply-adds, whatever faster route there is. */
-static void try_product(world w, const product *p, bool vectors)
+/* `packed`: NULL, or B; rows [row, row + m). */
+static bool run_rows(world w, const product *p, const arrays *x, const attn__packed *packed, int64_t row, int64_t m,
+                     float *c)
+{
+    attn__gemm_problem g = problem_of(p, x);
+    g.m = m;
+    g.a.data = x->a + row * g.a.outer;
+    g.c = c;
+    return attn__gemm_linear(w.tape, &g, p->bias ? x->bias : NULL, p->activation, packed);
+}
+
+static bool run(world w, const product *p, const arrays *x, const attn__packed *packed, float *c)
+{
+    return run_rows(w, p, x, packed, 0, p->m, c);
+}
+
+static attn__packed packed_b(world w, attn_dtype dtype, const product *p, const arrays *x)
+{
+    attn__packed packed;
+    assert_int_equal(attn__gemm_pack(w.tape, dtype, x->b, x->ldb, p->n, p->k, false, &packed), ATTN_OK);
+    return packed;
+}
+
+static void try_product(world w, const product *p)
 {
     arrays x = make_arrays(p);
-    attn__gemm_args args = args_of(p, &x);
-    assert_true(vectors ? attn__gemm_in_vectors(w.tape, &args) : attn__gemm(w.tape, &args));
+    assert_true(run(w, p, &x, NULL, x.c));
     check_product(p, &x, false);
     free_arrays(&x);
 }
 
-static void try_sizes(world w, bool vectors)
+static void try_sizes(world w)
 {
     static const int64_t sizes[][3] = {
         {1, 1, 1},      {1, 17, 3},      {7, 5, 13},      {12, 64, 64},    {13, 65, 63},    {31, 33, 257},
@@ -176,7 +191,7 @@ static void try_sizes(world w, bool vectors)
                 p.add ? ATTN_ACTIVATION_IDENTITY
                       : (attn_activation[]){ATTN_ACTIVATION_IDENTITY, ATTN_ACTIVATION_RELU, ATTN_ACTIVATION_GELU_ERF,
                                             ATTN_ACTIVATION_TANH}[(i + (size_t)kind) % 4];
-            try_product(w, &p, vectors);
+            try_product(w, &p);
         }
     }
 }
@@ -186,7 +201,7 @@ static void products_are_sums(void **state)
     (void)state;
     for (int threads = 1; threads <= 3; threads++) {
         world w = make_world(NULL, threads);
-        try_sizes(w, false);
+        try_sizes(w);
         end_world(w);
     }
 }
@@ -206,7 +221,7 @@ static void few_rows_of_a_transposed_b(void **state)
                 p.tb = true;
                 p.add = kind & 2;
                 p.apart = kind & 4 ? 3 : 0;
-                try_product(w, &p, false);
+                try_product(w, &p);
             }
         }
         end_world(w);
@@ -219,78 +234,62 @@ static void large_products_are_sums(void **state)
     (void)state;
     world w = make_world(NULL, 2);
     for (int kind = 0; kind < 4; kind++)
-        try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_ACTIVATION_IDENTITY},
-                    false);
-    try_product(w, &(product){130, 3075, 1030, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF}, false);
+        try_product(w, &(product){130, 3075, 1030, 2, kind & 1, kind & 2, kind == 1, true, ATTN_ACTIVATION_IDENTITY});
+    try_product(w, &(product){130, 3075, 1030, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF});
     end_world(w);
 }
 
-/* What is not finite in one row leaves the bits of the others, but the 15 that are computed again with it. */
+/* Weights as slices: what is not finite in one row leaves the bits of the others. */
 static void one_row_leaves_the_others(void **state)
 {
     (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
-    enum { ODD = 300, FIRST = ODD / 16 * 16, LAST = FIRST + 16 };
-    for (int kind = 0; kind < 4; kind++) {
-        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
-        arrays x = make_arrays(&p);
-        attn__gemm_args args = args_of(&p, &x);
-        size_t row = (size_t)p.n * sizeof(float);
-        world w = make_world("amx", 2);
-        args.c = x.old;
-        assert_true(attn__gemm(w.tape, &args));
+    enum { ODD = 300 };
+    product p = {700, 600, 1100, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
+    arrays x = make_arrays(&p);
+    world owner = make_world("amx", 2);
+    attn__packed packed = packed_b(owner, ATTN_F32, &p, &x);
+    assert_true(packed.weights.slices);
+    assert_true(run(owner, &p, &x, &packed, x.old));
+    x.a[ODD * x.lda + 1030] = NAN;
+    for (int threads = 1; threads <= 5; threads++) {
+        world w = make_world("amx", threads);
+        assert_true(run(w, &p, &x, &packed, x.c));
+        for (int64_t i = 0; i < p.m; i++)
+            assert_true(i == ODD || memcmp(x.c + i * p.n, x.old + i * p.n, (size_t)p.n * sizeof(float)) == 0);
+        for (int64_t i = ODD * p.n; i < (ODD + 1) * p.n; i++)
+            assert_true(isnan(x.c[i]));
         end_world(w);
-        x.a[p.ta ? 1030 * x.lda + ODD : ODD * x.lda + 1030] = NAN;
-        args.c = x.c;
-        for (int threads = 1; threads <= 5; threads++) {
-            w = make_world("amx", threads);
-            assert_true(attn__gemm(w.tape, &args));
-            assert_memory_equal(x.c, x.old, FIRST * row);
-            assert_memory_equal(x.c + LAST * p.n, x.old + LAST * p.n, (size_t)(p.m - LAST) * row);
-            for (int64_t i = FIRST * p.n; i < LAST * p.n; i++)
-                assert_int_equal(isnan(x.c[i]) != 0, i / p.n == ODD);
-            end_world(w);
-        }
-        free_arrays(&x);
     }
+    attn__gemm_unpack(&packed);
+    end_world(owner);
+    free_arrays(&x);
 }
 
-/* Where AMX takes the product: the same bits for any number of threads, for some of the rows alone, and
- * with weights packed before. */
+/* Weights as slices: the same bits for any number of threads, and for some of the rows alone. */
 static void bits_depend_on_nothing_else(void **state)
 {
     (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
-    for (int kind = 0; kind < 4; kind++) {
-        product p = {700, 600, 1100, 0, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
-        arrays x = make_arrays(&p);
-        attn__gemm_args args = args_of(&p, &x);
-        for (int threads = 1; threads <= 5; threads++) {
-            world w = make_world("amx", threads);
-            args.c = threads == 1 ? x.old : x.c;
-            assert_true(attn__gemm(w.tape, &args));
-            assert_true(threads == 1 || memcmp(x.c, x.old, (size_t)x.size * sizeof(float)) == 0);
-            end_world(w);
-        }
-        world w = make_world("amx", 2);
-        attn__gemm_args some = attn__gemm_rows_from(&args, 211);
-        some.m = 130;
-        assert_true(attn__gemm(w.tape, &some));
-        attn__packed packed = {0};
-        if (p.tb && !p.ta)
-            assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
-        for (int64_t row = 0; row < 30 && packed.hold.data; row += 15) {
-            some = attn__gemm_rows_from(&args, row);
-            some.m = 15;
-            assert_int_equal(attn__gemm_slices(w.tape, &some, &packed), ATTN_OK);
-        }
-        attn__gemm_unpack(&packed);
-        assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
+    product p = {700, 600, 1100, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
+    arrays x = make_arrays(&p);
+    world owner = make_world("amx", 2);
+    attn__packed packed = packed_b(owner, ATTN_F32, &p, &x);
+    for (int threads = 1; threads <= 5; threads++) {
+        world w = make_world("amx", threads);
+        assert_true(run(w, &p, &x, &packed, threads == 1 ? x.old : x.c));
+        assert_true(threads == 1 || memcmp(x.c, x.old, (size_t)x.size * sizeof(float)) == 0);
+        assert_true(run_rows(w, &p, &x, &packed, 211, 130, x.c + 211 * x.ldc));
+        for (int64_t row = 0; row < 30; row += 15)
+            assert_true(run_rows(w, &p, &x, &packed, row, 15, x.c + row * x.ldc));
+        assert_true(threads == 1 || memcmp(x.c, x.old, (size_t)x.size * sizeof(float)) == 0);
         end_world(w);
-        free_arrays(&x);
     }
+    attn__gemm_unpack(&packed);
+    end_world(owner);
+    free_arrays(&x);
 }
 
 /* Multiply-adds: the same bits for any number of threads and for some of the rows alone. */
@@ -306,15 +305,12 @@ static void bits_of_multiply_adds(void **state)
             p.tb = kind & 2;
             p.apart = kind & 4 ? 3 : 0;
             arrays x = make_arrays(&p);
-            attn__gemm_args args = args_of(&p, &x);
             for (int threads = 1; threads <= 5; threads++) {
                 world w = make_world(NULL, threads);
-                args.c = threads == 1 ? x.old : x.c;
-                assert_true(attn__gemm_in_vectors(w.tape, &args));
-                attn__gemm_args some = attn__gemm_rows_from(&args, p.m / 3);
-                some.m = p.m / 3;
+                int64_t some = p.m / 3;
+                assert_true(run(w, &p, &x, NULL, threads == 1 ? x.old : x.c));
                 if (threads > 1)
-                    assert_true(attn__gemm_in_vectors(w.tape, &some));
+                    assert_true(run_rows(w, &p, &x, NULL, some, some, x.c + some * x.ldc));
                 for (int64_t row = 0; row < p.m && threads > 1; row++)
                     assert_memory_equal(x.c + row * x.ldc, x.old + row * x.ldc, (size_t)p.n * sizeof(float));
                 end_world(w);
@@ -336,16 +332,10 @@ static void many_packed_columns(void **state)
                      5,   false, true,
                      add, !add,  add ? ATTN_ACTIVATION_IDENTITY : ATTN_ACTIVATION_TANH};
         arrays x = make_arrays(&p);
-        attn__gemm_args args = args_of(&p, &x);
         world w = make_world("amx", 2);
-        attn__packed packed;
-        args.c = x.c;
-        assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
-        assert_int_equal(attn__gemm_slices(w.tape, &args, &packed), ATTN_OK);
+        attn__packed packed = packed_b(w, ATTN_F32, &p, &x);
+        assert_true(packed.weights.slices && run(w, &p, &x, &packed, x.c));
         check_product(&p, &x, false);
-        args.c = x.old;
-        assert_int_equal(attn__gemm_slices(w.tape, &args, NULL), ATTN_OK);
-        assert_memory_equal(x.c, x.old, (size_t)x.size * sizeof(float));
         attn__gemm_unpack(&packed);
         end_world(w);
         free_arrays(&x);
@@ -353,35 +343,27 @@ static void many_packed_columns(void **state)
 }
 
 /* A row with a number far above its others, and the bits of those beside it: far enough for eight products, and so far
- * that multiply-adds take its place.  On packed weights also one row at a time. */
+ * that multiply-adds take its place; also one row at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
     (void)state;
     if (!attn__isa_runs_here(ATTN_ISA_AMX))
         skip();
     enum { FAR = 35, FIRST = 32, COUNT = 7 };
-    for (int kind = 0; kind < 8; kind++) {
-        product p = {200, 150, 700, 3, kind & 1, kind & 2, false, true, ATTN_ACTIVATION_GELU_ERF};
+    for (int kind = 0; kind < 2; kind++) {
+        product p = {200, 150, 700, 3, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
         arrays x = make_arrays(&p);
-        attn__gemm_args args = args_of(&p, &x);
         world w = make_world("amx", 2);
-        args.c = x.old;
-        assert_true(attn__gemm(w.tape, &args));
-        x.a[p.ta ? 411 * x.lda + FAR : FAR * x.lda + 411] = kind & 4 ? 3e4f : 50;
-        args.c = x.c;
-        assert_true(attn__gemm(w.tape, &args));
+        attn__packed packed = packed_b(w, ATTN_F32, &p, &x);
+        assert_true(packed.weights.slices && run(w, &p, &x, &packed, x.old));
+        x.a[FAR * x.lda + 411] = kind ? 3e4f : 50;
+        assert_true(run(w, &p, &x, &packed, x.c));
         size_t row = (size_t)p.n * sizeof(float);
         for (int64_t i = 0; i < p.m; i++)
             assert_int_equal(memcmp(x.c + i * x.ldc, x.old + i * x.ldc, row) != 0, i == FAR);
-        attn__packed packed = {0};
-        if (p.tb)
-            assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
-        for (int64_t i = FIRST; i < FIRST + COUNT && packed.hold.data; i++) {
-            attn__gemm_args some = attn__gemm_rows_from(&args, i);
-            some.m = 1;
-            some.c = x.old;
-            assert_int_equal(attn__gemm_slices(w.tape, &some, &packed), ATTN_OK);
-            assert_true((kind & 4 && i == FAR) || memcmp(x.c + i * x.ldc, x.old, row) == 0);
+        for (int64_t i = FIRST; i < FIRST + COUNT; i++) {
+            assert_true(run_rows(w, &p, &x, &packed, i, 1, x.old));
+            assert_memory_equal(x.c + i * x.ldc, x.old, row);
         }
         attn__gemm_unpack(&packed);
         end_world(w);
@@ -390,23 +372,21 @@ static void rows_do_not_change_those_beside_them(void **state)
 }
 
 /* Largest error of a product on packed weights, relative to the norms of row and column. */
-static double error_in_norms(world w, const attn__gemm_args *g)
+static double error_in_norms(world w, const product *p, const arrays *a)
 {
-    const float *a = g->a, *b = g->b, *c = g->c;
-    attn__packed packed = {0};
+    attn__packed packed = packed_b(w, ATTN_F32, p, a);
     double most = 0;
-    assert_int_equal(attn__gemm_pack(w.tape, ATTN_F32, b, g->ldb, g->n, g->k, &packed), ATTN_OK);
-    assert_int_equal(attn__gemm_slices(w.tape, g, &packed), ATTN_OK);
+    assert_true(run(w, p, a, &packed, a->c));
     attn__gemm_unpack(&packed);
-    for (int64_t i = 0; i < g->m * g->n; i++) {
+    for (int64_t i = 0; i < p->m * p->n; i++) {
         double sum = 0, x = 0, y = 0;
-        for (int64_t k = 0; k < g->k; k++) {
-            double p = (double)a[i / g->n * g->lda + k], q = (double)b[i % g->n * g->ldb + k];
-            sum += p * q;
-            x += p * p;
-            y += q * q;
+        for (int64_t k = 0; k < p->k; k++) {
+            double u = (double)a->a[i / p->n * a->lda + k], v = (double)a->b[i % p->n * a->ldb + k];
+            sum += u * v;
+            x += u * u;
+            y += v * v;
         }
-        most = fmax(most, fabs((double)c[i / g->n * g->ldc + i % g->n] - sum) / sqrt(x * y));
+        most = fmax(most, fabs((double)a->c[i / p->n * a->ldc + i % p->n] - sum) / sqrt(x * y));
     }
     return most;
 }
@@ -423,8 +403,7 @@ static void few_columns_keep_their_digits(void **state)
         arrays x = make_arrays(&p);
         for (int64_t j = 0; j < p.n * p.k; j++)
             x.b[j] = powf(x.b[j], 6);
-        attn__gemm_args args = args_of(&p, &x);
-        assert_true(error_in_norms(w, &args) < 8 * 0x1p-24);
+        assert_true(error_in_norms(w, &p, &x) < 8 * 0x1p-24);
         free_arrays(&x);
     }
     end_world(w);
@@ -435,7 +414,8 @@ static int class_of(float x)
     return isnan(x) ? 2 : isinf(x) ? (x > 0 ? 1 : -1) : 0;
 }
 
-/* What is infinite, no number, or too large for a sum gives what multiply-adds give, and only where it counts. */
+/* With packed weights, what is infinite, no number, or too large for a sum gives what multiply-adds give, and only where
+ * it counts. */
 static void numbers_that_are_not_finite(void **state)
 {
     (void)state;
@@ -443,16 +423,16 @@ static void numbers_that_are_not_finite(void **state)
     enum { ODD = sizeof odd / sizeof *odd };
     world w = make_world(NULL, 2);
     for (int i = 0; i < 4 * ODD * 3; i++) {
-        product p = {300, 135, 1100, i % 2, i & 1, i & 2, i % 3 == 1, i % 3 == 2, ATTN_ACTIVATION_IDENTITY};
+        product p = {300, 135, 1100, i % 2, false, true, i % 3 == 1, i % 3 == 2, ATTN_ACTIVATION_IDENTITY};
         arrays x = make_arrays(&p);
         float *at = i / 4 / ODD == 1 ? x.b : x.a;
-        at[i / 4 / ODD == 1 && p.tb ? 7 : 7 * (at == x.a ? x.lda : x.ldb)] = odd[i / 4 % ODD];
+        at[i / 4 / ODD == 1 ? 7 : 7 * x.lda] = odd[i / 4 % ODD];
         if (i / 4 / ODD == 2)
             x.b[11] = 3e38f;
-        attn__gemm_args args = args_of(&p, &x);
-        assert_true(attn__gemm(w.tape, &args));
-        args.c = x.old;
-        assert_true(attn__gemm_in_vectors(w.tape, &args));
+        attn__packed packed = packed_b(w, ATTN_F32, &p, &x);
+        assert_true(run(w, &p, &x, &packed, x.c));
+        assert_true(run(w, &p, &x, NULL, x.old));
+        attn__gemm_unpack(&packed);
         for (int64_t j = 0; j < x.size; j++) {
             assert_int_equal(class_of(x.c[j]), class_of(x.old[j]));
             if (class_of(x.c[j]) == 0)
@@ -468,7 +448,7 @@ static void own_tiles_of_every_instruction_set(void **state)
     (void)state;
     for (int i = 0; attn_isa_name(i); i++) {
         world w = make_world(attn_isa_name(i), 2);
-        try_sizes(w, true);
+        try_sizes(w);
         end_world(w);
     }
 }
@@ -478,9 +458,9 @@ static void nothing_to_sum_is_zero(void **state)
     (void)state;
     world w = make_world(NULL, 1);
     product p = {.m = 3, .n = 5, .k = 0, .bias = true, .tb = true};
-    try_product(w, &p, false);
+    try_product(w, &p);
     p.add = true;
-    try_product(w, &p, false);
+    try_product(w, &p);
     end_world(w);
 }
 
@@ -490,8 +470,7 @@ static void try_packed(world w, attn_dtype dtype, const product *shape)
     product p = *shape;
     arrays x = make_arrays(&p);
     bool bf16 = dtype == ATTN_BF16;
-    attn__packed packed;
-    assert_int_equal(attn__gemm_pack(w.tape, dtype, x.b, x.ldb, p.n, p.k, &packed), ATTN_OK);
+    attn__packed packed = packed_b(w, dtype, &p, &x);
     uint16_t *halves = malloc((size_t)(p.m * p.k) * sizeof *halves);
     assert_non_null(halves);
     for (int64_t i = 0; i < p.m * p.k; i++) {
@@ -502,11 +481,11 @@ static void try_packed(world w, attn_dtype dtype, const product *shape)
     }
     for (p.m = shape->m; p.m > 0; p.m /= 5) {
         memcpy(x.c, x.old, (size_t)x.size * sizeof(float));
-        attn__gemm_args args = args_of(&p, &x);
-        args.dtype = dtype;
-        args.a = bf16 ? (const void *)halves : x.a;
-        args.packed = &packed;
-        assert_true(attn__gemm(w.tape, &args));
+        attn__gemm_problem g = problem_of(&p, &x);
+        g.dtype = dtype;
+        g.a.data = bf16 ? (const void *)halves : x.a;
+        g.a.bf16 = bf16;
+        assert_true(attn__gemm_linear(w.tape, &g, p.bias ? x.bias : NULL, p.activation, &packed));
         check_product(&p, &x, bf16);
     }
     attn__gemm_unpack(&packed);
@@ -537,8 +516,7 @@ static void nan_goes_through(void **state)
         product p = {800, 170, 166, 0, false, true, false, true, kind};
         arrays x = make_arrays(&p);
         x.a[5 * p.k + 3] = NAN;
-        attn__gemm_args args = args_of(&p, &x);
-        assert_true(attn__gemm(w.tape, &args));
+        assert_true(run(w, &p, &x, NULL, x.c));
         for (int64_t i = 0; i < x.size; i++)
             assert_int_equal(isnan(x.c[i]) != 0, i / p.n == 5);
         free_arrays(&x);
@@ -546,19 +524,20 @@ static void nan_goes_through(void **state)
     end_world(w);
 }
 
-static attn_status product_or_failure(attn_context *context, void *user)
+static attn_status product_or_failure(attn_context *context, void *packs)
 {
-    (void)user;
     attn_tape *tape;
+    attn__packed packed = {0};
     attn_status status = attn_tape_create(&tape, context);
     if (status != ATTN_OK)
         return status;
     product p = {800, 170, 166, 0, false, true, false, true, ATTN_ACTIVATION_GELU_ERF};
     arrays x = make_arrays(&p);
-    attn__gemm_args args = args_of(&p, &x);
-    bool done = attn__gemm(tape, &args);
+    bool done = !packs || attn__gemm_pack(tape, ATTN_F32, x.b, x.ldb, p.n, p.k, false, &packed) == ATTN_OK;
+    done = done && run((world){context, tape}, &p, &x, &packed, x.c);
     if (done)
         check_product(&p, &x, false);
+    attn__gemm_unpack(&packed);
     free_arrays(&x);
     attn_tape_destroy(tape);
     return done ? ATTN_OK : attn_context_status(context);
@@ -567,7 +546,9 @@ static attn_status product_or_failure(attn_context *context, void *user)
 static void without_memory_it_says_so(void **state)
 {
     (void)state;
+    bool packs = true;
     assert_true(faults_try_all(product_or_failure, NULL) > 0);
+    assert_true(faults_try_all(product_or_failure, &packs) > 0);
 }
 
 int main(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * The promise of f32 products, on whatever instruction set ATTN_ISA names: each element of linear layers, products of
  * matrices and convolutions, results and gradients, is off by at most k 2^-24 sum |a| |b|, and infinity and NaN spread
- * as the sum says.  Named cases are those that once broke an implementation that rescaled or sampled its operands; the
- * others are drawn by structure.
+ * as the sum says; linear layers also with weights packed once.  Named cases are those that once broke an
+ * implementation that rescaled or sampled its operands; the others are drawn by structure.
  *
  *     ATTN_HOSTILE=CASE           one case alone, as a failure prints it
  *     ATTN_HOSTILE_SEED=N         other cases than those of every run

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Linear layers whose products are large enough for AMX, through tensor.h: results and gradients against
- * sums in double precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and, on
- * AMX, the same bits for a row whatever the rows beside it and for any number of threads, as docs/numerics.md claims.
+ * Linear layers of some hundred rows and channels, through tensor.h: results and gradients against sums in double
+ * precision, on the machine's best instruction set (or ATTN_ISA's) and the two below; and the same bits for a row
+ * whatever the other rows, for any number of threads, and with AMX as without, as docs/numerics.md claims.
  */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
+#include "base/cpu.h"
 #include "base/rng.h"
 #include "support/attend_ref.h"
 
@@ -19,7 +20,7 @@ typedef struct layer {
     bool bias;
 } layer;
 
-/* Around and above the least size that is not small (192 each way, or less beside more), odd ones; one is too small. */
+/* Around the ends of blocks, and odd ones. */
 static const layer layers[] = {
     {192, 192, 192, ATTN_ACTIVATION_IDENTITY, true},  {193, 193, 193, ATTN_ACTIVATION_GELU_ERF, true},
     {191, 191, 191, ATTN_ACTIVATION_IDENTITY, true},  {300, 197, 257, ATTN_ACTIVATION_IDENTITY, false},
@@ -240,22 +241,6 @@ static void values_and_gradients_are_sums(void **state)
     attn_context_destroy(c);
 }
 
-static bool is_small(double m, double n, double k)
-{
-    return 1 / m + 1 / n + 1 / k > 1.0 / 64;
-}
-
-static bool has_the_unit(void)
-{
-    attn_context *c;
-    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
-    bool has = strcmp(attn_context_isa(c), "amx") == 0;
-    attn_context_destroy(c);
-    if (!has)
-        print_message("this machine has no AMX, of which alone these bits are promised\n");
-    return has;
-}
-
 static void compare_rows(const sample *s, float *const whole[RESULTS], int64_t first, int64_t rows)
 {
     const layer *l = &s->shape;
@@ -270,55 +255,63 @@ static void compare_rows(const sample *s, float *const whole[RESULTS], int64_t f
     free_results(part);
 }
 
-/* All parts are computed by products that are not small themselves: the first rows, the last, and some between. */
 static void bits_do_not_depend_on_other_rows(void **state)
 {
     (void)state;
-    if (!has_the_unit())
-        skip();
-    int parts = 0;
     for (int i = 0; i < LAYERS; i++) {
         const layer *l = &layers[i];
-        if (is_small((double)l->rows, (double)l->in, (double)l->out))
-            continue;
         sample s = make_sample(l, (uint64_t)i);
         float *whole[RESULTS];
         run(&s, NULL, 2, 0, l->rows, whole);
-        int64_t rows = 1;
-        while (is_small((double)rows, (double)l->in, (double)l->out))
-            rows++;
-        for (int64_t first = 0; first + rows <= l->rows; first += 1 + (l->rows - rows) / 3, parts++)
-            compare_rows(&s, whole, first, rows + (l->rows - first - rows) / 2);
-        compare_rows(&s, whole, l->rows - rows, rows);
+        for (int64_t first = 0; first < l->rows; first += 1 + l->rows / 3)
+            compare_rows(&s, whole, first, 1 + (l->rows - first) / 2);
+        compare_rows(&s, whole, l->rows - 1, 1);
         free_results(whole);
         free_sample(&s);
     }
-    assert_true(parts > 2 * LAYERS);
+}
+
+static void compare_results(const sample *s, float *const one[RESULTS], float *const more[RESULTS], const char *what)
+{
+    for (int r = Y; r <= DW; r++)
+        for (int64_t e = 0; e < size_of_result(&s->shape, s->shape.rows, (result)r); e++)
+            if (memcmp(&one[r][e], &more[r][e], sizeof(float)) != 0)
+                fail_at(&s->shape, NULL, r, what, e);
 }
 
 /* The gradient of the bias is no product: only its value is checked. */
 static void bits_do_not_depend_on_threads(void **state)
 {
     (void)state;
-    if (!has_the_unit())
-        skip();
     static const int threads[] = {2, 3, 7};
     for (int i = 0; i < LAYERS; i++) {
-        const layer *l = &layers[i];
-        if (is_small((double)l->rows, (double)l->in, (double)l->out))
-            continue;
-        sample s = make_sample(l, (uint64_t)i);
+        sample s = make_sample(&layers[i], (uint64_t)i);
         float *one[RESULTS], *more[RESULTS];
-        run(&s, NULL, 1, 0, l->rows, one);
+        run(&s, NULL, 1, 0, s.shape.rows, one);
         for (int t = 0; t < 3; t++) {
-            run(&s, NULL, threads[t], 0, l->rows, more);
-            for (int r = Y; r <= DW; r++)
-                for (int64_t e = 0; e < size_of_result(l, l->rows, (result)r); e++)
-                    if (memcmp(&one[r][e], &more[r][e], sizeof(float)) != 0)
-                        fail_at(l, NULL, r, "has other bits with more threads", e);
+            run(&s, NULL, threads[t], 0, s.shape.rows, more);
+            compare_results(&s, one, more, "has other bits with more threads");
             free_results(more);
         }
         free_results(one);
+        free_sample(&s);
+    }
+}
+
+/* Products whose weights are not packed once, as in training, are the same multiply-adds. */
+static void bits_do_not_depend_on_amx(void **state)
+{
+    (void)state;
+    if (!attn__isa_runs_here(ATTN_ISA_AMX))
+        skip();
+    for (int i = 0; i < LAYERS; i++) {
+        sample s = make_sample(&layers[i], (uint64_t)i);
+        float *with[RESULTS], *without[RESULTS];
+        run(&s, "amx", 2, 0, s.shape.rows, with);
+        run(&s, attn__isa_text(attn__isa_without_amx(ATTN_ISA_AMX)), 2, 0, s.shape.rows, without);
+        compare_results(&s, with, without, "has other bits with AMX");
+        free_results(with);
+        free_results(without);
         free_sample(&s);
     }
 }
@@ -329,6 +322,7 @@ int main(void)
         cmocka_unit_test(values_and_gradients_are_sums),
         cmocka_unit_test(bits_do_not_depend_on_other_rows),
         cmocka_unit_test(bits_do_not_depend_on_threads),
+        cmocka_unit_test(bits_do_not_depend_on_amx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,6 @@
 
 #include "attn/tensor.h"
 #include "base/rng.h"
-#include "tensor/gemm_slices.h"
 #include "tensor/number.h"
 #include "tensor/packed_weights.h"
 
@@ -68,31 +67,12 @@ static attn_tensor *apply(attn_tape *tape, const product *p, attn_tensor *x, att
     }
 }
 
-static bool batch_invariant; /* the contexts are */
-
-/* Whether an f32 product takes int8 slices, as large ones do on AMX unless contexts are batch-invariant. */
-static bool takes_slices(const int64_t size[3])
-{
-    attn_context *context;
-    const attn_context_options options = {.batch_invariant = batch_invariant};
-    assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
-    bool takes = attn__gemm_slices_takes(context, size[0], size[1], size[2]);
-    attn_context_destroy(context);
-    return takes;
-}
-
-/* On AMX once more, in batch-invariant contexts. */
-static int turns(void)
-{
-    return takes_slices((int64_t[]){MOST, 300, 1030}) ? 2 : 1;
-}
-
 static answer compute(int nthreads, const product *p, const float *x, const float *w, const float *g)
 {
     attn_context *context;
     attn_tape *tape;
     answer a;
-    const attn_context_options options = {.threads = nthreads, .batch_invariant = batch_invariant};
+    const attn_context_options options = {.threads = nthreads};
     assert_int_equal(attn_context_create(&context, &options), ATTN_OK);
     assert_int_equal(attn_tape_create(&tape, context), ATTN_OK);
     attn_tape_reset(tape, &(attn_tape_options){.record = true});
@@ -172,11 +152,8 @@ static product linear(int64_t m, int64_t n, int64_t k)
 static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < COUNTS; c++) {
-        const int64_t size[3] = {counts[c], n, k}, all[3] = {MOST, n, k}, last = MOST - counts[c];
+        const int64_t size[3] = {counts[c], n, k}, last = MOST - counts[c];
         const product p = linear(counts[c], n, k);
-        if (takes_slices(size) != takes_slices(all)) {
-            continue;
-        }
         answer first = compute(1, &p, x, w, g), behind = compute(1, &p, x + last * k, w, g + last * n);
         same("y of the first rows", size, first.y, n, whole->y, n, counts[c], n);
         same("dx of the first rows", size, first.dx, k, whole->dx, k, counts[c], k);
@@ -187,16 +164,12 @@ static void few_rows(const answer *whole, int64_t n, int64_t k, const float *x, 
     }
 }
 
-/* A layer of the first outputs only.  (Outputs of a panel share how they use slices.) */
+/* A layer of the first outputs only. */
 static void few_outputs(const answer *whole, int64_t n, int64_t k, const float *x, const float *w, const float *g)
 {
     for (int c = 0; c < WIDTHS && widths[c] < n; c++) {
-        const int64_t size[3] = {MOST, widths[c], k}, all[3] = {MOST, n, k};
+        const int64_t size[3] = {MOST, widths[c], k};
         const product p = linear(MOST, widths[c], k);
-        bool cuts_panel = takes_slices(all) && widths[c] % ATTN__SLICES_SIDE != 0;
-        if (cuts_panel || takes_slices(size) != takes_slices(all)) {
-            continue;
-        }
         answer first = compute(1, &p, x, w, g);
         same("y of the first outputs", size, first.y, widths[c], whole->y, n, MOST, widths[c]);
         drop(&first);
@@ -220,11 +193,7 @@ static void linear_layers(void **state)
     (void)state;
     begin();
     float *x = numbers(MOST * 1030, 1), *w = numbers(300 * 1030, 2), *g = numbers(MOST * 300, 3);
-    for (int turn = 0, all = turns(); turn < all; turn++) {
-        batch_invariant = turn == 1;
-        each_layer(x, w, g);
-    }
-    batch_invariant = false;
+    each_layer(x, w, g);
     free(x);
     free(w);
     free(g);
@@ -283,7 +252,7 @@ static void matmul_parts(const int64_t size[3], int layout, const float *a, cons
     same("y of a batch", size, part.y, 0, whole.y + i * m * n, 0, 1, m * n);
     same("da of a batch", size, part.dx, 0, whole.dx + i * m * k, 0, 1, m * k);
     same("db of a batch", size, part.dw, 0, whole.dw + i * k * n, 0, 1, k * n);
-    if (!(layout & 1) && takes_slices(size) == takes_slices(row)) {
+    if (!(layout & 1)) {
         answer first = compute(1, &least, a, b, g);
         same("y of the first row", size, first.y, 0, whole.y, 0, 1, n);
         same("da of the first row", size, first.dx, 0, whole.dx, 0, 1, k);
@@ -301,13 +270,9 @@ static void products(void **state)
     (void)state;
     begin();
     float *a = numbers(BATCH * 200 * 300, 1), *b = numbers(BATCH * 200 * 300, 2), *g = numbers(BATCH * 200 * 200, 3);
-    for (int turn = 0, all = turns(); turn < all; turn++) {
-        batch_invariant = turn == 1;
-        for (int i = 0; i < 4 * 8; i++) {
-            matmul_parts(sizes[i / 4], i % 4, a, b, g);
-        }
+    for (int i = 0; i < 4 * 8; i++) {
+        matmul_parts(sizes[i / 4], i % 4, a, b, g);
     }
-    batch_invariant = false;
     free(a);
     free(b);
     free(g);
@@ -557,10 +522,11 @@ static void check_packed(attn_dtype dtype, int64_t in, int64_t out, int nthreads
         assert_memory_equal(one, all, (size_t)(m * out) * size);
     }
     assert_true(attn__packed_weights_find(tape, w, 3, &again) && again == first);
-    if (!first->slices) {
+    if (!first->weights.slices) {
         assert_memory_equal(all, plain, bytes);
     }
-    assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again) && !again);
+    assert_true(attn__packed_weights_find(tape, w, 1 << 20, &again));
+    assert_true(again == (first->weights.slices ? first : NULL));
     attn_tensor *made = attn_tape_tensor(tape, dtype, 2, (int64_t[]){out, in}, attn_tensor_data(w));
     assert_true(made && attn__packed_weights_find(tape, made, 3, &again) && !again);
     assert_int_equal(attn__packed_weights_begin(tape), ATTN_OK); /* begins nest */

@@ -4,8 +4,7 @@
 #include "support/cmocka.h"
 
 #include "base/rng.h"
-#include "tensor/gemm_slices.h"
-#include "tensor/op.h"
+#include "gemm/sliced.h"
 
 #include <float.h>
 #include <math.h>
@@ -13,30 +12,6 @@
 #include <string.h>
 
 enum { SIDE = ATTN__SLICES_SIDE };
-
-/* The kernel in plain C; it counts which way the rows of each panel and K block went. */
-static int64_t six, eight, adds;
-
-static void counted_run(const attn__slices_args *t, attn__slices_state *state, attn__slices_hook *hook)
-{
-    const attn__slices_kernel *c = attn__slices_portable();
-    for (int64_t m = 0; m < t->m; m++) {
-        attn__slices_choice choice = c->decide(t->rows + m, t->panel, t->limit);
-        int e = __builtin_popcount(choice.eight), a = __builtin_popcount(choice.multiply_adds);
-        eight += e;
-        adds += a;
-        six += SIDE - e - a;
-    }
-    c->run(t, state, hook);
-}
-
-static const attn__slices_kernel *counting(void)
-{
-    static attn__slices_kernel kernel;
-    kernel = *attn__slices_portable();
-    kernel.run = counted_run;
-    return &kernel;
-}
 
 /* --------------------------------------------------------------------------------------------------- operands */
 
@@ -121,44 +96,23 @@ static float *operand(structure s, attn__rng *rng, int64_t rows, int64_t k, bool
     return x;
 }
 
-/* [rows][columns] to [columns][rows]. */
-static float *transposed(const float *x, int64_t rows, int64_t columns)
-{
-    float *y = malloc((size_t)(rows * columns) * sizeof *y);
-    assert_non_null(y);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < columns; c++)
-            y[c * rows + r] = x[r * columns + c];
-    return y;
-}
-
 /* ---------------------------------------------------------------------------------------------------- product */
-
-static attn_tape *tape_of(attn_context **context, const char *isa)
-{
-    attn_context_options options = {.threads = 2, .isa = isa};
-    assert_int_equal(attn_context_create(context, &options), ATTN_OK);
-    attn_tape *tape;
-    assert_int_equal(attn_tape_create(&tape, *context), ATTN_OK);
-    return tape;
-}
 
 typedef struct matrices {
     int64_t m, n, k;
-    float *a, *b, *at, *bt, *c, *other; /* a: [m][k], b: [n][k] */
+    float *a, *b, *c, *old; /* a: [m][k], b: [n][k] */
 } matrices;
 
+/* C before the product is `old`: numbers for products that are added. */
 static matrices make(structure a, structure b, attn__rng *rng, int64_t m, int64_t n, int64_t k)
 {
     double by = pow(10, 9 * (2 * attn__rng_uniform(rng) - 1));
     matrices x = {.m = m, .n = n, .k = k};
     x.a = operand(a, rng, m, k, false, by);
     x.b = operand(b, rng, n, k, true, by);
-    x.at = transposed(x.a, m, k);
-    x.bt = transposed(x.b, n, k);
     x.c = calloc((size_t)(m * n), sizeof(float));
-    x.other = calloc((size_t)(m * n), sizeof(float));
-    assert_true(x.c && x.other);
+    x.old = operand(NORMAL, rng, m, n, false, by);
+    assert_non_null(x.c);
     return x;
 }
 
@@ -166,35 +120,134 @@ static void release(matrices *x)
 {
     free(x->a);
     free(x->b);
-    free(x->at);
-    free(x->bt);
     free(x->c);
-    free(x->other);
+    free(x->old);
 }
 
-static attn__gemm_args args_of(const matrices *x, bool ta, bool tb)
+static void *memory(size_t bytes)
 {
-    return (attn__gemm_args){.dtype = ATTN_F32,
-                             .transpose_a = ta,
-                             .transpose_b = tb,
-                             .m = x->m,
-                             .n = x->n,
-                             .k = x->k,
-                             .a = ta ? x->at : x->a,
-                             .lda = ta ? x->m : x->k,
-                             .b = tb ? x->b : x->bt,
-                             .ldb = tb ? x->k : x->n,
-                             .c = x->c,
-                             .ldc = x->n};
+    void *data = aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+    assert_non_null(data);
+    return data;
+}
+
+/* All panels by slices whose numbers allow it, also those that ordinary rows do not pass. */
+static void use_all_panels(const attn__sliced_weights *w)
+{
+    for (int64_t i = 0; i < w->panels; i++)
+        for (int64_t c = 0; c < w->blocks; c++)
+            w->multiply_adds[i] = (c > 0 && w->multiply_adds[i]) || isnan(w->bounds[c * w->panels + i].q);
+    for (int64_t c = 0, joined = 0; c < w->blocks; c++, joined = 0)
+        for (int64_t i = 0; i < w->panels; i++)
+            if (!w->multiply_adds[i]) {
+                const attn__slices_panel *panel = w->bounds + c * w->panels + i;
+                w->joined[c] = joined++ ? w->joined[c] : *panel;
+                attn__slices_panel_join(w->joined + c, panel);
+            }
+}
+
+enum { ADD = 1, ALL_PANELS = 2 }; /* ways of a product */
+
+static void *pack(const attn__slices_kernel *kernel, const matrices *x, int way, bool *serves)
+{
+    void *data = memory(attn__sliced_bytes(x->n, x->k));
+    const attn__gemm_operand b = attn__matrix(x->b, x->k, 1);
+    *serves = attn__sliced_pack(kernel, &b, x->n, x->k, 2, data);
+    if (way & ALL_PANELS) {
+        const attn__sliced_weights w = attn__sliced_weights_in(data, x->n, x->k);
+        use_all_panels(&w);
+    }
+    return data;
+}
+
+/* Rows [row, row + m) of the product to c, rows ldc apart. */
+static attn__gemm_problem problem_of(const matrices *x, int way, int64_t row, int64_t m, float *c, int64_t ldc)
+{
+    for (int64_t i = 0; i < m && way & ADD; i++)
+        memcpy(c + i * ldc, x->old + (row + i) * x->n, (size_t)x->n * sizeof(float));
+    return (attn__gemm_problem){.dtype = ATTN_F32,
+                                .m = m,
+                                .n = x->n,
+                                .k = x->k,
+                                .a = attn__matrix(x->a + row * x->k, x->k, 1),
+                                .b = attn__matrix(x->b, x->k, 1),
+                                .c = c,
+                                .ldc = ldc,
+                                .add = way & ADD};
+}
+
+/* False: packing refuses the weights, and nothing was done. */
+static bool run_slices(const attn__slices_kernel *kernel, const matrices *x, int way, const attn__gemm_problem *g)
+{
+    bool serves;
+    void *data = pack(kernel, x, way, &serves);
+    attn__sliced_plan plan;
+    if (serves || way & ALL_PANELS) {
+        attn__sliced_plan_make(&plan, g, kernel, data, attn__isa_best(), 2);
+        void *workspace = memory(attn__sliced_workspace(&plan));
+        attn__sliced_run(&plan, workspace);
+        free(workspace);
+    }
+    free(data);
+    return serves || way & ALL_PANELS;
+}
+
+static bool multiply(const attn__slices_kernel *kernel, const matrices *x, int way, int64_t row, int64_t m, float *c)
+{
+    const attn__gemm_problem g = problem_of(x, way, row, m, c, x->n);
+    return run_slices(kernel, x, way, &g);
+}
+
+static void run_multiply_adds(const attn__gemm_problem *g)
+{
+    attn__gemm_plan plan;
+    attn__gemm_plan_make(&plan, g, attn__isa_best(), 2);
+    void *workspace = memory(attn__gemm_workspace(&plan));
+    attn__gemm_run(&plan, workspace);
+    free(workspace);
+}
+
+/* Which way rows go, by panels and K blocks. */
+typedef struct shares {
+    int64_t six, eight, adds;
+} shares;
+
+static void count_ways(const matrices *x, int way, shares *of)
+{
+    const attn__slices_kernel *kernel = attn__slices_portable();
+    bool serves;
+    void *data = pack(kernel, x, way, &serves);
+    const attn__sliced_weights w = attn__sliced_weights_in(data, x->n, x->k);
+    static int8_t tiles[ATTN__SLICES_K_BLOCK / ATTN__SLICES_DEPTH * ATTN__SLICES_STEP];
+    for (int64_t r = 0; r < x->m; r++)
+        for (int64_t c = 0; c < w.blocks; c++) {
+            const float *row = x->a + r * x->k + attn__sliced_k(&w, c);
+            int64_t depth = attn__sliced_depth(&w, c);
+            attn__slices_scale scale = kernel->scale(row, depth);
+            attn__slices_rows rows;
+            for (int64_t i = 1; i < SIDE; i++)
+                attn__slices_note_none(&rows, i);
+            kernel->quantize(row, scale.scale, depth, tiles);
+            kernel->measure(tiles, depth, scale, &rows, 0);
+            for (int64_t i = 0; i < w.panels; i++) {
+                attn__slices_choice choice =
+                    kernel->decide(&rows, w.bounds + c * w.panels + i, attn__slices_limit(x->k));
+                of->adds += w.multiply_adds[i] || choice.multiply_adds;
+                of->eight += !w.multiply_adds[i] && choice.eight;
+                of->six += !w.multiply_adds[i] && !choice.multiply_adds && !choice.eight;
+            }
+        }
+    free(data);
 }
 
 /* The largest error as a share of k 2^-24 sum |a||b|, where that sum is neither tiny nor overflows. */
-static double worst_share(const matrices *x)
+static double worst_share(const matrices *x, int way)
 {
     double worst = 0;
+    int64_t terms = x->k + (way & ADD ? 1 : 0);
     for (int64_t i = 0; i < x->m; i++)
         for (int64_t j = 0; j < x->n; j++) {
-            double sum = 0, size = 0;
+            double sum = way & ADD ? (double)x->old[i * x->n + j] : 0, size = fabs(sum);
             for (int64_t k = 0; k < x->k; k++) {
                 double p = (double)x->a[i * x->k + k] * (double)x->b[j * x->k + k];
                 sum += p;
@@ -204,40 +257,39 @@ static double worst_share(const matrices *x)
             if (size == 0)
                 assert_true(x->c[i * x->n + j] == 0);
             else if (size >= 1e-30 && size < (double)FLT_MAX)
-                worst = fmax(worst, isnan(off) ? INFINITY : off / ((double)x->k * 0x1p-24 * size));
+                worst = fmax(worst, isnan(off) ? INFINITY : off / ((double)terms * 0x1p-24 * size));
         }
     return worst;
 }
 
 /* With AMX, where it is there: the same bits. */
-static void same_with_amx(const matrices *x, attn__gemm_args args)
+static void same_with_amx(const matrices *x, int way)
 {
     const attn__slices_kernel *amx = attn__slices_for(ATTN_ISA_AMX);
+    size_t bytes = (size_t)(x->m * x->n) * sizeof(float);
     if (!amx || !attn__isa_runs_here(ATTN_ISA_AMX))
         return;
-    attn_context *context;
-    attn_tape *tape = tape_of(&context, "amx");
-    args.c = x->other;
-    assert_int_equal(attn__gemm_slices_with(tape, attn__slices_portable(), &args, NULL), ATTN_OK);
-    memcpy(x->c, x->other, (size_t)(x->m * x->n) * sizeof(float));
-    assert_int_equal(attn__gemm_slices_with(tape, amx, &args, NULL), ATTN_OK);
-    assert_memory_equal(x->c, x->other, (size_t)(x->m * x->n) * sizeof(float));
-    attn_tape_destroy(tape);
-    attn_context_destroy(context);
+    float *plain = malloc(bytes);
+    assert_non_null(plain);
+    memcpy(plain, x->c, bytes);
+    assert_true(multiply(amx, x, way, 0, x->m, x->c));
+    assert_memory_equal(x->c, plain, bytes);
+    free(plain);
 }
 
-static void one_product(attn_tape *tape, attn__rng *rng, structure a, structure b, int way)
+static void one_product(attn__rng *rng, structure a, structure b, int way, shares *of)
 {
     int64_t m = 1 + (int64_t)(attn__rng_below(rng, 40)), n = 1 + (int64_t)(attn__rng_below(rng, 40));
     int64_t k = 64 + (int64_t)(attn__rng_below(rng, way == 0 ? 900 : 400));
     matrices x = make(a, b, rng, m, n, k);
-    attn__gemm_args args = args_of(&x, way & 1, !(way & 2));
-    assert_int_equal(attn__gemm_slices_with(tape, counting(), &args, NULL), ATTN_OK);
-    double share = worst_share(&x);
-    if (!(share <= 1))
-        fail_msg("%s by %s, %lld x %lld x %lld, way %d: %g of the bound", names[a], names[b], (long long)m,
-                 (long long)n, (long long)k, way, share);
-    same_with_amx(&x, args);
+    count_ways(&x, way, of);
+    if (multiply(attn__slices_portable(), &x, way, 0, m, x.c)) {
+        double share = worst_share(&x, way);
+        if (!(share <= 1))
+            fail_msg("%s by %s, %lld x %lld x %lld, way %d: %g of the bound", names[a], names[b], (long long)m,
+                     (long long)n, (long long)k, way, share);
+        same_with_amx(&x, way);
+    }
     release(&x);
 }
 
@@ -251,21 +303,17 @@ static int64_t setting(const char *name, int64_t otherwise)
 static void hostile_products_keep_the_promise(void **state)
 {
     (void)state;
-    attn_context *context;
-    attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = (uint64_t)setting("SLICES_SEED", 17)};
     int64_t every = setting("SLICES_EVERY", 1);
-    six = eight = adds = 0;
-    for (int64_t round = 0; round < setting("SLICES_ROUNDS", 1); round++)
+    shares of = {0, 0, 0};
+    for (int64_t round = 0; round < setting("SLICES_ROUNDS", 2); round++)
         for (int a = 0; a < STRUCTURES; a++)
             for (int b = 0; b < STRUCTURES; b++)
                 if ((a * STRUCTURES + b) % every == 0)
-                    one_product(tape, &rng, (structure)a, (structure)b, (a + b + (int)round) & 3);
-    print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)six,
-                  (long long)eight, (long long)adds);
-    assert_true(every > 1 || (six > 1000 && eight > 100 && adds > 1000)); /* all three are met */
-    attn_tape_destroy(tape);
-    attn_context_destroy(context);
+                    one_product(&rng, (structure)a, (structure)b, ALL_PANELS ^ ((a + b + (int)round) & 3), &of);
+    print_message("rows by panels and K blocks: %lld six, %lld eight, %lld multiply-adds\n", (long long)of.six,
+                  (long long)of.eight, (long long)of.adds);
+    assert_true(every > 1 || (of.six > 1000 && of.eight > 100 && of.adds > 1000)); /* all three are met */
 }
 
 /* ----------------------------------------------------------------------------------------------- ordinary data */
@@ -283,26 +331,22 @@ static void ordinary_products_take_six(void **state)
                  {RELU, 256, 0, 0},      {RELU, 768, 0, 0},    {RELU, 1024, 0, 0},    {RELU, 3072, 1, 1}};
     if (setting("SLICES_EVERY", 1) > 1)
         skip();
-    attn_context *context;
-    attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = 4};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         matrices x = make(cases[i].of, cases[i].of, &rng, 64, 64, cases[i].k);
-        attn__gemm_args args = args_of(&x, false, true);
-        six = eight = adds = 0;
-        assert_int_equal(attn__gemm_slices_with(tape, counting(), &args, NULL), ATTN_OK);
-        double all = (double)(six + eight + adds), share = worst_share(&x);
+        shares of = {0, 0, 0};
+        count_ways(&x, 0, &of);
+        assert_true(multiply(attn__slices_portable(), &x, 0, 0, x.m, x.c));
+        double all = (double)(of.six + of.eight + of.adds), share = worst_share(&x, 0);
         print_message("%s, k %lld: six %.3f, eight %.3f, multiply-adds %.3f; worst %.4f of the bound\n",
-                      names[cases[i].of], (long long)cases[i].k, (double)six / all, (double)eight / all,
-                      (double)adds / all, share);
-        assert_true((double)six / all >= cases[i].least_six);
-        assert_true((double)(six + eight) / all >= cases[i].least_slices);
+                      names[cases[i].of], (long long)cases[i].k, (double)of.six / all, (double)of.eight / all,
+                      (double)of.adds / all, share);
+        assert_true((double)of.six / all >= cases[i].least_six);
+        assert_true((double)(of.six + of.eight) / all >= cases[i].least_slices);
         assert_true(share <= 1);
-        same_with_amx(&x, args);
+        same_with_amx(&x, 0);
         release(&x);
     }
-    attn_tape_destroy(tape);
-    attn_context_destroy(context);
 }
 
 /* A row that takes slices has the same bits alone, and whatever the others need. */
@@ -310,32 +354,115 @@ static void rows_do_not_know_each_other(void **state)
 {
     (void)state;
     enum { M = 40, N = 48, K = 500, FAR = 21 };
-    attn_context *context;
-    attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = 5};
     matrices x = make(NORMAL, NORMAL, &rng, M, N, K);
-    attn__gemm_args args = args_of(&x, false, true);
-    assert_int_equal(attn__gemm_slices_with(tape, attn__slices_portable(), &args, NULL), ATTN_OK);
+    assert_true(multiply(attn__slices_portable(), &x, 0, 0, M, x.c));
     for (int64_t i = 0; i < M; i++) {
-        attn__gemm_args alone = attn__gemm_rows_from(&args, i);
-        alone.m = 1;
-        alone.c = x.other;
-        assert_int_equal(attn__gemm_slices_with(tape, attn__slices_portable(), &alone, NULL), ATTN_OK);
-        assert_memory_equal(x.other, x.c + i * N, N * sizeof(float));
+        assert_true(multiply(attn__slices_portable(), &x, 0, i, 1, x.old));
+        assert_memory_equal(x.old, x.c + i * N, N * sizeof(float));
     }
     static const float far[] = {12, 1e4f, INFINITY};
     for (size_t f = 0; f < sizeof far / sizeof *far; f++) {
         x.a[FAR * K + 411] = far[f];
-        args.c = x.other;
-        six = eight = adds = 0;
-        assert_int_equal(attn__gemm_slices_with(tape, counting(), &args, NULL), ATTN_OK);
-        assert_true(f == 0 ? eight > 0 && adds == 0 : adds > 0); /* the 8 rows below the last count as six */
+        shares of = {0, 0, 0};
+        count_ways(&x, 0, &of);
+        assert_true(multiply(attn__slices_portable(), &x, 0, 0, M, x.old));
+        assert_true(f == 0 ? of.eight > 0 && of.adds == 0 : of.adds > 0);
         for (int64_t i = 0; i < M; i++)
-            assert_true(i == FAR || memcmp(x.other + i * N, x.c + i * N, N * sizeof(float)) == 0);
+            assert_true(i == FAR || memcmp(x.old + i * N, x.c + i * N, N * sizeof(float)) == 0);
     }
     release(&x);
-    attn_tape_destroy(tape);
-    attn_context_destroy(context);
+}
+
+/* What follows the sums: a bias, and a count of what was finished. */
+typedef struct finished {
+    int64_t n;
+    uint8_t *times;
+} finished;
+
+static void finish(const void *user, void *c, int64_t row, int64_t column, int64_t n)
+{
+    const finished *f = user;
+    for (int64_t i = 0; i < n; i++) {
+        f->times[row * f->n + column + i]++;
+        ((float *)c)[i] += (float)(column + i);
+    }
+}
+
+enum { EVERY = 7, OTHER = 3 }; /* of so many rows one that goes by multiply-adds */
+
+static bool is_unproved(int64_t row)
+{
+    return row % EVERY == OTHER;
+}
+
+static bool has_multiply_adds(int64_t panel)
+{
+    return panel == 3 || panel == 9;
+}
+
+/* Normal numbers, but rows of one number, and columns of one far above the others, which have no proof. */
+static matrices mixed(attn__rng *rng, int64_t m, int64_t n, int64_t k)
+{
+    matrices x = make(NORMAL, NORMAL, rng, m, n, k);
+    for (int64_t i = 0; i < m * k; i++)
+        x.a[i] = is_unproved(i / k) && i % k != 5 ? 0 : x.a[i];
+    for (int64_t j = 0; j < n; j++)
+        if (has_multiply_adds(j / SIDE))
+            x.b[j * k + 7] = 1e6f;
+    return x;
+}
+
+/* Whether `all` has the bits that each row by slices has alone, and elsewhere those of `adds`. */
+static void check_mixed(const matrices *x, int way, const float *all, const float *adds, int64_t ld)
+{
+    enum { SOME = 50 };
+    for (int64_t r = 0; r < x->m; r++) {
+        bool alone = !is_unproved(r) && r % SOME == 0;
+        if (alone)
+            assert_true(multiply(attn__slices_portable(), x, way, r, 1, x->c));
+        for (int64_t j = 0; j < ld; j++) {
+            if (is_unproved(r) || j >= x->n || has_multiply_adds(j / SIDE))
+                assert_true(all[r * ld + j] == adds[r * ld + j]);
+            else if (alone)
+                assert_true(all[r * ld + j] == x->c[j] + (float)j);
+        }
+    }
+}
+
+/* Rows that are proved have the bits that each has alone; the others, and columns that ordinary rows do not pass, those
+ * of multiply-adds.  Each is made, and finished, once.  More rows than go at a time, more panels than a group. */
+static void each_element_is_made_once(void **state)
+{
+    (void)state;
+    enum { M = 1040, N = 150, LD = N + 5 };
+    static const struct {
+        int way;
+        int64_t k;
+    } cases[] = {{0, 300}, {ADD, 800}};
+    attn__rng rng = {.seed = 8};
+    if (setting("SLICES_EVERY", 1) > 1)
+        skip();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        matrices x = mixed(&rng, M, N, cases[i].k);
+        float *all = calloc(2 * M * LD, sizeof *all), *adds = all + M * LD;
+        const finished by_slices = {N, calloc(2 * M, N)}, by_adds = {N, by_slices.times + M * N};
+        assert_true(all && by_slices.times);
+        attn__gemm_problem g = problem_of(&x, cases[i].way, 0, M, all, LD);
+        g.finish = finish;
+        g.user = &by_slices;
+        assert_true(run_slices(attn__slices_portable(), &x, cases[i].way, &g));
+        g = problem_of(&x, cases[i].way, 0, M, adds, LD);
+        g.finish = finish;
+        g.user = &by_adds;
+        run_multiply_adds(&g);
+        for (int64_t at = 0; at < M * N; at++)
+            assert_int_equal(by_slices.times[at], 1);
+        check_mixed(&x, cases[i].way, all, adds, LD);
+        free(all);
+        free(by_slices.times);
+        release(&x);
+    }
 }
 
 /* Infinity and NaN go where mathematics has them, and nowhere else. */
@@ -343,17 +470,16 @@ static void what_is_not_finite_spreads_as_it_should(void **state)
 {
     (void)state;
     enum { M = 33, N = 40, K = 130 };
-    attn_context *context;
-    attn_tape *tape = tape_of(&context, NULL);
     attn__rng rng = {.seed = 6};
     matrices x = make(NORMAL, NORMAL, &rng, M, N, K);
     x.a[3 * K + 7] = INFINITY;
     x.a[20 * K + 9] = NAN;
-    x.b[5 * K + 11] = -INFINITY;
     for (int64_t k = 0; k < K; k++)
         x.a[8 * K + k] = 0;
-    attn__gemm_args args = args_of(&x, false, true);
-    assert_int_equal(attn__gemm_slices_with(tape, attn__slices_portable(), &args, NULL), ATTN_OK);
+    assert_true(multiply(attn__slices_portable(), &x, 0, 0, M, x.c));
+    x.b[5 * K + 11] = -INFINITY;
+    assert_false(multiply(attn__slices_portable(), &x, 0, 0, M, x.c)); /* its panel is one of three */
+    assert_true(multiply(attn__slices_portable(), &x, ALL_PANELS, 0, M, x.c));
     for (int64_t i = 0; i < M; i++)
         for (int64_t j = 0; j < N; j++) {
             float sum = 0;
@@ -363,8 +489,6 @@ static void what_is_not_finite_spreads_as_it_should(void **state)
             assert_true(isfinite(sum) ? isfinite(got) : isnan(sum) ? isnan(got) : got == sum);
         }
     release(&x);
-    attn_tape_destroy(tape);
-    attn_context_destroy(context);
 }
 
 /* -------------------------------------------------------------------------------------------------- functions */
@@ -377,12 +501,11 @@ static void no_hook(attn__slices_hook *hook)
 /* A tile of C from 16 rows of A and 16 columns of B, with all that is found on the way. */
 typedef struct way {
     attn__slices_scale scale[SIDE];
-    int8_t _Alignas(64) a[2 * ATTN__SLICES_STEP], b[2 * ATTN__SLICES_STEP], columns[2 * ATTN__SLICES_STEP];
-    attn__slices_rows rows, of_columns, of_b;
+    int8_t _Alignas(64) a[2 * ATTN__SLICES_STEP], b[2 * ATTN__SLICES_STEP];
+    attn__slices_rows rows, of_b;
     attn__slices_panel panel;
     attn__slices_choice choice;
     float c[SIDE * SIDE];
-    uint16_t again;
 } way;
 
 static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
@@ -394,11 +517,6 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
         kernel->quantize(x->a + i * x->k, w->scale[i].scale, x->k, w->a + i * ATTN__SLICES_DEPTH);
         kernel->measure(w->a + i * ATTN__SLICES_DEPTH, x->k, w->scale[i], &w->rows, i);
     }
-    attn__slices_columns columns = {x->bt, SIDE, x->k, SIDE, NULL};
-    attn__slices_scale of_column[SIDE];
-    kernel->scale_columns(&columns, of_column);
-    kernel->quantize_columns(&columns, of_column, w->columns);
-    kernel->measure_columns(w->columns, x->k, SIDE, of_column, &w->of_columns);
     for (int64_t i = 0; i < SIDE; i++) {
         attn__slices_scale scale = kernel->scale(x->b + i * x->k, x->k);
         kernel->quantize(x->b + i * x->k, scale.scale, x->k, w->b + i * ATTN__SLICES_DEPTH);
@@ -417,15 +535,14 @@ static void go(const attn__slices_kernel *kernel, const matrices *x, way *w)
                               .panel = &w->panel,
                               .limit = attn__slices_limit(x->k),
                               .to = w->c,
-                              .ld = SIDE,
-                              .again = &w->again};
+                              .ld = SIDE};
     kernel->begin();
     kernel->run(&args, &state, &(attn__slices_hook){no_hook});
     kernel->finish(&state);
     kernel->end();
 }
 
-/* Each function of the kernels gives the same in plain C and with AMX; rows and columns become the same tiles. */
+/* Each function of the kernels gives the same in plain C and with AMX. */
 static void functions_agree(void **state)
 {
     (void)state;
@@ -434,20 +551,16 @@ static void functions_agree(void **state)
     for (int i = 0; i < 2 * STRUCTURES; i++) {
         matrices x = make((structure)(i / 2), (structure)(i / 2), &rng, SIDE, SIDE, i % 2 ? 128 : 101);
         go(attn__slices_portable(), &x, &plain);
-        assert_memory_equal(plain.b, plain.columns, sizeof plain.b);
-        assert_memory_equal(&plain.of_b, &plain.of_columns, sizeof plain.of_b);
         if (attn__slices_for(ATTN_ISA_AMX) && attn__isa_runs_here(ATTN_ISA_AMX)) {
             go(attn__slices_for(ATTN_ISA_AMX), &x, &amx);
             assert_memory_equal(amx.scale, plain.scale, sizeof plain.scale);
             assert_memory_equal(amx.a, plain.a, sizeof plain.a);
-            assert_memory_equal(amx.columns, plain.columns, sizeof plain.columns);
             assert_memory_equal(amx.b, plain.b, sizeof plain.b);
             assert_memory_equal(&amx.rows, &plain.rows, sizeof plain.rows);
-            assert_memory_equal(&amx.of_columns, &plain.of_columns, sizeof plain.of_columns);
+            assert_memory_equal(&amx.of_b, &plain.of_b, sizeof plain.of_b);
             assert_memory_equal(&amx.panel, &plain.panel, sizeof plain.panel);
             assert_memory_equal(&amx.choice, &plain.choice, sizeof plain.choice);
             assert_memory_equal(amx.c, plain.c, sizeof plain.c);
-            assert_int_equal(amx.again, plain.again);
         }
         release(&x);
     }
@@ -460,6 +573,7 @@ int main(void)
         cmocka_unit_test(hostile_products_keep_the_promise),
         cmocka_unit_test(ordinary_products_take_six),
         cmocka_unit_test(rows_do_not_know_each_other),
+        cmocka_unit_test(each_element_is_made_once),
         cmocka_unit_test(what_is_not_finite_spreads_as_it_should),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

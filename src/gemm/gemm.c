@@ -362,6 +362,12 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
 
+void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
+{
+    p->g.m = m;
+    p->m_blocks = attn__most(attn__pieces(m, p->m_block), 1);
+}
+
 size_t attn__gemm_workspace(const attn__gemm_plan *p)
 {
     return (size_t)(p->shared_a + p->shared_b + p->each * p->threads);

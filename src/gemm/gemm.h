@@ -44,6 +44,12 @@ static inline attn__gemm_operand attn__matrix(const void *data, int64_t outer, i
     return (attn__gemm_operand){.data = data, .outer = outer, .inner = inner};
 }
 
+/* The same of one that is stored in rows, `ld` apart, which run along k or across it. */
+static inline attn__gemm_operand attn__matrix_rows(const void *data, int64_t ld, bool along_k)
+{
+    return along_k ? attn__matrix(data, ld, 1) : attn__matrix(data, 1, ld);
+}
+
 /* y = x, n numbers, rounded to bf16. */
 typedef void attn__gemm_round_row(const float *x, int64_t n, uint16_t *y);
 attn__gemm_round_row *attn__gemm_round_row_for(attn__isa isa);
@@ -58,11 +64,13 @@ typedef struct attn__gemm_problem {
     int64_t batch; /* 0 is 1 */
     int64_t m, n, k;
     attn__gemm_operand a, b;
-    const void *packed; /* all of B, from attn__gemm_pack_b; or NULL */
-    void *c;            /* float, double, int32 or bf16; rows of adjacent columns, ... */
-    int64_t ldc;        /* ... so many elements apart */
-    int64_t c_batch;    /* from one matrix to the next; 0 with a batch: C is the sum over it */
-    bool c_bf16;        /* C is bf16; not with `add`, and finish sees f32 */
+    const void *packed;                  /* all of B, from attn__gemm_pack_b; or NULL */
+    const struct attn__weights *weights; /* the same in any form (weights.h), or NULL; product.h alone reads it, ... */
+    bool int8;                           /* ... and this: B is a linear layer's, and f32 is to be multiplied as int8 */
+    void *c;                             /* float, double, int32 or bf16; rows of adjacent columns, ... */
+    int64_t ldc;                         /* ... so many elements apart */
+    int64_t c_batch;                     /* from one matrix to the next; 0 with a batch: C is the sum over it */
+    bool c_bf16;                         /* C is bf16; not with `add`, and finish sees f32 */
     bool add;
     attn__gemm_finish *finish; /* or NULL */
     const void *user;
@@ -98,6 +106,8 @@ typedef struct attn__gemm_traffic {
 attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
 /* The plan as one line, as snprintf. */
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
+/* The plan for fewer rows, with no more workspace; A has a gather of rows. */
+void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
 /* Bytes that attn__gemm_run wants, aligned to 64. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Allocates nothing; the plan may run several times at once with a workspace each. */

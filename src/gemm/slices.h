@@ -8,7 +8,7 @@
  * A row of A has one scale, a power of two, for each K block; so has a column of B.  Six of the nine products of slices
  * are summed in integers, without rounding, or eight, or the row goes to multiply-adds.  `decide` compares an upper
  * bound of the error with a lower bound of sum |a||b|; docs/numerics.md has the proof.  It reads one row's numbers and
- * one panel's, never the neighbours' of that row.
+ * one panel's, never the neighbours' of that row.  sliced.h multiplies whole matrices so.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 slices along k, of B 16 rows of 4 slices along k of each of 16 columns, the
  * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
@@ -29,7 +29,6 @@ enum {
     ATTN__SLICES_STEP = ATTN__SLICES * ATTN__SLICES_TILE,
     ATTN__SLICES_C_TILE = ATTN__SLICES_SIDE * ATTN__SLICES_SIDE,
     ATTN__SLICES_K_BLOCK = 384, /* two panels of this length fill the first cache; sums stay below 2^24 */
-    ATTN__SLICES_COPIED = 64,   /* columns that are looked at together */
     ATTN__SLICES_LEVELS = 12,   /* sizes at which numbers are counted */
     ATTN__SLICES_SHARES = 32,   /* shares of a K block for which a panel has a table, 0 to 31 of 31 */
     ATTN__SLICES_FINE = 7,      /* a count is floor(31 * 2^7 * its share of the K block) */
@@ -49,7 +48,7 @@ typedef struct attn__slices_rows {
     int32_t count[ATTN__SLICES_LEVELS][ATTN__SLICES_SIDE]; /* numbers of at least that level */
 } attn__slices_rows;
 
-/* The same for 16 columns together: the largest of their bounds, the fewest of their counts. */
+/* The same for 16 columns together: the largest of their bounds, the fewest of their counts.  q NaN: multiply-adds. */
 typedef struct attn__slices_panel {
     float inverse[ATTN__SLICES_SIDE];
     float table[ATTN__SLICES_SHARES]; /* [t]: what a rise of 1 at a row's count of t 2^7 adds to the lower bound */
@@ -74,13 +73,10 @@ typedef struct attn__slices_args {
     const int8_t *next_a, *next_b; /* of the next run; NULL: there is none */
     const attn__slices_rows *rows; /* [m] */
     const attn__slices_panel *panel;
-    float limit;         /* attn__slices_limit of the whole k */
-    const float *before; /* what is added to each row; NULL: nothing */
-    int64_t before_ld;   /* 0: to all rows the same */
-    float *to;           /* [16 m][ld]; may be `before` */
+    float limit; /* attn__slices_limit of the whole k */
+    bool add;    /* to what is there */
+    float *to;   /* [16 m][ld] */
     int64_t ld;
-    uint16_t *again; /* of each C tile: rows for multiply-adds are or'ed in, with those that are not finite */
-    int64_t again_step;
 } attn__slices_args;
 
 /* The pending epilogue: sums of a C tile by weights, 1, 2^-8, 2^-16 and 2^-16 again or 2^-24, that are not yet floats. */
@@ -90,8 +86,6 @@ typedef struct attn__slices_rest {
     const float *last; /* the weight of the last of the sums, of each row */
     float *to;
     int64_t before_ld, ld;
-    uint16_t *again;
-    uint32_t row; /* bit of the next row */
 } attn__slices_rest;
 
 /* Of a thread's runs, one after the other.  The first is all zeros. */
@@ -101,13 +95,6 @@ typedef struct attn__slices_state {
     bool loaded;                   /* the first tiles are in their registers */
     attn__slices_rest rest;        /* of the last C tile */
 } attn__slices_state;
-
-/* Numbers of the caller with columns adjacent. */
-typedef struct attn__slices_columns {
-    const float *x;
-    int64_t ld, k, n; /* rows along k */
-    float *copy;      /* [k][ATTN__SLICES_COPIED]: of as many columns at most; NULL: no copy */
-} attn__slices_columns;
 
 typedef struct attn__slices_kernel {
     /* What a thread does before its first product and after its last one. */
@@ -122,13 +109,6 @@ typedef struct attn__slices_kernel {
     void (*quantize)(const float *x, float scale, int64_t n, int8_t *row);
     /* Lane `lane` of `rows`, from a row of A's tiles that holds n numbers. */
     void (*measure)(const int8_t *row, int64_t n, attn__slices_scale scale, attn__slices_rows *rows, int64_t lane);
-    /* One scale per column; copies the columns if `copy` is set. */
-    void (*scale_columns)(const attn__slices_columns *from, attn__slices_scale *scale);
-    /* Up to 16 columns to B's tiles, whole steps, filled up with zeros. */
-    void (*quantize_columns)(const attn__slices_columns *from, const attn__slices_scale *scale, int8_t *tiles);
-    /* All lanes of `rows`, from B's tiles of k numbers of n columns. */
-    void (*measure_columns)(const int8_t *tiles, int64_t k, int64_t n, const attn__slices_scale *scale,
-                            attn__slices_rows *rows);
     /* Transposes tiles: A's to B's, and the other way round. */
     void (*transpose)(int8_t *tiles, int64_t count);
     /* y[i] = x[i], or y + x. */
@@ -151,7 +131,10 @@ void attn__slices_note(attn__slices_rows *rows, int64_t lane, attn__slices_scale
                        const int32_t count[ATTN__SLICES_LEVELS], const int32_t sums[ATTN__SLICES]);
 /* A lane without numbers: it passes and is not computed. */
 void attn__slices_note_none(attn__slices_rows *rows, int64_t lane);
+void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__slices_rows *from, int64_t lane);
 void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel *panel);
+/* *all begins as a panel; a row that passes it in the end passes each panel that was joined. */
+void attn__slices_panel_join(attn__slices_panel *all, const attn__slices_panel *panel);
 extern const uint8_t attn__slices_level[ATTN__SLICES_LEVELS];
 /* By how much the bound of |x| rises from level to level. */
 extern const float attn__slices_rise[ATTN__SLICES_LEVELS];

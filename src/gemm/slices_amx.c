@@ -23,7 +23,7 @@
 #define SLICES_FN static inline __attribute__((always_inline))
 
 enum { SIDE = ATTN__SLICES_SIDE, TILE = ATTN__SLICES_TILE, STEP = ATTN__SLICES_STEP, C_TILE = ATTN__SLICES_C_TILE };
-enum { ROW = 64, NOT_FINITE = 0x99 /* what vfpclassps finds: NaN, both infinities */ };
+enum { ROW = 64 };
 
 /* Tiles 0 to 3 hold sums, 4 and 5 slices of A, 6 and 7 of B. */
 #include "simd/amx.h"
@@ -47,10 +47,8 @@ SLICES_FN void sum_rows(attn__slices_rest *t)
         x = _mm512_add_ps(_mm512_cvtepi32_ps(_mm512_load_si512(sums)), x);
         x = _mm512_mul_ps(x, _mm512_set1_ps(t->row_inverse[i]));
         x = _mm512_fmadd_ps(x, column_inverse, _mm512_loadu_ps(t->before + i * t->before_ld));
-        *t->again |= (uint16_t)(_mm512_fpclass_ps_mask(x, NOT_FINITE) ? t->row << i : 0);
         _mm512_storeu_ps(t->to + i * t->ld, x);
     }
-    t->row <<= ROWS;
     t->sums += ROWS * SIDE;
     t->last += ROWS;
     t->row_inverse += ROWS;
@@ -120,6 +118,7 @@ SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
 SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_t eight, attn__slices_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];
+    float *to = t->to + m * SIDE * t->ld;
     int32_t *sums = state->sums;
     _tile_stored(0, sums, ROW);
     _tile_stored(1, sums + C_TILE, ROW);
@@ -129,12 +128,10 @@ SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_
                                .end = sums + C_TILE,
                                .row_inverse = t->rows[m].inverse,
                                .column_inverse = t->panel->inverse,
-                               .before = t->before ? t->before + m * SIDE * t->before_ld : zeros,
-                               .to = t->to + m * SIDE * t->ld,
-                               .before_ld = t->before ? t->before_ld : 0,
+                               .before = t->add ? to : zeros,
+                               .to = to,
+                               .before_ld = t->add ? t->ld : 0,
                                .ld = t->ld,
-                               .again = t->again + m * t->again_step,
-                               .row = 1,
                                .last = last_weights(eight, state->last)};
 }
 
@@ -156,7 +153,6 @@ SLICES_FN void run_tile(const attn__slices_args *t, int64_t m, const int8_t *nex
 {
     const int8_t *a = t->a + m * t->block;
     attn__slices_choice choice = attn__slices_decide(t->rows + m, t->panel, t->limit);
-    t->again[m * t->again_step] |= choice.multiply_adds;
     if (choice.eight)
         multiply(a, t->b, t->steps, next_a, next_b, true, rest, hook);
     else
@@ -192,9 +188,6 @@ static const attn__slices_kernel kernel = {
     .scale = attn__slices_scale_row,
     .quantize = attn__slices_quantize_row,
     .measure = attn__slices_measure_row,
-    .scale_columns = attn__slices_scale_columns,
-    .quantize_columns = attn__slices_quantize_columns,
-    .measure_columns = attn__slices_measure_columns,
     .transpose = attn__slices_transpose,
     .store = attn__slices_store,
 };

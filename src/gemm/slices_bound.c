@@ -18,7 +18,7 @@
 
 enum { SIDE = ATTN__SLICES_SIDE, LEVELS = ATTN__SLICES_LEVELS, SHARES = ATTN__SLICES_SHARES };
 enum { ALL = (SHARES - 1) << ATTN__SLICES_FINE }; /* a count of all numbers */
-enum { LEAST_EXPONENT = 31, MOST_EXPONENT = 227, SCALE_BIAS = 276, INVERSE_BIAS = 6, MANTISSA = 23 };
+enum { LEAST_EXPONENT = 31, MOST_EXPONENT = 175, SCALE_BIAS = 276, INVERSE_BIAS = 6, MANTISSA = 23 };
 
 const uint8_t attn__slices_level[LEVELS] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
@@ -35,8 +35,8 @@ float attn__slices_limit(int64_t k)
     return (float)(k - 2 * blocks - 4) * (0x1p-24f * (1 - 0x1p-8f));
 }
 
-/* With the largest number below 2^e / MARGIN, the scale is 2^(23-e) and the first slice at most 127.  Outside of 2^-96
- * to 2^100 products of the two factors or of sums would be subnormal or overflow. */
+/* With the largest number below 2^e / MARGIN, the scale is 2^(23-e) and the first slice at most 127.  Below 2^-96 a
+ * factor of the two could make a sum subnormal; up to 2^48 no sum overflows, whatever k. */
 attn__slices_scale attn__slices_scale_of(uint32_t largest)
 {
     const float margin = 1.00395f;
@@ -62,6 +62,17 @@ void attn__slices_note_none(attn__slices_rows *rows, int64_t lane)
     rows->lift[lane] = INFINITY;
     for (int i = 0; i < LEVELS; i++)
         rows->count[i][lane] = 0;
+}
+
+void attn__slices_copy_lane(attn__slices_rows *to, int64_t to_lane, const attn__slices_rows *from, int64_t lane)
+{
+    to->inverse[to_lane] = from->inverse[lane];
+    to->q[to_lane] = from->q[lane];
+    to->d1[to_lane] = from->d1[lane];
+    to->d2[to_lane] = from->d2[lane];
+    to->lift[to_lane] = from->lift[lane];
+    for (int i = 0; i < LEVELS; i++)
+        to->count[i][to_lane] = from->count[i][lane];
 }
 
 /* A count is never rounded up: n <= 384, so what is no integer is at least 1/384 below the next, and 2^-10 only
@@ -112,4 +123,13 @@ void attn__slices_panel_of(const attn__slices_rows *columns, attn__slices_panel 
         }
         panel->table[t] = sum;
     }
+}
+
+void attn__slices_panel_join(attn__slices_panel *all, const attn__slices_panel *panel)
+{
+    all->q = fmaxf(all->q, panel->q);
+    all->d1 = fmaxf(all->d1, panel->d1);
+    all->d2 = fmaxf(all->d2, panel->d2);
+    for (int t = 0; t < SHARES; t++)
+        all->table[t] = fminf(all->table[t], panel->table[t]);
 }

@@ -24,29 +24,14 @@ static uint32_t size_of(float x)
     return bits & 0x7fffffffu;
 }
 
-/* `apart` numbers from one to the next. */
-static attn__slices_scale scale_of(const float *x, int64_t n, int64_t apart)
+static attn__slices_scale scale(const float *x, int64_t n)
 {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
-        uint32_t size = size_of(x[i * apart]);
+        uint32_t size = size_of(x[i]);
         largest = size > largest ? size : largest;
     }
     return attn__slices_scale_of(largest);
-}
-
-static attn__slices_scale scale(const float *x, int64_t n)
-{
-    return scale_of(x, n, 1);
-}
-
-static void scale_columns(const attn__slices_columns *from, attn__slices_scale *to)
-{
-    for (int64_t c = 0; c < from->n; c++)
-        to[c] = scale_of(from->x + c, from->k, from->ld);
-    for (int64_t r = 0; r < from->k && from->copy; r++)
-        for (int64_t c = 0; c < ATTN__SLICES_COPIED; c++)
-            from->copy[r * ATTN__SLICES_COPIED + c] = c < from->n ? from->x[r * from->ld + c] : 0;
 }
 
 /* One byte for each slice; 0 where the scale is, which no row that passes has. */
@@ -62,17 +47,6 @@ static void quantize(const float *x, float by, int64_t n, int8_t *row)
     int64_t whole = (n + DEPTH - 1) / DEPTH * DEPTH;
     for (int64_t i = 0; i < whole; i++)
         quantize_one(i < n ? x[i] : 0, by, row + i / DEPTH * STEP + i % DEPTH);
-}
-
-static void quantize_columns(const attn__slices_columns *from, const attn__slices_scale *by, int8_t *tiles)
-{
-    int64_t whole = (from->k + DEPTH - 1) / DEPTH * DEPTH;
-    for (int64_t k = 0; k < whole; k++)
-        for (int64_t c = 0; c < SIDE; c++) {
-            bool is = k < from->k && c < from->n;
-            quantize_one(is ? from->x[k * from->ld + c] : 0, c < from->n ? by[c].scale : 0,
-                         tiles + k / DEPTH * STEP + k % DEPTH / EACH * ROW + c * EACH + k % EACH);
-        }
 }
 
 static void transpose(int8_t *tiles, int64_t count)
@@ -110,20 +84,6 @@ static void measure(const int8_t *row, int64_t n, attn__slices_scale by, attn__s
     for (int64_t i = 0; i < n; i++)
         tally(row + i / DEPTH * STEP + i % DEPTH, count, sums);
     attn__slices_note(rows, lane, by, n, count, sums);
-}
-
-static void measure_columns(const int8_t *tiles, int64_t k, int64_t n, const attn__slices_scale *by,
-                            attn__slices_rows *rows)
-{
-    for (int64_t c = 0; c < SIDE; c++) {
-        int32_t count[LEVELS] = {0}, sums[ATTN__SLICES] = {0};
-        for (int64_t i = 0; i < k; i++)
-            tally(tiles + i / DEPTH * STEP + i % DEPTH / EACH * ROW + c * EACH + i % EACH, count, sums);
-        if (c < n)
-            attn__slices_note(rows, c, by[c], k, count, sums);
-        else
-            attn__slices_note_none(rows, c);
-    }
 }
 
 /* ---------------------------------------------------------------------------------------------------- decide */
@@ -175,16 +135,12 @@ static float sum_of(const attn__slices_args *t, const int8_t *a, const int8_t *b
 static void run_tile(const attn__slices_args *t, int64_t m)
 {
     attn__slices_choice choice = decide(t->rows + m, t->panel, t->limit);
-    uint16_t *again = t->again + m * t->again_step;
-    *again |= choice.multiply_adds;
     for (int64_t i = 0; i < C_TILE; i++) {
         int64_t r = i / SIDE, c = i % SIDE;
         const int8_t *a = t->a + m * t->block + r * ROW, *b = t->b + c * EACH;
-        float before = t->before ? t->before[(m * SIDE + r) * t->before_ld + c] : 0;
         float x = sum_of(t, a, b, choice.eight >> r & 1) * t->rows[m].inverse[r];
-        x = fmaf(x, t->panel->inverse[c], before);
-        *again |= (uint16_t)(isfinite(x) ? 0 : 1u << r);
-        t->to[(m * SIDE + r) * t->ld + c] = x;
+        float *to = t->to + (m * SIDE + r) * t->ld + c;
+        *to = fmaf(x, t->panel->inverse[c], t->add ? *to : 0);
     }
 }
 
@@ -205,8 +161,7 @@ static void finish(attn__slices_state *state)
 
 const attn__slices_kernel *attn__slices_portable(void)
 {
-    static const attn__slices_kernel kernel = {nothing,         nothing,   run,     finish,        decide,
-                                               scale,           quantize,  measure, scale_columns, quantize_columns,
-                                               measure_columns, transpose, store};
+    static const attn__slices_kernel kernel = {nothing, nothing,  run,     finish,    decide,
+                                               scale,   quantize, measure, transpose, store};
     return &kernel;
 }

@@ -38,46 +38,6 @@ attn__slices_scale attn__slices_scale_row(const float *x, int64_t n)
     return attn__slices_scale_of(_mm512_reduce_max_epu32(_mm512_max_epu32(a, b)));
 }
 
-/* Vectors that fill whole pieces of the rows' lines worth fetching, and how many rows before. */
-enum { TOGETHER = ATTN__SLICES_COPIED / SIDE, AHEAD = 12 };
-
-SLICES_FN void scale_some_columns(const attn__slices_columns *from, int64_t c, float *copy, attn__slices_scale *scale)
-{
-    __m512i most[TOGETHER];
-    __mmask16 some[TOGETHER];
-    VF_UNROLL
-    for (int i = 0; i < TOGETHER; i++) {
-        most[i] = _mm512_setzero_si512();
-        some[i] = first_lanes(from->n - c - i * SIDE);
-    }
-    for (int64_t r = 0; r < from->k; r++) {
-        const float *ahead = from->x + (r + AHEAD < from->k ? r + AHEAD : r) * from->ld + c;
-        VF_UNROLL
-        for (int i = 0; i < TOGETHER; i++) {
-            __builtin_prefetch(ahead + i * SIDE, 0, 3);
-            __m512 x = row_of(from, r, c + i * SIDE, some[i]);
-            most[i] = _mm512_max_epu32(most[i], size_of(x));
-            if (copy)
-                _mm512_storeu_ps(copy + r * ATTN__SLICES_COPIED + i * SIDE, x);
-        }
-    }
-    VF_UNROLL
-    for (int i = 0; i < TOGETHER; i++) { /* unrolled, or the vectors would go through memory above */
-        uint32_t _Alignas(64) largest[SIDE];
-        _mm512_store_si512(largest, most[i]);
-        for (int64_t j = 0; j < SIDE && c + i * SIDE + j < from->n; j++)
-            scale[c + i * SIDE + j] = attn__slices_scale_of(largest[j]);
-    }
-}
-
-void attn__slices_scale_columns(const attn__slices_columns *from, attn__slices_scale *scale)
-{
-    if (from->copy)
-        scale_some_columns(from, 0, from->copy, scale);
-    for (int64_t c = 0; c < from->n && !from->copy; c += TOGETHER * SIDE)
-        scale_some_columns(from, c, NULL, scale);
-}
-
 /* ------------------------------------------------------------------------------------------------ quantize */
 
 SLICES_FN void quantize_end(const float *x, __m512 scale, __m512i order, int64_t n, int8_t *row)
@@ -103,17 +63,6 @@ void attn__slices_quantize_row(const float *x, float scale, int64_t n, int8_t *r
     }
     if (i < n)
         quantize_end(x + i, by, order, n - i, row);
-}
-
-void attn__slices_quantize_columns(const attn__slices_columns *from, const attn__slices_scale *scale, int8_t *tiles)
-{
-    __mmask16 some = first_lanes(from->n);
-    float _Alignas(64) factor[SIDE] = {0};
-    for (int64_t i = 0; i < from->n && i < SIDE; i++)
-        factor[i] = scale[i].scale;
-    __m512 by = _mm512_load_ps(factor);
-    for (int64_t k = 0; k < from->k; k += DEPTH, tiles += STEP)
-        quantize_tiles(from, k, some, by, tiles);
 }
 
 void attn__slices_transpose(int8_t *tiles, int64_t count)
@@ -151,40 +100,6 @@ void attn__slices_measure_row(const int8_t *row, int64_t n, attn__slices_scale s
     for (int i = 0; i < ATTN__SLICES; i++)
         sums[i] = _mm512_reduce_add_epi32(t.squares[i]);
     attn__slices_note(rows, lane, scale, n, count, sums);
-}
-
-/* A vector's four bytes of a lane are one column's: their sum. */
-SLICES_FN void store_lanes(const tally *t, int32_t count[LEVELS][SIDE], int32_t squares[ATTN__SLICES][SIDE])
-{
-    VF_UNROLL
-    for (int i = 0; i < LEVELS; i++)
-        _mm512_storeu_si512(count[i], _mm512_dpbusd_epi32(_mm512_setzero_si512(), t->count[i], _mm512_set1_epi8(1)));
-    VF_UNROLL
-    for (int i = 0; i < ATTN__SLICES; i++)
-        _mm512_storeu_si512(squares[i], t->squares[i]);
-}
-
-void attn__slices_measure_columns(const int8_t *tiles, int64_t k, int64_t n, const attn__slices_scale *scale,
-                                  attn__slices_rows *rows)
-{
-    int32_t count[LEVELS][SIDE], squares[ATTN__SLICES][SIDE];
-    tally t;
-    begin_tally(&t);
-    for (int64_t i = 0; i < k; i += DEPTH, tiles += STEP)
-        for (int64_t r = 0; r < SIDE; r++)
-            add_to_tally(&t, tiles + r * ROW);
-    store_lanes(&t, count, squares);
-    for (int64_t c = 0; c < SIDE; c++) {
-        int32_t one_count[LEVELS], sums[ATTN__SLICES];
-        for (int i = 0; i < LEVELS; i++)
-            one_count[i] = count[i][c];
-        for (int i = 0; i < ATTN__SLICES; i++)
-            sums[i] = squares[i][c];
-        if (c < n)
-            attn__slices_note(rows, c, scale[c], k, one_count, sums);
-        else
-            attn__slices_note_none(rows, c);
-    }
 }
 
 /* -------------------------------------------------------------------------------------------------- decide */

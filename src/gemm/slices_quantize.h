@@ -12,10 +12,6 @@ attn__slices_scale attn__slices_scale_row(const float *x, int64_t n);
 void attn__slices_quantize_row(const float *x, float scale, int64_t n, int8_t *row);
 void attn__slices_measure_row(const int8_t *row, int64_t n, attn__slices_scale scale, attn__slices_rows *rows,
                               int64_t lane);
-void attn__slices_scale_columns(const attn__slices_columns *from, attn__slices_scale *scale);
-void attn__slices_quantize_columns(const attn__slices_columns *from, const attn__slices_scale *scale, int8_t *tiles);
-void attn__slices_measure_columns(const int8_t *tiles, int64_t k, int64_t n, const attn__slices_scale *scale,
-                                  attn__slices_rows *rows);
 void attn__slices_transpose(int8_t *tiles, int64_t count);
 void attn__slices_store(const float *x, float *y, int64_t n, bool add);
 

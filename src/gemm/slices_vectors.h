@@ -26,12 +26,6 @@ SLICES_FN __m512i size_of(__m512 x)
 
 /* ------------------------------------------------------------------------------------------------ quantize */
 
-/* Columns from c on; zeros below the last row. */
-SLICES_FN __m512 row_of(const attn__slices_columns *from, int64_t r, int64_t c, __mmask16 some)
-{
-    return r < from->k ? _mm512_maskz_loadu_ps(some, from->x + r * from->ld + c) : _mm512_setzero_ps();
-}
-
 /* Three bytes of each lane. */
 SLICES_FN __m512i bytes_of(__m512 x, __m512 scale)
 {
@@ -58,16 +52,6 @@ SLICES_FN void slices_of(const __m512 x[ROWS], __m512 scale, __m512i d[ATTN__SLI
     d[2] = _mm512_xor_si512(_mm512_mask_blend_epi16(high, ends_a, _mm512_slli_epi32(ends_b, 16)), zero);
 }
 
-/* Four rows of 16 columns. */
-SLICES_FN void quantize_rows(const __m512 x[ROWS], __m512 scale, int8_t *out)
-{
-    __m512i d[ATTN__SLICES];
-    slices_of(x, scale, d);
-    VF_UNROLL
-    for (int i = 0; i < ATTN__SLICES; i++)
-        _mm512_storeu_si512(out + i * TILE, d[i]);
-}
-
 #define FOUR(at)  (at), (at) + 4, (at) + 8, (at) + 12
 #define LANES(at) FOUR(at), FOUR((at) + 16), FOUR((at) + 32), FOUR((at) + 48)
 
@@ -85,33 +69,6 @@ SLICES_FN void quantize_numbers(const __m512 x[ROWS], __m512 scale, __m512i orde
     VF_UNROLL
     for (int i = 0; i < ATTN__SLICES; i++)
         _mm512_storeu_si512(out + i * TILE, _mm512_permutexvar_epi8(order, d[i]));
-}
-
-SLICES_FN void quantize_whole_tiles(const float *x, int64_t ld, __mmask16 some, __m512 scale, int8_t *tiles)
-{
-    for (int64_t r = 0; r < SIDE; r++, x += ROWS * ld) {
-        __m512 v[ROWS];
-        VF_UNROLL
-        for (int j = 0; j < ROWS; j++)
-            v[j] = _mm512_maskz_loadu_ps(some, x + j * ld);
-        quantize_rows(v, scale, tiles + r * ROW);
-    }
-}
-
-/* Rows [k, k + 64) of up to 16 columns to a tile of B for each slice. */
-SLICES_FN void quantize_tiles(const attn__slices_columns *from, int64_t k, __mmask16 some, __m512 scale, int8_t *tiles)
-{
-    if (k + DEPTH <= from->k) {
-        quantize_whole_tiles(from->x + k * from->ld, from->ld, some, scale, tiles);
-        return;
-    }
-    for (int64_t r = 0; r < SIDE; r++) {
-        __m512 v[ROWS];
-        VF_UNROLL
-        for (int j = 0; j < ROWS; j++)
-            v[j] = row_of(from, k + r * ROWS + j, 0, some);
-        quantize_rows(v, scale, tiles + r * ROW);
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------- measure */

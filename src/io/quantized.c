@@ -3,7 +3,6 @@
 #include "io/quantized.h"
 
 #include "tensor/linear_part.h"
-#include "tensor/linear_int8.h"
 
 #include <float.h>
 #include <inttypes.h>
@@ -115,7 +114,7 @@ static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8
 {
     for (int64_t j = 0; j < k; j++)
         row[j] = (float)q[j] * scale;
-    float other = attn__linear_int8_row(row, k, again);
+    float other = attn__quantize_row(row, k, again);
     return other == scale && memcmp(q, again, (size_t)k) == 0;
 }
 
@@ -124,11 +123,11 @@ attn_status attn__int8_of_weights(attn_context *context, const attn_tensor *w, i
     int64_t n = attn_tensor_length(w, 0), k = attn_tensor_length(w, 1);
     const float *x = attn_tensor_data(w);
     float *row = attn__alloc(context, attn__size_mul((size_t)k, sizeof *row + 1));
-    *exact = attn__linear_int8_sums(k);
+    *exact = attn__fits_int8(k);
     if (!row)
         return ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && *exact; i++) {
-        scales[i] = attn__linear_int8_row(x + i * k, k, q + i * k);
+        scales[i] = attn__quantize_row(x + i * k, k, q + i * k);
         *exact = scales[i] <= LARGEST_SCALE && same_again(q + i * k, scales[i], k, row, (int8_t *)(row + k));
     }
     attn__free(context, row);

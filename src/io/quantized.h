@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantized.h - weights in int8: "NAME", I8 [n,k], and "NAME.int8_scale", F32 [n]; row i stands for scale[i] times its
- * integers (tensor/linear_int8.h has the scheme).
+ * integers (gemm/int8_product.h has the scheme).
  */
 #ifndef ATTN_IO_QUANTIZED_H
 #define ATTN_IO_QUANTIZED_H

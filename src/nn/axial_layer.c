@@ -135,7 +135,8 @@ static bool add_quantized(const attn_nn_linear *out, attn_tape *tape, attn_tenso
     int64_t each = attn__tokens_at_once(attn_tape_context(tape), true);
     const float *w = (const float *)attn_tensor_data(out->weight) + column;
     attn__packed packed = {0};
-    bool fine = attn__gemm_pack(tape, ATTN_F32, w, attn_tensor_length(out->weight, 1), dim, wide, &packed) == ATTN_OK;
+    bool fine =
+        attn__gemm_pack(tape, ATTN_F32, w, attn_tensor_length(out->weight, 1), dim, wide, false, &packed) == ATTN_OK;
     for (int64_t at = 0; at < tokens && fine; at += each) {
         int64_t n = each < tokens - at ? each : tokens - at;
         attn_scope_begin(tape);

@@ -77,7 +77,7 @@ static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int
         return false;
     return (rounded ? attn__gemm_pack_rounded(tape, (const uint16_t *)from + row * in, in, rows, in, packed)
                     : attn__gemm_pack(tape, bf16 ? ATTN_BF16 : ATTN_F32, (const float *)from + row * in, in, rows, in,
-                                      packed)) == ATTN_OK;
+                                      false, packed)) == ATTN_OK;
 }
 
 static bool project_part(attn_tape *tape, const attn__token_source *source, attn_tensor *x, int64_t begin, int64_t end,

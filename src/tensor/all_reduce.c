@@ -20,8 +20,6 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
         memcpy(e->still.items[i].tensor->data, x->data, attn__tensor_bytes(x));
     }
     e->open = true;
-    if (e->shared && e->ordered)
-        e->status = attn__weight_cache_fill(e);
 }
 
 /* Between operations.  Where sums need no messages to advance it is enough to listen now and then: to ask MPI whether

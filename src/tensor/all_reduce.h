@@ -55,12 +55,6 @@ bool attn__all_reduce_next(attn__all_reduce *all_reduce, attn__all_reduce_piece 
 /* When all ranks have taken their parts of the step, it is done, here as there.  Any error: nothing has changed. */
 attn_status attn__all_reduce_commit(attn__all_reduce *all_reduce);
 
-/* A parameter [out,in] as the products of m rows with it want it, if it was packed for this step (weight_cache.c):
- * `forward`, transposed, or for the gradient of the input.  NULL: it was not.  NULL is an all-reduce, too. */
-struct attn__packed;
-const struct attn__packed *attn__weight_cache_find(attn__all_reduce *all_reduce, const attn_tensor *w, bool forward,
-                                                   int64_t m);
-
 /* For the tape.  After a node went backwards: */
 void attn__all_reduce_node(attn__all_reduce *all_reduce, attn_tape *tape, const attn__node *node);
 /* False (noted) if the step is to be left: another rank gave up, or this process is asked to stop. */

@@ -7,17 +7,6 @@
 
 #include "dist/ranks.h"
 #include "tensor/all_reduce.h"
-#include "tensor/matrix_product.h"
-
-enum { ATTN__PACKED_BACKWARD, ATTN__PACKED_FORWARD, ATTN__PACKED_WAYS };
-
-/* A parameter in slices, for one kind of its products. */
-typedef struct attn__kept {
-    bool wanted;         /* a product with it was seen */
-    attn__packed packed; /* hold.data NULL: it is not there, or not in this step */
-    char *data;          /* where it lies; NULL: nowhere */
-    int rank;            /* whose work it is */
-} attn__kept;
 
 typedef struct attn__slot {
     attn_tensor *parameter;
@@ -26,7 +15,6 @@ typedef struct attn__slot {
     int64_t at;   /* of the gradient in the bucket */
     int64_t flag; /* where the bucket tells whether any rank has a gradient of it */
     int64_t uses; /* operations on the tape that have not gone backwards yet */
-    attn__kept kept[ATTN__PACKED_WAYS];
 } attn__slot;
 
 typedef struct attn__bucket {
@@ -40,7 +28,6 @@ typedef struct attn__bucket {
 } attn__bucket;
 
 typedef struct attn__shared attn__shared;
-typedef struct attn__weight_cache attn__weight_cache;
 
 struct attn__all_reduce {
     attn_context *context;
@@ -54,12 +41,10 @@ struct attn__all_reduce {
     int64_t hidden;            /* operations not gone backwards yet that use parameters unseen */
     float *memory;             /* of all buckets */
     int64_t elements;          /* of it, at most */
-    attn__shared *shared; /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
-    attn__weight_cache *packing; /* parameters in slices, of all ranks; NULL: there are none yet */
-    size_t pack_from;            /* bytes of them that must be exceeded */
-    bool movable;                /* the parameters may lie elsewhere after a step */
-    attn_named_list still;       /* copies of what a forward pass changes that is no trained parameter */
-    bool open;                   /* a step was begun and not finished: `still` is what stood before it */
+    attn__shared *shared;  /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
+    bool movable;          /* the parameters may lie elsewhere after a step */
+    attn_named_list still; /* copies of what a forward pass changes that is no trained parameter */
+    bool open;             /* a step was begun and not finished: `still` is what stood before it */
     const attn_named_list *parameters;
     const attn_named_list *state; /* the optimizer's, as many for each parameter; NULL: it takes no part in steps */
     double totals[ATTN__ALL_REDUCE_TOTALS];
@@ -84,12 +69,6 @@ void attn__shared_send(attn__all_reduce *all_reduce, int64_t bucket);
 /* Adds up this rank's part of a bucket, if all have sent it. */
 bool attn__shared_test(attn__all_reduce *all_reduce, int64_t bucket);
 attn_status attn__shared_wait(attn__all_reduce *all_reduce, int64_t bucket);
-/* At the beginning of a step: parameters in slices, each by one rank, for all of them. */
-attn_status attn__weight_cache_fill(attn__all_reduce *all_reduce);
-void attn__weight_cache_clear(attn__all_reduce *all_reduce);   /* lets go of them */
-attn_status attn__shared_packed(attn__all_reduce *all_reduce); /* this rank's are there; waits for the others' */
-/* Whether it lies where the steps that all have taken left it. */
-bool attn__shared_holds(const attn__all_reduce *all_reduce, const attn__slot *slot);
 /* After the last bucket: sums of totals, and of the squares. */
 attn_status attn__shared_finish(attn__all_reduce *all_reduce);
 

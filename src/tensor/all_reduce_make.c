@@ -8,9 +8,6 @@
 #include <string.h>
 
 enum { LINE = 16, PAGE = 1024 }; /* elements of a cache line, of a page */
-/* Second caches: fewer slices come from there faster than from another core.  Measured, two ranks: 10 MB gain nothing
- * beside caches of 2 MB, 268 MB a twentieth of a step. */
-enum { MANY = 16 };
 
 static bool is_exchanged(const attn_tensor *x)
 {
@@ -71,7 +68,6 @@ attn_status attn__all_reduce_create(attn__all_reduce **all_reduce, attn_context 
     e->parameters = parameters;
     e->state = state;
     e->bytes = bytes ? bytes : (size_t)4 << 20;
-    e->pack_from = MANY * attn__cache_sizes().l2;
     attn_status status = make_slots(e);
     if (status == ATTN_OK)
         status = copy_still(e);
@@ -100,7 +96,6 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
     }
     attn_named_clear(&e->still);
     attn_context *context = e->context;
-    attn__weight_cache_clear(e);
     attn__shared_destroy(e);
     attn__free(context, e->buckets);
     attn__free(context, e->slots);

@@ -6,13 +6,12 @@
  *
  * Parameters and the optimizer's state are there twice, the old and the new in turns, and until all ranks have taken
  * their part of a step nothing that was is overwritten: a step that another rank's death cuts off is forgotten by not
- * going over to it.  Four counts of each rank, which only rise, are all that they wait for:
+ * going over to it.  Three counts of each rank, which only rise, are all that they wait for:
  *
  *   SENT     buckets whose gradients are final
  *   SUMMED   steps of which its part is added up: nobody reads the others' gradients of these any more, and it itself
  *            reads nothing older than the step before
  *   STEPPED  steps of which its part is taken
- *   PACKED   steps for which its part of the parameters is there in slices
  */
 #include "tensor/all_reduce_inner.h"
 
@@ -23,7 +22,7 @@
 
 #include <string.h>
 
-enum { SENT, SUMMED, STEPPED, PACKED, COUNTS };
+enum { SENT, SUMMED, STEPPED, COUNTS };
 /* Blocks, elements, arrays: a parameter and what the optimizer has for it; second caches, beside which what is written
  * goes past all of them: even where the third would hold it, fetching it costs a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
@@ -261,18 +260,6 @@ static attn_status await(attn__all_reduce *e, int which, uint64_t count)
     attn_status status = attn__ranks_await(e->context, all_have, &a);
     e->waited += attn__seconds_since(began);
     return status;
-}
-
-attn_status attn__shared_packed(attn__all_reduce *e)
-{
-    tell(e->shared, PACKED, e->shared->steps + 1);
-    return await(e, PACKED, e->shared->steps + 1);
-}
-
-bool attn__shared_holds(const attn__all_reduce *e, const attn__slot *slot)
-{
-    int64_t at = e->buckets[slot->bucket].data - e->memory + slot->at;
-    return slot->parameter->data == array_at(e, 0, e->shared->steps, at);
 }
 
 void attn__shared_begin(attn__all_reduce *e)

@@ -4,7 +4,8 @@
 
 #include "base/bf16.h"
 #include "base/parallel.h"
-#include "gemm/gemm.h"
+#include "gemm/int8_product.h"
+#include "gemm/int8_rows.h"
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
@@ -29,25 +30,19 @@ bool attn__linear_part_run(attn_tape *tape, const attn__linear_part *p)
     const char *weights = weights_of(tape, p, &bf16);
     if (!weights)
         return false;
-    return attn__gemm(tape,
-                      &(attn__gemm_args){.dtype = p->x->dtype,
-                                         .transpose_b = true,
-                                         .m = attn__row_count(p->x),
-                                         .n = out,
-                                         .k = in,
-                                         .a = p->x->data,
-                                         .lda = in,
-                                         .b = weights,
-                                         .ldb = p->w->shape[1],
-                                         .b_bf16 = bf16,
-                                         .c = p->y->data,
-                                         .c_bf16 = p->y->dtype == ATTN_BF16,
-                                         .ldc = out,
-                                         .add = p->add,
-                                         .bias = p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL,
-                                         .activation = p->activation,
-                                         .weights = true,
-                                         .packed = p->packed});
+    return attn__gemm_linear(tape,
+                             &(attn__gemm_problem){.dtype = p->x->dtype,
+                                                   .m = attn__row_count(p->x),
+                                                   .n = out,
+                                                   .k = in,
+                                                   .a = {p->x->data, in, 1, .bf16 = p->x->dtype == ATTN_BF16},
+                                                   .b = {weights, p->w->shape[1], 1, .bf16 = bf16},
+                                                   .c = p->y->data,
+                                                   .c_bf16 = p->y->dtype == ATTN_BF16,
+                                                   .ldc = out,
+                                                   .add = p->add},
+                             p->b ? (const char *)p->b->data + (size_t)p->row * element : NULL, p->activation,
+                             p->packed);
 }
 
 enum { GRAIN = 16384 };
@@ -68,6 +63,16 @@ void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, ui
 {
     rounding r = {attn__gemm_round_row_for(context->isa), (float *)(uintptr_t)from, to};
     attn__parallel_range(context->threads, n, GRAIN, round_range, &r);
+}
+
+float attn__quantize_row(const float *row, int64_t n, int8_t *q)
+{
+    return attn__int8_rows_for(ATTN_ISA_SCALAR)->quantize(row, n, q);
+}
+
+bool attn__fits_int8(int64_t in)
+{
+    return attn__int8_sums(in);
 }
 
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x)

@@ -28,6 +28,10 @@ attn_tensor *attn__linear_new(attn_tape *tape, const attn__linear_part *part, in
 
 /* n numbers, rounded as products of bf16 round them. */
 void attn__round_to_bf16(attn_context *context, const float *from, int64_t n, uint16_t *to);
+/* A row of n weights as integers, as products of int8 have them; returns its scale. */
+float attn__quantize_row(const float *row, int64_t n, int8_t *q);
+/* Whether layers with so many inputs are computed in int8 where their model is; else in bf16. */
+bool attn__fits_int8(int64_t in);
 /* x, F32, rounded to bf16, in a new tensor. */
 attn_tensor *attn__rounded(attn_tape *tape, const attn_tensor *x);
 

@@ -2,11 +2,7 @@
  * From an operation's product to src/gemm's. */
 #include "tensor/matrix_product.h"
 
-#include "base/integers.h"
-#include "base/system.h"
-#include "kernels/elementwise/elementwise.h"
-#include "tensor/gemm_slices.h"
-#include "tensor/linear_int8.h"
+#include "gemm/product.h"
 #include "tensor/op.h"
 
 /* On a tape of lower precision f32 operands are rounded while they are packed. */
@@ -15,35 +11,31 @@ static attn_dtype type_on(const attn_tape *tape, attn_dtype dtype)
     return dtype == ATTN_F32 && attn__rounds(tape) ? ATTN_BF16 : dtype;
 }
 
-bool attn__gemm_problem_run(attn_tape *tape, const attn__gemm_problem *given)
+static bool is_int8(const attn_tape *tape, attn_dtype dtype, int64_t k)
 {
-    attn__gemm_plan plan;
+    return tape->precision == ATTN_PRECISION_INT8 && dtype == ATTN_F32 && attn__int8_sums(k);
+}
+
+bool attn__gemm(attn_tape *tape, const attn__gemm_problem *given)
+{
+    attn__product product;
     attn__gemm_problem problem = *given;
-    problem.dtype = type_on(tape, given->dtype);
-    attn__gemm_plan_make(&plan, &problem, tape->context->isa, tape->context->threads);
+    problem.int8 = problem.int8 && is_int8(tape, problem.dtype, problem.k);
+    problem.dtype = problem.int8 ? problem.dtype : type_on(tape, problem.dtype);
+    attn__product_plan(&product, &problem, tape->context->isa, tape->context->threads);
     attn__hold workspace = {0};
-    size_t bytes = attn__gemm_workspace(&plan);
+    size_t bytes = attn__product_workspace(&product);
     if (bytes > 0) {
         workspace = attn__scratch(tape, bytes);
         if (!workspace.data)
             return false;
     }
-    attn__gemm_run(&plan, workspace.data);
+    attn__product_run(&product, workspace.data);
     attn__scratch_release(workspace);
     return true;
 }
 
-/* Rows that are done stay as they are: where C is added to, doing them again would count them twice. */
-attn__gemm_args attn__gemm_rows_from(const attn__gemm_args *g, int64_t row)
-{
-    attn__gemm_args rest = *g;
-    rest.m = g->m - row;
-    rest.a = (const float *)g->a + row * (g->transpose_a ? 1 : g->lda);
-    rest.c = (float *)g->c + row * g->ldc;
-    return rest;
-}
-
-/* What follows the sums: bias and activation. */
+/* What follows the sums. */
 typedef struct epilogue {
     attn__elementwise_fn run;
     const char *bias;
@@ -60,105 +52,87 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     e->run(&args, 0, 1);
 }
 
-bool attn__gemm_in_vectors(attn_tape *tape, const attn__gemm_args *g)
+bool attn__gemm_linear(attn_tape *tape, const attn__gemm_problem *given, const void *bias, attn_activation activation,
+                       const attn__packed *packed)
 {
-    bool is_double = g->dtype == ATTN_F64, packed = g->packed && g->packed->hold.data && !g->packed->slices;
+    bool is_double = given->dtype == ATTN_F64, plain = !bias && activation == ATTN_ACTIVATION_IDENTITY;
     epilogue after = {.run = attn__elementwise_for(is_double, tape->context->isa)->run[ATTN__ELEMENTWISE_BIAS_ACTIVATE],
-                      .bias = g->bias,
+                      .bias = bias,
                       .element = is_double ? sizeof(double) : sizeof(float),
-                      .kind = (int)g->activation};
-    bool plain = !g->bias && g->activation == ATTN_ACTIVATION_IDENTITY;
-    return attn__gemm_problem_run(
-        tape,
-        &(attn__gemm_problem){.dtype = g->dtype,
-                              .m = g->m,
-                              .n = g->n,
-                              .k = g->k,
-                              .a = {g->a, g->transpose_a ? 1 : g->lda, g->transpose_a ? g->lda : 1,
-                                    .bf16 = g->dtype == ATTN_BF16 || g->a_bf16},
-                              .b = {g->b, g->transpose_b ? g->ldb : 1, g->transpose_b ? 1 : g->ldb, .bf16 = g->b_bf16},
-                              .packed = packed ? g->packed->hold.data : NULL,
-                              .c = g->c,
-                              .c_bf16 = g->c_bf16,
-                              .ldc = g->ldc,
-                              .add = g->add,
-                              .finish = plain ? NULL : finish,
-                              .user = &after});
+                      .kind = (int)activation};
+    attn__gemm_problem problem = *given;
+    problem.int8 = true;
+    problem.weights = packed && packed->weights.data ? &packed->weights : NULL;
+    problem.finish = plain ? NULL : finish;
+    problem.user = &after;
+    return attn__gemm(tape, &problem);
 }
 
-bool attn__gemm(attn_tape *tape, const attn__gemm_args *args)
+/* In this form; *serves: it gains something, else nothing is held. */
+static attn_status pack_as(attn_tape *tape, attn__weights form, const attn__gemm_operand *w, bool drop, bool *serves,
+                           attn__packed *packed)
 {
-    if (args->m == 0 || args->n == 0)
-        return true;
-    const attn__packed *packed = args->packed && args->packed->hold.data ? args->packed : NULL;
-    if (attn__linear_int8_takes(tape, args)) {
-        attn__gemm_args g = *args;
-        g.packed = packed && packed->dtype == ATTN_I32 ? packed : NULL;
-        return attn__linear_int8(tape, &g);
-    }
-    if (type_on(tape, args->dtype) != ATTN_F32)
-        return attn__gemm_in_vectors(tape, args);
-    attn_status status = packed && !packed->slices ? ATTN_ERROR_UNSUPPORTED : attn__gemm_slices(tape, args, packed);
-    return status == ATTN_ERROR_UNSUPPORTED ? attn__gemm_in_vectors(tape, args) : status == ATTN_OK;
-}
-
-/* In panels of the micro-kernel; `over`: each part of the weights leaves memory when it is packed. */
-static attn_status pack_panels(attn_tape *tape, attn_dtype dtype, attn__gemm_operand b, int64_t n, int64_t k, bool over,
-                               attn__packed *packed)
-{
-    attn__gemm_problem problem = {.dtype = dtype, .n = n, .k = k, .b = b};
-    attn__hold hold = attn__scratch(tape, attn__gemm_packed_bytes(&problem, tape->context->isa));
-    *packed = (attn__packed){dtype, n, k, hold, .slices = false};
-    if (!hold.data)
+    const attn_context *c = tape->context;
+    size_t bytes = attn__weights_workspace(&form);
+    attn__hold workspace = {0};
+    *packed = (attn__packed){.weights = form, .hold = attn__scratch(tape, attn__weights_bytes(&form, c->isa))};
+    if (packed->hold.data && bytes > 0)
+        workspace = attn__scratch(tape, bytes);
+    if (!packed->hold.data || (bytes > 0 && !workspace.data)) {
+        attn__gemm_unpack(packed);
         return ATTN_ERROR_MEMORY;
-    int64_t part = over ? ATTN__GEMM_PART : attn__most(n, 1), row = b.outer * (dtype == ATTN_F64 ? 8 : 4);
-    for (int64_t first = 0; first < n; first += part) {
-        int64_t end = attn__least(first + part, n);
-        attn__gemm_pack_b(&problem, tape->context->isa, tape->context->threads, first, end, hold.data);
-        if (over)
-            attn__system_drop_pages((const char *)b.data + first * row, (size_t)((end - first) * row));
     }
+    packed->weights.data = packed->hold.data;
+    *serves = attn__weights_pack(&packed->weights, w, drop, c->isa, c->threads, workspace.data);
+    attn__scratch_release(workspace);
+    if (!*serves)
+        attn__gemm_unpack(packed);
     return ATTN_OK;
+}
+
+/* The type of products with weights that are packed on the tape. */
+static attn_dtype type_of_packed(const attn_tape *tape, attn_dtype dtype, int64_t k)
+{
+    return is_int8(tape, dtype, k) ? ATTN_I32 : type_on(tape, dtype);
+}
+
+static attn_status pack(attn_tape *tape, attn_dtype dtype, attn__gemm_operand w, int64_t n, int64_t k, bool drop,
+                        attn__packed *packed)
+{
+    attn__weights form = attn__weights_for(dtype, tape->context->isa, n, k);
+    bool serves;
+    attn_status status = pack_as(tape, form, &w, drop, &serves, packed);
+    if (status != ATTN_OK || serves)
+        return status;
+    form.slices = false;
+    return pack_as(tape, form, &w, drop, &serves, packed);
 }
 
 attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t ldb, int64_t n, int64_t k,
                                     attn__packed *packed)
 {
-    return pack_panels(tape, ATTN_BF16, (attn__gemm_operand){b, ldb, 1, .bf16 = true}, n, k, false, packed);
+    return pack(tape, ATTN_BF16, (attn__gemm_operand){b, ldb, 1, .bf16 = true}, n, k, false, packed);
 }
 
 attn_status attn__gemm_pack(attn_tape *tape, attn_dtype dtype, const float *b, int64_t ldb, int64_t n, int64_t k,
-                            attn__packed *packed)
+                            bool drop, attn__packed *packed)
 {
-    if (attn__linear_int8_for(tape, dtype, k))
-        return attn__linear_int8_pack(tape, b, ldb, n, k, packed);
-    dtype = type_on(tape, dtype);
-    attn_status status =
-        dtype == ATTN_F32 ? attn__gemm_slices_pack(tape, b, ldb, n, k, packed) : ATTN_ERROR_UNSUPPORTED;
-    return status == ATTN_ERROR_UNSUPPORTED ? pack_panels(tape, dtype, attn__matrix(b, ldb, 1), n, k, false, packed)
-                                            : status;
+    return pack(tape, type_of_packed(tape, dtype, k), attn__matrix(b, ldb, 1), n, k, drop, packed);
 }
 
-attn_status attn__gemm_pack_over(attn_tape *tape, attn_dtype dtype, float *b, int64_t ldb, int64_t n, int64_t k,
-                                 attn__packed *packed)
+bool attn__gemm_packs_slices(const attn_tape *tape, attn_dtype dtype, int64_t n, int64_t k)
 {
-    if (attn__linear_int8_for(tape, dtype, k))
-        return attn__linear_int8_pack(tape, b, ldb, n, k, packed);
-    dtype = type_on(tape, dtype);
-    if (dtype == ATTN_F32 && attn__slices_for(tape->context->isa))
-        return ATTN_ERROR_UNSUPPORTED;
-    return pack_panels(tape, dtype, attn__matrix(b, ldb, 1), n, k, true, packed);
+    return attn__weights_for(type_of_packed(tape, dtype, k), tape->context->isa, n, k).slices;
 }
 
 bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed)
 {
-    return packed->dtype == (attn__linear_int8_for(tape, dtype, packed->k) ? ATTN_I32 : type_on(tape, dtype));
+    return packed->weights.dtype == type_of_packed(tape, dtype, packed->weights.k);
 }
 
 void attn__gemm_packed_row(const attn_context *context, const attn__packed *packed, int64_t row, void *to)
 {
-    attn__gemm_problem problem = {.dtype = packed->dtype, .n = packed->n, .k = packed->k};
-    attn__gemm_packed_column(&problem, context->isa, packed->hold.data, row, to);
+    attn__weights_row(&packed->weights, context->isa, row, to);
 }
 
 void attn__gemm_unpack(attn__packed *packed)

@@ -118,7 +118,7 @@ static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w,
     if (!fresh)
         return NULL;
     int64_t n = w->shape[0], k = w->shape[1];
-    if (attn__gemm_pack(&tape, w->dtype, w->data, k, n, k, fresh) != ATTN_OK) {
+    if (attn__gemm_pack(&tape, w->dtype, w->data, k, n, k, false, fresh) != ATTN_OK) {
         attn__free(all->context, fresh);
         return NULL;
     }
@@ -127,8 +127,14 @@ static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w,
     return fresh;
 }
 
-/* A product of more rows takes so much longer than packing that keeping is not worth the memory. */
+/* A product of more rows takes so much longer than packing that keeping panels is not worth the memory.  Slices are for
+ * packed weights alone, and make products of any number of rows faster. */
 enum { MOST_ROWS = 1024 };
+
+static bool is_worth_keeping(const attn_tape *tape, const attn_tensor *w, int64_t rows)
+{
+    return rows <= MOST_ROWS || attn__gemm_packs_slices(tape, w->dtype, w->shape[0], w->shape[1]);
+}
 
 static bool own_fits(const attn_tape *tape, const attn_tensor *w)
 {
@@ -161,7 +167,7 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         return true;
     /* What an operation made may lie where another one's result lay before. */
     bool is_made = !w->storage || w->storage->pool;
-    if (!all || tape->options.record || rows > MOST_ROWS || is_made)
+    if (!all || tape->options.record || is_made || !is_worth_keeping(tape, w, rows))
         return true;
     pthread_mutex_lock(&all->lock);
     *packed = look(all, w, tape->precision);
@@ -194,12 +200,13 @@ void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w)
 
 /* ------------------------------------------------------------------------------------------- for good */
 
-/* Whether the packed form may replace the data: nobody shares its memory, and rows of a table, which others look up,
- * can be read from panels. */
-static bool may_take(const attn_tape *tape, const attn_tensor *w)
+/* Whether the packed form may replace the data: its memory is not shared, rows of a table, which others look up, can be
+ * read from panels, and no product reads both. */
+static bool may_take(const attn_tape *tape, const attn_tensor *w, bool rows)
 {
     bool alone = !w->tape && !w->grad && atomic_load(&w->storage->refs) == 1;
-    return alone && (!w->table || (w->dtype == ATTN_F32 && !attn__rounds(tape)) || w->dtype == ATTN_F64);
+    bool serves = rows || !attn__gemm_packs_slices(tape, w->dtype, w->shape[0], w->shape[1]);
+    return alone && serves && (!w->table || (w->dtype == ATTN_F32 && !attn__rounds(tape)) || w->dtype == ATTN_F64);
 }
 
 static void drop_data(attn_tensor *w)
@@ -227,20 +234,19 @@ bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precisio
 static attn_status pack_rows(attn_tape *tape, const attn_tensor *w, attn__packed *packed)
 {
     attn__hold hold = attn__scratch(tape, (size_t)w->size * sizeof(uint16_t));
-    *packed = (attn__packed){ATTN_BF16, w->shape[0], w->shape[1], hold, .rows = true};
+    *packed =
+        (attn__packed){.weights = {.dtype = ATTN_BF16, .n = w->shape[0], .k = w->shape[1]}, .hold = hold, .rows = true};
     if (!hold.data)
         return ATTN_ERROR_MEMORY;
     attn__round_to_bf16(tape->context, w->data, w->size, hold.data);
     return ATTN_OK;
 }
 
-/* ATTN_ERROR_UNSUPPORTED: the packed form may not replace the data. */
-static attn_status pack_over(attn_tape *tape, attn_tensor *w, bool rows, attn__packed *packed)
+/* `takes`: the packed form will replace the data. */
+static attn_status pack_weight(attn_tape *tape, const attn_tensor *w, bool rows, bool takes, attn__packed *packed)
 {
-    if (!may_take(tape, w))
-        return ATTN_ERROR_UNSUPPORTED;
     return rows ? pack_rows(tape, w, packed)
-                : attn__gemm_pack_over(tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], packed);
+                : attn__gemm_pack(tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], takes, packed);
 }
 
 attn_status attn__weight_pack(attn_tensor *w, attn_precision precision)
@@ -249,20 +255,21 @@ attn_status attn__weight_pack(attn_tensor *w, attn_precision precision)
     bool rows;
     if (w->packed || !w->storage || !has_form(w, precision, &rows))
         return ATTN_OK;
+    bool takes = may_take(&tape, w, rows);
+    if (rows && !takes)
+        return ATTN_OK;
     attn__packed *packed = attn__alloc_zero(w->context, sizeof *packed);
     if (!packed)
         return ATTN_ERROR_MEMORY;
-    attn_status status = pack_over(&tape, w, rows, packed);
-    bool takes = status == ATTN_OK;
-    if (status == ATTN_ERROR_UNSUPPORTED && !rows)
-        status = attn__gemm_pack(&tape, w->dtype, w->data, w->shape[1], w->shape[0], w->shape[1], packed);
-    if (status == ATTN_OK)
-        w->packed = packed;
-    else
+    attn_status status = pack_weight(&tape, w, rows, takes, packed);
+    if (status != ATTN_OK) {
         attn__free(w->context, packed);
+        return status;
+    }
+    w->packed = packed;
     if (takes)
         drop_data(w);
-    return status == ATTN_ERROR_UNSUPPORTED ? ATTN_OK : status;
+    return ATTN_OK;
 }
 
 attn_status attn_tensor_pack_weights(attn_tensor *w, attn_precision precision)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * packed_weights.h - weights of linear layers packed once for many products: for the duration of a call on a tape, or
- * for good, in place of the parameters.  With few rows, as in decoding, packing (in int8: quantizing) takes longer than
- * multiplying.  In bf16 and int8 the packed form has a half or a quarter of the bytes.
+ * for good, in place of the parameters or in addition to them.  With few rows, as in decoding, packing (in int8:
+ * quantizing) takes longer than multiplying; f32 on AMX goes by slices only with weights that are packed so.  In bf16 and
+ * int8 the packed form has a half or a quarter of the bytes.
  *
  * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: whoever begins holds the
- * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h). */
+ * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h), but with slices. */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H
 #define ATTN_TENSOR_PACKED_WEIGHTS_H
 
@@ -25,8 +26,8 @@ void attn__packed_weights_end(attn_tape *tape);
 /* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
 /* *packed: the weights [out,in] packed for the tape's precision: for good, now, or by an earlier call.  NULL outside of
- * begin and end, while the tape records, for a product of more than some hundred rows, and for weights that an
- * operation made, if they are not packed for good.  False (noted) without memory, and for weights that are there in
+ * begin and end, while the tape records, for a product of more than some hundred rows (unless as slices), and for weights
+ * that an operation made, if they are not packed for good.  False (noted) without memory, and for weights that are there in
  * packed form alone where the tape records or has another precision. */
 bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, const attn__packed **packed);
 

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #include "support/hostile.h"
 
+#include "tensor/packed_weights.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b], whatever the layout in the tensors: x [B,m,k],
+/* packed: y of a linear layer whose weights are packed once, as where a model only infers; NULL if the structure is laid
+ * out for another sum.  y[b] = x[b] w[b]^T + bias, dx[b] = g[b] w[b] and dw[b] = g[b]^T x[b], whatever the layout in the tensors: x [B,m,k],
  * w [B or 1,n,k], g and y [B,m,n]. */
 typedef struct product {
     const hostile_case *c;
     int64_t batch, weights, m, n, k;
     float *x, *w, *bias, *g;
-    float *y, *dx, *dw, *dbias;
+    float *y, *packed, *dx, *dw, *dbias;
 } product;
 
 /* ------------------------------------------------------------------------------------------- the operands */
@@ -64,6 +67,7 @@ static product open_product(const hostile_case *c)
     p.dw = hostile_floats(nw);
     p.g = hostile_floats(ny);
     p.y = hostile_floats(ny);
+    p.packed = c->kind == HOSTILE_LINEAR && c->aim == HOSTILE_FORWARD ? hostile_floats(ny) : NULL;
     p.bias = hostile_floats(p.n);
     p.dbias = hostile_floats(p.n);
     fill_operands(&p);
@@ -72,7 +76,7 @@ static product open_product(const hostile_case *c)
 
 static void close_product(product *p)
 {
-    float *const all[] = {p->x, p->w, p->bias, p->g, p->y, p->dx, p->dw, p->dbias};
+    float *const all[] = {p->x, p->w, p->bias, p->g, p->y, p->packed, p->dx, p->dw, p->dbias};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         free(all[i]);
     }
@@ -134,6 +138,20 @@ static bool both_ways(const product *p, attn_tape *tape, const tensors *t)
     return true;
 }
 
+static bool with_packed(const product *p, attn_tape *tape, const tensors *t)
+{
+    attn_tape_reset(tape, NULL);
+    if (attn__packed_weights_begin(tape) != ATTN_OK) {
+        return false;
+    }
+    attn_tensor *y = attn_linear(tape, t->x, t->w, p->c->n[P_BIAS] ? t->bias : NULL, ATTN_ACTIVATION_IDENTITY);
+    if (y) {
+        memcpy(p->packed, attn_tensor_data(y), (size_t)attn_tensor_size(y) * sizeof *p->packed);
+    }
+    attn__packed_weights_end(tape);
+    return y != NULL;
+}
+
 /* b of attn_matmul is [k,n] where it is not transposed, w of a linear layer always [n,k]. */
 static bool compute(const product *p, attn_tape *tape)
 {
@@ -150,6 +168,7 @@ static bool compute(const product *p, attn_tape *tape)
             memcpy(p->dbias, attn_tensor_data(attn_tensor_grad(t.bias)), (size_t)p->n * sizeof *p->dbias);
         }
     }
+    done = done && (!p->packed || with_packed(p, tape, &t));
     attn_tape_reset(tape, NULL);
     attn_tensor_destroy(t.x);
     attn_tensor_destroy(t.w);
@@ -215,6 +234,12 @@ static void check_forward(const product *p, hostile_report *report)
                           NULL,
                           1 + (int)p->c->n[P_TWICE]};
         run_check(report, &y, p->c->seed);
+        if (p->packed) {
+            check packed = y;
+            packed.name = "y of packed weights";
+            packed.result = p->packed + i * p->m * p->n;
+            run_check(report, &packed, p->c->seed);
+        }
         run_check(report, &dx, p->c->seed);
     }
 }

@@ -123,7 +123,7 @@ static bool run(attn_tape *tape, const conv_detail *d, const attn_tensor *x, con
                                 .element_size = (int64_t)attn_dtype_size(y->dtype)};
         epilogue after = {attn__elementwise_for(y->dtype == ATTN_F64, tape->context->isa), y->dtype,
                           b ? at(b->data, y->dtype, i * d->out_channels) : NULL, d->activation};
-        done = attn__gemm_problem_run(
+        done = attn__gemm(
             tape, &(attn__gemm_problem){.dtype = y->dtype,
                                         .batch = d->batch,
                                         .m = d->out_channels,
@@ -170,8 +170,7 @@ static void weight_gradient(attn_tape *tape, const conv_detail *d, attn__node *n
                                 .x = at(node->saved[SAVED_X].data, w->dtype, i * input_size(d)),
                                 .image = d->groups * input_size(d),
                                 .element_size = (int64_t)attn_dtype_size(w->dtype)};
-        tape->failed |=
-            !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = w->dtype,
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = w->dtype,
                                                                 .batch = d->batch,
                                                                 .m = d->out_channels,
                                                                 .n = rows,
@@ -246,17 +245,17 @@ static void input_gradient_reverse(attn_tape *tape, const conv_detail *d, attn__
                                 .image = d->groups * output_size(d),
                                 .element_size = (int64_t)attn_dtype_size(dtype)};
         reverse_weights(tape, d, dtype, at(node->saved[SAVED_W].data, dtype, i * d->in_channels * rows), weights.data);
-        tape->failed |= !attn__gemm_problem_run(tape, &(attn__gemm_problem){.dtype = dtype,
-                                                                            .batch = d->batch,
-                                                                            .m = d->in_channels,
-                                                                            .n = positions,
-                                                                            .k = rows,
-                                                                            .a = attn__matrix(weights.data, rows, 1),
-                                                                            .b = columns_of(&columns, positions, true),
-                                                                            .c = at(dx.data, dtype, i * input_size(d)),
-                                                                            .ldc = positions,
-                                                                            .c_batch = d->groups * input_size(d),
-                                                                            .add = dx.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                .batch = d->batch,
+                                                                .m = d->in_channels,
+                                                                .n = positions,
+                                                                .k = rows,
+                                                                .a = attn__matrix(weights.data, rows, 1),
+                                                                .b = columns_of(&columns, positions, true),
+                                                                .c = at(dx.data, dtype, i * input_size(d)),
+                                                                .ldc = positions,
+                                                                .c_batch = d->groups * input_size(d),
+                                                                .add = dx.add});
     }
     attn__scratch_release(weights);
 }
@@ -271,15 +270,15 @@ static void input_gradient_fold(attn_tape *tape, const conv_detail *d, attn__nod
     tape->failed |= !columns.data;
     for (int64_t i = 0; i < d->batch * d->groups && dx.data && !tape->failed; i++) {
         const void *w = at(node->saved[SAVED_W].data, dtype, i % d->groups * d->out_channels * rows);
-        tape->failed |= !attn__gemm_problem_run(
-            tape, &(attn__gemm_problem){.dtype = dtype,
-                                        .m = rows,
-                                        .n = positions,
-                                        .k = d->out_channels,
-                                        .a = attn__matrix(w, 1, rows),
-                                        .b = attn__matrix(at(dy, dtype, i * output_size(d)), 1, positions),
-                                        .c = columns.data,
-                                        .ldc = positions});
+        tape->failed |=
+            !attn__gemm(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                    .m = rows,
+                                                    .n = positions,
+                                                    .k = d->out_channels,
+                                                    .a = attn__matrix(w, 1, rows),
+                                                    .b = attn__matrix(at(dy, dtype, i * output_size(d)), 1, positions),
+                                                    .c = columns.data,
+                                                    .ldc = positions});
         attn__spatial_args args = {.grid = d->grid, .x = columns.data, .y = at(dx.data, dtype, i * input_size(d))};
         attn__parallel_range(tape->context->threads, d->in_channels, 1,
                              attn__spatial_loops_for(dtype == ATTN_F64)->fold, &args);

@@ -61,17 +61,14 @@ static bool shapes_fit(attn_tape *tape, attn_tensor *const *x)
 static bool input_gates(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x, void *gates)
 {
     int64_t rows = s->steps * s->batch, width = 3 * s->hidden;
-    if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
-                                             .transpose_b = true,
-                                             .m = rows,
-                                             .n = width,
-                                             .k = s->in,
-                                             .a = x[X]->data,
-                                             .lda = s->in,
-                                             .b = x[W_IH]->data,
-                                             .ldb = s->in,
-                                             .c = gates,
-                                             .ldc = width}))
+    if (!attn__gemm(tape, &(attn__gemm_problem){.dtype = s->dtype,
+                                                .m = rows,
+                                                .n = width,
+                                                .k = s->in,
+                                                .a = attn__matrix(x[X]->data, s->in, 1),
+                                                .b = attn__matrix(x[W_IH]->data, s->in, 1),
+                                                .c = gates,
+                                                .ldc = width}))
         return false;
     attn__elementwise_args args = {.x = x[B_IH]->data, .y = gates, .n = width};
     attn__elementwise_run(tape, s->dtype, ATTN__ELEMENTWISE_BIAS_ACTIVATE, &args, rows, width);
@@ -87,17 +84,14 @@ static bool run_steps(attn_tape *tape, const gru_sizes *s, attn_tensor *const *x
         const void *old = t > 0 ? at(y, s->dtype, (t - 1) * state) : x[H0] ? x[H0]->data : NULL;
         if (!old)
             memset(recurrent, 0, (size_t)(3 * state) * attn_dtype_size(s->dtype));
-        else if (!attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
-                                                      .transpose_b = true,
-                                                      .m = s->batch,
-                                                      .n = width,
-                                                      .k = s->hidden,
-                                                      .a = old,
-                                                      .lda = s->hidden,
-                                                      .b = x[W_HH]->data,
-                                                      .ldb = s->hidden,
-                                                      .c = recurrent,
-                                                      .ldc = width}))
+        else if (!attn__gemm(tape, &(attn__gemm_problem){.dtype = s->dtype,
+                                                         .m = s->batch,
+                                                         .n = width,
+                                                         .k = s->hidden,
+                                                         .a = attn__matrix(old, s->hidden, 1),
+                                                         .b = attn__matrix(x[W_HH]->data, s->hidden, 1),
+                                                         .c = recurrent,
+                                                         .ldc = width}))
             return false;
         void *now = at(gates, s->dtype, 3 * t * state);
         attn__elementwise_args args = {.x = now,
@@ -140,21 +134,19 @@ static void steps_backward(attn_tape *tape, attn__node *node, const gru_sizes *s
         attn__elementwise_run(tape, s->dtype, ATTN__ELEMENTWISE_GRU_BACKWARD, &args, s->batch, 15 * n);
         if (!old)
             break;
-        attn__gemm_args back = {.dtype = s->dtype,
-                                .m = s->batch,
-                                .n = n,
-                                .k = 2 * n,
-                                .a = gates,
-                                .lda = 3 * n,
-                                .b = saved[SAVED_W_HH].data,
-                                .ldb = n,
-                                .c = carry,
-                                .ldc = n,
-                                .add = true};
+        attn__gemm_problem back = {.dtype = s->dtype,
+                                   .m = s->batch,
+                                   .n = n,
+                                   .k = 2 * n,
+                                   .a = attn__matrix(gates, 3 * n, 1),
+                                   .b = attn__matrix(saved[SAVED_W_HH].data, 1, n),
+                                   .c = carry,
+                                   .ldc = n,
+                                   .add = true};
         tape->failed |= !attn__gemm(tape, &back);
-        back.k = back.lda = n;
-        back.a = hidden;
-        back.b = at(saved[SAVED_W_HH].data, s->dtype, 2 * n * n);
+        back.k = n;
+        back.a = attn__matrix(hidden, n, 1);
+        back.b.data = at(saved[SAVED_W_HH].data, s->dtype, 2 * n * n);
         tape->failed |= !attn__gemm(tape, &back);
     }
 }
@@ -164,21 +156,18 @@ static void recurrent_product(attn_tape *tape, const gru_sizes *s, attn__target 
                               const void *hidden, const void *states, int64_t rows)
 {
     int64_t n = s->hidden;
-    attn__gemm_args g = {.dtype = s->dtype,
-                         .transpose_a = true,
-                         .m = 2 * n,
-                         .n = n,
-                         .k = rows,
-                         .a = gates,
-                         .lda = 3 * n,
-                         .b = states,
-                         .ldb = n,
-                         .c = dw->data,
-                         .ldc = n,
-                         .add = dw->add};
+    attn__gemm_problem g = {.dtype = s->dtype,
+                            .m = 2 * n,
+                            .n = n,
+                            .k = rows,
+                            .a = attn__matrix(gates, 1, 3 * n),
+                            .b = attn__matrix(states, 1, n),
+                            .c = dw->data,
+                            .ldc = n,
+                            .add = dw->add};
     tape->failed |= !attn__gemm(tape, &g);
-    g.m = g.lda = n;
-    g.a = hidden;
+    g.m = n;
+    g.a = attn__matrix(hidden, 1, n);
     g.c = at(dw->data, s->dtype, 2 * n * n);
     tape->failed |= !attn__gemm(tape, &g);
     dw->add = true;
@@ -191,30 +180,25 @@ static void weights_backward(attn_tape *tape, attn__node *node, const gru_sizes 
     const void *gates = saved[SAVED_GATES].data, *hidden = saved[SAVED_HIDDEN].data;
     attn__target dx = attn__grad_target(tape, node->x[X]), dw = attn__grad_target(tape, node->x[W_IH]);
     if (dx.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
-                                                             .m = rows,
-                                                             .n = s->in,
-                                                             .k = width,
-                                                             .a = gates,
-                                                             .lda = width,
-                                                             .b = saved[SAVED_W_IH].data,
-                                                             .ldb = s->in,
-                                                             .c = dx.data,
-                                                             .ldc = s->in,
-                                                             .add = dx.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = s->dtype,
+                                                                .m = rows,
+                                                                .n = s->in,
+                                                                .k = width,
+                                                                .a = attn__matrix(gates, width, 1),
+                                                                .b = attn__matrix(saved[SAVED_W_IH].data, 1, s->in),
+                                                                .c = dx.data,
+                                                                .ldc = s->in,
+                                                                .add = dx.add});
     if (dw.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = s->dtype,
-                                                             .transpose_a = true,
-                                                             .m = width,
-                                                             .n = s->in,
-                                                             .k = rows,
-                                                             .a = gates,
-                                                             .lda = width,
-                                                             .b = saved[SAVED_X].data,
-                                                             .ldb = s->in,
-                                                             .c = dw.data,
-                                                             .ldc = s->in,
-                                                             .add = dw.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = s->dtype,
+                                                                .m = width,
+                                                                .n = s->in,
+                                                                .k = rows,
+                                                                .a = attn__matrix(gates, 1, width),
+                                                                .b = attn__matrix(saved[SAVED_X].data, 1, s->in),
+                                                                .c = dw.data,
+                                                                .ldc = s->in,
+                                                                .add = dw.add});
     attn__target dh = attn__grad_target(tape, node->x[W_HH]);
     if (!dh.data)
         return;

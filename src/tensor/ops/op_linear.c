@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * y = activation(x w^T + b). */
-#include "tensor/all_reduce.h"
 #include "tensor/matrix_product.h"
 #include "tensor/op.h"
 #include "tensor/packed_weights.h"
@@ -20,34 +19,27 @@ static void products_backward(attn_tape *tape, attn__node *node, const void *dy,
     attn_tensor *x = node->x[X], *w = node->x[W];
     int64_t out = w->shape[0], in = w->shape[1];
     attn__target dx = attn__grad_target(tape, x);
-    const attn__packed *packed = dx.data ? attn__weight_cache_find(tape->all_reduce, w, false, rows) : NULL;
     if (dx.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
-                                                             .m = rows,
-                                                             .n = in,
-                                                             .k = out,
-                                                             .a = dy,
-                                                             .lda = out,
-                                                             .b = node->saved[SAVED_W].data,
-                                                             .ldb = in,
-                                                             .c = dx.data,
-                                                             .ldc = in,
-                                                             .add = dx.add,
-                                                             .packed = packed});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = x->dtype,
+                                                                .m = rows,
+                                                                .n = in,
+                                                                .k = out,
+                                                                .a = attn__matrix(dy, out, 1),
+                                                                .b = attn__matrix(node->saved[SAVED_W].data, 1, in),
+                                                                .c = dx.data,
+                                                                .ldc = in,
+                                                                .add = dx.add});
     attn__target dw = attn__grad_target(tape, w);
     if (dw.data)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = x->dtype,
-                                                             .transpose_a = true,
-                                                             .m = out,
-                                                             .n = in,
-                                                             .k = rows,
-                                                             .a = dy,
-                                                             .lda = out,
-                                                             .b = node->saved[SAVED_X].data,
-                                                             .ldb = in,
-                                                             .c = dw.data,
-                                                             .ldc = in,
-                                                             .add = dw.add});
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = x->dtype,
+                                                                .m = out,
+                                                                .n = in,
+                                                                .k = rows,
+                                                                .a = attn__matrix(dy, 1, out),
+                                                                .b = attn__matrix(node->saved[SAVED_X].data, 1, in),
+                                                                .c = dw.data,
+                                                                .ldc = in,
+                                                                .add = dw.add});
 }
 
 static void linear_backward(attn_tape *tape, attn__node *node)
@@ -105,27 +97,18 @@ static bool run(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                 const attn__packed *packed, attn__hold input, attn_tensor *y)
 {
     int64_t in = w->shape[1], out = w->shape[0];
-    if (!packed)
-        packed = attn__weight_cache_find(tape->all_reduce, w, true, attn__row_count(x));
     bool bf16 = false;
     const void *rows = packed ? w->data : attn__weight_rows(tape, w, &bf16);
-    attn__gemm_args args = {.dtype = x->dtype,
-                            .transpose_b = true,
-                            .m = attn__row_count(x),
-                            .n = out,
-                            .k = in,
-                            .a = x->data,
-                            .lda = in,
-                            .b = rows,
-                            .ldb = in,
-                            .b_bf16 = bf16,
-                            .c = input.data ? input.data : y->data,
-                            .ldc = out,
-                            .bias = b ? b->data : NULL,
-                            .activation = input.data ? ATTN_ACTIVATION_IDENTITY : activation,
-                            .weights = true,
-                            .packed = packed};
-    if (!attn__gemm(tape, &args))
+    attn__gemm_problem problem = {.dtype = x->dtype,
+                                  .m = attn__row_count(x),
+                                  .n = out,
+                                  .k = in,
+                                  .a = attn__matrix(x->data, in, 1),
+                                  .b = {rows, in, 1, .bf16 = bf16},
+                                  .c = input.data ? input.data : y->data,
+                                  .ldc = out};
+    if (!attn__gemm_linear(tape, &problem, b ? b->data : NULL, input.data ? ATTN_ACTIVATION_IDENTITY : activation,
+                           packed))
         return false;
     if (input.data) {
         attn__elementwise_args act = {.x = input.data, .y = y->data, .kind = (int)activation};

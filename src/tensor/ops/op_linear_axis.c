@@ -34,22 +34,19 @@ static int64_t ld_of(const axis_detail *d, bool last, int64_t channels)
 static void input_gradient(attn_tape *tape, const attn__node *node, const axis_detail *d, attn__target dx)
 {
     attn_dtype dtype = node->y->dtype;
-    int64_t ld = ld_of(d, d->y_last, d->out);
+    const attn__gemm_operand w = attn__matrix_rows(node->saved[W].data, d->in, false);
     for (int64_t i = 0; i < d->outer && dx.data; i++) {
-        const void *dy = at(node->y->grad->data, dtype, i * d->out * d->inner), *w = node->saved[W].data;
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                             .transpose_a = !d->x_last || !d->y_last,
-                                                             .transpose_b = !d->x_last && d->y_last,
-                                                             .m = d->x_last ? d->inner : d->in,
-                                                             .n = d->x_last ? d->in : d->inner,
-                                                             .k = d->out,
-                                                             .a = d->x_last ? dy : w,
-                                                             .lda = d->x_last ? ld : d->in,
-                                                             .b = d->x_last ? w : dy,
-                                                             .ldb = d->x_last ? d->in : ld,
-                                                             .c = at(dx.data, dtype, i * d->in * d->inner),
-                                                             .ldc = ld_of(d, d->x_last, d->in),
-                                                             .add = dx.add});
+        const void *data = at(node->y->grad->data, dtype, i * d->out * d->inner);
+        attn__gemm_operand dy = attn__matrix_rows(data, ld_of(d, d->y_last, d->out), d->y_last);
+        tape->failed |= !attn__gemm(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                                .m = d->x_last ? d->inner : d->in,
+                                                                .n = d->x_last ? d->in : d->inner,
+                                                                .k = d->out,
+                                                                .a = d->x_last ? dy : w,
+                                                                .b = d->x_last ? w : dy,
+                                                                .c = at(dx.data, dtype, i * d->in * d->inner),
+                                                                .ldc = ld_of(d, d->x_last, d->in),
+                                                                .add = dx.add});
     }
 }
 
@@ -58,19 +55,18 @@ static void weight_gradient(attn_tape *tape, const attn__node *node, const axis_
 {
     attn_dtype dtype = node->y->dtype;
     for (int64_t i = 0; i < d->outer && dw.data; i++)
-        tape->failed |= !attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                             .transpose_a = d->y_last,
-                                                             .transpose_b = !d->x_last,
-                                                             .m = d->out,
-                                                             .n = d->in,
-                                                             .k = d->inner,
-                                                             .a = at(node->y->grad->data, dtype, i * d->out * d->inner),
-                                                             .lda = ld_of(d, d->y_last, d->out),
-                                                             .b = at(node->saved[X].data, dtype, i * d->in * d->inner),
-                                                             .ldb = ld_of(d, d->x_last, d->in),
-                                                             .c = dw.data,
-                                                             .ldc = d->in,
-                                                             .add = true});
+        tape->failed |= !attn__gemm(
+            tape, &(attn__gemm_problem){.dtype = dtype,
+                                        .m = d->out,
+                                        .n = d->in,
+                                        .k = d->inner,
+                                        .a = attn__matrix_rows(at(node->y->grad->data, dtype, i * d->out * d->inner),
+                                                               ld_of(d, d->y_last, d->out), !d->y_last),
+                                        .b = attn__matrix_rows(at(node->saved[X].data, dtype, i * d->in * d->inner),
+                                                               ld_of(d, d->x_last, d->in), !d->x_last),
+                                        .c = dw.data,
+                                        .ldc = d->in,
+                                        .add = true});
 }
 
 /* y or its gradient as [batch, channels, plane]. */
@@ -127,23 +123,18 @@ static bool run(attn_tape *tape, const axis_detail *d, const attn_tensor *x, con
     bool bf16;
     const void *rows = attn__weight_rows(tape, w, &bf16);
     bool done = rows != NULL;
-    int64_t ld = ld_of(d, d->x_last, d->in);
+    const attn__gemm_operand weights = {rows, d->in, 1, .bf16 = bf16};
     for (int64_t i = 0; i < d->outer && done; i++) {
-        const void *from = at(x->data, dtype, i * d->in * d->inner);
-        done = attn__gemm(tape, &(attn__gemm_args){.dtype = dtype,
-                                                   .transpose_a = d->y_last,
-                                                   .transpose_b = d->x_last || d->y_last,
-                                                   .m = d->y_last ? d->inner : d->out,
-                                                   .n = d->y_last ? d->out : d->inner,
-                                                   .k = d->in,
-                                                   .a = d->y_last ? from : rows,
-                                                   .lda = d->y_last ? ld : d->in,
-                                                   .b = d->y_last ? rows : from,
-                                                   .ldb = d->y_last ? d->in : ld,
-                                                   .a_bf16 = bf16 && !d->y_last,
-                                                   .b_bf16 = bf16 && d->y_last,
-                                                   .c = at(y->data, dtype, i * d->out * d->inner),
-                                                   .ldc = ld_of(d, d->y_last, d->out)});
+        const void *data = at(x->data, dtype, i * d->in * d->inner);
+        attn__gemm_operand from = attn__matrix_rows(data, ld_of(d, d->x_last, d->in), d->x_last);
+        done = attn__gemm(tape, &(attn__gemm_problem){.dtype = dtype,
+                                                      .m = d->y_last ? d->inner : d->out,
+                                                      .n = d->y_last ? d->out : d->inner,
+                                                      .k = d->in,
+                                                      .a = d->y_last ? from : weights,
+                                                      .b = d->y_last ? weights : from,
+                                                      .c = at(y->data, dtype, i * d->out * d->inner),
+                                                      .ldc = ld_of(d, d->y_last, d->out)});
     }
     attn__batch_norm_args args = planes_of(d);
     args.y = y->data;

@@ -19,13 +19,14 @@ static const void *matrix(const void *data, attn_dtype dtype, int64_t index, int
 }
 
 /* One product per batch index; operands step by their size, or not at all.  False without memory. */
-static bool products(attn_tape *tape, attn__gemm_args g, int64_t batch, int64_t a_step, int64_t b_step, int64_t c_step)
+static bool products(attn_tape *tape, attn__gemm_problem g, int64_t batch, int64_t a_step, int64_t b_step,
+                     int64_t c_step)
 {
-    const void *a = g.a, *b = g.b, *c = g.c;
+    const void *a = g.a.data, *b = g.b.data, *c = g.c;
     bool done = true;
     for (int64_t i = 0; i < batch && done; i++) {
-        g.a = matrix(a, g.dtype, i, a_step);
-        g.b = matrix(b, g.dtype, i, b_step);
+        g.a.data = matrix(a, g.dtype, i, a_step);
+        g.b.data = matrix(b, g.dtype, i, b_step);
         g.c = (void *)(uintptr_t)matrix(c, g.dtype, i, c_step);
         if (c_step == 0 && i > 0)
             g.add = true;
@@ -50,17 +51,17 @@ static void backward_a(attn_tape *tape, const matmul_detail *d, attn_tensor *a, 
     attn__target da = attn__grad_target(tape, a);
     if (!da.data)
         return;
-    attn__gemm_args g = {.dtype = a->dtype, .c = da.data, .ldc = a_width(d), .add = da.add};
+    attn__gemm_problem g = {.dtype = a->dtype, .c = da.data, .ldc = a_width(d), .add = da.add};
     int64_t b_step = d->shared ? 0 : d->k * d->n;
     if (!d->ta) { /* dA [m,k] = dC op(B)^T */
         g.m = d->m, g.n = d->k, g.k = d->n;
-        g.a = dc, g.lda = d->n;
-        g.b = b, g.ldb = b_width(d), g.transpose_b = !d->tb;
+        g.a = attn__matrix_rows(dc, d->n, true);
+        g.b = attn__matrix_rows(b, b_width(d), !d->tb);
         tape->failed |= !products(tape, g, d->batch, d->m * d->n, b_step, d->m * d->k);
     } else { /* dA [k,m] = op(B) dC^T */
         g.m = d->k, g.n = d->m, g.k = d->n;
-        g.a = b, g.lda = b_width(d), g.transpose_a = d->tb;
-        g.b = dc, g.ldb = d->n, g.transpose_b = true;
+        g.a = attn__matrix_rows(b, b_width(d), !d->tb);
+        g.b = attn__matrix_rows(dc, d->n, true);
         tape->failed |= !products(tape, g, d->batch, b_step, d->m * d->n, d->m * d->k);
     }
 }
@@ -70,17 +71,17 @@ static void backward_b(attn_tape *tape, const matmul_detail *d, attn_tensor *b, 
     attn__target db = d->batch > 0 ? attn__grad_target(tape, b) : attn__grad_target_added(tape, b);
     if (!db.data)
         return;
-    attn__gemm_args g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
+    attn__gemm_problem g = {.dtype = b->dtype, .c = db.data, .ldc = b_width(d), .add = db.add, .k = d->m};
     int64_t c_step = d->shared ? 0 : d->k * d->n;
     if (!d->tb) { /* dB [k,n] = op(A)^T dC */
         g.m = d->k, g.n = d->n;
-        g.a = a, g.lda = a_width(d), g.transpose_a = !d->ta;
-        g.b = dc, g.ldb = d->n;
+        g.a = attn__matrix_rows(a, a_width(d), d->ta);
+        g.b = attn__matrix_rows(dc, d->n, false);
         tape->failed |= !products(tape, g, d->batch, d->m * d->k, d->m * d->n, c_step);
     } else { /* dB [n,k] = dC^T op(A) */
         g.m = d->n, g.n = d->k;
-        g.a = dc, g.lda = d->n, g.transpose_a = true;
-        g.b = a, g.ldb = a_width(d), g.transpose_b = d->ta;
+        g.a = attn__matrix_rows(dc, d->n, false);
+        g.b = attn__matrix_rows(a, a_width(d), d->ta);
         tape->failed |= !products(tape, g, d->batch, d->m * d->n, d->m * d->k, c_step);
     }
 }
@@ -133,18 +134,14 @@ attn_tensor *attn_matmul(attn_tape *tape, attn_tensor *a, attn_tensor *b, bool t
     attn__node *node;
     if (!y || !attn__op_record(tape, &node, matmul_backward, y, INPUTS, inputs, INPUTS, sizeof d))
         return NULL;
-    attn__gemm_args g = {.dtype = a->dtype,
-                         .transpose_a = d.ta,
-                         .transpose_b = d.tb,
-                         .m = d.m,
-                         .n = d.n,
-                         .k = d.k,
-                         .a = a->data,
-                         .lda = a_width(&d),
-                         .b = b->data,
-                         .ldb = b_width(&d),
-                         .c = y->data,
-                         .ldc = d.n};
+    attn__gemm_problem g = {.dtype = a->dtype,
+                            .m = d.m,
+                            .n = d.n,
+                            .k = d.k,
+                            .a = attn__matrix_rows(a->data, a_width(&d), !d.ta),
+                            .b = attn__matrix_rows(b->data, b_width(&d), d.tb),
+                            .c = y->data,
+                            .ldc = d.n};
     bool done = products(tape, g, d.batch, d.m * d.k, d.shared ? 0 : d.k * d.n, d.m * d.n);
     for (int i = 0; node && i < INPUTS; i++) {
         if (attn__grad_wanted(inputs[1 - i]))

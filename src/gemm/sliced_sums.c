@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT
+ * The sums of sliced.h.  A thread takes item after item: some rows of A and some groups of panels.  A's tiles of a
+ * stretch of k stay in L2, while panels of W stream past and stay in L1 until all rows have met them.  A C tile of 16 rows
+ * by 16 columns is summed over a K block.  Between its products, while AMX works, the C tile before it becomes floats,
+ * and the group of panels before is stored, with what follows the sums, in portions so small that they do not keep
+ * AMX's instructions out of the processor's window. */
+#include "gemm/sliced.h"
+
+#include <string.h>
+
+enum { SIDE = ATTN__SLICES_SIDE, DEPTH = ATTN__SLICES_DEPTH, LINE = 64 /* bytes */ };
+enum { GROUP = ATTN__SLICED_GROUP, WIDTH = ATTN__SLICED_WIDTH };
+enum { STORED = WIDTH / 2 }; /* columns of a portion */
+
+/* A group of panels on its way to C, row after row. */
+typedef struct storing {
+    const float *sums;                  /* [height][WIDTH] */
+    int64_t row, column, height, width; /* row: its place in the part's order */
+    int64_t stored, at;                 /* rows; columns of the next */
+} storing;
+
+/* How a chore is spread over calls. */
+typedef struct chore {
+    int64_t due, of, at_once, count;
+} chore;
+
+typedef struct worker {
+    attn__slices_hook hook; /* the first member */
+    attn__sliced_part *t;
+    float *sums;
+    int64_t tile, tiles;       /* of the item's rows */
+    int64_t group, groups_end; /* of its columns */
+    int64_t panel, chunk, end; /* chunk, end: K blocks of the stretch */
+    attn__slices_state state;
+    storing before; /* the group before */
+    int64_t turn;   /* of the groups' sums */
+    chore store;
+    const int8_t *fetched, *fetch_end; /* of the panel that is next */
+    int64_t fetches;                   /* lines in a portion */
+} worker;
+
+/* --------------------------------------------------------------------------------------------------- to C */
+
+void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t place, int64_t column, int64_t width)
+{
+    const attn__gemm_problem *g = &t->p->g;
+    const bool *skipped = t->p->w.multiply_adds;
+    int64_t row = t->first + t->order[place];
+    float *y = (float *)g->c + row * g->ldc + column;
+    for (int64_t i = 0, end; i < width; i = end) {
+        bool skips = skipped[(column + i) / SIDE];
+        for (end = i; end < width && skipped[(column + end) / SIDE] == skips;)
+            end = attn__least(width, attn__round_up(column + end + 1, SIDE) - column);
+        if (skips)
+            continue;
+        t->p->kernel->store(x + i, y + i, end - i, g->add);
+        if (g->finish)
+            g->finish(g->user, y + i, row, column + i, end - i);
+    }
+}
+
+/* Lines of C are far away, and a store waits for its line: they are prefetched. */
+static void store_some(const attn__sliced_part *t, storing *s)
+{
+    enum { AHEAD = 2, EACH = LINE / sizeof(float) };
+    int64_t n = attn__least(s->width - s->at, STORED);
+    if (s->stored + AHEAD < s->height) {
+        int64_t row = t->first + t->order[s->row + s->stored + AHEAD];
+        const float *next = (const float *)t->p->g.c + row * t->p->g.ldc + s->column + s->at;
+        for (int64_t i = 0; i < n; i += EACH)
+            __builtin_prefetch(next + i, 1, 3);
+    }
+    attn__sliced_store(t, s->sums + s->stored * WIDTH + s->at, s->row + s->stored, s->column + s->at, n);
+    s->at += n;
+    if (s->at == s->width) {
+        s->at = 0;
+        s->stored++;
+    }
+}
+
+static void finish_storing(const attn__sliced_part *t, storing *s)
+{
+    while (s->stored < s->height)
+        store_some(t, s);
+}
+
+/* ----------------------------------------------------------------------------------------- between products */
+
+static chore chore_of(int64_t due, int64_t calls)
+{
+    return (chore){due, calls, attn__pieces(due, attn__most(calls, 1)), 0};
+}
+
+/* How much of it a call does, so that it is spread evenly. */
+static int64_t now_due(chore *c)
+{
+    c->count += c->due;
+    if (c->count < c->of)
+        return 0;
+    c->count -= c->of * c->at_once;
+    return c->at_once;
+}
+
+/* A panel of W is far away when its turn comes; it is prefetched. */
+static void fetch_some(worker *w)
+{
+    int64_t n = attn__least(w->fetch_end - w->fetched, w->fetches * LINE);
+    for (int64_t i = 0; i < n; i += LINE)
+        __builtin_prefetch(w->fetched + i, 0, 2);
+    w->fetched += n;
+}
+
+static void do_some(attn__slices_hook *hook)
+{
+    worker *w = (worker *)hook;
+    fetch_some(w);
+    for (int64_t i = now_due(&w->store); i > 0 && w->before.stored < w->before.height; i--)
+        store_some(w->t, &w->before);
+}
+
+/* From `panel` on the first by slices, or the end of the item's. */
+static int64_t panel_from(const worker *w, int64_t panel)
+{
+    const attn__sliced_weights *weights = &w->t->p->w;
+    int64_t end = attn__least(w->groups_end * GROUP, weights->panels);
+    while (panel < end && weights->multiply_adds[panel])
+        panel++;
+    return panel < end ? panel : weights->panels;
+}
+
+/* What the run after this one needs: its first tiles, and to have its panel of W near. */
+static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
+{
+    const attn__sliced_weights *weights = &w->t->p->w;
+    w->fetched = w->fetch_end = NULL;
+    bool more = c + 1 < w->end;
+    int64_t panel = more ? w->panel : panel_from(w, w->panel + 1), chunk = more ? c + 1 : w->chunk;
+    if (panel == weights->panels)
+        return;
+    args->next_a = attn__sliced_tiles_of_a(w->t, w->tile, chunk);
+    args->next_b = attn__sliced_tiles_of_w(weights, panel, chunk);
+    w->fetched = args->next_b;
+    w->fetch_end = w->fetched + args->steps * ATTN__SLICES_STEP;
+    w->fetches = attn__pieces(ATTN__SLICES_STEP / LINE, args->m);
+}
+
+/* ---------------------------------------------------------------------------------------------------- sums */
+
+/* [height][WIDTH] of a group. */
+static float *sums_of(const worker *w, int64_t group)
+{
+    int64_t at = w->t->p->once ? w->turn : group - w->group;
+    return w->sums + at * ATTN__SLICED_BLOCK_ROWS * WIDTH;
+}
+
+static void sum_panel(worker *w, int64_t c, float *sums)
+{
+    const attn__sliced_part *t = w->t;
+    const attn__sliced_weights *weights = &t->p->w;
+    int64_t depth = attn__sliced_depth(weights, c);
+    attn__slices_args args = {.m = w->tiles,
+                              .steps = attn__pieces(depth, DEPTH),
+                              .a = attn__sliced_tiles_of_a(t, w->tile, c),
+                              .b = attn__sliced_tiles_of_w(weights, w->panel, c),
+                              .block = attn__sliced_tiles(SIDE, depth),
+                              .rows = attn__sliced_measures(t, w->tile, c),
+                              .panel = weights->bounds + c * weights->panels + w->panel,
+                              .limit = t->p->limit,
+                              .add = c > 0,
+                              .to = sums + w->panel % GROUP * SIDE,
+                              .ld = WIDTH};
+    look_ahead(w, c, &args);
+    t->p->kernel->run(&args, &w->state, &w->hook);
+}
+
+/* A group whose sums are complete goes to C between the products of the next one. */
+static void begin_storing(worker *w, int64_t group, const float *sums)
+{
+    const attn__sliced_part *t = w->t;
+    finish_storing(t, &w->before);
+    int64_t row = w->tile * SIDE, column = group * WIDTH;
+    int64_t height = attn__least(t->proved - row, w->tiles * SIDE), width = attn__least(t->p->g.n - column, WIDTH);
+    w->before = (storing){sums, row, column, height, width, 0, 0};
+    int64_t depth = attn__sliced_k(&t->p->w, w->end) - attn__sliced_k(&t->p->w, w->chunk);
+    w->store = chore_of(height * attn__pieces(width, STORED), attn__pieces(depth, DEPTH) * w->tiles * GROUP);
+    w->turn ^= 1;
+}
+
+static void sum_group(worker *w, int64_t group)
+{
+    const attn__sliced_plan *p = w->t->p;
+    float *sums = sums_of(w, group);
+    int64_t end = attn__least((group + 1) * GROUP, p->w.panels);
+    if (w->before.sums == sums)
+        finish_storing(w->t, &w->before);
+    for (w->panel = panel_from(w, group * GROUP); w->panel < end; w->panel = panel_from(w, w->panel + 1))
+        for (int64_t c = w->chunk; c < w->end; c++)
+            sum_panel(w, c, sums);
+    p->kernel->finish(&w->state);
+    if (w->end == p->w.blocks)
+        begin_storing(w, group, sums);
+}
+
+/* Index `i` of `n` parts of `all`, larger ones first: where it begins. */
+static int64_t begin_of(int64_t all, int64_t n, int64_t i)
+{
+    return i * (all / n) + attn__least(i, all % n);
+}
+
+static void sum_item(worker *w, int64_t item)
+{
+    const attn__sliced_part *t = w->t;
+    const attn__sliced_weights *weights = &t->p->w;
+    int64_t tiles = attn__pieces(t->proved, SIDE), groups = attn__pieces(weights->panels, GROUP);
+    int64_t block = item / t->column_parts, part = item % t->column_parts;
+    w->tile = begin_of(tiles, t->row_blocks, block);
+    w->tiles = begin_of(tiles, t->row_blocks, block + 1) - w->tile;
+    w->group = begin_of(groups, t->column_parts, part);
+    w->groups_end = begin_of(groups, t->column_parts, part + 1);
+    for (w->chunk = 0; w->chunk < weights->blocks; w->chunk = w->end) {
+        w->end = attn__least(w->chunk + ATTN__SLICED_STRETCH, weights->blocks);
+        for (int64_t group = w->group; group < w->groups_end; group++)
+            sum_group(w, group);
+    }
+}
+
+/* An item a thread, which takes those of the part until none is left. */
+static void work(void *user, int64_t index, int thread)
+{
+    attn__sliced_part *t = user;
+    worker w = {.hook = {do_some}, .t = t};
+    (void)thread;
+    w.sums = t->sums + index * t->p->kept * ATTN__SLICED_BLOCK_ROWS * WIDTH;
+    t->p->kernel->begin();
+    for (int64_t item; (item = attn__share_take(&t->shares, (int)index)) >= 0;)
+        sum_item(&w, item);
+    finish_storing(t, &w.before);
+    t->p->kernel->end();
+}
+
+/* As many row blocks for each thread, of as many rows but for one tile; columns are divided where rows are few. */
+void attn__sliced_divide(const attn__sliced_plan *p, int64_t rows, int64_t *row_blocks, int64_t *column_parts)
+{
+    int64_t tiles = attn__pieces(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;
+    *row_blocks = attn__least(p->threads * attn__pieces(attn__pieces(tiles, p->threads), most), tiles);
+    *column_parts = attn__least(attn__pieces(p->threads, *row_blocks), attn__pieces(p->w.panels, GROUP));
+}
+
+void attn__sliced_multiply(attn__sliced_part *t)
+{
+    if (t->proved == 0)
+        return;
+    attn__sliced_divide(t->p, t->proved, &t->row_blocks, &t->column_parts);
+    attn__share_out(&t->shares, t->p->threads, t->row_blocks * t->column_parts);
+    attn__parallel_items(t->p->threads, t->p->threads, work, t);
+}

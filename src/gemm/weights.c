@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ * The forms of packed weights. */
+#include "gemm/weights.h"
+
+#include "base/integers.h"
+#include "base/system.h"
+#include "gemm/int8_product.h"
+#include "gemm/sliced.h"
+
+/* A part of what is packed at once, where the rest is dropped or integers are made for it. */
+static int64_t part_of(const attn__weights *w)
+{
+    return attn__least(w->n, ATTN__GEMM_PART);
+}
+
+static attn__gemm_problem problem_of(const attn__weights *w)
+{
+    return (attn__gemm_problem){.dtype = w->dtype, .n = w->n, .k = w->k};
+}
+
+attn__weights attn__weights_for(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
+{
+    bool slices = dtype == ATTN_F32 && attn__sliced_serves(attn__slices_for(isa), n, k);
+    return (attn__weights){.dtype = dtype, .slices = slices, .n = n, .k = k};
+}
+
+/* Of panels, whole floats: the scales follow. */
+static size_t panels_bytes(const attn__weights *w, attn__isa isa)
+{
+    attn__gemm_problem problem = problem_of(w);
+    return (size_t)attn__round_up((int64_t)attn__gemm_packed_bytes(&problem, isa), sizeof(float));
+}
+
+size_t attn__weights_bytes(const attn__weights *w, attn__isa isa)
+{
+    if (w->slices)
+        return attn__sliced_bytes(w->n, w->k);
+    return panels_bytes(w, isa) + (w->dtype == ATTN_I32 ? (size_t)w->n * sizeof(float) : 0);
+}
+
+size_t attn__weights_workspace(const attn__weights *w)
+{
+    return w->dtype == ATTN_I32 ? (size_t)(part_of(w) * w->k) : 0;
+}
+
+/* Rows [first, end) as integers in the workspace; returns where row 0 of them would be. */
+static const void *quantize_part(attn__weights *w, const attn__gemm_operand *x, int64_t first, int64_t end,
+                                 attn__isa isa, int threads, int8_t *workspace)
+{
+    attn__int8_quantize_rows(isa, threads, (const float *)x->data + first * x->outer, x->outer, end - first, w->k,
+                             workspace, w->scales + first);
+    return (const void *)((uintptr_t)workspace - (uintptr_t)(first * w->k));
+}
+
+static void pack_panels(attn__weights *w, const attn__gemm_operand *x, bool drop, attn__isa isa, int threads,
+                        void *workspace)
+{
+    attn__gemm_problem problem = problem_of(w);
+    bool int8 = w->dtype == ATTN_I32;
+    int64_t part = drop || int8 ? part_of(w) : w->n;
+    int64_t row = x->outer * (int64_t)(w->dtype == ATTN_F64 ? sizeof(double) : sizeof(float));
+    problem.b = int8 ? attn__matrix(NULL, w->k, 1) : *x;
+    for (int64_t first = 0, end; first < w->n; first = end) {
+        end = attn__least(first + part, w->n);
+        if (int8)
+            problem.b.data = quantize_part(w, x, first, end, isa, threads, workspace);
+        attn__gemm_pack_b(&problem, isa, threads, first, end, w->data);
+        if (drop)
+            attn__system_drop_pages((const char *)x->data + first * row, (size_t)((end - first) * row));
+    }
+}
+
+bool attn__weights_pack(attn__weights *w, const attn__gemm_operand *x, bool drop, attn__isa isa, int threads,
+                        void *workspace)
+{
+    if (w->slices)
+        return attn__sliced_pack(attn__slices_for(isa), x, w->n, w->k, threads, w->data);
+    if (w->dtype == ATTN_I32)
+        w->scales = (float *)(void *)((char *)w->data + panels_bytes(w, isa));
+    pack_panels(w, x, drop, isa, threads, workspace);
+    return true;
+}
+
+void attn__weights_row(const attn__weights *w, attn__isa isa, int64_t row, void *to)
+{
+    attn__gemm_problem problem = problem_of(w);
+    attn__gemm_packed_column(&problem, isa, w->data, row, to);
+}
