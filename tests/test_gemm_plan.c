@@ -7,6 +7,7 @@
 #include "base/integers.h"
 #include "gemm/gemm.h"
 #include "gemm/kernel.h"
+#include "gemm/product.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,6 +157,29 @@ static void a_plan_prints_as_one_line(void **state)
     }
 }
 
+/* A linear layer's product takes the route that its precision asks for, and says so. */
+static void the_route_is_printed(void **state)
+{
+    (void)state;
+    static const float nothing[1];
+    attn__product product;
+    attn__gemm_problem problem = {.m = 300,
+                                  .n = 200,
+                                  .k = 128,
+                                  .a = attn__matrix(nothing, 128, 1),
+                                  .b = attn__matrix(nothing, 128, 1),
+                                  .ldc = 200};
+    char line[512];
+    attn__product_plan(&product, &problem, attn__isa_best(), 2);
+    attn__product_print(&product, line, sizeof line);
+    assert_memory_equal(line, "multiply-adds: f32 ", 19);
+    problem.int8 = true;
+    attn__product_plan(&product, &problem, attn__isa_best(), 2);
+    attn__product_print(&product, line, sizeof line);
+    assert_memory_equal(line, "int8: ", 6);
+    assert_non_null(strstr(line, "k 128"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +188,7 @@ int main(void)
         cmocka_unit_test(k_panels_of_packed_weights_do_not_depend_on_rows),
         cmocka_unit_test(bits_do_not_depend_on_caches),
         cmocka_unit_test(a_plan_prints_as_one_line),
+        cmocka_unit_test(the_route_is_printed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,8 @@
  * The route of a product. */
 #include "gemm/product.h"
 
+#include <stdio.h>
+
 /* A and B^T as matrices of f32 rows, one of each. */
 static bool is_linear(const attn__gemm_problem *g)
 {
@@ -34,6 +36,18 @@ void attn__product_plan(attn__product *p, const attn__gemm_problem *problem, att
             g.packed = g.weights->data;
         attn__gemm_plan_make(&p->multiply_adds, &g, isa, threads);
     }
+}
+
+int attn__product_print(const attn__product *p, char *text, size_t size)
+{
+    char plan[512];
+    attn__gemm_plan_print(p->route == ATTN__ROUTE_SLICES ? &p->slices.rest
+                          : p->route == ATTN__ROUTE_INT8 ? &p->int8.integers
+                                                         : &p->multiply_adds,
+                          plan, sizeof plan);
+    static const char *const names[] = {
+        [ATTN__ROUTE_MULTIPLY_ADDS] = "multiply-adds", [ATTN__ROUTE_INT8] = "int8", [ATTN__ROUTE_SLICES] = "slices"};
+    return snprintf(text, size, "%s: %s", names[p->route], plan);
 }
 
 size_t attn__product_workspace(const attn__product *p)

@@ -25,6 +25,8 @@ typedef struct attn__product {
 
 /* g.weights of another form than the route reads are ignored: then B is read. */
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
+/* The route and the plan of its multiply-adds (with slices: that of the rows without a proof) as one line, as snprintf. */
+int attn__product_print(const attn__product *product, char *text, size_t size);
 /* Bytes that attn__product_run wants, aligned to 64. */
 size_t attn__product_workspace(const attn__product *product);
 /* Allocates nothing; as attn__gemm_run. */
