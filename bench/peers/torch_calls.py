@@ -2,14 +2,16 @@
 """Calls of F.scaled_dot_product_attention, PyTorch's own beside attn's: what the limits of python/attn/torch/_wins.py come
 from.  A line says how much faster attn is forward and in a training step, and whether enable() takes such calls.
 
-    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small [MASK]
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small|few [MASK]
 
 MASK: none, causal, keys (bool: the last fifth of the keys is hidden), bool (causal, as a mask), random (bool, half of the
 pairs), float (one for all heads), or learned (with a gradient).
-`small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  One thread and processor time, the
-least of calls in turns.
+`small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  `few`: few queries for many keys, as
+a table whose cells say PyTorch's time divided by attn's and whether enable() takes the call; and what calls of a new
+length and of a new scale cost.  One thread and processor time, the least of calls in turns.
 """
 import functools
+import itertools
 import sys
 import time
 
@@ -37,9 +39,10 @@ def mask_of(kind, batch, heads, n):
     return torch.randn(batch, heads, n, n, requires_grad=True) if kind == "learned" else None
 
 
-def forward(q, k, v, dout, **options):
+def forward(q, k, v, dout, times=1, **options):
     with torch.no_grad():
-        F.scaled_dot_product_attention(q, k, v, **options)
+        for _ in range(times):
+            F.scaled_dot_product_attention(q, k, v, **options)
 
 
 def step(q, k, v, dout, **options):
@@ -63,10 +66,6 @@ def ratio(work, *tensors, seconds=0.4, **options):
 def small(heads, n, channels, calls=200, turns=40):
     """Microseconds of a call: PyTorch's, attn.torch's function, enable()."""
     q, k, v, dout = [torch.randn(1, n, heads, channels).transpose(1, 2).requires_grad_() for _ in range(4)]
-    theirs = F.scaled_dot_product_attention
-    with attn.torch.enable(always=True):
-        enabled = F.scaled_dot_product_attention
-
     def recorded(function):
         function(q, k, v)
 
@@ -82,9 +81,17 @@ def small(heads, n, channels, calls=200, turns=40):
             for _ in range(calls):
                 work(function)
 
-        functions = theirs, attn.torch.scaled_dot_product_attention, enabled
-        runs = [functools.partial(many, function) for function in functions]
-        best = [1e6 / calls * seconds for seconds in measure.best_of_turns(runs, 0, time.process_time, least=turns)]
+        theirs, own, enabled = (functools.partial(many, function) for function in (
+            F.scaled_dot_product_attention, attn.torch.scaled_dot_product_attention, F.scaled_dot_product_attention))
+
+        def before(call):
+            if call is enabled:  # noqa: B023
+                attn.torch.enable(always=True)
+            else:
+                attn.torch.disable()
+
+        runs = theirs, own, enabled
+        best = [1e6 / calls * seconds for seconds in measure.best_of_turns(runs, 0, time.process_time, before, turns)]
         print(f"{heads} heads, {n} tokens, {channels} channels, {work.__name__}: PyTorch {best[0]:.1f}, attn.torch {best[1]:.1f} "
               f"({best[1] / best[0]:.2f} times), enable() {best[2]:.1f} ({best[2] / best[0]:.2f})", flush=True)
 
@@ -96,11 +103,49 @@ def taken(work, *tensors, **options):
     return "taken" if attn.torch.calls() > before else "left"
 
 
+def few():
+    """Self-attention's kind of call where a cache of keys is read."""
+    keys = (64, 256, 512, 1024, 4096)
+    print("| channels; heads of queries, of keys | queries | " + " | ".join(f"{n} keys" for n in keys) + " |")
+    print("|---" * (2 + len(keys)) + "|")
+    for channels, heads, shared in ((64, 1, 1), (64, 8, 8), (128, 8, 8), (64, 8, 2)):
+        for queries in (1, 2, 4, 8, 16):
+            cells = []
+            for n in keys:
+                q = torch.randn(1, queries, heads, channels).transpose(1, 2)
+                k, v = (torch.randn(1, n, shared, channels).transpose(1, 2) for _ in range(2))
+                options = {"enable_gqa": heads != shared, "times": 10}
+                cells.append(f"{ratio(forward, q, k, v, None, seconds=0.05, **options):.2f} "
+                             f"{taken(forward, q, k, v, None, **options)}")
+            print(f"| {channels}; {heads}, {shared} | {queries} | " + " | ".join(cells) + " |", flush=True)
+
+
+def first_calls(calls=200, turns=10):
+    """Microseconds of calls whose kind is known, whose length is new, and whose scale is new."""
+    q, cache, number = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 500, 8), itertools.cycle(range(16, 500))  # more than are kept
+    scales = iter(range(1, 10**6))
+
+    def run(length, scale):
+        for _ in range(calls):
+            n = next(number) if length else 16
+            F.scaled_dot_product_attention(q, cache[:, :, :n], cache[:, :, :n], scale=1 / next(scales) if scale else None)
+
+    kinds = ((False, False), (True, False), (False, True))
+    with attn.torch.enable(always=True):
+        best = [1e6 / calls * measure.best_of_turns([functools.partial(run, *kind)], 0, time.process_time, least=turns)[0]
+                for kind in kinds]
+    print("a call like an earlier one {:.1f}, of a new length {:.1f}, of a new scale {:.1f} microseconds".format(*best))
+
+
 def main():
     torch.set_num_threads(1)
     if sys.argv[1] == "small":
         for shape in ((1, 4, 4), (2, 16, 16), (4, 32, 16)):
             small(*shape)
+        return
+    if sys.argv[1] == "few":
+        few()
+        first_calls()
         return
     channels, kind = int(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "none"
     for n in LENGTHS:

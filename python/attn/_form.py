@@ -11,6 +11,7 @@ letters as they lie in memory, the axes of the bias and those of the mask; "1" i
 """
 from __future__ import annotations
 
+import ctypes
 import functools
 from typing import Any, NamedTuple, Optional, Sequence
 
@@ -157,18 +158,6 @@ def o_layout(form: Form, sizes: dict[str, Any]) -> tuple[list[Any], list[Any]]:
     return shape_of(form.o, sizes), [steps[axis[-1]] if axis else 1 for axis in form.o]
 
 
-def steps_of(axes: Axes, shape: Sequence[int], strides: Sequence[int], sizes: dict[str, int]) -> dict[str, int]:
-    """The stride of each letter that steps through a tensor."""
-    steps: dict[str, int] = {}
-    for axis, n, stride in zip(axes, shape, strides):
-        if n == 1:
-            continue  # a broadcast, or one element
-        for letter in reversed(axis):
-            steps[letter] = stride
-            stride *= sizes[letter]
-    return steps
-
-
 def rows_of(form: Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[int]]:
     """Axes, shape and strides of lse."""
     shape = [lengths[letter] for letter in form.rows]
@@ -180,17 +169,39 @@ def rows_of(form: Form, lengths: dict[str, int]) -> tuple[Any, list[int], list[i
     return tuple((letter,) for letter in form.rows), shape, strides
 
 
+_MEMBER = {name: getattr(c.Dim, name).offset // 8 for name in ("n", *c.STRIDES)}
+_DIM = ctypes.sizeof(c.Dim) // 8
+_Numbers = ctypes.c_int64 * (_DIM * c.MAX_DIMS)
+
+
+@functools.lru_cache(maxsize=256)
+def _blank(letters: tuple[str, ...]) -> tuple[bytes, dict[str, int]]:
+    """A table of these dims without lengths and strides, and where the numbers of each begin."""
+    table = c.Problem(ndims=len(letters), own_grad_strides=True)
+    for i, letter in enumerate(letters):
+        table.dims[i].role = ROLES.get(letter, c.BATCH)
+    return bytes(table), {letter: i * _DIM for i, letter in enumerate(letters)}
+
+
 def fill(problem: Problem, form: Form, lengths: dict[str, int], tensors: dict[str, tuple[Any, Any, Any]],
          dtype: int, direction: int) -> c.Problem:
     """The engine's table; `tensors` has axes, shape and strides by the name of attn_dim's member."""
-    table = c.Problem(ndims=len(form.letters), dtype=dtype, direction=direction, own_grad_strides=True,
-                      scale=problem.scale, dropout=problem.dropout, score=problem.score, softcap=problem.softcap)
-    place = {letter: i for i, letter in enumerate(form.letters)}
-    for letter, i in place.items():
-        table.dims[i].role, table.dims[i].n = ROLES.get(letter, c.BATCH), lengths[letter]
+    blank, first = _blank(form.letters)
+    table = c.Problem.from_buffer_copy(blank)
+    table.dtype, table.direction, table.scale, table.dropout = dtype, direction, problem.scale, problem.dropout
+    table.score, table.softcap = problem.score, problem.softcap
+    numbers = _Numbers.from_buffer(table, c.Problem.dims.offset)  # a ctypes array takes numbers faster than members do
+    for letter, at in first.items():
+        numbers[at + _MEMBER["n"]] = lengths[letter]
     for name, (axes, shape, strides) in tensors.items():
-        for letter, step in steps_of(axes, shape, strides, lengths).items():
-            setattr(table.dims[place[letter]], name, step)
+        member = _MEMBER[name]
+        for axis, n, stride in zip(axes, shape, strides):
+            if n == 1:
+                continue  # a broadcast, or one element
+            for letter in reversed(axis):
+                numbers[first[letter] + member] = stride
+                stride *= lengths[letter]
+    place = {letter: i for i, letter in enumerate(form.letters)} if problem.relations else {}
     _relate(table, problem.relations, place, form, tensors)
     return table
 

@@ -2,15 +2,21 @@
 """attn.torch.scaled_dot_product_attention against PyTorch's unfused path in float64, on random calls; and the operator's
 rules.  ATTN_LONG=1 tries many more calls.  Skipped where there is no PyTorch."""
 import concurrent.futures
+import contextlib
+import itertools
 import os
 import random
 import re
+import sys
 import unittest
 
 try:
     import numpy as np
     import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.attention import SDPBackend, bias, sdpa_kernel
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
@@ -156,15 +162,107 @@ class Corners(unittest.TestCase):
                 sdpa(*wrong)
 
     def test_scale_as_tensor(self):
-        """Its number now, not that of an earlier call; enable() leaves it to PyTorch, as a scale that is not finite."""
+        """Its number now, not that of an earlier call, also under enable(), which leaves a scale that is not finite to PyTorch."""
         q, scale = torch.randn(2, 3, 20, 16), torch.tensor(0.5)
         for number in (0.5, 3.0):
             self.assertTrue(torch.equal(sdpa(q, q, q, scale=scale.fill_(number)), sdpa(q, q, q, scale=number)))
-        before = attn.torch.calls()
         with attn.torch.enable(always=True):
-            for given in (scale, float("nan")):
-                torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=given)
+            for number in (2.0, -1.0):
+                self.assertTrue(torch.equal(torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=scale.fill_(number)),
+                                            sdpa(q, q, q, scale=number)))
+            before = attn.torch.calls()
+            self.assertTrue(torch.nn.functional.scaled_dot_product_attention(q, q, q, scale=float("nan")).isnan().all())
         self.assertEqual(attn.torch.calls(), before)
+
+    def test_new_scales_for_known_shapes(self):
+        """A plan for another scale is made from the one that is there, forward and backward; also the default and 0."""
+        q = torch.randn(1, 2, 6, 8, requires_grad=True)
+        for scale in (0.3, None, 0.5, 0.0, 0.3, -0.25):
+            got = torch.autograd.grad(sdpa(q, q, q, is_causal=True, scale=scale).sin().sum(), q)[0]
+            with sdpa_kernel(SDPBackend.MATH):
+                formula = torch.nn.functional.scaled_dot_product_attention(q, q, q, torch.ones(6, 6, dtype=torch.bool).tril(), scale=scale)
+            wanted = torch.autograd.grad(formula.sin().sum(), q)[0]
+            torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+        with self.assertRaisesRegex(attn.ArgumentError, "scale is nan"):
+            sdpa(q, q, q, is_causal=True, scale=float("nan"))
+
+    def test_causal_bias(self):
+        """As the relation that it stands for, not as its memory; other subclasses with rules of their own are refused."""
+        class Own(torch.Tensor):
+            @classmethod
+            def __torch_function__(cls, function, types, args=(), kwargs=None):
+                return super().__torch_function__(function, types, args, kwargs or {})
+
+        for queries, keys in ((5, 3), (3, 5), (5, 5)):
+            q, k, v = (torch.randn(2, 2, n, 8) for n in (queries, keys, keys))
+            for make, diagonal in ((bias.causal_upper_left, 0), (bias.causal_lower_right, keys - queries)):
+                mask, given = torch.ones(queries, keys, dtype=torch.bool).tril(diagonal), make(queries, keys)
+                wanted = sdpa(q, k, v, mask)
+                calls = [lambda b: sdpa(q, k, v, b), lambda b: attn.torch.flex_attention(q, k, v, bias=b),  # noqa: B023
+                         lambda b: attn.torch.flex_attention(q, k, v, mask=b),  # noqa: B023
+                         lambda b: torch.nn.functional.scaled_dot_product_attention(q, k, v, b)]  # noqa: B023
+                for call in calls:
+                    torch._dynamo.reset()
+                    with attn.torch.enable(always=True):
+                        for found in (call(given), torch.compile(call, backend="aot_eager", fullgraph=True)(given)):
+                            torch.testing.assert_close(found, wanted)
+            window = attn.torch.flex_attention(q, k, v, bias=bias.causal_lower_right(queries, keys), window=(1, None))
+            near = torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries).triu(-1)
+            torch.testing.assert_close(window, sdpa(q, k, v, near))
+        with self.assertRaisesRegex(attn.ShapeError, "for 3 queries and 5 keys"):
+            sdpa(q, k, v, bias.causal_lower_right(3, 5))
+        with self.assertRaisesRegex(attn.ArgumentError, "CausalBias"):
+            sdpa(q, k, v, bias.causal_upper_left(5, 5), is_causal=True)
+        own = torch.zeros(5, 5).as_subclass(Own)
+        for call in (lambda: sdpa(q, k, v, own), lambda: sdpa(q.as_subclass(Own), k, v),
+                     lambda: attn.torch.flex_attention(q, k, v, bias=own),
+                     lambda: attn.torch.axial_attention(q, k.as_subclass(Own), v, 1)):
+            with self.assertRaisesRegex(attn.UnsupportedError, "Own, whose rules"):
+                call()
+
+    def test_interrupted_calls(self):
+        """A signal handler that attends with the same shapes, or makes so many plans that those of the call are gone."""
+        from attn.torch import _engine, _sdpa
+
+        def interrupted(call, handler, code, at):
+            """The result, and whether the handler ran: at that instruction of the code."""
+            instructions = itertools.count()
+
+            def trace(frame, event, argument):
+                if frame.f_code is not code:
+                    return None
+                frame.f_trace_opcodes = True
+                if event == "opcode" and next(instructions) == at:
+                    handler()
+                return trace
+
+            before = sys.gettrace()
+            sys.settrace(trace)
+            try:
+                return call(), next(instructions) > at
+            finally:
+                sys.settrace(before)
+
+        q, other, row = torch.randn(1, 2, 5, 8, requires_grad=True), torch.randn(1, 2, 5, 8, requires_grad=True), torch.randn(1, 1, 1, 1)
+
+        @torch.enable_grad()
+        def step(x):
+            return torch.autograd.grad(sdpa(x, x, x).sin().sum(), x)[0]
+
+        def evict():
+            step(other)
+            for n in range(_engine._KEPT + 1):
+                sdpa(row, row, row.expand(1, 1, 1, n + 1))
+
+        wanted = step(q)
+        for handler, every in ((lambda: step(other), 1), (evict, 9)):
+            for code in (_sdpa.quick.__code__, _engine.run.__code__, _engine.backward_again.__code__):
+                for at in itertools.count(0, every):
+                    found, ran = interrupted(lambda: step(q), handler, code, at)
+                    self.assertTrue(torch.equal(found, wanted), (code.co_name, at))
+                    if not ran:
+                        break
+                self.assertGreater(at, 20)
 
     def test_gradients_at_once(self):
         x = torch.randn(1, 2, 4, 3)
@@ -446,10 +544,155 @@ class Enable(unittest.TestCase):
             found.extend(str(node.target) for node in graph.graph.nodes)
             return torch._dynamo.lookup_backend("aot_eager")(graph, example)
 
-        with attn.torch.enable():
-            got = torch.autograd.grad(torch.compile(work, fullgraph=True, backend=look)(q), q)[0]
-        self.assertTrue(any("attend" in name for name in found), found)
-        self.assertLess(float((got - wanted).abs().max()), 1e-5)
+        compiled, counts = torch.compile(work, fullgraph=True, backend=look), []
+        for enabled in (True, False, True):  # the graph holds PyTorch's operator, and attn takes it while it is enabled
+            before = attn.torch.calls()
+            with attn.torch.enable() if enabled else contextlib.nullcontext():
+                got = torch.autograd.grad(compiled(q), q)[0]
+            counts.append(attn.torch.calls() - before)
+            self.assertLess(float((got - wanted).abs().max()), 1e-5)
+        self.assertFalse(any("attend" in name for name in found), found)
+        self.assertEqual(counts, [1, 0, 1])
+
+    def test_fused_passes_are_each_others(self):
+        """A forward pass of either with a backward pass of the other, with rows without keys; the lengths of o and lse."""
+        fused, back = (getattr(torch.ops.aten, f"_scaled_dot_product_flash_attention_for_cpu{name}") for name in ("", "_backward"))
+        q, k, v = (torch.randn(2, 3, n, 8) for n in (5, 7, 7))
+        mask = torch.randn(5, 7).masked_fill(torch.rand(5, 7) < 0.3, -float("inf"))
+        mask[2] = -float("inf")
+        for options in ({"attn_mask": mask}, {"is_causal": True, "scale": 0.3}, {}):
+            found = []
+            for forward in (True, False):
+                with attn.torch.enable(always=True) if forward else contextlib.nullcontext():
+                    o, lse = fused(q, k, v, **options)
+                for backward in (True, False):
+                    with attn.torch.enable(always=True) if backward else contextlib.nullcontext():
+                        grads = back(torch.ones_like(o), q, k, v, o, lse, 0.0, options.get("is_causal", False),
+                                     attn_mask=options.get("attn_mask"), scale=options.get("scale"))
+                    found.append((o, lse, *grads))
+            for other in found[:-1]:
+                self.assertEqual([x.stride() for x in other], [x.stride() for x in found[-1]])
+                torch.testing.assert_close(other, found[-1], rtol=1e-4, atol=1e-5)
+
+    def test_watched_calls_look_like_pytorchs(self):
+        """Modes, the profiler, transforms of torch.func, traces and exports."""
+        class Functions(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return function(*args, **(kwargs or {}))
+
+        class Operators(TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                seen.append(function)
+                return function(*args, **(kwargs or {}))
+
+        F, q, kernels = torch.nn.functional, torch.randn(1, 2, 5, 8), "aten::scaled_dot_product_attention"
+
+        def attend(x=q):
+            return F.scaled_dot_product_attention(x, x, x)
+
+        def in_mode(mode):
+            seen.clear()
+            with mode:
+                attend()
+            return list(seen)
+
+        def flops():
+            with FlopCounterMode(display=False) as counter:
+                attend()
+            return counter.get_total_flops()
+
+        def profiled():
+            with torch.profiler.profile() as profile:
+                attend()
+            return kernels in {event.key for event in profile.key_averages()}
+
+        def nodes():
+            traced = torch.jit.trace(attend, q, check_trace=False).graph
+            return [node.kind() for node in traced.nodes() if "attention" in node.kind()]
+
+        def exported():
+            class Module(torch.nn.Module):
+                def forward(self, x):
+                    return attend(x)
+
+            return [str(node.target) for node in torch.export.export(Module(), (q,)).graph.nodes]
+
+        seen = []
+        looks = (lambda: in_mode(Functions()), lambda: in_mode(Operators()), flops, profiled, nodes, exported,
+                 lambda: torch.func.vmap(attend)(q[None]).shape, lambda: torch.func.functionalize(attend)(q).shape,
+                 lambda: torch.func.vmap(torch.func.grad(lambda x: attend(x).sum()))(q[None]).shape)
+        for number, look in enumerate(looks):
+            wanted = look()
+            with self.subTest(number), attn.torch.enable(always=True):
+                self.assertEqual(look(), wanted)
+        self.assertTrue(profiled())
+        with attn.torch.enable(always=True), torch.inference_mode():
+            before = attn.torch.calls()
+            torch.testing.assert_close(attend(), sdpa(q, q, q))
+            self.assertEqual(attn.torch.calls() - before, 1)
+
+    def test_scripted_modules(self):
+        """TorchScript calls the operator, which attn takes."""
+        x, modules = torch.randn(2, 6, 16), [torch.nn.Transformer(16, 2, 1, 1, 32, 0.0, batch_first=True)]
+        with contextlib.suppress(ImportError):
+            import torchvision
+            modules.append(torchvision.models.VisionTransformer(8, 4, 1, 2, 16, 32))
+        with contextlib.suppress(ImportError):
+            import timm
+            modules.append(timm.models.VisionTransformer(8, 4, embed_dim=16, depth=1, num_heads=2))
+        picture = torch.randn(2, 3, 8, 8)
+        given = [((x, x, x), torch.nn.MultiheadAttention(16, 2, batch_first=True)), ((x, x), modules[0])]
+        for inputs, module in given + [((picture,), module) for module in modules[1:]]:
+            module.train()
+            wanted, options = module(*inputs), {"need_weights": False} if len(inputs) == 3 else {}
+            with self.subTest(type(module).__module__), attn.torch.enable(always=True):
+                scripted, before = torch.jit.script(module), attn.torch.calls()
+                torch.testing.assert_close(scripted(*inputs, **options)[0], wanted[0], rtol=1e-4, atol=1e-5)
+                self.assertGreater(attn.torch.calls(), before)
+
+    def test_leaves_functions_alone(self):
+        """The function keeps its identity and name; what other packages put in its place stays, whenever they do so."""
+        F = torch.nn.functional
+        theirs, found = F.scaled_dot_product_attention, []
+
+        def other(*args, **options):
+            found.append(len(args))
+            return theirs(*args, **options)
+
+        q = torch.randn(1, 2, 5, 8)
+        try:
+            with attn.torch.enable():
+                self.assertIs(F.scaled_dot_product_attention, theirs)
+                self.assertEqual(F.scaled_dot_product_attention.__name__, "scaled_dot_product_attention")
+                F.scaled_dot_product_attention = other
+                with attn.torch.enable(always=True):
+                    before = attn.torch.calls()
+                    F.scaled_dot_product_attention(q, q, q)
+                    self.assertEqual((found, attn.torch.calls() - before), ([3], 1))
+                self.assertIs(F.scaled_dot_product_attention, other)
+            with attn.torch.enable():
+                pass
+            attn.torch.disable()
+            self.assertIs(F.scaled_dot_product_attention, other)
+        finally:
+            F.scaled_dot_product_attention = theirs
+
+    def test_few_queries_for_many_keys(self):
+        """With AVX-512 PyTorch multiplies them faster."""
+        from attn.torch import _wins
+        measured, wide = _wins._MEASURED, _wins._WIDE
+        try:
+            _wins._MEASURED, _wins._WIDE = False, True
+            for queries, keys, heads, shared, wanted in ((1, 913, 8, 8, False), (1, 1025, 8, 8, True), (8, 513, 8, 8, False), (8, 65, 8, 8, True),
+                                                         (8, 513, 8, 2, True), (17, 513, 8, 8, True), (8, 31, 8, 8, True)):
+                q, k = torch.randn(1, heads, queries, 64), torch.randn(1, shared, keys, 64)
+                before = attn.torch.calls()
+                with attn.torch.enable():
+                    torch.nn.functional.scaled_dot_product_attention(q, k, k, enable_gqa=heads != shared)
+                self.assertEqual(attn.torch.calls() - before, int(wanted), (queries, keys, heads, shared))
+        finally:
+            _wins._MEASURED, _wins._WIDE = measured, wide
 
     def test_backward_in_another_thread(self):
         q = torch.randn(1, 2, 20, 8, requires_grad=True)

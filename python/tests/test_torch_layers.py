@@ -3,8 +3,10 @@
 of tests/parity in PyTorch's float64, state_dict there and back, and an optimizer's step.  Skipped where there is no
 PyTorch, or no repository around the package.  ATTN_LONG=1 tries more cases."""
 import contextlib
+import copy
 import io
 import os
+import pickle
 import sys
 import unittest
 
@@ -162,8 +164,30 @@ class Architectures(unittest.TestCase):
         wanted, = torch.autograd.grad(layer(x).sin().sum(), x)
         found, = torch.autograd.grad(layer(x).sin().sum(), x, create_graph=True)
         self.assertTrue(torch.equal(found.detach(), wanted))
-        with self.assertRaisesRegex(RuntimeError, "differentiate twice"):
-            found.square().sum().backward()
+        for second in (found.square().sum(), torch.autograd.grad(layer(x).sum(), x, create_graph=True)[0].sum()):
+            with self.assertRaisesRegex(attn.UnsupportedError, "second derivative"):
+                second.backward()
+
+    def test_refusals(self):
+        """In words: a second way back in train(), what has no rule here, and copies."""
+        layer = attn.torch.Layer("detr-ffn", {"d": 4})
+        x = torch.randn(2, 3, 4, requires_grad=True)
+        loss = layer(x).sum()
+        loss.backward(retain_graph=True)
+        with self.assertRaisesRegex(attn.UnsupportedError, "second backward pass through one call"):
+            loss.backward()
+        func = torch.func
+        for call in (lambda: func.vmap(layer)(x), lambda: func.grad(lambda x: layer(x).sum())(x),
+                     lambda: func.jvp(layer, (x,), (x,)), lambda: func.functionalize(layer)(x), lambda: torch.jit.trace(layer, x)):
+            with self.assertRaisesRegex(attn.UnsupportedError, "Layer has no rule"):
+                call()
+        with self.assertRaisesRegex(attn.UnsupportedError, "is_grads_batched"):
+            torch.autograd.grad(layer(x), x, torch.ones(2, *x.shape), is_grads_batched=True)
+        with self.assertRaisesRegex(attn.UnsupportedError, "plain tensors"):
+            torch.export.export(layer, (x,))
+        for call in (copy.deepcopy, copy.copy, pickle.dumps, torch.optim.swa_utils.AveragedModel):
+            with self.assertRaisesRegex(TypeError, "Layer is neither copied nor pickled"):
+                call(layer)
 
     def test_seq2seq(self):
         """Its formula takes whole batches: tests/parity's models."""

@@ -6,6 +6,7 @@ import multiprocessing
 import unittest
 
 try:
+    import numpy as np
     import torch
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
@@ -375,7 +376,7 @@ class Formula(unittest.TestCase):
                      lambda q, table: torch.nn.functional.scaled_dot_product_attention(
                          q, q, q, table[pairs].permute(2, 0, 1)[None], scale=1.0), random(1, 1, n, 4) / 2, table)
         from attn.torch import _engine
-        plans = [plan for plan in _engine.engine().plans.values() if plan.arrays.bias_index]
+        plans = [plan for plan in _engine.engine().plans.values() if any(given.bias_index for given in plan.made)]
         self.assertLess(max(plan.bytes for plan in plans), 8 * n * n // 8)
 
     def test_refusals(self):
@@ -517,6 +518,106 @@ class Layers(unittest.TestCase):
         first, _ = layer(x, x, x), layer(x, x, x)
         with self.assertRaisesRegex(attn.UnsupportedError, "called again"):
             first.sum().backward()
+
+
+def functions(draw=random):
+    """All of attn.torch's as functions of one tensor [1,8,2,4]."""
+    at = attn.torch
+    ends, table = torch.tensor([0, 3, 8], dtype=torch.int32), draw(15, 2, dtype=torch.float64)
+    sinks, index = draw(2, dtype=torch.float64), torch.arange(15, dtype=torch.int32)
+
+    def flex(x, **options):
+        return at.flex_attention(*[x.transpose(1, 2)] * 3, **options)
+
+    return {"sdpa": lambda x: at.scaled_dot_product_attention(x, x, x), "sinks": lambda x: flex(x, sinks=sinks.to(x.dtype)),
+            "lse": lambda x: flex(x, is_causal=True, return_lse=True)[1],
+            "relative_bias": lambda x: flex(x, relative_bias=(table.to(x.dtype), index)),
+            "na1d": lambda x: at.na1d(x, x, x, 3), "na1d in parts": lambda x: at.na1d(x, x, x, 3, stride=3),
+            "na2d": lambda x: at.na2d(*[x[:, :, None]] * 3, (3, 1)), "axial": lambda x: at.axial_attention(x, x, x, 1),
+            "tied": lambda x: at.tied_row_attention(*[x[:, None]] * 3),
+            "windows": lambda x: at.shifted_window_attention(x, x, x, 4, shift=1),
+            "varlen": lambda x: at.varlen_attention(x[0], x[0], x[0], ends, ends, 5, 5)}
+
+
+class Functions(unittest.TestCase):
+    def test_transforms(self):
+        """vmap, grad and functionalize of torch.func, one in another."""
+        vmap, grad, functionalize = torch.func.vmap, torch.func.grad, torch.func.functionalize
+        batch = random(3, 1, 8, 2, 4, dtype=torch.float64)
+        for name, call in functions().items():
+            def loss(x):
+                return call(x).sin().sum()  # noqa: B023
+
+            def mapped_loss(x):
+                return vmap(call)(x).sin().sum()  # noqa: B023
+
+            results = torch.stack([call(x) for x in batch])
+            leaf = batch.clone().requires_grad_()
+            grads = torch.autograd.grad(sum(map(loss, leaf)), leaf)[0]
+            whole = {"vmap": (vmap(call), results), "vmap vmap": (lambda x: vmap(vmap(call))(x[None])[0], results),  # noqa: B023
+                     "vmap grad": (vmap(grad(loss)), grads), "grad vmap": (grad(mapped_loss), grads),
+                     "grad vmap vmap": (grad(lambda x: vmap(vmap(call))(x[None]).sin().sum()), grads),  # noqa: B023
+                     "vmap grad vmap": (vmap(grad(lambda x: mapped_loss(x[None]))), grads),  # noqa: B023
+                     "functionalize vmap": (functionalize(vmap(call)), results), "vmap functionalize": (vmap(functionalize(call)), results),
+                     "each functionalize": (lambda x: torch.stack([functionalize(call)(one) for one in x]), results)}  # noqa: B023
+            if name != "na1d in parts":  # PyTorch's functionalize has no derivative of its assignments
+                whole["grad functionalize vmap"] = grad(functionalize(mapped_loss)), grads
+                whole["vmap grad functionalize"] = vmap(grad(functionalize(loss))), grads
+            for kind, (transformed, wanted) in whole.items():
+                with self.subTest(name, kind=kind):
+                    torch.testing.assert_close(transformed(batch), wanted)
+            with self.subTest(name), self.assertRaisesRegex(attn.UnsupportedError, "functionalize around grad"):
+                functionalize(grad(loss))(batch[0])
+
+    def test_randomness_of_vmap(self):
+        """Of dropout: the same weights dropped for each entry, or others, forward and backward."""
+        x, values = torch.ones(3, 1, 2, 64, 8).requires_grad_(), torch.randn(64, 8)
+        for randomness in ("same", "different"):
+            o = torch.func.vmap(lambda q: attn.torch.scaled_dot_product_attention(q, q, values, dropout_p=0.5),
+                                randomness=randomness)(x)
+            grad = torch.autograd.grad((o * values).sum(), x)[0]
+            for found in (o.detach(), grad):
+                self.assertEqual(torch.equal(found[0], found[1]), randomness == "same")
+
+    def test_autocast(self):
+        """Operands come in the types that layers before give them, as scaled_dot_product_attention takes them."""
+        x = random(1, 8, 2, 4)
+        for name, call in functions().items():
+            with self.subTest(name), torch.autocast("cpu", dtype=torch.bfloat16):
+                found = call(x)
+            self.assertEqual(found.dtype, torch.float32 if name == "lse" else torch.bfloat16)
+            self.assertLess(float((found.float() - call(x)).abs().max()), 5e-2)
+        half, at = x.bfloat16(), attn.torch
+        for call in (lambda: at.na1d(x, half, x, 3), lambda: at.axial_attention(half, x, x, 1), lambda: at.flex_attention(x, x, half)):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                self.assertEqual(call().dtype, torch.bfloat16)
+
+    def test_wrong_types(self):
+        """Are named, with what is wanted."""
+        at, q, p, ends = attn.torch, random(1, 8, 2, 4), random(6, 2, 4), torch.tensor([0, 6], dtype=torch.int32)
+        for window in ((3.0, 0), 3, ("a", 0), (1, 2, 3), (float("nan"), 0)):
+            with self.assertRaisesRegex(attn.ArgumentError, "two whole numbers"):
+                at.flex_attention(q, q, q, window=window)
+        self.assertTrue(torch.equal(at.flex_attention(q, q, q, window=(np.int64(3), 0)), at.flex_attention(q, q, q, window=(3, 0))))
+        with self.assertRaisesRegex(attn.ArgumentError, "a table and an index"):
+            at.flex_attention(q, q, q, relative_bias=3)
+        for call, words in (
+                (lambda: at.flex_attention(q, q, q, scale="x"), "scale is of type str"),
+                (lambda: at.na1d(q, q, q, 3, scale="x"), "scale"), (lambda: at.axial_attention(q, q, q, 1, scale="x"), "scale"),
+                (lambda: at.tied_row_attention(*[q[None]] * 3, scale="x"), "scale"),
+                (lambda: at.shifted_window_attention(q, q, q, 4, scale="x"), "scale"),
+                (lambda: at.varlen_attention(p, p, p, ends, ends, 6, 6, scale="x"), "scale"),
+                (lambda: at.varlen_attention(p, p, p, ends, ends, 6.5, 6), "max_seqlen_q is of type float"),
+                (lambda: at.varlen_attention(p, p, p, [0, 6], ends, 6, 6), "cu_seqlens_q is of type list"),
+                (lambda: at.axial_attention(q, q, q, 1.0), "axis is of type float"), (lambda: at.na1d(q, None, q, 3), "key is None"),
+                (lambda: at.flex_attention(q, q, q, bias=[1.0]), "bias"), (lambda: at.flex_attention(q, q, q, mask="x"), "mask"),
+                (lambda: at.flex_attention(q, q, q, sinks=[1.0, 2.0]), "sinks"),
+                (lambda: at.flex_attention(q, q, q, is_causal="x"), "is_causal"),
+                (lambda: at.tied_row_attention(*[q[None]] * 3, mask=[1]), "mask"),
+                (lambda: at.t5_buckets(3.5, 4), "queries is of type float"),
+                (lambda: at.shifted_window_attention(q, q, q, 4, relative_bias=[1]), "relative_bias is of type list")):
+            with self.assertRaisesRegex(TypeError, words + ".* wanted"):
+                call()
 
 
 class Data(torch.utils.data.Dataset):

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""attn in place of torch.nn.functional.scaled_dot_product_attention, where attn takes the call."""
+"""attn in place of PyTorch's kernels of scaled_dot_product_attention, where attn takes the call.
+
+PyTorch's functions stay what they are: its dispatcher calls attn's kernels of the same operators.  So modes, transforms,
+subclasses of tensors, TorchScript and compiled graphs treat a call as they treat any call of the operator.
+"""
 from __future__ import annotations
 
 import itertools
@@ -10,30 +14,27 @@ from typing import Any, Callable, Optional
 import torch
 from torch import Tensor
 
-from . import _ops, _sdpa, _wins
+from . import _engine, _ops, _sdpa, _wins
 
-_TAKEN = (torch.float32,)
+_TAKEN = torch.float32
 _lock = threading.Lock()
-_theirs = torch.nn.functional.scaled_dot_product_attention
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks says how often.
 _counter, _looks = itertools.count(), 0
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
-_fused = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which asks for PyTorch's formula
+_flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which asks for PyTorch's formula
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
              enable_gqa: bool) -> bool:
     """Whether attn may take a call without dropout, which would draw other numbers than PyTorch's from the same seed; what
-    PyTorch would refuse is left to it, words and all, and so are subclasses of tensors, which know its function only."""
-    if _ops.in_forward_mode() or _sdpa.wrong_type(query, key, value, attn_mask, 0.0, is_causal, None, enable_gqa):
-        return False
+    PyTorch would refuse is left to it, words and all, and so are subclasses of tensors."""
     if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
         return False
     for x in (query, key, value):
-        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
+        if x.is_nested or x.device.type != "cpu" or x.dtype != _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
             return False
-    if torch.is_autocast_enabled("cpu") or (is_causal and attn_mask is not None):
+    if is_causal and attn_mask is not None:
         return False
     if not (query.dim() == key.dim() == value.dim() and key.shape[:-1] == value.shape[:-1]
             and query.shape[-1] == key.shape[-1] and query.shape[:-3] == key.shape[:-3]):
@@ -52,33 +53,121 @@ def _faster(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tenso
     return _wins.wins(query, key, attn_mask, is_causal, _ops.records(query, key, value, attn_mask))
 
 
-_takes: Callable[..., bool] = _faster
+_takes: Optional[Callable[..., bool]] = None  # None while nothing is enabled
 
 
-def _replacement(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0,
-                 is_causal: bool = False, scale: Optional[float] = None, enable_gqa: bool = False) -> Any:
-    if dropout_p == 0 and _fused() and (scale is None or (isinstance(scale, (float, int)) and -math.inf < scale < math.inf)):
-        if _unwatched():
-            found = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
-            if found is NotImplemented:
-                return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-            if found is not None:
-                _count_call(_counter)
-                return found
-        if _takes(query, key, value, attn_mask, is_causal, enable_gqa):
-            if not torch.compiler.is_compiling():
-                _count_call(_counter)
-            return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    return _theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+def _finite(scale: Optional[float]) -> bool:
+    return scale is None or -math.inf < scale < math.inf
+
+
+# ------------------------------------------------------------------------------------------------- the operators
+
+_sdpa_operator = torch.ops.aten.scaled_dot_product_attention.default
+_composite = torch._C.DispatchKey.CompositeImplicitAutograd
+_fused_operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_fused_backward_operator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+_on_cpu = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor] = None, dropout_p: float = 0.0,
+               is_causal: bool = False, *, scale: Optional[float] = None, enable_gqa: bool = False) -> Tensor:
+    """aten::scaled_dot_product_attention: whatever watches the call is shown PyTorch's parts of it."""
+    decided = False
+    if (_takes is not None and query.dtype is _TAKEN and dropout_p == 0 and _flash_allowed() and _finite(scale)
+            and _unwatched()):
+        found: Any = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
+        decided = found is NotImplemented
+        if found is not None and not decided:
+            _count_call(_counter)
+            return found  # type: ignore[no-any-return]
+    _call.left = decided
+    try:
+        theirs: Tensor = _sdpa_operator._op_dk(_composite, query, key, value, attn_mask, dropout_p, is_causal, scale=scale,
+                                               enable_gqa=enable_gqa)
+    finally:
+        _call.left = False
+    return theirs
+
+
+class _Call(threading.local):
+    left = False  # whether it was decided that the call under way is PyTorch's
+
+
+_call = _Call()
+
+
+def _takes_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, is_causal: bool,
+                 scale: Optional[float], backward: bool) -> bool:
+    """Whether attn takes a call of the fused operator, to which compiled graphs and transforms come."""
+    takes = _takes
+    if takes is None or _call.left or query.dtype is not _TAKEN or dropout_p != 0 or not _finite(scale):
+        return False
+    if not _allowed(query, key, value, mask, is_causal, True):
+        return False
+    return query.shape[-1] == value.shape[-1] and (takes is _allowed or _wins.wins(query, key, mask, is_causal, backward))
+
+
+def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
+    """aten::_scaled_dot_product_flash_attention_for_cpu; results lie in memory as PyTorch's do."""
+    def kernel(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
+               attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
+        if not _takes_fused(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                            _ops.records(query, key, value)):
+            found: tuple[Tensor, Tensor] = theirs(_on_cpu, query, key, value, dropout_p, is_causal, attn_mask=attn_mask,
+                                                  scale=scale)
+            return found
+        asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
+        batch, heads, queries = query.shape[:3]
+        o, lse = torch.empty_like(query), query.new_empty(batch, queries, heads).transpose(1, 2)
+        _engine.forward_into(asked.problem, asked[1:], o, lse)
+        if attn_mask is not None:
+            lse.nan_to_num_(math.nan, math.inf, 0.0)  # of rows without keys; PyTorch's backward pass wants it
+        _count_call(_counter)
+        return o, lse
+
+    return kernel
+
+
+def _fused_backward(theirs: Any) -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
+    """aten::_scaled_dot_product_flash_attention_for_cpu_backward, of either's forward pass."""
+    def kernel(grad_out: Tensor, query: Tensor, key: Tensor, value: Tensor, out: Tensor, logsumexp: Tensor,
+               dropout_p: float, is_causal: bool, *, attn_mask: Optional[Tensor] = None,
+               scale: Optional[float] = None) -> tuple[Tensor, Tensor, Tensor]:
+        if not _takes_fused(query, key, value, attn_mask, dropout_p, is_causal, scale, True):
+            found: tuple[Tensor, Tensor, Tensor] = theirs(_on_cpu, grad_out, query, key, value, out, logsumexp, dropout_p,
+                                                          is_causal, attn_mask=attn_mask, scale=scale)
+            return found
+        asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
+        dq, dk, dv = (x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (query, key, value))
+        _engine.backward_into(asked.problem, grad_out, asked[1:], out, logsumexp, (True, True, True, False), (dq, dk, dv))
+        return dq, dk, dv
+
+    return kernel
+
+
+def _hook_in() -> Any:
+    """Registers the kernels; they stay until the library that holds them is destroyed."""
+    library: Any = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+    for key in ("AutogradCPU", "CPU"):
+        library.impl(_sdpa_operator, _attention, key)
+    if hasattr(torch.library, "get_kernel"):  # without it nothing leads back to PyTorch's kernels
+        for operator, kernel in ((_fused_operator, _fused), (_fused_backward_operator, _fused_backward)):
+            library.impl(operator, kernel(torch.library.get_kernel(operator, "CPU").call_boxed), "CPU")
+    return library
+
+
+# ---------------------------------------------------------------------------------------------------- the switch
+
+_hooks: Any = None
 
 
 class enable:
-    """Replaces torch.nn.functional.scaled_dot_product_attention by attn's for tensors of float32 on the CPU, without
-    dropout and autocast, where attn is the faster one.  Other calls go to PyTorch as before.
+    """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32 on the CPU, without dropout and
+    autocast, where attn is the faster one, whoever calls it: PyTorch's modules, TorchScript, compiled graphs.  Other calls
+    are PyTorch's as before.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
-    the slower calls too.  What a program imported by name before (`from torch.nn.functional import
-    scaled_dot_product_attention`) stays as it was.
+    the slower calls too.
     """
 
     def __init__(self, always: bool = False) -> None:
@@ -86,10 +175,13 @@ class enable:
         self._begin()
 
     def _begin(self) -> None:
+        global _hooks
         with _lock:
             if self not in _open:
                 _open.append(self)
-            _replace()
+            if _hooks is None:
+                _hooks = _hook_in()
+            _choose()
 
     def __enter__(self) -> "enable":
         self._begin()  # an object may serve several blocks
@@ -99,24 +191,26 @@ class enable:
         with _lock:
             if self in _open:
                 _open.remove(self)
-            _replace()
+            _choose()
 
 
-def _replace() -> None:
+def _choose() -> None:
+    """The kernels stay registered when a block ends: PyTorch's table of kernels must not change while other threads use it."""
     global _takes
-    _takes = _allowed if any(one.always for one in _open) else _faster
-    torch.nn.functional.scaled_dot_product_attention = _replacement if _open else _theirs
+    _takes = None if not _open else _allowed if any(one.always for one in _open) else _faster
 
 
 def disable() -> None:
-    """PyTorch's own function again, however often `enable` was called."""
+    """PyTorch's own kernels again, however often `enable` was called; in no other thread may attention run meanwhile."""
+    global _hooks
     with _lock:
         _open.clear()
-        _replace()
+        _choose()
+        _hooks = None
 
 
 def calls() -> int:
-    """How many calls attn has taken since the program began.  A compiled graph counts none."""
+    """How many calls attn has taken since the program began; of a compiled graph the forward passes count."""
     global _looks
     with _lock:
         _looks += 1

@@ -3,6 +3,7 @@
 a call of C."""
 from __future__ import annotations
 
+import copy
 import ctypes
 import math
 import threading
@@ -20,7 +21,7 @@ from .._library import Context, lib
 
 TYPES = {torch.float32: c.F32, torch.float64: c.F64, torch.bfloat16: c.BF16}
 _KEPT, _KEPT_BYTES = 256, 2**28  # plans of a thread, and their workspaces
-_LEFT = 4096
+_NOTED = 1024  # kinds of calls that are PyTorch's, and plans for any scale
 # The library's function once more, with arguments that ctypes converts in less time.
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ctypes.cast(lib.plan_execute, ctypes.c_void_p).value or 0)
@@ -37,30 +38,49 @@ def _nowhere(x: Tensor) -> int:
 
 
 class Plan:
-    """One problem on tensors of known shapes and strides, for the thread that made it."""
+    """One problem on tensors of known shapes and strides, for the thread that made it.
+
+    A call takes arguments from `idle` and puts them back: a signal handler, or a finalizer, may attend in the same thread
+    while another call fills its own.
+    """
 
     def __init__(self, engine: "_Engine", problem: c.Problem, shape: Sequence[int], strides: Sequence[int],
                  rows: Sequence[int]) -> None:
         self.shape, self.strides, self.rows = tuple(shape), tuple(strides), tuple(rows)
-        self.engine, self.arrays = engine, c.Arrays()
+        self.engine, self.table, self.key = engine, problem, None
         self.pointer = ctypes.c_void_p()
+        self.made: list[Any] = []              # arguments, ...
+        self.idle: list[tuple[Any, Any]] = []  # ... those that no call has, and where they are in memory
         self.masked: Optional[str] = None  # where a caller's one mask goes: "bias", "mask"
         self.problem: Optional[Problem] = None
         self.zeroed = bool(problem.flags & c.WITH_PACKED)  # results, before it runs
         self.taken: Any = None  # by enable(): what it asked
         self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
-        engine.context.check(lib.plan_create(ctypes.byref(self.pointer), engine.context.pointer, ctypes.byref(problem),
-                                             None))
+        self._create()
         self.bytes = lib.plan_workspace(self.pointer)
-        self.where = self.pointer.value, ctypes.addressof(self.arrays), None
         self.layouts: tuple[Any, ...] = ()  # of a forward plan: the strides of q, k, v, o and a caller's one mask
         self.like: Tensor = None  # type: ignore[assignment]  # of a forward plan: o without memory
         self.lse: Any = None  # of a forward plan: the type of memory for lse; a small array is made faster than a tensor
 
-    def run(self) -> None:
-        status = _execute(*self.where)
-        if status:
-            self.engine.context.check(status)
+    def _create(self) -> None:
+        context = self.engine.context
+        context.check(lib.plan_create(ctypes.byref(self.pointer), context.pointer, ctypes.byref(self.table), None))
+
+    def fresh(self) -> tuple[Any, Any]:
+        """Arguments where none are idle: in the first call, and in one that interrupts another."""
+        if not self.pointer.value:  # a call that interrupted this one had no room for the plan
+            self._create()
+            self.engine.keep(self.key, self)
+        arrays = c.Arrays()
+        self.made.append(arrays)
+        return arrays, (self.pointer.value, address(arrays), None)
+
+    def evict(self) -> None:
+        """Destroys the plan, which nothing finds any more."""
+        self.idle.clear()
+        self.made.clear()
+        lib.plan_destroy(self.pointer)
+        self.pointer.value = None
 
     def places(self, given: Optional[Tensor]) -> tuple[Optional[Tensor], Optional[Tensor]]:
         """A caller's one mask as bias and mask."""
@@ -70,9 +90,20 @@ class Plan:
         """Whether tensors that were saved lie as they did: hooks may give others of the same numbers."""
         return tuple([x.stride() for x in saved]) == self.layouts
 
-    def outputs_like(self, dtype: torch.dtype) -> None:
+    def outputs_like(self, dtype: torch.dtype, want_lse: bool) -> None:
         self.like = _hollow(self.shape, self.strides, dtype)
-        self.lse = ctypes.c_char * (max(1, math.prod(self.rows)) * sums_of(dtype).itemsize)
+        if want_lse:
+            self.lse = ctypes.c_char * (max(1, math.prod(self.rows)) * sums_of(dtype).itemsize)
+
+    def scaled(self, scale: float) -> "Plan":
+        """The plan that differs in the scale only."""
+        plan = copy.copy(self)
+        plan.table, plan.pointer, plan.idle = c.Problem.from_buffer_copy(self.table), ctypes.c_void_p(), []
+        plan.made = []
+        plan.table.scale = scale
+        plan.problem = cast(Problem, self.problem)._replace(scale=scale)
+        plan._create()
+        return plan
 
 
 def sums_of(dtype: torch.dtype) -> torch.dtype:
@@ -95,26 +126,31 @@ class _Engine:
         self.context.hold("torch")
         self.plans: OrderedDict[Any, Plan] = OrderedDict()
         self.bytes = 0
-        self.left: set[Any] = set()  # kinds of calls that are PyTorch's under enable()
+        self.left: dict[Any, bool] = {}  # kinds of calls that are PyTorch's under enable()
+        self.any_scale: dict[Any, Plan] = {}  # plans by kinds of calls without the scale
 
-    def takes(self, kind: Any, takes: Any, *call: Any) -> bool:
-        """Whether attn takes calls of a kind; what `takes` says no to once is not asked again."""
-        if (takes, kind) in self.left:
-            return False
-        if takes(*call):
-            return True
-        if len(self.left) >= _LEFT:
-            self.left.clear()
-        self.left.add((takes, kind))
-        return False
+    @staticmethod
+    def note(found: dict[Any, Any], key: Any, value: Any) -> None:
+        """Adds an entry to what would grow without limit."""
+        if len(found) >= _NOTED:
+            found.clear()
+        found[key] = value
 
     def keep(self, key: Any, plan: Plan) -> None:
+        for _ in range(len(self.plans)):
+            if len(self.plans) < _KEPT and self.bytes + plan.bytes <= _KEPT_BYTES:
+                break
+            oldest = next(iter(self.plans))
+            old = self.plans[oldest]
+            if old.made and len(old.made) == len(old.idle):
+                del self.plans[oldest]
+                self.bytes -= old.bytes
+                old.evict()
+            else:  # a call is under way
+                self.plans.move_to_end(oldest)
+        plan.key = key
         self.plans[key] = plan
         self.bytes += plan.bytes
-        while len(self.plans) > 1 and (len(self.plans) > _KEPT or self.bytes > _KEPT_BYTES):
-            old = self.plans.popitem(last=False)[1]
-            self.bytes -= old.bytes
-            lib.plan_destroy(old.pointer)
 
     def __del__(self) -> None:
         if lib is None or not hasattr(self, "plans"):
@@ -183,30 +219,25 @@ def _describe_blocks(described: dict[str, tuple[Any, Any, Any]], form: _form.For
         described["blocks"] = (*form.q[:2], ("q",), ("k",)), blocks.shape, blocks.stride()
 
 
-def _point(arrays: c.Arrays, tensors: Sequence[Any]) -> None:
-    q, k, v, bias, mask = tensors
-    arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
-    if bias is not None:
-        arrays.bias = bias.data_ptr() or _nowhere(bias)
-    if mask is not None:
-        arrays.mask = mask.data_ptr() or _nowhere(mask)
+def _place(x: Tensor) -> int:
+    return x.data_ptr() or _nowhere(x)
 
 
-def _point_offsets(arrays: c.Arrays, offsets: Sequence[Optional[Tensor]]) -> None:
-    """Of packed sequences: int32 and contiguous."""
-    if offsets[0] is not None and offsets[1] is not None:
-        arrays.q_offsets, arrays.k_offsets = offsets[0].data_ptr(), offsets[1].data_ptr()
-
-
-def _point_index(arrays: c.Arrays, problem: Problem, index: Optional[Tensor]) -> None:
-    """Of a bias read through an index: int32 and contiguous."""
+def _others(problem: Problem, seed: Optional[Tensor], offsets: Sequence[Optional[Tensor]], sinks: Optional[Tensor],
+            index: Optional[Tensor], blocks: Optional[Tensor], dlse: Optional[Tensor] = None) -> dict[str, int]:
+    """Members of the arguments that few problems have.  Offsets and the index are int32 and contiguous."""
+    given = {"q_offsets": offsets[0], "k_offsets": offsets[1], "sinks": sinks, "blocks": blocks, "dlse": dlse}
+    found = {name: _place(x) for name, x in given.items() if x is not None}
+    if seed is not None:
+        found["seed_offset"] = int(seed)
     for kind, _, _, *rest in _form.records(problem.relations):
         if kind != _form.INDEX:
             continue
         place, entries = rest[2:]
         if index is None or index.dtype != torch.int32 or index.numel() != entries or not index.is_contiguous():
             raise ArgumentError(f"the index of the bias must hold {entries} contiguous numbers of int32")
-        arrays.bias_index = (index.data_ptr() or _nowhere(index)) + 4 * place
+        found["bias_index"] = _place(index) + 4 * place
+    return found
 
 
 # -------------------------------------------------------------------------------------------------- running
@@ -234,23 +265,32 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
     if into[0] is None:
-        plan.outputs_like(tensors[0].dtype)
+        plan.outputs_like(tensors[0].dtype, want_lse)
     return plan
 
 
-def run_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor],
-                lse: Optional[int], into: Optional[Tensor] = None) -> Tensor:
-    """o, a new tensor or `into`; `lse` is where log-sum-exps go, of a plan that wants them."""
-    arrays, o = plan.arrays, _empty_like(plan.like) if into is None else into
-    arrays.q, arrays.k, arrays.v = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k), v.data_ptr() or _nowhere(v)
-    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse
-    if bias is not None:
-        arrays.bias = bias.data_ptr() or _nowhere(bias)
-    if mask is not None:
-        arrays.mask = mask.data_ptr() or _nowhere(mask)
-    if plan.zeroed:  # what stands behind the last sequence
-        o.zero_()
-    status = _execute(*plan.where)
+def run(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor],
+        lse: Optional[int], into: Optional[Tensor] = None, others: Optional[dict[str, int]] = None) -> Tensor:
+    """o, a new tensor or `into`.  lse is where log-sum-exps go, or come from in a backward pass; `others` has further members
+    of the arguments."""
+    o, idle = _empty_like(plan.like) if into is None else into, plan.idle
+    try:
+        arrays, where = idle.pop()
+    except IndexError:
+        arrays, where = plan.fresh()
+    try:
+        arrays.q, arrays.k = q.data_ptr() or _nowhere(q), k.data_ptr() or _nowhere(k)
+        arrays.v, arrays.o, arrays.lse = v.data_ptr() or _nowhere(v), o.data_ptr() or _nowhere(o), lse
+        if bias is not None:
+            arrays.bias = bias.data_ptr() or _nowhere(bias)
+        if mask is not None:
+            arrays.mask = mask.data_ptr() or _nowhere(mask)
+        if others:
+            for name, place in others.items():
+                setattr(arrays, name, place)
+        status = _execute(*where)
+    finally:
+        idle.append((arrays, where))
     if status:
         plan.engine.context.check(status)
     return o
@@ -266,21 +306,14 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if plan is None:
         plan = forward_plan(problem, tensors, want_lse, sinks, blocks)
         mine.keep(key, plan)
-    if sinks is not None:
-        plan.arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
-    if blocks is not None:
-        plan.arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
-    _point_offsets(plan.arrays, offsets)
-    _point_index(plan.arrays, problem, index)
-    if seed is not None:
-        plan.arrays.seed_offset = int(seed)
-    q, k, v, bias, mask = tensors
+    others = _others(problem, seed, offsets, sinks, index, blocks)
+    into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what stands behind the last sequence
     if not want_lse:
-        return run_forward(plan, q, k, v, bias, mask, None), None
+        return run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
     if plan.zeroed:
         lse.fill_(-math.inf)
-    return run_forward(plan, q, k, v, bias, mask, lse.data_ptr() or _nowhere(lse)), lse
+    return run(plan, *tensors, _place(lse), into, others), lse
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optional[Tensor]) -> None:
@@ -292,8 +325,7 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optio
     if plan is None:
         plan = forward_plan(problem, tensors, lse is not None, into=(o, lse))
         mine.keep(key, plan)
-    q, k, v, bias, mask = tensors
-    run_forward(plan, q, k, v, bias, mask, None if lse is None else lse.data_ptr() or _nowhere(lse), o)
+    run(plan, *tensors, None if lse is None else _place(lse), o)
 
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],
@@ -305,7 +337,7 @@ def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Ten
     if plan is None:
         plan = _backward_plan(problem, dout, tensors, o, want, grads, None, None, None, lse)
         mine.keep(key, plan)
-    _run_backward(plan, dout, tensors, o, lse.data_ptr() or _nowhere(lse), grads)
+    _run_backward(plan, dout, tensors, o, _place(lse), grads)
 
 
 def own_positions(x: Tensor) -> Tensor:
@@ -337,21 +369,10 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
     if plan is None:
         plan = _backward_plan(problem, dout, tensors, o, want, grads, sinks, blocks, dlse)
         mine.keep(key, plan)
-    arrays = plan.arrays
-    if sinks is not None:
-        arrays.sinks = sinks.data_ptr() or _nowhere(sinks)
-    if dlse is not None:
-        dlse = dlse.contiguous()  # as lse is
-        arrays.dlse = dlse.data_ptr() or _nowhere(dlse)
-    if blocks is not None:
-        arrays.blocks = blocks.data_ptr() or _nowhere(blocks)
-    _point_offsets(arrays, offsets)
-    _point_index(arrays, problem, index)
+    dlse = None if dlse is None else dlse.contiguous()  # as lse is
     if plan.zeroed:
         torch._foreach_zero_(grads)
-    if seed is not None:
-        arrays.seed_offset = int(seed)
-    _run_backward(plan, dout, tensors, o, lse.data_ptr() or _nowhere(lse), grads)
+    _run_backward(plan, dout, tensors, o, _place(lse), grads, _others(problem, seed, offsets, sinks, index, blocks, dlse))
     return grads
 
 
@@ -390,12 +411,7 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     return plan
 
 
-def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: int,
-                  grads: Sequence[Tensor]) -> None:
-    arrays = plan.arrays
-    _point(arrays, tensors)
-    arrays.o, arrays.lse = o.data_ptr() or _nowhere(o), lse
-    arrays.dout = dout.data_ptr() or _nowhere(dout)
-    for name, x in zip(plan.gradients, grads):
-        setattr(arrays, name, x.data_ptr() or _nowhere(x))
-    plan.run()
+def _run_backward(plan: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: int, grads: Sequence[Tensor],
+                  others: Optional[dict[str, int]] = None) -> None:
+    places = {"dout": _place(dout), **dict(zip(plan.gradients, map(_place, grads))), **(others or {})}
+    run(plan, *tensors, lse, o, places)

@@ -14,6 +14,7 @@ from torch._compile import _disable_dynamo  # torch.compiler.disable, which take
 from .._errors import ArgumentError, UnsupportedError
 from .._library import lib
 from .._model import Model, build
+from . import _ops
 
 
 class Layer(torch.nn.Module):
@@ -67,13 +68,27 @@ class Layer(torch.nn.Module):
                                        "says which")
         return self
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("an attn.torch.Layer is neither copied nor pickled, since its parameters lie in the library's memory: make "
+                        "another of the same config and load_state_dict(layer.state_dict()); torch.save(layer.state_dict(), path) "
+                        "saves its parameters")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__reduce_ex__(None)
+
     def extra_repr(self) -> str:
         return repr(self.attn_model)
 
     @_disable_dynamo  # for torch.compile: there are no operations of PyTorch to trace
     def forward(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Any:
+        if _ops.in_transform() or _ops.in_forward_mode() or _ops.tracing():
+            raise UnsupportedError("an attn.torch.Layer has no rule for torch.func (vmap, grad, jvp, functionalize), forward mode and "
+                                   "torch.jit.trace; backward() and torch.autograd.grad go through it, and torch.compile around it")
         model = self.attn_model
         given = model._by_name(inputs, named)
+        for name, x in given.items():
+            if isinstance(x, Tensor) and not _ops.is_usual(x):
+                raise UnsupportedError(f"input {name} is a {type(x).__name__}; an attn.torch.Layer reads plain tensors")
         wanted = model._wanted(outputs)
         parameters = {name: getattr(module, last) for name, (module, last, _) in self._places.items()}
         asked = _Asked(self, tuple(given), tuple(wanted), tuple(parameters), self.training, torch.is_grad_enabled())
@@ -136,7 +151,7 @@ class _Run(torch.autograd.Function):
             ctx.call = model._calls
             # What neither a parameter nor an input leads to by differentiable steps: attention weights, positions.
             apart = [not (name in model._outputs and lib.tensor_requires_grad(model._outputs[name])) for name in asked.outputs]
-        ctx.asked = asked
+        ctx.asked, ctx.passes = asked, 0
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*(x for x in values if isinstance(x, Tensor)))
         ctx.values = [None if isinstance(x, Tensor) else x for x in values]
@@ -147,17 +162,26 @@ class _Run(torch.autograd.Function):
         return results
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *douts: Any) -> Any:
-        asked = ctx.asked
-        saved = iter(ctx.saved_tensors)  # complains where a parameter was changed since the call
+        if any(dout is not None and _ops.batched_before(dout) for dout in douts):
+            raise UnsupportedError("an attn.torch.Layer takes the gradients of one output at a time, not is_grads_batched")
+        saved = ctx.saved_tensors  # complains where a parameter was changed since the call
+        return (None, *_RunBack.apply(ctx, len(douts), *douts, *saved))
+
+
+class _RunBack(torch.autograd.Function):
+    """A function of its own, so that a second derivative, which would pass through it, is refused."""
+
+    @staticmethod
+    def forward(_: Any, ctx: Any, n: int, *tensors: Any) -> Any:
+        asked, douts, saved = ctx.asked, tensors[:n], iter(tensors[n:])
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
         seeds: dict[str, Tensor] = {}
         for name, dout in zip(asked.outputs, douts):
             if dout is not None:  # an output may be asked for twice
                 seeds[name] = dout.detach().contiguous() if name not in seeds else seeds[name] + dout.detach()
         if not seeds:
-            return (None,) * (1 + len(values))
+            return (None,) * len(values)
         given, parameters = _part(asked, values)
         with asked.layer._lock, asked.layer._holding(parameters):
             _come_back_to(ctx, given)
@@ -167,7 +191,11 @@ class _Run(torch.autograd.Function):
             grads = model.grads()
             model.zero_grad()
         found = [back.get(name) for name in asked.inputs] + [grads.get(name) for name in asked.parameters]
-        return (None, *(_tensor(x, wanted) for x, wanted in zip(found, ctx.needs_input_grad[1:])))
+        return tuple(_tensor(x, wanted) for x, wanted in zip(found, ctx.needs_input_grad[1:]))
+
+    @staticmethod
+    def backward(_: Any, *grads: Any) -> Any:
+        raise UnsupportedError("an attn.torch.Layer has no second derivative")
 
 
 def _part(asked: _Asked, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -179,8 +207,12 @@ def _part(asked: _Asked, values: Sequence[Any]) -> tuple[dict[str, Any], dict[st
 def _come_back_to(ctx: Any, given: Mapping[str, Any]) -> None:
     """Makes this call the library's latest, by running it again where another came between."""
     asked, model = ctx.asked, ctx.asked.layer.attn_model
+    ctx.passes += 1
     if model._calls == ctx.call and model._outputs:
         return
+    if asked.training and ctx.passes > 1:
+        raise UnsupportedError("a second backward pass through one call of a Layer in train(): the call would run once more, with other "
+                               "dropout and batch statistics; go back once after each call, or eval()")
     if asked.training:
         raise UnsupportedError("a Layer was called again before the backward pass of an earlier call in train(); "
                                "dropout and batch statistics would differ: go back after each call, or eval()")

@@ -3,6 +3,7 @@
 dispatcher for plain tensors in eager mode."""
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, Optional, Sequence, cast
 
@@ -122,11 +123,11 @@ class _Direct(torch.autograd.Function):
     def forward(ctx: Any, plan: Any, q: Any, k: Any, v: Any, given: Any = None) -> Any:
         lse = plan.lse()
         if given is None:
-            o = _run_forward(plan, q, k, v, None, None, _address(lse))
+            o = _run(plan, q, k, v, None, None, _address(lse))
             ctx.save_for_backward(q, k, v, o)
         else:
             bias, mask = plan.places(given)
-            o = _run_forward(plan, q, k, v, bias, mask, _address(lse))
+            o = _run(plan, q, k, v, bias, mask, _address(lse))
             ctx.save_for_backward(q, k, v, o, given)
         ctx.kept = plan, lse
         return o
@@ -149,7 +150,7 @@ class _Direct(torch.autograd.Function):
         return (None, *(next(found) if wanted else None for wanted in want))
 
 
-_run_forward, _address = _engine.run_forward, _engine.address
+_run, _address = _engine.run, _engine.address
 
 
 # --------------------------------------------------------------------------------------------------- vmap
@@ -177,37 +178,39 @@ def _mapped_form(form: str, operands: Sequence[Optional[Tensor]]) -> str:
     return ",".join(parts[:3]) + "->" + ";".join(parts[3:])
 
 
-def _refuse_mapped(seed_dim: Optional[int], offsets: Optional[Tensor], sinks: Optional[Tensor],
-                   index: Optional[Tensor], blocks: Optional[Tensor]) -> None:
-    if offsets is not None:
-        raise UnsupportedError("attn: vmap over packed sequences is not supported")
-    if sinks is not None:
-        raise UnsupportedError("attn: vmap over attention with sinks is not supported")
-    if index is not None:
-        raise UnsupportedError("attn: vmap over attention with a relative bias is not supported")
-    if blocks is not None:
-        raise UnsupportedError("attn: vmap over attention with a block_mask is not supported")
-    if seed_dim is not None:
-        raise UnsupportedError("attn: vmap(randomness=\"different\") with dropout is not supported")
+def _one_by_one(call: Callable[..., Any], n: int, dims: Sequence[Optional[int]], tensors: Sequence[Optional[Tensor]],
+                *rest: Any) -> tuple[Tensor, ...]:
+    """The results for each entry of the mapped axis, stacked."""
+    found = [call(*[x if x is None or dim is None else x.select(dim, i) for x, dim in zip(tensors, dims)], *rest)
+             for i in range(n)]
+    return tuple(map(torch.stack, zip(*found)))
 
 
-def _map(info: Any, in_dims: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any, q_offsets: Any, k_offsets: Any,
-         sinks: Any, index: Any, blocks: Any, form: Any, *asked: Any) -> Any:
-    _refuse_mapped(in_dims[5], q_offsets, sinks, index, blocks)
-    tensors = _batched((q, k, v, bias, mask), in_dims[:5], info.batch_size, False)
+def _in_one_call(read: Sequence[Optional[Tensor]], dropout: float) -> bool:
+    """Whether one more axis can hold the entries: a seed drops other weights in each, and what _ABSENT stands for has none."""
+    return dropout == 0 and all(x is None for x in read[6:])
+
+
+def _map(info: Any, in_dims: Any, *inputs: Any) -> Any:
+    (*read, form, scale, dropout), rest = inputs[:_READS + 3], inputs[_READS + 3:]
+    if not _in_one_call(read, dropout):
+        return _one_by_one(_way(), info.batch_size, in_dims[:_READS], read, form, scale, dropout, *rest), (0, 0)
+    tensors = _batched(read[:5], in_dims[:5], info.batch_size, False)
     if in_dims[0] is None:
-        tensors[0] = q.unsqueeze(0).expand(info.batch_size, *q.shape)
-    return _op(*tensors, seed, *_ABSENT, _mapped_form(form, tensors), *asked), (0, 0)
+        tensors[0] = read[0].unsqueeze(0).expand(info.batch_size, *read[0].shape)
+    return _way()(*tensors, None, *_ABSENT, _mapped_form(form, tensors), scale, dropout, *rest), (0, 0)
 
 
-def _map_backward(info: Any, in_dims: Any, dout: Any, dlse: Any, q: Any, k: Any, v: Any, bias: Any, mask: Any, seed: Any,
-                  q_offsets: Any, k_offsets: Any, sinks: Any, index: Any, blocks: Any, o: Any, lse: Any, form: Any,
-                  *rest: Any) -> Any:
-    _refuse_mapped(in_dims[7], q_offsets, sinks, index, blocks)
-    dout, dlse, o, lse = _batched((dout, dlse, o, lse), (*in_dims[:2], *in_dims[2 + _READS:4 + _READS]), info.batch_size, True)
-    tensors = _batched((q, k, v, bias, mask), in_dims[2:7], info.batch_size, True)
-    grads = _op_backward(dout, dlse, *tensors, seed, *_ABSENT, o, lse.contiguous(),
-                         _mapped_form(form, tensors), *rest)
+def _map_backward(info: Any, in_dims: Any, *inputs: Any) -> Any:
+    n, count = info.batch_size, 4 + _READS  # tensors: dout, dlse, what attend reads, o, lse
+    (*tensors, form, scale, dropout), rest = inputs[:count + 3], inputs[count + 3:]
+    if not _in_one_call(tensors[2:2 + _READS], dropout):
+        grads = _one_by_one(_way_back(), n, in_dims[:count], tensors, form, scale, dropout, *rest)
+    else:
+        given = _batched(tensors, in_dims[:count], n, True)
+        dout, dlse, *read, o, lse = given
+        grads = _way_back()(dout, dlse, *read, o, None if lse is None else lse.contiguous(), _mapped_form(form, read[:5]),
+                            scale, dropout, *rest)
     return grads, [0] * len(grads)
 
 
@@ -250,16 +253,45 @@ class _TransformedBack(torch.autograd.Function):
 # ---------------------------------------------------------------------------------------------- the choice
 
 
-def _in_transform() -> bool:
-    return not torch.compiler.is_compiling() and _transform() is not None
+def _level() -> Any:
+    """The innermost transform of torch.func."""
+    return None if torch.compiler.is_compiling() else _transform()
+
+
+def in_transform() -> bool:
+    return _level() is not None
+
+
+def _way(operator: Any = None) -> Callable[..., Any]:
+    """The operator, attn::attend if not said, as the innermost transform takes it."""
+    back, level = operator is _op_backward, _level()
+    if level is None:
+        return cast(Callable[..., Any], _op_backward if back else _op)
+    if level.key() == _FUNCTIONALIZE:
+        return functools.partial(_functionalized, _op_backward if back else _op)
+    keys = [outer.key() for outer in _transforms()]  # the outermost one first
+    if _FUNCTIONALIZE in keys and _GRAD in keys[keys.index(_FUNCTIONALIZE):]:
+        raise UnsupportedError("attn: torch.func.functionalize around grad or vjp is not supported; inside of them it is")
+    return cast(Callable[..., Any], _TransformedBack.apply if back else _Transformed.apply)
+
+
+def _functionalized(operator: Any, *inputs: Any) -> Any:
+    """Attention neither writes to its inputs nor returns views of them, so that the next transform may have what they wrap."""
+    from torch._subclasses.functional_tensor import FunctorchFunctionalizeAPI
+
+    around = FunctorchFunctionalizeAPI(torch._functorch.pyfunctorch.retrieve_current_functorch_interpreter())
+    inner = around.unwrap_tensors(inputs)
+    with around.redispatch_to_next():
+        found = _way(operator)(*inner)
+    return around.wrap_tensors(found)
 
 
 def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
     """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
-    if any(x is not None and _batched_before(x) for x in given):
+    if any(x is not None and batched_before(x) for x in given):
         raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
                                "supported; torch.func and vectorize=False are")
-    return cast(Callable[..., Any], _TransformedBack.apply if _in_transform() else _op_backward)
+    return _way(_op_backward)
 
 
 def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
@@ -271,9 +303,22 @@ def attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Ten
     if in_forward_mode():
         raise UnsupportedError("attn: attention has no forward-mode derivative here; PyTorch's has one, under "
                                "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH)")
-    way = _Transformed.apply if _in_transform() else _op
-    found: tuple[Tensor, Tensor] = way(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
+    for name, x in zip(("query", "key", "value", "the bias", "the mask", "sinks"), (q, k, v, bias, mask, sinks)):
+        if x is not None and _has_own_rules(x):
+            raise UnsupportedError(f"attn: {name} is a {type(x).__module__}.{type(x).__name__}, whose rules attention would not "
+                                   "follow; a plain tensor is wanted")
+    found: tuple[Tensor, Tensor] = _way()(q, k, v, bias, mask, seed, *offsets, sinks, index, blocks, *problem)
     return found
+
+
+def is_usual(x: Tensor) -> bool:
+    return type(x) in _PLAIN
+
+
+def _has_own_rules(x: Tensor) -> bool:
+    """Whether x is of a subclass with a __torch_function__ of its own; its memory may hold anything."""
+    rule = None if is_usual(x) else getattr(type(x).__torch_function__, "__func__", None)  # None: not in Python
+    return rule is not None and rule is not Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 
 def draw_seed() -> Tensor:
@@ -283,9 +328,10 @@ def draw_seed() -> Tensor:
 
 _modes, _function_modes = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
 _tracing, _transform = torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack
-_transforms, _JVP = torch._C._functorch.get_interpreter_stack, torch._C._functorch.TransformType.Jvp
+_transforms = torch._C._functorch.get_interpreter_stack
+_JVP, _GRAD, _FUNCTIONALIZE = (getattr(torch._C._functorch.TransformType, name) for name in ("Jvp", "Grad", "Functionalize"))
 _compiling, _autocast = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
-_batched_before = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
+batched_before = torch._C._functorch.is_legacy_batchedtensor  # of autograd's is_grads_batched
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
@@ -296,6 +342,11 @@ def in_forward_mode() -> bool:
     if forward_ad._current_level >= 0:
         return True
     return _transform() is not None and any(level.key() == _JVP for level in _transforms())
+
+
+def tracing() -> bool:
+    """Whether torch.jit.trace records."""
+    return _tracing() is not None
 
 
 def unwatched() -> bool:
@@ -311,4 +362,4 @@ def records(*tensors: Optional[Tensor]) -> bool:
 
 def plain(x: Tensor) -> bool:
     """Whether the engine can read x where it lies."""
-    return type(x) in _PLAIN and x.is_cpu and not x.is_neg() and not _batched_before(x)
+    return type(x) in _PLAIN and x.is_cpu and not x.is_neg() and not batched_before(x)

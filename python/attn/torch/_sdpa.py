@@ -37,17 +37,16 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 
     query [..., L, E], key [..., S, E], value [..., S, Ev]; leading axes broadcast.  float32, bfloat16, float64, and
     float16, which is converted to float32 and back.  Memory is linear in L and S for all gradients; that of a float
-    mask is as large as the mask.  Raises attn.ShapeError, attn.ArgumentError and TypeError.
+    mask is as large as the mask.  A mask may be PyTorch's CausalBias.  Raises attn.ShapeError, attn.ArgumentError and
+    TypeError.
     """
     if dropout_p == 0 and _unwatched():
         found: Optional[Tensor] = quick(query, key, value, attn_mask, is_causal, scale, enable_gqa)
         if found is not None:
             return found
-    wrong = wrong_type(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if wrong:
-        raise TypeError(wrong)
-    if torch.is_autocast_enabled("cpu"):
-        query, key, value = (_autocast(x) for x in (query, key, value))
+    check_types(query=query, key=key, value=value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal,
+                scale=scale, enable_gqa=enable_gqa)
+    query, key, value = autocast(query, key, value)
     asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     seed = _ops.draw_seed() if asked.problem.dropout else None
     o = _ops.attend(asked.problem, *asked[1:], seed)[0]
@@ -56,17 +55,18 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     return o if o.dtype == query.dtype else o.to(query.dtype)
 
 
-def _autocast(x: Tensor) -> Tensor:
-    """As PyTorch's own operator does under autocast."""
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Query, key and value in the type that PyTorch's own operator gives them under autocast."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
     wanted = torch.get_autocast_dtype("cpu")
-    return x.to(wanted) if x.is_floating_point() and x.dtype not in (wanted, torch.float64) else x
-
+    return tuple(x.to(wanted) if x.is_floating_point() and x.dtype not in (wanted, torch.float64) else x for x in tensors)
 
 
 # ------------------------------------------------------------------------------------ a call like an earlier one
 
 _unwatched, _plain, _PLAIN, _direct = _ops.unwatched, _ops.plain, _ops._PLAIN, _ops._Direct.apply
-_records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run_forward
+_records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run
 
 
 def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -96,17 +96,33 @@ def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor]
         return None  # nested and sparse tensors have no shape or no strides
     plan = mine.plans.get(kind)
     if plan is None or (takes is not None and plan.taken is not takes):
-        if takes is not None and not mine.takes(kind, takes, query, key, value, attn_mask, is_causal, enable_gqa):
-            return NotImplemented
-        if plan is None:
-            plan = _learn(mine, kind, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
-        if plan is None:
-            return None
-        plan.taken = takes
+        plan = _first_of_kind(mine, kind, plan, takes, (query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa), grad)
+        if plan is None or plan is NotImplemented:
+            return plan
     if attn_mask is None:
         return _direct(plan, query, key, value) if grad else _run(plan, query, key, value, None, None, None)
     return _direct(plan, query, key, value, attn_mask) if grad else _run(plan, query, key, value,
                                                                         *plan.places(attn_mask), None)
+
+
+def _first_of_kind(mine: Any, kind: Any, plan: Any, takes: Optional[Callable[..., bool]], call: tuple[Any, ...],
+                   grad: bool) -> Any:
+    """A plan for calls of this kind; what `quick` returns where there is none."""
+    if takes is not None and (takes, kind) in mine.left:
+        return NotImplemented
+    scale = call[6]
+    near = mine.any_scale.get((*kind[:10], *kind[11:])) if plan is None and scale != 0 else None
+    if near is not None and near.taken is takes:
+        plan = near.scaled(_scale_of(scale, call[0].shape[-1])[1])
+        mine.keep(kind, plan)
+        return plan
+    if takes is not None and not takes(*call[:4], call[5], call[7]):
+        mine.note(mine.left, (takes, kind), True)
+        return NotImplemented
+    plan = plan or _learn(mine, kind, call, grad)
+    if plan is not None:
+        plan.taken = takes
+    return plan
 
 
 def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[Any]:
@@ -120,6 +136,8 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
     plan.layouts = (*(x.stride() for x in call[:3]), plan.strides, *(() if given is None else (given.stride(),)))
     plan.masked = None if given is None else "bias" if given is asked.bias else "mask"
     mine.keep(kind, plan)
+    if asked.problem.score == 0:
+        mine.note(mine.any_scale, (*kind[:10], *kind[11:]), plan)
     return plan
 
 
@@ -128,10 +146,15 @@ def _learn(mine: Any, kind: Any, call: tuple[Any, ...], grad: bool) -> Optional[
 
 def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], dropout_p: float, is_causal: bool,
          scale: Optional[float], enable_gqa: bool) -> Asked:
+    relations = CAUSAL if is_causal else ()
+    if attn_mask is not None and is_causal_bias(attn_mask):
+        if is_causal:
+            raise ArgumentError("a CausalBias as attn_mask and is_causal=True exclude each other: one of them is wanted")
+        attn_mask, relations = None, band_of(attn_mask, query.shape[-2], key.shape[-2])
     _check(query, key, value, attn_mask, dropout_p, is_causal)
     form = _form_of(query, key, value, attn_mask, enable_gqa)
     score, scale = _scale_of(scale, query.shape[-1])
-    problem = Problem(form, scale, float(dropout_p) if dropout_p < 1 else 0.0, CAUSAL if is_causal else (), score)
+    problem = Problem(form, scale, float(dropout_p) if dropout_p < 1 else 0.0, relations, score)
     if query.dtype == torch.float16:
         query, key, value = query.float(), key.float(), value.float()
     bias = mask = None
@@ -140,6 +163,19 @@ def _ask(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor],
     elif attn_mask is not None:
         bias = as_sums(attn_mask, query.dtype)
     return Asked(problem, query, key, value, bias, mask)
+
+
+def is_causal_bias(x: Tensor) -> bool:
+    """Whether x is PyTorch's CausalBias.  Its module is not imported here, which would take seconds."""
+    return type(x).__module__ == "torch.nn.attention.bias"
+
+
+def band_of(bias: Any, queries: int, keys: int) -> tuple[int, ...]:
+    """The relation that a CausalBias stands for; the numbers in its memory mean nothing."""
+    if (bias.seq_len_q, bias.seq_len_kv) != (queries, keys):
+        raise ShapeError(f"the CausalBias is for {bias.seq_len_q} queries and {bias.seq_len_kv} keys; there are {queries} queries "
+                         f"and {keys} keys")
+    return (*CAUSAL[:-1], keys - queries if bias.variant.name == "LOWER_RIGHT" else 0)
 
 
 def as_sums(bias: Tensor, dtype: torch.dtype) -> Tensor:
@@ -181,23 +217,31 @@ def _is_number(x: Any) -> bool:
             or (hasattr(x, "__float__") and getattr(x, "ndim", 1) == 0))
 
 
-# Of each argument: its name, the words for what it may be, the check of its type, and whether it may be None.
-_ARGUMENTS = (("query", "a tensor", _is_tensor, False), ("key", "a tensor", _is_tensor, False),
-              ("value", "a tensor", _is_tensor, False), ("attn_mask", "a tensor or None", _is_tensor, True),
-              ("dropout_p", "a number", _is_number, False), ("is_causal", "a bool", _is_bool, False),
-              ("scale", "a number or None", _is_number, True), ("enable_gqa", "a bool", _is_bool, False))
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, (int, torch.SymInt)) or (hasattr(x, "__index__") and not isinstance(x, Tensor))
 
 
-def wrong_type(*call: Any) -> Optional[str]:
-    """Names the first argument whose type PyTorch's own function refuses; None if there is none."""
-    for (name, wanted, fits, optional), x in zip(_ARGUMENTS, call):
+_TENSOR, _TENSOR_OR_NONE = ("a tensor", _is_tensor, False), ("a tensor or None", _is_tensor, True)
+_BOOL, _WHOLE = ("a bool", _is_bool, False), ("a whole number", _is_whole, False)
+# Of each argument: the words for what it may be, the check of its type, and whether it may be None.
+_ARGUMENTS = {
+    **dict.fromkeys(("query", "key", "value", "cu_seqlens_q", "cu_seqlens_k"), _TENSOR),
+    **dict.fromkeys(("attn_mask", "bias", "mask", "sinks", "relative_bias"), _TENSOR_OR_NONE),
+    **dict.fromkeys(("is_causal", "enable_gqa"), _BOOL),
+    **dict.fromkeys(("axis", "queries", "keys", "max_seqlen_q", "max_seqlen_k", "num_buckets", "max_distance"), _WHOLE),
+    "dropout_p": ("a number", _is_number, False), "scale": ("a number or None", _is_number, True)}
+
+
+def check_types(**given: Any) -> None:
+    """Names the first argument whose type PyTorch's own function refuses."""
+    for name, x in given.items():
+        wanted, fits, optional = _ARGUMENTS[name]
         if fits(x) or (x is None and optional):
             continue
         if x is None:
-            return f"{name} is None; {wanted} is wanted"
+            raise TypeError(f"{name} is None; {wanted} is wanted")
         module, kind = type(x).__module__, type(x).__name__
-        return f"{name} is of type {kind if module == 'builtins' else f'{module}.{kind}'}; {wanted} is wanted"
-    return None
+        raise TypeError(f"{name} is of type {kind if module == 'builtins' else f'{module}.{kind}'}; {wanted} is wanted")
 
 
 def _check(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], dropout_p: float, causal: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import operator
 from typing import Any, Optional, Sequence, Union
 
 import torch
@@ -23,6 +24,12 @@ def _check(tensors: dict[str, Tensor], axes: int, shape: str) -> None:
             raise ArgumentError(f"{name} is on {x.device}; attn computes on the CPU")
         if x.dim() != axes:
             raise ShapeError(f"{name} has the shape {tuple(x.shape)}; {shape} is wanted")
+
+
+def _operands(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> tuple[Tensor, ...]:
+    """Query, key and value in the type to compute in; all arguments are of the types that they may have."""
+    _sdpa.check_types(query=query, key=key, value=value, **options)
+    return _sdpa.autocast(query, key, value)
 
 
 def _attend(problem: Problem, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor] = None,
@@ -55,6 +62,7 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
     one in their middle (the later one of two), of the last one where the axis is causal; with a dilation, a row is what has
     the same residue.  Where stride * dilation does not divide an axis, it takes several calls of the engine.
     """
+    query, key, value = _operands(query, key, value, scale=scale)
     axes = query.dim() - 3
     if 1 <= axes <= 3:
         _check({"key": key, "value": value}, query.dim(), f"query's {tuple(query.shape)}")
@@ -79,7 +87,7 @@ def neighborhood_attention(query: Tensor, key: Tensor, value: Tensor, kernel_siz
 
 
 def _with_axes(axes: int, query: Tensor, *rest: Any, **named: Any) -> Tensor:
-    if query.dim() != axes + 3:
+    if isinstance(query, Tensor) and query.dim() != axes + 3:
         raise ShapeError(f"query has the shape {tuple(query.shape)}; {axes + 3} axes are wanted: B, {axes} of positions, "
                          "H, D")
     return neighborhood_attention(query, *rest, **named)
@@ -107,6 +115,7 @@ def axial_attention(query: Tensor, key: Tensor, value: Tensor, axis: int, is_cau
                     scale: Optional[float] = None) -> Tensor:
     """Attention along one axis of an image, video or alignment; the other axes are batch (Ho et al. 2019,
     arXiv:1912.12180).  query [B, ..., H, D], key and value alike, the length along `axis` excepted; heads at -2."""
+    query, key, value = _operands(query, key, value, axis=axis, is_causal=is_causal, scale=scale)
     rank = query.dim()
     if not 4 <= rank <= 8:
         raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,...,H,D] of 4 to 8 axes is wanted")
@@ -132,6 +141,7 @@ def tied_row_attention(query: Tensor, key: Tensor, value: Tensor, scale: Optiona
     query, key and value are [B, R, C, H, D]: rows, columns.  scale: 1/sqrt(D * R) by default.  mask: bool, broadcast to
     [B, H, C, C], True where a column attends another.
     """
+    query, key, value = _operands(query, key, value, mask=mask, scale=scale)
     _check({"query": query, "key": key, "value": value}, 5, "[B,R,C,H,D]")
     if mask is not None and (mask.dtype != torch.bool or mask.dim() != 4):
         raise ArgumentError(f"mask is {mask.dtype} {tuple(mask.shape)}; bool that broadcasts to [B,H,C,C] is wanted")
@@ -153,6 +163,7 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
     other: Swin's mask of -100, but with weights of exactly zero.  relative_bias: Swin's
     relative_position_bias_table [rows, H], a row for each difference of two positions in a window; it has a gradient.
     """
+    query, key, value = _operands(query, key, value, relative_bias=relative_bias, scale=scale)
     axes = query.dim() - 3
     if not 1 <= axes <= 3:
         raise ShapeError(f"query has the shape {tuple(query.shape)}; [B,X,H,D] with one to three axes X is wanted")
@@ -318,8 +329,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
 
     query [B, H, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev].  bias (added to the scaled scores) and mask (bool, True
     where a query attends) broadcast to [B, H, L, S], both at once if wanted; is_causal is top-left; window (left, right)
-    lets query i attend keys i - left to i + right, None for no limit.  softcap: scaled scores x become
-    softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for each head that takes part in the sum only.
+    lets query i attend keys i - left to i + right, None for no limit.  bias and mask may be PyTorch's CausalBias.  softcap:
+    scaled scores x become softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for each head that takes part in the sum only.
     relative_bias (table, index), in place of bias: query i's score of key j gets table[index[j - i + L - 1], h], or
     table[index[i, j], h] where the index has two axes; the table [rows, H] has a gradient, and with an index by distance
     [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L + S.
@@ -329,6 +340,8 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     """
     if score_mod is not None:
         raise UnsupportedError("score_mod is not supported; bias, softcap, mask, is_causal and window say what scores may be")
+    query, key, value = _operands(query, key, value, bias=bias, mask=mask, is_causal=is_causal, scale=scale,
+                                  enable_gqa=enable_gqa, sinks=sinks)
     _check({"query": query, "key": key, "value": value}, 4, "[B,H,L,E]")
     _sdpa._check(query, key, value, None, 0.0, False)
     shape = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
@@ -337,12 +350,16 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     if relative_bias is not None:
         if bias is not None:
             raise UnsupportedError("bias and relative_bias at once are not supported")
-        table, index, by_index = _indexed(*relative_bias, query, key)
+        table, index, by_index = _indexed(relative_bias, query, key)
+    relations = _band(is_causal, window)
+    if bias is not None and _sdpa.is_causal_bias(bias):
+        bias, relations = None, relations + _sdpa.band_of(bias, *shape[2:])
+    if mask is not None and _sdpa.is_causal_bias(mask):
+        mask, relations = None, relations + _sdpa.band_of(mask, *shape[2:])
     bias = None if bias is None else _pairs(_sdpa.as_sums(bias, query.dtype), shape, "bias")
     if mask is not None and mask.dtype != torch.bool:
         raise ArgumentError(f"mask is of {mask.dtype}; bool is wanted, and numbers to add go into bias")
     mask = None if mask is None else _pairs(mask, shape, "mask")
-    relations = _band(is_causal, window)
     blocks = None
     if block_mask is not None:
         sizes, blocks, inside = _blocks(block_mask, shape)
@@ -360,8 +377,11 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
     return (o, lse.reshape(query.shape[:3])) if return_lse else o
 
 
-def _indexed(table: Tensor, index: Tensor, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+def _indexed(given: Sequence[Tensor], query: Tensor, key: Tensor) -> tuple[Tensor, Tensor, tuple[int, ...]]:
     """The table, the index and the relation of a relative bias."""
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(x, Tensor) for x in given):
+        raise ArgumentError("relative_bias is a table and an index, two tensors, or None")
+    table, index = given
     heads, queries, keys = query.shape[1], query.shape[2], key.shape[2]
     if table.dim() != 2 or table.shape[1] != heads or table.shape[0] < 1 or not table.is_floating_point():
         raise ShapeError(f"the table of relative_bias is {table.dtype} {tuple(table.shape)}; numbers [rows,{heads}], a column "
@@ -382,6 +402,7 @@ def t5_buckets(queries: int, keys: int, bidirectional: bool = True, num_buckets:
     """T5's index of relative positions for `flex_attention`'s relative_bias (Raffel et al. 2019, arXiv:1910.10683): int32
     [queries + keys - 1], the bucket of key j for query i at j - i + queries - 1.  Half of the buckets hold one distance
     each, the others ranges that grow up to max_distance; bidirectional: half of them serve keys behind the query."""
+    _sdpa.check_types(queries=queries, keys=keys, num_buckets=num_buckets, max_distance=max_distance)
     each = num_buckets // 2 if bidirectional else num_buckets
     if queries < 1 or keys < 1 or each < 2 or max_distance <= each // 2:
         raise ArgumentError(f"t5_buckets({queries}, {keys}, {bidirectional}, {num_buckets}, {max_distance}): lengths from 1 up, at "
@@ -440,10 +461,17 @@ def _pairs(x: Tensor, shape: Sequence[int], name: str) -> Tensor:
     return x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
 
 
+def _whole_or_none(side: Any) -> Any:
+    return side if side is None or isinstance(side, torch.SymInt) else operator.index(side)
+
+
 def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]) -> tuple[int, ...]:
-    left, right = (None, None) if window is None else window
+    try:
+        left, right = (None, None) if window is None else map(_whole_or_none, window)
+    except (TypeError, ValueError):
+        left = right = -1
     if any(side is not None and side < 0 for side in (left, right)):
-        raise ArgumentError(f"window is {window}; two numbers from 0 up, or None for no limit, are wanted")
+        raise ArgumentError(f"window is {window!r}; two whole numbers from 0 up, or None for no limit, are wanted")
     right = 0 if is_causal else right
     if left is None and right is None:
         return ()
@@ -472,6 +500,8 @@ def varlen_attention(query: Tensor, key: Tensor, value: Tensor, cu_seqlens_q: Te
     "top-left", query i of a sequence sees its keys up to i; "bottom-right", as flash-attn has it, the last query sees the
     last key; True, where both are the same, since queries and keys have the same offsets.  Work is in proportion to the pairs that are there.  return_lse: the log-sum-exp [H, tokens] as
     well, with a gradient; minus infinity for queries without keys."""
+    query, key, value = _operands(query, key, value, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                                  max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, scale=scale)
     _check({"query": query, "key": key, "value": value}, 3, "[tokens,H,D]")
     _sdpa._check(query, key, value, None, 0.0, False)
     offsets = []

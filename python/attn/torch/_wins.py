@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Which calls of scaled_dot_product_attention attn is the faster one for.
 
-Where products run on AVX2, PyTorch's fused attention stands on MKL, and each side wins somewhere.  The limits below are
-measured (`bench/peers/torch_calls.py` prints the table).  With AVX-512, AMX and NEON attn takes all calls.
+Where products run on AVX2, PyTorch's fused attention stands on MKL, and each side wins somewhere.  With AVX-512 and AMX
+PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
+tables).  With NEON attn takes all calls.
 """
 from __future__ import annotations
 
@@ -21,14 +22,23 @@ def _isa() -> str:
     return found
 
 
-_MEASURED = _isa() == "avx2"
+_ISA = _isa()
+_MEASURED, _WIDE = _ISA == "avx2", _ISA.startswith(("avx512", "amx"))
+
+
+def _few(query: Tensor, key: Tensor) -> bool:
+    """Few queries for the keys, with AVX-512: attn reads keys and values faster, PyTorch multiplies faster.  To pass a small
+    call on to PyTorch takes longer than what it gains."""
+    queries, keys, heads = query.shape[-2], key.shape[-2], query.shape[-3]
+    small = query.numel() * keys < 300_000
+    return small or queries == 1 and keys >= 1024 and heads >= 4 or heads != key.shape[-3]
 
 
 def wins(query: Tensor, key: Tensor, mask: Optional[Tensor], causal: bool, records: bool) -> bool:
     """Whether attn is not the slower one; `records`: a backward pass follows."""
-    if not _MEASURED:
-        return True
     queries, keys, channels = query.shape[-2], key.shape[-2], query.shape[-1]
+    if not _MEASURED:
+        return not _WIDE or records or queries > 16 or keys <= 4 * queries or _few(query, key)
     longest = max(queries, keys)
     if mask is not None and mask.requires_grad:
         return not records or longest <= 96  # PyTorch stores the scores, and multiplies larger ones faster
