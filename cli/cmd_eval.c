@@ -19,7 +19,7 @@ static const cli_option options[] = {
                "it learned from, or all"),
     CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations beside their references"),
     CLI_NAMES_LONG,
-    CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
+    CLI_BEAM,
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
     CLI_MBR,
     CLI_FLAG("all_references", 0,
@@ -172,7 +172,8 @@ static int evaluate_translator(cli_call *cli, const char *data)
     attn_translator *translator;
     if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    attn_translator_options how = {.beam = cli_int(cli, "beam"),
+    attn_translator_search own = attn_translator_own_search(translator);
+    attn_translator_options how = {.beam = cli_beam(cli, &own),
                                    .length_penalty = cli_real(cli, "length_penalty"),
                                    .mbr = cli_flag(cli, "mbr"),
                                    .all_references = cli_flag(cli, "all_references")};

@@ -13,13 +13,22 @@
 enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
-    CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
+    CLI_BEAM,
     CLI_REAL(
         "length_penalty", "0", 0, 10,
         "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; with a "
         "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
     CLI_INT("max_length", 0, "0", 0, 1 << 20,
-            "most tokens of a translation, its end mark included; 0: as many as the model can"),
+            "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
+            "says, and never more than it can"),
+    CLI_REAL("max_length_factor", "0", 0, 1000, "most tokens of a translation for each one of the sentence; 0: the model's own"),
+    CLI_INT("min_length", 0, "0", 0, 1 << 20, "least tokens of a translation, its end mark included; 0: the model's own"),
+    CLI_INT("no_repeat_ngram", 0, "0", 0, 1 << 20,
+            "no translation has a sequence of so many tokens twice; 0: the model's own no_repeat_ngram_size"),
+    CLI_REAL("repetition_penalty", "0", 0, 100,
+             "above 1: tokens that a translation has already are less likely to come again; 0: the model's own, 1: none"),
+    CLI_TEXT("suppress_tokens", 0, "TOKENS", "",
+             "tokens that no translation holds, as --tokens prints them, with spaces between"),
     CLI_INT("nbest", 'n', "0", 0, 64,
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
             "score'; 0: the best alone, as it is"),
@@ -65,6 +74,8 @@ typedef struct job {
     attn_translator *translator;
     attn_translator_options how;
     attn_translation *results; /* [AHEAD * nbest] */
+    int32_t *suppressed;
+    bool prefixed;
     int64_t noted;             /* sentences with unknown words */
     int64_t unnamed;           /* unknown words that no note has named */
 } job;
@@ -163,7 +174,7 @@ static int translate(job *j, const char *const *texts, int n, int64_t first)
     char *copies[AHEAD] = {0};
     const char *prefixes[AHEAD];
     int code = CLI_OK, done = 0;
-    if (!cli_flag(j->cli, "prefix"))
+    if (!j->prefixed)
         return translate_whole(j, texts, n, first);
     for (; done < n && code == CLI_OK; done++) {
         char *tab = (copies[done] = strdup(texts[done])) ? strchr(copies[done], '\t') : NULL;
@@ -222,6 +233,44 @@ static int translate_all(job *j)
     return code;
 }
 
+/* The tokens of --suppress-tokens. */
+static int suppress(job *j)
+{
+    const attn_vocab *vocab = attn_translator_vocab(j->translator, ATTN_SIDE_TARGET);
+    const char *text = cli_text(j->cli, "suppress_tokens"), *word;
+    size_t length;
+    if (!text[0])
+        return CLI_OK;
+    j->how.suppressed = j->suppressed = malloc(strlen(text) * sizeof *j->suppressed);
+    if (!j->suppressed)
+        return cli_fail(CLI_FAILED, "out of memory");
+    while (attn_text_word(&text, &word, &length)) {
+        int64_t id = 0, n = attn_vocab_size(vocab);
+        while (id < n && !(strncmp(attn_vocab_token(vocab, id), word, length) == 0 && !attn_vocab_token(vocab, id)[length]))
+            id++;
+        if (id == n)
+            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is no token of the target vocabulary", (int)length, word);
+        j->suppressed[j->how.nsuppressed++] = (int32_t)id;
+    }
+    return CLI_OK;
+}
+
+/* Joins what the model says of searching with what is asked for. */
+static int begin_search(job *j)
+{
+    attn_translator_search own = attn_translator_own_search(j->translator);
+    j->prefixed = cli_flag(j->cli, "prefix") || own.prefixed;
+    j->how.beam = cli_beam(j->cli, &own);
+    if (own.sampled)
+        cli_note(j->cli, "note: the model's files ask for sampling, which is not done: the likeliest tokens are taken");
+    if (own.prefixed)
+        cli_note(j->cli, "note: the model's files ask for --prefix (force-decode)");
+    if (j->how.nbest > j->how.beam)
+        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
+                        (long long)j->how.nbest, (long long)j->how.nbest, (long long)j->how.beam);
+    return suppress(j);
+}
+
 static int run(cli_call *cli)
 {
     job j = {.cli = cli,
@@ -229,22 +278,26 @@ static int run(cli_call *cli)
                      .length_penalty = cli_real(cli, "length_penalty"),
                      .batch = cli_int(cli, "batch"),
                      .max_len = cli_int(cli, "max_length"),
+                     .length_factor = cli_real(cli, "max_length_factor"),
+                     .min_len = cli_int(cli, "min_length"),
+                     .no_repeat_ngram = cli_int(cli, "no_repeat_ngram"),
+                     .repetition_penalty = cli_real(cli, "repetition_penalty"),
                      .nbest = cli_int(cli, "nbest"),
                      .mbr = cli_flag(cli, "mbr"),
                      .alignments = cli_flag(cli, "alignments")}};
     j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli->json;
-    if (j.how.nbest > j.how.beam)
-        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
-                        (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
     attn_context_set_inference(cli->context, true);
     if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon = NULL;
-    int code = attn_translator_pack_weights(j.translator) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    int code = begin_search(&j);
+    if (code == CLI_OK && attn_translator_pack_weights(j.translator) != ATTN_OK)
+        code = cli_failed(cli, NULL);
     if (code == CLI_OK)
         code = cli_shortlist(cli, j.translator, &j.how, &lexicon);
     if (code == CLI_OK)
         code = translate_all(&j);
+    free(j.suppressed);
     attn_lexicon_destroy(lexicon);
     attn_translator_destroy(j.translator);
     return code;

@@ -212,7 +212,7 @@ def write_forms(folder, tokens, tensors):
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": FFN, "decoder_ffn_dim": FFN,
         "max_position_embeddings": 512, "activation_function": "swish", "scale_embedding": True, "pad_token_id": n,
         "decoder_start_token_id": n, "eos_token_id": 0, "forced_eos_token_id": 0, "bad_words_ids": [[n]], "max_length": 512,
-        "layer_norm_eps": 1e-6}))
+        "renormalize_logits": True, "max_length_factor": 3.0, "layer_norm_eps": 1e-6}))
     write_safetensors(hf / "model.safetensors", huggingface_names(tensors))
     # Ids in no order, keys plain where YAML allows it, quoted, and on a line of their own.
     order = list(enumerate(tokens))
@@ -239,8 +239,12 @@ def compare(folder, hf, native, lines):
     if found != well("translate", native, "--beam", 4, "--scores", "--max-length", 24, "--quiet", stdin=text):
         complain("the converted directory's sentences differ")
     config = json.loads((folder / "converted" / "config.json").read_text())
-    if config["bad_words_ids"] != [[config["vocab_size"] - 1]] or config["architectures"] != ["MarianMTModel"]:
+    search = json.loads((folder / "converted" / "generation_config.json").read_text())
+    pad = config["vocab_size"] - 1
+    if config["architectures"] != ["MarianMTModel"] or config["pad_token_id"] != pad or "bad_words_ids" in config:
         complain(f"converted config.json: {config}")
+    if search["bad_words_ids"] != [[pad]] or search["renormalize_logits"] is not True or search["pad_token_id"] != pad:
+        complain(f"converted generation_config.json: {search}")
     for name, words in {"eval": ("eval", native, "--data", folder / "few.tsv", "--part", "all"), "info": ("info", native),
                         "show": ("show", native, lines[0][0], "-o", folder / "map.svg")}.items():
         if not well(*words) and name != "show":

@@ -192,10 +192,10 @@ static void what_is_wrong_is_named(void **state)
     put_config(f, "maxout");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "activation_function is \"maxout\"");
     put_config(f, "relu");
-    static const char *const searches[][2] = {{"{\"repetition_penalty\": 1.5}", "\"repetition_penalty\""},
-                                              {"{\"min_length\": 3}", "\"min_length\""},
+    static const char *const searches[][2] = {{"{\"encoder_repetition_penalty\": 1.5}", "\"encoder_repetition_penalty\""},
+                                              {"{\"diversity_penalty\": 3}", "\"diversity_penalty\""},
                                               {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
-                                              {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""},
+                                              {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
                                               {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
                                               {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
@@ -207,6 +207,12 @@ static void what_is_wrong_is_named(void **state)
         {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
         {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
         {"{\"max_length\": 2.5}", "\"max_length\" is no number from 1 on"},
+        {"{\"min_length\": -1}", "\"min_length\" is no number from 0 on"},
+        {"{\"num_beams\": 0}", "\"num_beams\" is no number from 1 on"},
+        {"{\"no_repeat_ngram_size\": 2.5}", "\"no_repeat_ngram_size\" is no number from 0 on"},
+        {"{\"repetition_penalty\": 0}", "\"repetition_penalty\" is no number above 0"},
+        {"{\"renormalize_logits\": \"yes\"}", "\"renormalize_logits\" is neither true nor false"},
+        {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is no list of tokens"},
         {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is no list of lists"},
         {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is no token"},
         {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};

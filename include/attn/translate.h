@@ -96,10 +96,18 @@ ATTN_API const attn_vocab *attn_translator_vocab(const attn_translator *translat
 
 /* Zero means the default. */
 typedef struct attn_translator_options {
-    int64_t beam;          /* 0: 1, greedy */
-    double length_penalty; /* of beam search */
+    int64_t beam;          /* 1: greedy; 0: the model's own, of one that attn trained 1 */
+    double length_penalty; /* of beam search; 0: the model's own */
     int64_t batch;         /* sentences at once; 0: 32 */
     int64_t max_len;       /* most tokens of a translation, its end included, if that is less than the model's own */
+    double length_factor;  /* most tokens for each one of the line, the ends included; 0: the model's own, or none where
+                            * max_len is given */
+    int64_t min_len;       /* least tokens, the end included; 0: the model's own, or none */
+    /* Repetition, as attn_beam_search_options has it; 0: the model's own, or none. */
+    int64_t no_repeat_ngram;
+    double repetition_penalty;
+    const int32_t *suppressed; /* nsuppressed tokens of the target vocabulary that no translation holds, besides the model's */
+    int64_t nsuppressed;
     int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
     /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of their
      * probability.  The expected chrF of one is the mean of its chrF against every hypothesis, each weighted by the square root of
@@ -133,6 +141,16 @@ typedef struct attn_translation {
                              * of the line is the one that it attends to most.  Both count from 0; words are those
                              * between spaces or, with a vocabulary of words, its tokens */
 } attn_translation;
+
+/* What the files of a published model say of searching: the options that hold where those of a call are zero, and what is
+ * the caller's to do.  `shortlist` belongs to the translator. */
+typedef struct attn_translator_search {
+    attn_translator_options options;
+    bool sampled;          /* the files ask for sampling, which is not done */
+    bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
+    const char *shortlist; /* the file of a lexicon that goes with the model; NULL: none does */
+} attn_translator_search;
+ATTN_API attn_translator_search attn_translator_own_search(const attn_translator *translator);
 
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,

@@ -265,7 +265,7 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
     *score = (attn_translator_score){0};
     attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
     if (status == ATTN_OK)
-        status = judge(t, pairs, NULL, &r, score);
+        status = judge(t, pairs, &(attn_translator_options){.beam = 1}, &r, score);
     release(t->context, &r);
     return status;
 }

@@ -10,7 +10,7 @@
 
 attn_status attn__shortlist_fits(const attn_translator *t, const attn_translator_options *options)
 {
-    const attn_lexicon *lexicon = options ? options->shortlist : NULL;
+    const attn_lexicon *lexicon = options->shortlist;
     if (lexicon && (lexicon->source != t->source || lexicon->target != t->target))
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "the shortlist's lexicon is that of another translator");
     return ATTN_OK;
@@ -40,7 +40,7 @@ static void mark_all(const attn_translator *t, const attn_translator_options *o,
 attn_status attn__sentence_allow(const attn_translator *t, const attn_translator_options *options, attn__sentence *s)
 {
     int64_t size = attn_vocab_size(t->target), n = 0;
-    if (!options || !options->shortlist || s->n == 0)
+    if (!options->shortlist || s->n == 0)
         return ATTN_OK;
     unsigned char *marks = attn__alloc(t->context, (size_t)size);
     if (!marks)

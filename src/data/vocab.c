@@ -56,6 +56,7 @@ void attn_vocab_destroy(attn_vocab *vocab)
         return;
     attn__words_destroy(&vocab->words);
     attn__free(vocab->context, vocab->text);
+    attn__free(vocab->context, vocab->added);
     attn__subword_destroy(vocab->subword);
     attn__free(vocab->context, vocab);
 }

@@ -13,12 +13,21 @@
 enum { ATTN__SPECIALS = 4 };
 extern const char *const attn__special_names[ATTN__SPECIALS];
 
+/* A token that is one wherever its text stands, and what it does to spaces there. */
+typedef struct attn__added_token {
+    int32_t id;
+    bool strips_left, strips_right, special; /* special: no part of what is said */
+} attn__added_token;
+
 struct attn_vocab {
     attn_context *context;
     attn__words words; /* texts ended by 0, in `text` */
     char *text;
     attn__subword *subword; /* what splits texts; NULL: spaces do */
     bool marian;            /* names of specials and a leading >>language<< in a text are tokens, not pieces */
+    bool tidy;              /* with those: no spaces before marks, as transformers' clean_up_tokenization_spaces */
+    attn__added_token *added;
+    int64_t nadded;
     int32_t special[ATTN__SPECIALS];
 };
 

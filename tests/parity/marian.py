@@ -43,7 +43,7 @@ def make_vocabularies(pairs, folder):
     for side, name in enumerate(("source", "target")):
         prefix = os.path.join(folder, name)
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in spread(pairs, 20000)),
-                                                 model_prefix=prefix, vocab_size=3000, minloglevel=3)
+                                                 model_prefix=prefix, vocab_size=3000, hard_vocab_limit=False, minloglevel=3)
         os.rename(prefix + ".model", prefix + ".spm")
         model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
         pieces += [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
@@ -129,9 +129,9 @@ def reference(model, tokenizer, lines, beams):
     return texts
 
 
-def compare_sentences(folder, model, tokenizer, lines, beams):
+def compare_sentences(folder, model, tokenizer, lines, beams, options=()):
     wanted = reference(model, tokenizer, lines, beams)
-    done = subprocess.run([os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--quiet"],
+    done = subprocess.run([os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--quiet", *options],
                           input="\n".join(lines) + "\n", capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stderr)
@@ -166,6 +166,46 @@ def compare_nbest(folder, model, tokenizer, lines, beams):
             print(f"{found[i]}, not {text!r} with {score}")
         wrong += not same
     print(f"n-best of {beams}: {len(wanted) - wrong} of {len(wanted)} hypotheses the same")
+    return wrong
+
+
+# What generation_config.json may say of the search beyond the model's own, and the options of `translate` that say the same.
+SEARCHES = [
+    ({"renormalize_logits": True}, []),
+    ({"no_repeat_ngram_size": 1}, ["--no-repeat-ngram", "1"]),
+    ({"no_repeat_ngram_size": 2}, ["--no-repeat-ngram", "2"]),
+    ({"no_repeat_ngram_size": 3, "renormalize_logits": True}, []),
+    ({"repetition_penalty": 1.3}, ["--repetition-penalty", "1.3"]),
+    ({"repetition_penalty": 0.8, "renormalize_logits": True}, []),
+    ({"min_length": 12}, ["--min-length", "12"]),
+    ({"min_new_tokens": 11}, ["--min-length", "12"]),
+    ({"suppress_tokens": [1, 7, 9, 20, 21, 22]}, ["--suppress-tokens"]),
+    ({"suppress_tokens": [5, 6], "renormalize_logits": True, "repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "min_length": 5}, []),
+    ({"do_sample": False, "temperature": 0.7, "top_k": 10, "top_p": 0.9}, []),
+]
+
+
+def compare_searches(folder, model, tokenizer, lines):
+    """Each of these settings, from the file and as options."""
+    path, wrong = os.path.join(folder, "generation_config.json"), 0
+    with open(path) as file:
+        own = json.load(file)
+    for settings, options in SEARCHES:
+        if options == ["--suppress-tokens"]:
+            options = options + [" ".join(tokenizer.convert_ids_to_tokens(settings["suppress_tokens"]))]
+        print(settings, flush=True)
+        model.generation_config = GenerationConfig(**{**own, **settings})
+        for beams in (1, 4):
+            with open(path, "w") as file:
+                json.dump({**own, **settings}, file)
+            wrong += compare_sentences(folder, model, tokenizer, lines, beams)
+            if beams > 1:
+                wrong += compare_nbest(folder, model, tokenizer, lines, beams)
+            with open(path, "w") as file:
+                json.dump(own, file)
+            if options:
+                wrong += compare_sentences(folder, model, tokenizer, lines, beams, options)
+    model.generation_config = GenerationConfig(**own)
     return wrong
 
 
@@ -210,6 +250,8 @@ def main():
             for beams in (1, 4):
                 wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
             wrong += compare_nbest(folder, model, tokenizer, sentences, 4)
+            if safe:
+                wrong += compare_searches(folder, model, tokenizer, sentences[:40])
             wrong += compare_tuned(folder, pairs, made)
     return wrong > 0
 
