@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn classify: what is on a picture. */
 #include "commands.h"
+#include "failures.h"
 #include "foreign.h"
 
 #include "attn/classify.h"
@@ -14,6 +15,7 @@ static const cli_option options[] = {
              "take the negative of each picture, for dark on bright where the training had bright on dark"),
     CLI_NAMES_LONG,
     CLI_INT("channels", 0, "0", 0, 3, "1: the pictures are read as grey, 3: in colour; 0: as they are"),
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"DIR IMAGE...", NULL};
@@ -117,7 +119,7 @@ static int answer(cli_call *cli, attn_classifier *classifier)
     question q = {cli, classifier, guesses, top, cli->json ? &json : NULL};
     int code = CLI_OK;
     if (!cli->json)
-        code = cli_spread(cli, cli->nwords - 1, classify, &q);
+        code = cli_spread(cli, cli->nwords - 1, cli->words + 1, classify, &q);
     else if (attn_ranks_rank(cli->context) == 0) /* one array: by one process */
         for (int i = 0; i + 1 < cli->nwords && code == CLI_OK; i++)
             code = classify(&q, i);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn contacts: which residues of a protein touch, from an alignment of its family. */
 #include "commands.h"
+#include "failures.h"
 #include "family.h"
 
 #include "attn/plot.h"
@@ -19,6 +20,7 @@ static const cli_option options[] = {
              "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
     CLI_REAL("least", "0.01", 0, 1, "pairs with a lower probability are left out of the table"),
     CLI_INT("top", 0, "0", 0, 1e6, "pairs marked in the picture; 0: as many as there are residues"),
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
@@ -374,7 +376,7 @@ static int predict_all(cli_call *cli)
         code = cli_family_model(cli, &p.msa);
     code = cli_ranks_agree(cli, code);
     if (code == CLI_OK)
-        code = cli_spread(cli, cli->nwords, predict_one, &p);
+        code = cli_spread(cli, cli->nwords, cli->words, predict_one, &p);
     attn_msa_destroy(p.msa);
     return code;
 }

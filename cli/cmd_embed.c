@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn embed: what a language model of alignments makes of residues and sequences, as arrays. */
 #include "commands.h"
+#include "failures.h"
 #include "family.h"
 
 #include <string.h>
@@ -14,6 +15,7 @@ static const cli_option options[] = {
                "residues: of the query, [residues, channels]; sequences: means over each, [sequences, channels]; all: "
                "[sequences, residues, channels]"),
     CLI_INT("layer", 'l', "-1", -1000, 1000, "whose output: 0 is the embedding, -1 the last layer (normalized)"),
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
@@ -135,13 +137,20 @@ static int write_result(const cli_family *f, const attn_tensor *hidden)
     return code;
 }
 
-static int embed(const cli_call *cli, attn_msa *msa, const attn_msa_options *how, const char *path)
+typedef struct embedding {
+    const cli_call *cli;
+    attn_msa *msa;
+    attn_msa_options how;
+} embedding;
+
+static int embed(void *user, int i)
 {
+    const embedding *e = user;
     cli_family family;
     attn_msa_result result;
-    int code = cli_family_read(&family, cli, path);
+    int code = cli_family_read(&family, e->cli, e->cli->words[i]);
     if (code == CLI_OK)
-        code = cli_family_run(&family, msa, how, &result);
+        code = cli_family_run(&family, e->msa, &e->how, &result);
     if (code == CLI_OK)
         code = write_result(&family, result.representations[0]);
     cli_family_free(&family);
@@ -150,21 +159,17 @@ static int embed(const cli_call *cli, attn_msa *msa, const attn_msa_options *how
 
 static int run(cli_call *cli)
 {
-    attn_msa *msa = NULL;
     int64_t layer = cli_int(cli, "layer");
-    attn_msa_options how = {.layers = &layer, .nlayers = 1};
+    embedding e = {.cli = cli, .how = {.layers = &layer, .nlayers = 1}};
     attn_context_set_inference(cli->context, true);
     int code = cli_family_apart(cli);
     if (code == CLI_OK)
-        code = cli_family_bounds(cli, &how);
+        code = cli_family_bounds(cli, &e.how);
     if (code == CLI_OK)
-        code = cli_family_model(cli, &msa);
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++) {
-        if (cli->nwords > 1)
-            cli_watch_work("files", i, cli->nwords);
-        code = embed(cli, msa, &how, cli->words[i]);
-    }
-    attn_msa_destroy(msa);
+        code = cli_family_model(cli, &e.msa);
+    if (code == CLI_OK)
+        code = cli_spread(cli, cli->nwords, cli->words, embed, &e);
+    attn_msa_destroy(e.msa);
     return code;
 }
 

@@ -3,6 +3,7 @@
  * model that draws them. */
 #include "commands.h"
 #include "eval_images.h"
+#include "failures.h"
 #include "foreign.h"
 #include "shortlist.h"
 #include "source.h"
@@ -25,6 +26,7 @@ static const cli_option options[] = {
     CLI_FLAG("all_references", 0,
              "a sentence that stands in several pairs is translated once and compared with all their translations"),
     CLI_SHORTLIST,
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"DIR... [--data FILE]", NULL};
@@ -225,7 +227,7 @@ static int run(cli_call *cli)
 {
     attn_context_set_inference(cli->context, true);
     int code = cli_ranks_join(cli);
-    return cli_ranks_leave(cli, code == CLI_OK ? cli_spread(cli, cli->nwords, evaluate_word, cli) : code);
+    return cli_ranks_leave(cli, code == CLI_OK ? cli_spread(cli, cli->nwords, cli->words, evaluate_word, cli) : code);
 }
 
 const cli_command cli_eval = {

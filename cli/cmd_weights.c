@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn weights: how much each sequence of an alignment counts, and how many there are in effect. */
 #include "commands.h"
+#include "failures.h"
 #include "family.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@ static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the tables"),
     CLI_REAL("identity", "0.8", 1e-6, 1, "share of columns in which two sequences must agree to count as alike"),
     CLI_FAMILY_FORMAT_OPTIONS,
+    CLI_STRICT_OPTION,
 };
 
 static const char *const usage[] = {"FILE... [-o DIR] [--identity X]", NULL};
@@ -110,8 +112,10 @@ static int tell(const weighing *w)
     return CLI_OK;
 }
 
-static int weigh_file(const cli_call *cli, const char *path)
+static int weigh_file(void *user, int i)
 {
+    const cli_call *cli = user;
+    const char *path = cli->words[i];
     weighing w = {.effective = 0};
     int code = cli_family_read_all(&w.family, cli, path);
     if (code == CLI_OK)
@@ -133,9 +137,7 @@ static int weigh_file(const cli_call *cli, const char *path)
 static int run(cli_call *cli)
 {
     int code = cli_family_apart(cli);
-    for (int i = 0; i < cli->nwords && code == CLI_OK; i++)
-        code = weigh_file(cli, cli->words[i]);
-    return code;
+    return code == CLI_OK ? cli_spread(cli, cli->nwords, cli->words, weigh_file, cli) : code;
 }
 
 const cli_command cli_weights = {

@@ -149,9 +149,10 @@ int cli_ranks_leave(const cli_call *cli, int code);
 
 /* ------------------------------------------------------------------------------------------- spread.c */
 
-/* one(user, i) for each of n things up to the first that fails, whose exit code it returns.  Among ranks each thing
- * is done by one of them, and rank 0 prints what each printed, in the things' order. */
-int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user);
+/* one(user, i) for each of n files.  Where one fails, the others are done, the names of those that failed are printed
+ * at the end, and the exit code is CLI_BAD (failures.h).  Among ranks each file is done by one of them, and rank 0
+ * prints what each printed, in the files' order. */
+int cli_spread(const cli_call *cli, int n, const char *const *names, int (*one)(void *user, int i), void *user);
 
 /* ------------------------------------------------------------------------------------------- watch.c */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Many files, one after the other or spread over the processes that mpirun started: what is printed looks the same. */
-#include "command.h"
+#include "failures.h"
 
 #include "attn/ranks.h"
 
@@ -106,9 +106,10 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
     return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
 }
 
-/* Every rank has done its own; in the order of the things each one's words go to rank 0, up to the first that failed. */
-static int deliver(const cli_call *cli, int n, char **texts, size_t *sizes)
+/* Every rank has done its own; in the order of the things each one's words go to rank 0. */
+static int deliver(const cli_call *cli, int n, const char *const *names, char **texts, size_t *sizes)
 {
+    cli_failures failures = {.cli = cli, .things = "files"};
     attn_context *context = cli->context;
     int rank = attn_ranks_rank(context), ranks = attn_ranks_size(context), code = CLI_OK;
     for (int i = 0; i < n && code == CLI_OK; i++) {
@@ -117,33 +118,42 @@ static int deliver(const cli_call *cli, int n, char **texts, size_t *sizes)
         size_t size = mine ? sizes[i] : 0;
         if (attn_ranks_text(context, i % ranks, &text, &size) != ATTN_OK)
             return cli_failed(cli, NULL);
-        code = tell(text, size); /* all but rank 0 speak to nobody */
+        code = cli_failures_note(&failures, tell(text, size), names[i]); /* all but rank 0 are silent */
         if (!mine)
             attn_ranks_text_free(context, text);
     }
-    return code;
+    return code == CLI_OK ? cli_failures_end(&failures) : code;
 }
 
-int cli_spread(const cli_call *cli, int n, int (*one)(void *user, int i), void *user)
+static int run_here(const cli_call *cli, int n, const char *const *names, int (*one)(void *user, int i), void *user)
+{
+    cli_failures failures = {.cli = cli, .things = "files"};
+    int code = CLI_OK;
+    for (int i = 0; i < n && code == CLI_OK; i++) {
+        if (n > 1)
+            cli_watch_work("files", i, n);
+        code = cli_failures_note(&failures, one(user, i), names[i]);
+    }
+    return code == CLI_OK ? cli_failures_end(&failures) : code;
+}
+
+int cli_spread(const cli_call *cli, int n, const char *const *names, int (*one)(void *user, int i), void *user)
 {
     int rank = attn_ranks_rank(cli->context), ranks = attn_ranks_size(cli->context), code = CLI_OK;
-    if (ranks == 1) {
-        for (int i = 0; i < n && code == CLI_OK; i++) {
-            if (n > 1)
-                cli_watch_work("files", i, n);
-            code = one(user, i);
-        }
-        return code;
-    }
+    if (ranks == 1)
+        return run_here(cli, n, names, one, user);
+    cli_failures mine = {.cli = cli};
     char **texts = calloc((size_t)n, sizeof *texts);
     size_t *sizes = calloc((size_t)n, sizeof *sizes);
     bool room = texts && sizes;
     int trouble = room ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
-    for (int i = rank; room && i < n && code == CLI_OK && trouble == CLI_OK; i += ranks)
+    for (int i = rank; room && i < n && code == CLI_OK && trouble == CLI_OK; i += ranks) {
         trouble = run_caught(one, user, i, &texts[i], &sizes[i], &code);
+        code = cli_failures_note(&mine, code, names[i]);
+    }
     code = cli_ranks_agree(cli, trouble);
     if (code == CLI_OK && room)
-        code = deliver(cli, n, texts, sizes);
+        code = deliver(cli, n, names, texts, sizes);
     for (int i = 0; i < n && texts; i++)
         free(texts[i]);
     free(texts);

@@ -133,6 +133,18 @@ expect 2 "the contact regression alone; the model is the other file" \
     "$attn" contacts f1.a3m --model "$root/tests/data/pt/msa_tiny-contact-regression.pt"
 printf '>a\nACDEFG\n>b\nACDE\n' > ragged.fasta
 expect 2 "ragged.fasta:3: sequence 'b' has 4 columns, the first one 6: not aligned" "$attn" contacts ragged.fasta --model fitted
+# one bad file of several: the others are done, and the end names it; --strict stops there
+for command in weights "contacts --model fitted" "embed --model fitted"; do
+    for strict in "" --strict; do
+        rm -rf batch
+        # shellcheck disable=SC2086
+        "$attn" $command f1.a3m ragged.fasta families/f2.a3m missing.a3m -o batch --quiet $strict > out.txt 2> err.txt
+        same "exit code of $command $strict with bad files" 2 $?
+        same "results of $command $strict" "$([ $strict ] && echo f1 || echo f1 f2)" "$(ls batch | cut -d. -f1 | uniq | paste -sd ' ' -)"
+        same "last words of $command $strict" "$([ $strict ] && head -1 err.txt || echo 'attn: 2 of 4 files failed: ragged.fasta, missing.a3m')" "$(tail -1 err.txt)"
+        [ "$(wc -l < err.txt)" = $([ $strict ] && echo 1 || echo 3) ] || fail "$command $strict: $(cat err.txt)"
+    done
+done
 printf '>a\nacdefg\n>b\nacdefh\n' > lower.a3m
 expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for insertions" "$attn" contacts lower.a3m --model fitted
 expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out
