@@ -145,6 +145,8 @@ static void print_score(const char *part, const attn_translator_score *score)
 static int evaluate(cli_call *cli, attn_translator *translator, const char *data, attn_translator_options how)
 {
     attn_pairs_source source = cli_source_of(data);
+    cli_failures bad = {.cli = cli, .things = "sentence pairs"};
+    cli_source_goes_on(&source, &bad);
     const char *part = cli_text(cli, "part");
     attn_translator_score score;
     attn_json json;
@@ -162,11 +164,18 @@ static int evaluate(cli_call *cli, attn_translator *translator, const char *data
     attn_json_end(&json);
     json_score(&json, &score);
     attn_json_end(&json);
+    int code = CLI_OK;
     if (cli->json)
-        return cli_print_json(cli, &json);
-    attn_json_free(&json);
-    print_score(part, &score);
-    return CLI_OK;
+        code = cli_print_json(cli, &json);
+    else
+        attn_json_free(&json);
+    if (!cli->json)
+        print_score(part, &score);
+    if (score.truncated > 0)
+        cli_warn("%lld sentences are longer than the translator takes: their ends were left out",
+                 (long long)score.truncated);
+    bad.tried += score.references;
+    return code == CLI_OK ? cli_failures_end(&bad) : code;
 }
 
 static int evaluate_translator(cli_call *cli, const char *data)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn translate: sentences from the command line or standard input, one translation a line. */
 #include "commands.h"
+#include "failures.h"
 #include "foreign.h"
 #include "sentences.h"
 #include "shortlist.h"
@@ -43,6 +44,7 @@ static const cli_option options[] = {
     CLI_FLAG("stream", 0,
              "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,
+    CLI_STRICT_OPTION,
     CLI_NAMES_LONG,
     CLI_FLAG("tokens", 0, "print the tokens as the model gives them, with spaces between"),
 };
@@ -51,7 +53,7 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: quote it. Without any, "
-    "lines are read from standard input; an empty line gives an empty line. A note on standard error names the words that "
+    "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too long. A note on standard error names the words that "
     "the translator does not know, for the first ten sentences that have any, and one more note at the end counts the "
     "others (--quiet: no notes). With --json each translation is one object on a line of its own. A score is the "
     "logarithm of the translation's probability, after the length penalty, with --mbr the expected chrF; an index counts "
@@ -76,6 +78,7 @@ typedef struct job {
     attn_translation *results; /* [AHEAD * nbest] */
     int32_t *suppressed;
     bool prefixed;
+    cli_failures failures;
     int64_t noted;             /* sentences with unknown words */
     int64_t unnamed;           /* unknown words that no note has named */
 } job;
@@ -123,9 +126,6 @@ static void note(job *j, const attn_translation *t, int64_t number)
                  t->unknown_words);
     else
         j->unnamed += t->unknown;
-    if (t->truncated)
-        cli_note(j->cli, "note: sentence %lld is longer than the translator takes: its end was left out",
-                 (long long)number);
 }
 
 static void note_rest(const job *j)
@@ -149,6 +149,34 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     }
     if (!j->cli->json)
         note(j, line, number);
+    if (line->truncated)
+        cli_warn("note: sentence %lld is longer than the translator takes: its end was left out", (long long)number);
+    return code;
+}
+
+/* An input without a translation leaves its line empty, so that the others stay where they belong. */
+static int leave_out(job *j, int code, int64_t number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%lld", (long long)number);
+    code = cli_failures_note(&j->failures, code, name);
+    if (code == CLI_OK && !j->cli->json && j->how.nbest == 0)
+        cli_print("\n");
+    return code;
+}
+
+static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
+
+/* One of them cannot be translated, such as a beginning that no translation can have: each by itself. */
+static int translate_each(job *j, const char *const *texts, int n, int64_t first)
+{
+    const char *const *prefixes = j->how.prefixes;
+    int code = CLI_OK;
+    for (int i = 0; i < n && code == CLI_OK; i++) {
+        j->how.prefixes = prefixes ? prefixes + i : NULL;
+        code = translate_whole(j, texts + i, 1, first + i);
+    }
+    j->how.prefixes = prefixes;
     return code;
 }
 
@@ -158,11 +186,21 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
     char place[48]; /* the library counts the lines that it is given */
     snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
-    if (attn_translator_translate(j->translator, texts, n, &j->how, j->results) != ATTN_OK)
-        return cli_failed(j->cli, first > 1 ? place : NULL);
+    attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
+    if (status == ATTN_ERROR_ARGUMENT && n > 1) {
+        attn_context_clear_error(j->cli->context);
+        return translate_each(j, texts, n, first);
+    }
+    if (status != ATTN_OK) {
+        int failed = cli_failed(j->cli, first > 1 ? place : NULL);
+        attn_context_clear_error(j->cli->context);
+        return status == ATTN_ERROR_ARGUMENT ? leave_out(j, failed, first) : failed;
+    }
     int code = CLI_OK;
-    for (int i = 0; i < n && code == CLI_OK; i++)
+    for (int i = 0; i < n && code == CLI_OK; i++) {
         code = print_line(j, texts[i], &j->results[i * each], first + i);
+        cli_failures_note(&j->failures, CLI_OK, "");
+    }
     attn_translations_free(j->cli->context, j->results, n * each);
     fflush(stdout);
     return code;
@@ -196,10 +234,19 @@ static int translate_words(job *j)
 {
     int n = j->cli->nwords - 1, code = CLI_OK;
     const char *const *texts = j->cli->words + 1;
-    for (int i = 0; i < n && code == CLI_OK; i++)
-        code = cli_check_sentence(j->cli, texts[i], strlen(texts[i]), "sentence", i + 1);
-    for (int i = 0; i < n && code == CLI_OK; i += AHEAD)
-        code = translate(j, texts + i, n - i < AHEAD ? n - i : AHEAD, i + 1);
+    for (int i = 0; i < n && code == CLI_OK;) {
+        int good = 0, bad = CLI_OK;
+        while (i + good < n && good < AHEAD && bad == CLI_OK) {
+            bad = cli_check_sentence(j->cli, texts[i + good], strlen(texts[i + good]), "sentence", i + good + 1);
+            good += bad == CLI_OK;
+        }
+        attn_context_clear_error(j->cli->context);
+        if (good > 0)
+            code = translate(j, texts + i, good, i + 1);
+        i += good;
+        if (code == CLI_OK && bad != CLI_OK)
+            code = leave_out(j, bad, ++i);
+    }
     return code;
 }
 
@@ -213,9 +260,12 @@ static int translate_input(job *j)
         cli_note(j->cli, "type a sentence a line; Ctrl-D ends");
     while (code == CLI_OK && !ferror(stdout)) {
         code = cli_lines_next(&lines, j->cli, texts, most, &n);
-        if (code != CLI_OK || n == 0)
+        if (code != CLI_OK && lines.bad)
+            code = leave_out(j, code, lines.number);
+        else if (code != CLI_OK || n == 0)
             break;
-        code = translate(j, texts, n, lines.number - n + 1);
+        else
+            code = translate(j, texts, n, lines.number - n + 1);
     }
     cli_lines_end(&lines);
     return code;
@@ -230,7 +280,7 @@ static int translate_all(job *j)
     int code = j->cli->nwords > 1 ? translate_words(j) : translate_input(j);
     note_rest(j);
     free(j->results);
-    return code;
+    return code == CLI_OK ? cli_failures_end(&j->failures) : code;
 }
 
 /* The tokens of --suppress-tokens. */
@@ -274,6 +324,7 @@ static int begin_search(job *j)
 static int run(cli_call *cli)
 {
     job j = {.cli = cli,
+             .failures = {.cli = cli, .things = "sentences"},
              .how = {.beam = cli_int(cli, "beam"),
                      .length_penalty = cli_real(cli, "length_penalty"),
                      .batch = cli_int(cli, "batch"),

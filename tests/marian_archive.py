@@ -281,8 +281,8 @@ def vocabularies(folder, native, tokens):
 
 
 def counted(text):
-    """Tokens of each translation, its end among them."""
-    return [len(line.split()) + 1 for line in text.splitlines()]
+    """Tokens of each translation as JSON has it, its end among them."""
+    return [len(json.loads(line)["tokens"].split(" ")) + 1 for line in text.splitlines()]
 
 
 def settings(folder, native, lines):
@@ -301,7 +301,7 @@ def settings(folder, native, lines):
         complain(f"beam-size is not the default, or not said: {said[:200]!r}")
     if "hypotheses" in with_settings("", "--beam", 3)[1] or with_settings("", "--quiet")[1]:
         complain("a note of the beam where it was asked for, or with --quiet")
-    whole, half = (counted(with_settings(more, "--tokens", "--beam", 1, "--quiet")[0]) for more in ("max-length-factor: 40\n", "max-length-factor: 0.5\n"))
+    whole, half = (counted(with_settings(more, "--json", "--beam", 1)[0]) for more in ("max-length-factor: 40\n", "max-length-factor: 0.5\n"))
     pieces = with_settings("", "--json", "--beam", 1)[0].splitlines()
     limits = [math.ceil(0.5 * (json.loads(line)["words"] + 1)) for line in pieces]
     if not all(a <= limit for a, limit in zip(half, limits)) or max(whole) <= max(limits) or min(map(int.__sub__, limits, half)) != 0:
@@ -343,7 +343,7 @@ def two_vocabularies(folder, tokens, tensors):
     shutil.copytree(folder / "native", two)
     (two / "decoder.yml").write_text(DECODER.replace("  - opus.vocab.yml\nbeam", "  - target.vocab.yml\nbeam"))
     (two / "target.vocab.yml").write_text("".join(f"{quoted(piece)}: {i}\n" for i, piece in enumerate(tokens[:n[1]])), encoding="utf-8")
-    found = {**tensors, "encoder_Wemb": tensors["Wemb"], "decoder_Wemb": ((n[1], D), weights(n[1], 9)["Wemb"][1]),
+    found = {**tensors, "encoder_Wemb": tensors["Wemb"], "decoder_Wemb": ((n[1], D), weights(n[1], 8)["Wemb"][1]),
              "decoder_ff_logit_out_b": ((1, n[1]), tensors["decoder_ff_logit_out_b"][1][:n[1]])}
     del found["Wemb"]
     model = MODEL.format(n=n[0], **globals()).replace(f"  - {n[0]}\nenc", f"  - {n[1]}\nenc")
@@ -439,7 +439,7 @@ def main():
         folder = pathlib.Path(name)
         lines, tokens = pieces_of(folder)
         (folder / "few.tsv").write_text("\n".join("\t".join(pair) for pair in lines[:40]) + "\n", encoding="utf-8")
-        tensors = weights(len(tokens), 8)
+        tensors = weights(len(tokens), 9)
         hf, native = write_forms(folder, tokens, tensors)
         done = run("translate", native, "x")
         if "without libyaml" in done.stderr or "without SentencePiece" in done.stderr:

@@ -169,6 +169,7 @@ ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_
 
 typedef struct attn_translator_score {
     int64_t sentences, references; /* translated; and what they were compared with */
+    int64_t truncated;             /* sentences that were longer than the model takes, whose ends were left out */
     double loss;                   /* nats per target token */
     double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
     attn_bleu corpus;              /* sacreBLEU's, of detokenized text */

@@ -357,7 +357,9 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
     }
     if (fingerprint)
         *fingerprint = attn__fingerprint(text, size);
-    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", options);
+    attn_pairs_options how = *options;
+    how.bad = data->bad;
+    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", &how);
     attn_bytes_free(context, &bytes);
     return status;
 }

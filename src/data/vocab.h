@@ -37,6 +37,9 @@ attn_status attn__vocab_create(attn_vocab **vocab, attn_context *context, const 
 attn_status attn__vocab_of_subwords(attn_vocab **vocab, attn_context *context, attn__subword *subword,
                                     const char *name);
 
+/* Whether a token is a word or a piece, and no special or byte. */
+bool attn__vocab_is_text(const attn_vocab *vocab, int64_t id);
+
 /* Calls `take` for each token of a text: its words, or its pieces. */
 attn_status attn__vocab_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user);
 /* The id of a token that attn__vocab_split gave; -1: unknown. */

@@ -13,14 +13,17 @@ import ctypes
 import gzip
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 try:
+    import safetensors.torch
     import sentencepiece
     import torch
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
+    from transformers import AddedToken, GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 except ImportError as error:
     print(f"not tried: {error}")
     sys.exit(77)
@@ -137,6 +140,7 @@ def compare_sentences(folder, model, tokenizer, lines, beams, options=()):
         print(done.stderr)
         return len(lines)
     found = done.stdout.split("\n")[:-1]
+    wanted = [re.sub("[\x80-\x9f]", "  ", re.sub("[\0-\x1f\x7f]", " ", text).strip()) for text in wanted]  # as a terminal gets it
     wrong = [i for i in range(len(lines)) if i >= len(found) or found[i] != wanted[i]]
     for i in wrong[:3]:
         print(f"{lines[i]!r}:\n  {wanted[i]!r}\n  {found[i] if i < len(found) else None!r}")
@@ -229,6 +233,51 @@ def compare_tuned(folder, data, made):
     return wrong + compare_sentences(tuned, model.eval(), MarianTokenizer.from_pretrained(tuned), sentences, 1)
 
 
+def compare_archives():
+    """What attn makes of archives with one vocabulary and with two is loaded whole, and translates there as here."""
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+    import marian_archive as archive
+    archive.ATTN, wrong = f"{BUILD}/attn", 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        lines, tokens = archive.pieces_of(folder)
+        tensors = archive.weights(len(tokens), 9)
+        _, native = archive.write_forms(folder, tokens, tensors)
+        for form in (native, archive.two_vocabularies(folder, tokens, tensors)):
+            made = str(form) + "-converted"
+            subprocess.run([f"{BUILD}/attn", "convert", form, "-o", made, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+            model, info = MarianMTModel.from_pretrained(made, output_loading_info=True)
+            wrong += len(info["missing_keys"]) + len(info["unexpected_keys"]) + len(info["mismatched_keys"])
+            for module in model.modules():
+                if isinstance(module, torch.nn.LayerNorm):
+                    module.eps = 1e-6
+            model.generation_config.max_length = 25
+            tokenizer, sentences = MarianTokenizer.from_pretrained(made), [pair[0] for pair in lines[:40]]
+            for beams in (1, 4):
+                wrong += compare_sentences(made, model.eval(), tokenizer, sentences, beams, ["--max-length", "24"])
+    return wrong
+
+
+def compare_tokenizers(folder, model, pairs):
+    """Tokens that add_tokens made, tidied spaces, a file of save_model: the sentences of transformers."""
+    tokenizer, made = MarianTokenizer.from_pretrained(folder, clean_up_tokenization_spaces=True), os.path.join(folder, "added")
+    tokenizer.add_tokens(["<place>", "Tom", AddedToken("wide", lstrip=True, rstrip=True)])
+    tokenizer.add_tokens(["<sep>", " ,".strip()], special_tokens=True)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        model.model.shared.weight[-5:].normal_(0, 0.3)
+        model.final_logits_bias[0, -5:] = 2  # so that they are said
+    model.save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    os.remove(os.path.join(made, "model.safetensors"))
+    safetensors.torch.save_model(model, os.path.join(made, "model.safetensors"))
+    sentences = [pair[0] for pair in spread(pairs, 40)] + ["Tom <place> Tomorrow", "a  wide  b <sep>c", "<sep><place>"]
+    wrong = compare_tokens(made, tokenizer, sentences + ODD)
+    for beams in (1, 4):
+        wrong += compare_sentences(made, model, tokenizer, sentences, beams)
+    return wrong
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("data")
@@ -253,6 +302,9 @@ def main():
             if safe:
                 wrong += compare_searches(folder, model, tokenizer, sentences[:40])
             wrong += compare_tuned(folder, pairs, made)
+            if safe:
+                wrong += compare_tokenizers(folder, model, pairs)
+    wrong += compare_archives()
     return wrong > 0
 
 
