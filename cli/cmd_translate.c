@@ -19,15 +19,19 @@ static const cli_option options[] = {
         "length_penalty", "0", 0, 10,
         "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; with a "
         "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
-    CLI_INT("max_length", 0, "0", 0, 1 << 20,
-            "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
-            "says, and never more than it can"),
-    CLI_REAL("max_length_factor", "0", 0, 1000, "most tokens of a translation for each one of the sentence; 0: the model's own"),
-    CLI_INT("min_length", 0, "0", 0, 1 << 20, "least tokens of a translation, its end mark included; 0: the model's own"),
+    CLI_INT(
+        "max_length", 0, "0", 0, 1 << 20,
+        "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
+        "says, and never more than it can"),
+    CLI_REAL("max_length_factor", "0", 0, 1000,
+             "most tokens of a translation for each one of the sentence; 0: the model's own"),
+    CLI_INT("min_length", 0, "0", 0, 1 << 20,
+            "least tokens of a translation, its end mark included; 0: the model's own"),
     CLI_INT("no_repeat_ngram", 0, "0", 0, 1 << 20,
             "no translation has a sequence of so many tokens twice; 0: the model's own no_repeat_ngram_size"),
-    CLI_REAL("repetition_penalty", "0", 0, 100,
-             "above 1: tokens that a translation has already are less likely to come again; 0: the model's own, 1: none"),
+    CLI_REAL(
+        "repetition_penalty", "0", 0, 100,
+        "above 1: tokens that a translation has already are less likely to come again; 0: the model's own, 1: none"),
     CLI_TEXT("suppress_tokens", 0, "TOKENS", "",
              "tokens that no translation holds, as --tokens prints them, with spaces between"),
     CLI_INT("nbest", 'n', "0", 0, 64,
@@ -79,8 +83,8 @@ typedef struct job {
     int32_t *suppressed;
     bool prefixed;
     cli_failures failures;
-    int64_t noted;             /* sentences with unknown words */
-    int64_t unnamed;           /* unknown words that no note has named */
+    int64_t noted;   /* sentences with unknown words */
+    int64_t unnamed; /* unknown words that no note has named */
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -296,10 +300,12 @@ static int suppress(job *j)
         return cli_fail(CLI_FAILED, "out of memory");
     while (attn_text_word(&text, &word, &length)) {
         int64_t id = 0, n = attn_vocab_size(vocab);
-        while (id < n && !(strncmp(attn_vocab_token(vocab, id), word, length) == 0 && !attn_vocab_token(vocab, id)[length]))
+        while (id < n &&
+               !(strncmp(attn_vocab_token(vocab, id), word, length) == 0 && !attn_vocab_token(vocab, id)[length]))
             id++;
         if (id == n)
-            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is no token of the target vocabulary", (int)length, word);
+            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is no token of the target vocabulary", (int)length,
+                            word);
         j->suppressed[j->how.nsuppressed++] = (int32_t)id;
     }
     return CLI_OK;

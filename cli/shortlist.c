@@ -23,7 +23,8 @@ int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_t
     if (strcmp(path, "off") == 0)
         return CLI_OK;
     if (its)
-        cli_note(cli, "note: translations are made of the tokens of %s, as the model's files say; --shortlist off: of all",
+        cli_note(cli,
+                 "note: translations are made of the tokens of %s, as the model's files say; --shortlist off: of all",
                  path);
     if (!path[0] && (cli_given(cli, "shortlist_first") || cli_given(cli, "shortlist_best")))
         return cli_fail(CLI_BAD, "--shortlist-first and --shortlist-best say how --shortlist FILE is used: name one");
@@ -32,9 +33,9 @@ int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_t
     if (attn_translator_lexicon(lexicon, translator, path) != ATTN_OK)
         return cli_failed(cli, NULL);
     how->shortlist = *lexicon;
-    how->shortlist_first = its && !cli_given(cli, "shortlist_first") ? own.options.shortlist_first
-                                                                     : cli_int(cli, "shortlist_first");
-    how->shortlist_best = its && !cli_given(cli, "shortlist_best") ? own.options.shortlist_best
-                                                                   : cli_int(cli, "shortlist_best");
+    how->shortlist_first =
+        its && !cli_given(cli, "shortlist_first") ? own.options.shortlist_first : cli_int(cli, "shortlist_first");
+    how->shortlist_best =
+        its && !cli_given(cli, "shortlist_best") ? own.options.shortlist_best : cli_int(cli, "shortlist_best");
     return CLI_OK;
 }

@@ -5,9 +5,10 @@
 
 #include "command.h"
 
-#define CLI_BEAM                                                                                                         \
-    CLI_INT("beam", 'b', "0", 0, 64,                                                                                     \
-            "hypotheses kept while searching; 1 is greedy, and 0 takes as many as a published model's files say, else 1")
+#define CLI_BEAM                                                                                                       \
+    CLI_INT(                                                                                                           \
+        "beam", 'b', "0", 0, 64,                                                                                       \
+        "hypotheses kept while searching; 1 is greedy, and 0 takes as many as a published model's files say, else 1")
 
 #define CLI_MBR                                                                                                          \
     CLI_FLAG(                                                                                                            \
@@ -16,10 +17,11 @@
         "likeliest; wide beams gain most")
 
 #define CLI_SHORTLIST                                                                                                  \
-    CLI_TEXT("shortlist", 0, "FILE", "",                                                                               \
-             "a lexicon as attn align writes it: translations are made of the tokens that it has for those of the "    \
-             "sentence, and of the most frequent tokens of the vocabulary; \"off\": without the one of the model's files"), \
-        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many of the most frequent tokens"), \
+    CLI_TEXT(                                                                                                          \
+        "shortlist", 0, "FILE", "",                                                                                    \
+        "a lexicon as attn align writes it: translations are made of the tokens that it has for those of the "         \
+        "sentence, and of the most frequent tokens of the vocabulary; \"off\": without the one of the model's files"), \
+        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many of the most frequent tokens"),    \
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
 

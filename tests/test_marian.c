@@ -105,8 +105,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {"config.json", "generation_config.json", "vocab.json", "source.spm",
-                                        "target.spm",  "model.safetensors", "tokenizer_config.json", "added_tokens.json"};
+    static const char *const names[] = {
+        "config.json",       "generation_config.json", "vocab.json",       "source.spm", "target.spm",
+        "model.safetensors", "tokenizer_config.json",  "added_tokens.json"};
     fixture *f = *state;
     char path[128];
     size_t held = 0;
@@ -191,8 +192,9 @@ static void searches_obey_their_settings(void **state)
         attn_translation said;
         bool file = i % 2;
         const char *line = "a b";
-        int n = snprintf(text, sizeof text, "{\"bad_words_ids\": [[5]], \"forced_eos_token_id\": 0, \"max_length\": 5%s%s}",
-                         file && *cases[i / 2].file ? ", " : "", file ? cases[i / 2].file : "");
+        int n =
+            snprintf(text, sizeof text, "{\"bad_words_ids\": [[5]], \"forced_eos_token_id\": 0, \"max_length\": 5%s%s}",
+                     file && *cases[i / 2].file ? ", " : "", file ? cases[i / 2].file : "");
         put(f, "generation_config.json", text, (size_t)n);
         assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
         assert_int_equal(attn_translator_translate(t, &line, 1, file ? NULL : &cases[i / 2].options, &said), ATTN_OK);
@@ -205,8 +207,9 @@ static void searches_obey_their_settings(void **state)
 /* A constant in all biases but that of <pad> changes scores only where <pad> has a share. */
 static void banned_tokens_have_a_share_or_none(void **state)
 {
-    static const char *const searches[] = {"{\"bad_words_ids\": [[5]], \"max_length\": 3}",
-                                           "{\"bad_words_ids\": [[5]], \"max_length\": 3, \"renormalize_logits\": true}"};
+    static const char *const searches[] = {
+        "{\"bad_words_ids\": [[5]], \"max_length\": 3}",
+        "{\"bad_words_ids\": [[5]], \"max_length\": 3, \"renormalize_logits\": true}"};
     fixture *f = *state;
     double score[2][2];
     for (int i = 0; i < 4; i++) {
@@ -301,12 +304,13 @@ static void what_is_wrong_is_named(void **state)
     put_config(f, "maxout");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "activation_function is \"maxout\"");
     put_config(f, "relu");
-    static const char *const searches[][2] = {{"{\"encoder_repetition_penalty\": 1.5}", "\"encoder_repetition_penalty\""},
-                                              {"{\"diversity_penalty\": 3}", "\"diversity_penalty\""},
-                                              {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
-                                              {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
-                                              {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
-                                              {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
+    static const char *const searches[][2] = {
+        {"{\"encoder_repetition_penalty\": 1.5}", "\"encoder_repetition_penalty\""},
+        {"{\"diversity_penalty\": 3}", "\"diversity_penalty\""},
+        {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
+        {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
+        {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
+        {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
@@ -439,7 +443,8 @@ static void added_tokens_are_tokens(void **state)
         "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<pad>\", \"special\": true}, \"6\": {\"content\": \"<t>\"}, "
         "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
     static const char *const wrong[][2] = {
-        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}", "added token 6 is empty, too long or has a space"},
+        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",
+         "added token 6 is empty, too long or has a space"},
         {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
         {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
         {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},

@@ -162,13 +162,15 @@ static attn_status check_equal(const attn_translator *t, const attn_checkpoint *
     attn_status status = attn_checkpoint_tensor(&a, weights, head);
     if (status == ATTN_OK)
         status = attn_checkpoint_tensor(&b, weights, table);
-    if (status == ATTN_OK && (attn_tensor_size(a) != attn_tensor_size(b) || attn_tensor_dtype(a) != attn_tensor_dtype(b) ||
-                              memcmp(attn_tensor_data(a), attn_tensor_data(b),
-                                     (size_t)attn_tensor_size(a) * attn_dtype_size(attn_tensor_dtype(a))) != 0))
-        status = attn__fail(t->context, ATTN_ERROR_FORMAT,
-                            "%s: the output layer's table and the decoder's are to be one (\"tie_word_embeddings\") and hold "
-                            "other numbers: which one is meant is not clear; leave one out",
-                            attn_checkpoint_path(weights));
+    if (status == ATTN_OK &&
+        (attn_tensor_size(a) != attn_tensor_size(b) || attn_tensor_dtype(a) != attn_tensor_dtype(b) ||
+         memcmp(attn_tensor_data(a), attn_tensor_data(b),
+                (size_t)attn_tensor_size(a) * attn_dtype_size(attn_tensor_dtype(a))) != 0))
+        status = attn__fail(
+            t->context, ATTN_ERROR_FORMAT,
+            "%s: the output layer's table and the decoder's are to be one (\"tie_word_embeddings\") and hold "
+            "other numbers: which one is meant is not clear; leave one out",
+            attn_checkpoint_path(weights));
     attn_tensor_destroy(a);
     attn_tensor_destroy(b);
     return status;
@@ -215,10 +217,11 @@ static attn_status check_sines(const attn_translator *t, const attn_checkpoint *
     }
     attn_tensor_destroy(table);
     if (status == ATTN_OK && !same)
-        return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: \"%s\" are not the %lld x %lld sines and cosines of a MarianMT model's positions; other ones "
-                          "are not supported",
-                          attn_checkpoint_path(weights), entry->name, (long long)t->max_tokens, (long long)width);
+        return attn__fail(
+            t->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: \"%s\" are not the %lld x %lld sines and cosines of a MarianMT model's positions; other ones "
+            "are not supported",
+            attn_checkpoint_path(weights), entry->name, (long long)t->max_tokens, (long long)width);
     return status;
 }
 

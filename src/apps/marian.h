@@ -15,11 +15,12 @@ bool attn__marian_is(const attn_config *config);
 
 /* What decoder.yml of a directory as Marian itself leaves it names (OPUS-MT's archives): each lies in the directory. */
 typedef struct attn__archive {
-    char settings[ATTN__PATH];        /* decoder.yml */
-    char weights[ATTN__PATH];         /* .npz, with the model's settings in it */
-    char vocabularies[2][ATTN__PATH]; /* the source's and the target's: .yml, lines of text, or .spm whose numbers are ids */
-    bool prefixed;                    /* force-decode: a line is followed by what its translation begins with */
-    char shortlist[ATTN__PATH];       /* the lexicon; "": none */
+    char settings[ATTN__PATH]; /* decoder.yml */
+    char weights[ATTN__PATH];  /* .npz, with the model's settings in it */
+    char vocabularies
+        [2][ATTN__PATH];        /* the source's and the target's: .yml, lines of text, or .spm whose numbers are ids */
+    bool prefixed;              /* force-decode: a line is followed by what its translation begins with */
+    char shortlist[ATTN__PATH]; /* the lexicon; "": none */
     int64_t shortlist_first, shortlist_best;
 } attn__archive;
 /* Whether the directory has a decoder.yml and no config.json. */
@@ -50,7 +51,8 @@ attn_status attn__marian_write(attn_context *context, const attn_config *config,
 typedef struct attn__marian_tokenizer {
     json_t *config, *added;
 } attn__marian_tokenizer;
-attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_context *context, const char *directory);
+attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_context *context,
+                                        const char *directory);
 void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer);
 /* Those that add_tokens made, by id; texts are the tokenizer's, the list is freed by attn__free, on error too. `path`: for
  * messages. */

@@ -126,9 +126,11 @@ static attn_status check_numbers(const attn_translator *t, const attn_config *ho
         const char *key;
         double min;
         bool whole;
-    } keys[] = {{"length_penalty", -1e9, false},      {"max_length", 1, true},           {"max_new_tokens", 1, true},
-                {"min_length", 0, true},              {"min_new_tokens", 0, true},       {"num_beams", 1, true},
-                {"no_repeat_ngram_size", 0, true},    {"repetition_penalty", 1e-6, false}, {"max_length_factor", 0, false}};
+    } keys[] = {{"length_penalty", -1e9, false},   {"max_length", 1, true},
+                {"max_new_tokens", 1, true},       {"min_length", 0, true},
+                {"min_new_tokens", 0, true},       {"num_beams", 1, true},
+                {"no_repeat_ngram_size", 0, true}, {"repetition_penalty", 1e-6, false},
+                {"max_length_factor", 0, false}};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const attn_config_value *value = attn_config_get(how, keys[i].key);
         if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
@@ -137,7 +139,7 @@ static attn_status check_numbers(const attn_translator *t, const attn_config *ho
         if (x >= keys[i].min && x <= 1e9 && (!keys[i].whole || value->type == ATTN_CONFIG_TYPE_INT))
             continue;
         return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
-                          !keys[i].whole       ? keys[i].min < 0 ? "" : " above 0"
+                          !keys[i].whole    ? keys[i].min < 0 ? "" : " above 0"
                           : keys[i].min > 0 ? " from 1 on"
                                             : " from 0 on");
     }

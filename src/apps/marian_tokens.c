@@ -62,16 +62,17 @@ static attn_status add(adding *a, const char *text, int64_t id, const json_t *fl
         return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: the added token %" PRId64 " is empty, too long or has a space in it", a->path, id);
     if (is_set(flags, "single_word"))
-        return attn__fail(a->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: the added token \"%.60s\" is one of whole words (\"single_word\"), which is not supported",
-                          a->path, text);
+        return attn__fail(
+            a->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: the added token \"%.60s\" is one of whole words (\"single_word\"), which is not supported", a->path,
+            text);
     for (int64_t i = 0; i < a->n; i++) {
         if (a->list[i].id == id || strcmp(a->list[i].text, text) == 0)
             return a->list[i].id == id && strcmp(a->list[i].text, text) == 0
                        ? ATTN_OK
-                       : attn__fail(a->context, ATTN_ERROR_FORMAT, "%s: the added token \"%.60s\" %" PRId64
-                                                                   " contradicts \"%.60s\" %" PRId64,
-                                    a->path, text, id, a->list[i].text, a->list[i].id);
+                       : attn__fail(a->context, ATTN_ERROR_FORMAT,
+                                    "%s: the added token \"%.60s\" %" PRId64 " contradicts \"%.60s\" %" PRId64, a->path,
+                                    text, id, a->list[i].text, a->list[i].id);
     }
     attn__marian_added *more = attn__grow(a->context, a->list, a->n, sizeof *more);
     if (!more)
@@ -111,8 +112,8 @@ attn_status attn__marian_added_tokens(attn__marian_added **list, int64_t *n, att
         long long id = strtoll(key, &end, 10);
         const char *text = json_string_value(json_object_get(value, "content"));
         if (status == ATTN_OK && (*end || errno || id < 0 || id > INT32_MAX))
-            status = attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id", path,
-                                key);
+            status =
+                attn__fail(context, ATTN_ERROR_FORMAT, "%s: \"%.60s\" of \"added_tokens_decoder\" is no id", path, key);
         if (status == ATTN_OK && !is_own(text))
             status = add(&a, text, id, value);
     }

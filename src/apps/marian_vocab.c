@@ -196,8 +196,8 @@ static attn_status add_tokens(reading *r)
         const attn__word *there = &r->words[token->id < r->n ? token->id : 0];
         if (there->length != word.length || memcmp(there->text, word.text, word.length) != 0)
             return attn__fail(r->context, ATTN_ERROR_FORMAT,
-                              "%s: the added token \"%.60s\" has the id %" PRId64 ", which is another's or beyond %" PRId64
-                              " pieces",
+                              "%s: the added token \"%.60s\" has the id %" PRId64
+                              ", which is another's or beyond %" PRId64 " pieces",
                               r->path, token->text, token->id, r->n);
     }
     return ATTN_OK;

@@ -13,16 +13,9 @@
 
 static attn_status copy_files(attn_context *context, const char *directory, const char *to)
 {
-    static const char *const names[] = {"config.json",
-                                        "generation_config.json",
-                                        "vocab.json",
-                                        "target_vocab.json",
-                                        "source.spm",
-                                        "target.spm",
-                                        "tokenizer_config.json",
-                                        "added_tokens.json",
-                                        "special_tokens_map.json",
-                                        NULL};
+    static const char *const names[] = {
+        "config.json", "generation_config.json", "vocab.json",        "target_vocab.json",       "source.spm",
+        "target.spm",  "tokenizer_config.json",  "added_tokens.json", "special_tokens_map.json", NULL};
     attn_status status = ATTN_OK;
     for (int i = 0; names[i] && status == ATTN_OK; i++)
         status = attn__file_copy(context, directory, names[i], to);
@@ -47,8 +40,8 @@ static attn_status write_json(attn_json *json, const char *directory, const char
 /* Those that say how to search, and the tokens that this needs; transformers takes them from a file of their own. */
 static bool is_of_search(const char *key, bool *both)
 {
-    static const char *const keys[] = {"bad_words_ids", "length_penalty",    "max_length", "max_length_factor",
-                                       "num_beams",     "renormalize_logits"};
+    static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",
+                                       "max_length_factor", "num_beams",      "renormalize_logits"};
     static const char *const shared[] = {"decoder_start_token_id", "eos_token_id", "forced_eos_token_id",
                                          "pad_token_id"};
     const size_t length = strcspn(key, ".");

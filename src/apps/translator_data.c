@@ -115,8 +115,8 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     t->mixed_all = NULL;
     attn_status status = parse_mix(t, &path, &share);
     if (status == ATTN_OK)
-        status =
-            attn__pairs_read(&t->mixed_all, t->run.context, &(attn_pairs_source){.path = path, .bad = t->data.bad}, options, &fingerprint);
+        status = attn__pairs_read(&t->mixed_all, t->run.context, &(attn_pairs_source){.path = path, .bad = t->data.bad},
+                                  options, &fingerprint);
     if (status == ATTN_OK)
         t->run.fingerprint = attn__mix64(t->run.fingerprint ^ attn__mix64(fingerprint));
     char *whole = status == ATTN_OK && path && !t->run.resume ? realpath(path, NULL) : NULL;

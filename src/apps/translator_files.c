@@ -189,8 +189,8 @@ static void set_lengths(attn_translator *t)
     enum { UNBOUNDED = 1 << 16 };
     int64_t trained = attn_config_int(t->config, "max_tokens", 64);
     t->compat = attn__setting_compat(t->config);
-    t->max_tokens = t->compat == ATTN_COMPAT_D2L ? trained
-                                                 : attn_config_int(attn_model_config(t->model), "max_len", UNBOUNDED);
+    t->max_tokens =
+        t->compat == ATTN_COMPAT_D2L ? trained : attn_config_int(attn_model_config(t->model), "max_len", UNBOUNDED);
     t->max_output = t->max_tokens;
     t->search.length_factor = t->compat == ATTN_COMPAT_D2L ? 0 : 3;
     t->search.least_limit = trained;

@@ -399,7 +399,8 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    all.size = options->batch < all.n ? options->batch : all.n; /* what is asked for may be far more than memory holds */
+    all.size =
+        options->batch < all.n ? options->batch : all.n; /* what is asked for may be far more than memory holds */
     if (all.n > 0)
         status = translate_batches(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)

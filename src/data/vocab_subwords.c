@@ -94,8 +94,9 @@ static void write_spaces(char *text)
 /* What transformers' clean_up_tokenization replaces, in its order. */
 static void tidy(char *text)
 {
-    static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
-                                           {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
+                                           {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
         size_t from = strlen(marks[i][0]), to = strlen(marks[i][1]);
         char *out = text;

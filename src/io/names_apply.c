@@ -249,11 +249,12 @@ static attn_status check_same(const work *w, const made *first, int64_t n)
             return fail_twice(w, first + i - 1);
         status = are_same(w, &first[0].array, &first[i].array, &same);
         if (status == ATTN_OK && !same)
-            status = attn__fail(w->names->context, ATTN_ERROR_FORMAT,
-                                "%s: \"%.150s\" and \"%.150s\" are to be one tensor and hold other numbers: which one is "
-                                "meant is not clear; leave one out (%s: lines %d and %d)",
-                                w->findings->arrays.file, first[0].array.origin, first[i].array.origin, w->names->file,
-                                first[0].rule->line, first[i].rule->line);
+            status =
+                attn__fail(w->names->context, ATTN_ERROR_FORMAT,
+                           "%s: \"%.150s\" and \"%.150s\" are to be one tensor and hold other numbers: which one is "
+                           "meant is not clear; leave one out (%s: lines %d and %d)",
+                           w->findings->arrays.file, first[0].array.origin, first[i].array.origin, w->names->file,
+                           first[0].rule->line, first[i].rule->line);
     }
     return status;
 }

@@ -95,7 +95,8 @@ static attn_status stand_in_all(const attn__input *text, char **out, size_t *siz
     for (size_t i = 0; i + 3 < text->size; i++)
         if (memcmp(from + i, "\xf4\x8f", 2) == 0 && text->data[i + 2] >= 0xb8)
             return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED,
-                              "%s: byte %zu: a character from U+10FE00 on, for private use, is not read", text->name, i);
+                              "%s: byte %zu: a character from U+10FE00 on, for private use, is not read", text->name,
+                              i);
     *out = attn__alloc(text->context, attn__size_add(attn__size_mul(text->size, 4), 1));
     if (!*out)
         return ATTN_ERROR_MEMORY;

@@ -121,9 +121,10 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 
 void attn__beam_destroy(attn__beam *beam)
 {
-    void *all[] = {beam->log_prob,   beam->ids,        beam->old_ids,       beam->rows,   beam->tokens,
-                   beam->candidates, beam->best_score, beam->best_log_prob, beam->best_n, beam->finished,
-                   beam->best_ids,   beam->done,       beam->kept,          beam->live,   beam->picked, beam->cut};
+    void *all[] = {beam->log_prob, beam->ids,        beam->old_ids,    beam->rows,
+                   beam->tokens,   beam->candidates, beam->best_score, beam->best_log_prob,
+                   beam->best_n,   beam->finished,   beam->best_ids,   beam->done,
+                   beam->kept,     beam->live,       beam->picked,     beam->cut};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }
@@ -161,7 +162,8 @@ static attn__beam_row row_of(const attn__beam *beam, int64_t sentence, attn_tens
     int64_t n = attn_tensor_length(logits, 1);
     attn_dtype dtype = attn_tensor_dtype(logits);
     char *data = attn_tensor_data(logits);
-    attn__beam_row x = {.data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
+    attn__beam_row x = {
+        .data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
     return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
@@ -229,7 +231,8 @@ static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64
         }
         for (int64_t i = at; i < end; i++) {
             double its = attn__beam_logit(x, i), log_prob = base + its;
-            if (its == -INFINITY || (n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, attn__beam_token(x, i))) {
+            if (its == -INFINITY || (n == room && !(log_prob > list[n - 1].log_prob)) ||
+                is_banned(&beam->options, attn__beam_token(x, i))) {
                 continue;
             }
             n = insert(list, n, room, (candidate){log_prob, row, attn__beam_token(x, i)});

@@ -74,8 +74,7 @@ static void forbid_repeated(const attn__beam *beam, const int32_t *ids, const at
     const int64_t size = beam->options.no_repeat_ngram, n = beam->step + 1;
     for (int64_t begin = 0; begin + size <= n; begin++) {
         int64_t same = 0;
-        while (same < size - 1 &&
-               token_at(beam, ids, begin + same) == token_at(beam, ids, n - size + 1 + same)) {
+        while (same < size - 1 && token_at(beam, ids, begin + same) == token_at(beam, ids, n - size + 1 + same)) {
             same++;
         }
         if (same == size - 1) {
