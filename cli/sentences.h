@@ -21,7 +21,7 @@ typedef struct cli_lines {
 int cli_lines_begin(cli_lines *lines);
 void cli_lines_end(cli_lines *lines);
 /* The lines that have arrived, at most `most`, without their newlines; waits only if there is none at all.
- * *n is 0 at the end.  They live until the next call.  Errors have been said; a bad line is told after the good
+ * *n is 0 at the end.  They live until the next call.  Errors have been said; a bad line is reported after the good
  * ones before it were given out, and is passed over.  Returns an exit code. */
 int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n);
 

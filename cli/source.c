@@ -16,11 +16,11 @@ attn_pairs_source cli_source_of(const char *data)
 
 static void tell(void *user, int64_t line, const char *error)
 {
-    enum { TOLD = 10 }; /* in full */
+    enum { SHOWN = 10 }; /* in full */
     cli_failures *failures = user;
     char name[32];
     snprintf(name, sizeof name, "line %lld", (long long)line);
-    if (failures->failed < TOLD)
+    if (failures->failed < SHOWN)
         cli_fail(CLI_BAD, "%s: left out", error);
     cli_failures_note(failures, CLI_BAD, name);
 }

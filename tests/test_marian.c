@@ -229,7 +229,7 @@ static void banned_tokens_have_a_share_or_none(void **state)
     assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
 }
 
-/* What a tokenizer writes beside the pieces: one line stays one line, and spaces are tidied where it says so. */
+/* Generated text: one line stays one line, and spaces are tidied where it says so. */
 static void texts_are_one_line_and_tidy(void **state)
 {
 #define M "\xe2\x96\x81"

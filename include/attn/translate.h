@@ -106,8 +106,8 @@ typedef struct attn_translator_options {
     /* Repetition, as attn_beam_search_options has it; 0: the model's own, or none. */
     int64_t no_repeat_ngram;
     double repetition_penalty;
-    const int32_t
-        *suppressed; /* nsuppressed tokens of the target vocabulary that no translation holds, besides the model's */
+    const int32_t *
+        suppressed; /* nsuppressed tokens of the target vocabulary that no translation holds, in addition to those of the model */
     int64_t nsuppressed;
     int64_t nbest; /* translations wanted of each line, at most `beam`; 0: 1 */
     /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of their

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a MarianMT model's tokenizer has beside its vocabulary: tokens that were added to it, and how its texts are tidied. */
+ * What a MarianMT model's tokenizer has in addition to its vocabulary: tokens that were added to it, and how its texts are tidied. */
 #include "apps/marian.h"
 
 #include "apps/model_directory.h"

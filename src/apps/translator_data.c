@@ -169,7 +169,7 @@ static attn_status read_pairs(training *t)
     return status == ATTN_OK ? read_mixed(t, &options) : status;
 }
 
-static void told_before(void *user, int64_t line, const char *error)
+static void pass_over(void *user, int64_t line, const char *error)
 {
     (void)user, (void)line, (void)error;
 }
@@ -182,7 +182,7 @@ static attn_status choose_vocabulary(training *t)
         return ATTN_OK;
     bool many = attn_subwords_available() && attn_pairs_size(t->all) >= ENOUGH;
     attn_status status = attn_config_set_text(t->run.settings, "vocabulary", many ? "unigram" : "word");
-    t->data.bad.tell = t->data.bad.tell ? told_before : NULL;
+    t->data.bad.tell = t->data.bad.tell ? pass_over : NULL;
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 

@@ -139,7 +139,7 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
-/* A line that is no pair, and is only to be told of. */
+/* A line that is no pair is left out where the caller counts such lines. */
 static attn_status pass_over(const reader *r, attn_status status)
 {
     attn_context *context = r->pairs->context;
