@@ -478,6 +478,29 @@ static void added_tokens_are_tokens(void **state)
     check_says(f, NULL, "<t> b"); /* <tt> is special: nothing that is said */
 }
 
+/* The first token of a shortlist is the first that is text, and no special. */
+static void shortlists_begin_with_text(void **state)
+{
+    static const char entries[] = "\xe2\x96\x81\x61 \xe2\x96\x81\x61 0.5\n";
+    fixture *f = *state;
+    attn_translator *t;
+    attn_lexicon *lexicon;
+    attn_translation said;
+    const char *line = "b";
+    put_biases(f, (const float[V]){0, 0, 1, 2, 3, 0});
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f->c, entries, sizeof entries - 1, "l",
+                                        attn_translator_vocab(t, ATTN_SIDE_SOURCE),
+                                        attn_translator_vocab(t, ATTN_SIDE_TARGET)),
+                     ATTN_OK);
+    attn_translator_options options = {.shortlist = lexicon, .shortlist_first = 1, .max_len = 2};
+    assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_OK);
+    assert_string_equal(said.tokens, ">>fra<<");
+    attn_translations_free(f->c, &said, 1);
+    attn_lexicon_destroy(lexicon);
+    attn_translator_destroy(t);
+}
+
 static void words_of_pieces_are_numbered(void **state)
 {
 #define M "\xe2\x96\x81"
@@ -673,6 +696,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(added_tokens_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(shortlists_begin_with_text, set_up, tear_down),
         cmocka_unit_test(words_of_pieces_are_numbered),
         cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),
