@@ -19,6 +19,7 @@ static const cli_option options[] = {
     CLI_INT("iterations", 0, "5", 1, 1000, "rounds of expectation maximisation"),
     CLI_INT("best", 0, "100", 1, 1 << 30, "keep this many translations of each token, the likeliest"),
     CLI_REAL("min-probability", "0.0001", 1e-12, 1, "drop translations that are less probable"),
+    CLI_STRICT_OPTION,
     CLI_NAMES_LONG,
 };
 
@@ -105,6 +106,9 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
                                 .alignments = aligned[0] ? &alignments : NULL};
     attn_lexicon *lexicon;
     int64_t pairs;
+    cli_failures bad = {.cli = cli, .things = "sentence pairs"};
+    if (!aligned[0]) /* whose lines are those of the data */
+        cli_source_goes_on(&source, &bad);
     if (attn_translator_learn_lexicon(&lexicon, translator, &source, part, &how, &pairs) != ATTN_OK)
         return cli_failed(cli, NULL);
     bool written =
@@ -112,7 +116,8 @@ static int learn(const cli_call *cli, attn_translator *translator, const char *d
     int code = written ? tell(cli, lexicon, &alignments, pairs) : cli_failed(cli, NULL);
     attn_bytes_free(cli->context, &alignments);
     attn_lexicon_destroy(lexicon);
-    return code;
+    bad.tried += pairs;
+    return code == CLI_OK ? cli_failures_end(&bad) : code;
 }
 
 static int run(cli_call *cli)

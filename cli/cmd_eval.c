@@ -20,7 +20,7 @@ static const cli_option options[] = {
                "it learned from, or all"),
     CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations beside their references"),
     CLI_NAMES_LONG,
-    CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
+    CLI_BEAM,
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
     CLI_MBR,
     CLI_FLAG("all_references", 0,
@@ -145,6 +145,8 @@ static void print_score(const char *part, const attn_translator_score *score)
 static int evaluate(cli_call *cli, attn_translator *translator, const char *data, attn_translator_options how)
 {
     attn_pairs_source source = cli_source_of(data);
+    cli_failures bad = {.cli = cli, .things = "sentence pairs"};
+    cli_source_goes_on(&source, &bad);
     const char *part = cli_text(cli, "part");
     attn_translator_score score;
     attn_json json;
@@ -162,11 +164,18 @@ static int evaluate(cli_call *cli, attn_translator *translator, const char *data
     attn_json_end(&json);
     json_score(&json, &score);
     attn_json_end(&json);
+    int code = CLI_OK;
     if (cli->json)
-        return cli_print_json(cli, &json);
-    attn_json_free(&json);
-    print_score(part, &score);
-    return CLI_OK;
+        code = cli_print_json(cli, &json);
+    else
+        attn_json_free(&json);
+    if (!cli->json)
+        print_score(part, &score);
+    if (score.truncated > 0)
+        cli_warn("%lld sentences are longer than the translator takes: their ends were left out",
+                 (long long)score.truncated);
+    bad.tried += score.references;
+    return code == CLI_OK ? cli_failures_end(&bad) : code;
 }
 
 static int evaluate_translator(cli_call *cli, const char *data)
@@ -174,7 +183,8 @@ static int evaluate_translator(cli_call *cli, const char *data)
     attn_translator *translator;
     if (attn_translator_load(&translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
-    attn_translator_options how = {.beam = cli_int(cli, "beam"),
+    attn_translator_search own = attn_translator_own_search(translator);
+    attn_translator_options how = {.beam = cli_beam(cli, &own),
                                    .length_penalty = cli_real(cli, "length_penalty"),
                                    .mbr = cli_flag(cli, "mbr"),
                                    .all_references = cli_flag(cli, "all_references")};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn translate: sentences from the command line or standard input, one translation a line. */
 #include "commands.h"
+#include "failures.h"
 #include "foreign.h"
 #include "sentences.h"
 #include "shortlist.h"
@@ -13,13 +14,26 @@
 enum { AHEAD = 1024, NAMED = 10 };
 
 static const cli_option options[] = {
-    CLI_INT("beam", 'b', "1", 1, 64, "hypotheses kept while searching; 1 is greedy"),
+    CLI_BEAM,
     CLI_REAL(
         "length_penalty", "0", 0, 10,
         "how much the search favours longer translations: scores are divided by ((5 + length) / 6) to this power; with a "
         "MarianMT or OPUS-MT model by the length to this power, and 0 is the model's own"),
-    CLI_INT("max_length", 0, "0", 0, 1 << 20,
-            "most tokens of a translation, its end mark included; 0: as many as the model can"),
+    CLI_INT(
+        "max_length", 0, "0", 0, 1 << 20,
+        "most tokens of a translation, its end mark included; 0: three for each one of the sentence or what the model "
+        "says, and never more than it can"),
+    CLI_REAL("max_length_factor", "0", 0, 1000,
+             "most tokens of a translation for each one of the sentence; 0: the model's own"),
+    CLI_INT("min_length", 0, "0", 0, 1 << 20,
+            "least tokens of a translation, its end mark included; 0: the model's own"),
+    CLI_INT("no_repeat_ngram", 0, "0", 0, 1 << 20,
+            "no translation has a sequence of so many tokens twice; 0: the model's own no_repeat_ngram_size"),
+    CLI_REAL(
+        "repetition_penalty", "0", 0, 100,
+        "above 1: tokens that a translation has already are less likely to come again; 0: the model's own, 1: none"),
+    CLI_TEXT("suppress_tokens", 0, "TOKENS", "",
+             "tokens that no translation holds, as --tokens prints them, with spaces between"),
     CLI_INT("nbest", 'n', "0", 0, 64,
             "print this many translations of each sentence, at most as many as the beam, as 'index ||| translation ||| "
             "score'; 0: the best alone, as it is"),
@@ -34,6 +48,7 @@ static const cli_option options[] = {
     CLI_FLAG("stream", 0,
              "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,
+    CLI_STRICT_OPTION,
     CLI_NAMES_LONG,
     CLI_FLAG("tokens", 0, "print the tokens as the model gives them, with spaces between"),
 };
@@ -42,7 +57,7 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: quote it. Without any, "
-    "lines are read from standard input; an empty line gives an empty line. A note on standard error names the words that "
+    "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too long. A note on standard error names the words that "
     "the translator does not know, for the first ten sentences that have any, and one more note at the end counts the "
     "others (--quiet: no notes). With --json each translation is one object on a line of its own. A score is the "
     "logarithm of the translation's probability, after the length penalty, with --mbr the expected chrF; an index counts "
@@ -65,8 +80,11 @@ typedef struct job {
     attn_translator *translator;
     attn_translator_options how;
     attn_translation *results; /* [AHEAD * nbest] */
-    int64_t noted;             /* sentences with unknown words */
-    int64_t unnamed;           /* unknown words that no note has named */
+    int32_t *suppressed;
+    bool prefixed;
+    cli_failures failures;
+    int64_t noted;   /* sentences with unknown words */
+    int64_t unnamed; /* unknown words that no note has named */
 } job;
 
 static int print_as_json(const job *j, const char *source, const attn_translation *line, const attn_translation *t,
@@ -112,9 +130,6 @@ static void note(job *j, const attn_translation *t, int64_t number)
                  t->unknown_words);
     else
         j->unnamed += t->unknown;
-    if (t->truncated)
-        cli_note(j->cli, "note: sentence %lld is longer than the translator takes: its end was left out",
-                 (long long)number);
 }
 
 static void note_rest(const job *j)
@@ -138,6 +153,34 @@ static int print_line(job *j, const char *source, const attn_translation *line, 
     }
     if (!j->cli->json)
         note(j, line, number);
+    if (line->truncated)
+        cli_warn("note: sentence %lld is longer than the translator takes: its end was left out", (long long)number);
+    return code;
+}
+
+/* An input without a translation leaves its line empty, so that the others stay where they belong. */
+static int leave_out(job *j, int code, int64_t number)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%lld", (long long)number);
+    code = cli_failures_note(&j->failures, code, name);
+    if (code == CLI_OK && !j->cli->json && j->how.nbest == 0)
+        cli_print("\n");
+    return code;
+}
+
+static int translate_whole(job *j, const char *const *texts, int n, int64_t first);
+
+/* One of them cannot be translated, such as a beginning that no translation can have: each by itself. */
+static int translate_each(job *j, const char *const *texts, int n, int64_t first)
+{
+    const char *const *prefixes = j->how.prefixes;
+    int code = CLI_OK;
+    for (int i = 0; i < n && code == CLI_OK; i++) {
+        j->how.prefixes = prefixes ? prefixes + i : NULL;
+        code = translate_whole(j, texts + i, 1, first + i);
+    }
+    j->how.prefixes = prefixes;
     return code;
 }
 
@@ -147,11 +190,21 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     int64_t each = j->how.nbest > 0 ? j->how.nbest : 1;
     char place[48]; /* the library counts the lines that it is given */
     snprintf(place, sizeof place, "from sentence %lld on", (long long)first);
-    if (attn_translator_translate(j->translator, texts, n, &j->how, j->results) != ATTN_OK)
-        return cli_failed(j->cli, first > 1 ? place : NULL);
+    attn_status status = attn_translator_translate(j->translator, texts, n, &j->how, j->results);
+    if (status == ATTN_ERROR_ARGUMENT && n > 1) {
+        attn_context_clear_error(j->cli->context);
+        return translate_each(j, texts, n, first);
+    }
+    if (status != ATTN_OK) {
+        int failed = cli_failed(j->cli, first > 1 ? place : NULL);
+        attn_context_clear_error(j->cli->context);
+        return status == ATTN_ERROR_ARGUMENT ? leave_out(j, failed, first) : failed;
+    }
     int code = CLI_OK;
-    for (int i = 0; i < n && code == CLI_OK; i++)
+    for (int i = 0; i < n && code == CLI_OK; i++) {
         code = print_line(j, texts[i], &j->results[i * each], first + i);
+        cli_failures_note(&j->failures, CLI_OK, "");
+    }
     attn_translations_free(j->cli->context, j->results, n * each);
     fflush(stdout);
     return code;
@@ -163,7 +216,7 @@ static int translate(job *j, const char *const *texts, int n, int64_t first)
     char *copies[AHEAD] = {0};
     const char *prefixes[AHEAD];
     int code = CLI_OK, done = 0;
-    if (!cli_flag(j->cli, "prefix"))
+    if (!j->prefixed)
         return translate_whole(j, texts, n, first);
     for (; done < n && code == CLI_OK; done++) {
         char *tab = (copies[done] = strdup(texts[done])) ? strchr(copies[done], '\t') : NULL;
@@ -185,10 +238,19 @@ static int translate_words(job *j)
 {
     int n = j->cli->nwords - 1, code = CLI_OK;
     const char *const *texts = j->cli->words + 1;
-    for (int i = 0; i < n && code == CLI_OK; i++)
-        code = cli_check_sentence(j->cli, texts[i], strlen(texts[i]), "sentence", i + 1);
-    for (int i = 0; i < n && code == CLI_OK; i += AHEAD)
-        code = translate(j, texts + i, n - i < AHEAD ? n - i : AHEAD, i + 1);
+    for (int i = 0; i < n && code == CLI_OK;) {
+        int good = 0, bad = CLI_OK;
+        while (i + good < n && good < AHEAD && bad == CLI_OK) {
+            bad = cli_check_sentence(j->cli, texts[i + good], strlen(texts[i + good]), "sentence", i + good + 1);
+            good += bad == CLI_OK;
+        }
+        attn_context_clear_error(j->cli->context);
+        if (good > 0)
+            code = translate(j, texts + i, good, i + 1);
+        i += good;
+        if (code == CLI_OK && bad != CLI_OK)
+            code = leave_out(j, bad, ++i);
+    }
     return code;
 }
 
@@ -202,9 +264,12 @@ static int translate_input(job *j)
         cli_note(j->cli, "type a sentence a line; Ctrl-D ends");
     while (code == CLI_OK && !ferror(stdout)) {
         code = cli_lines_next(&lines, j->cli, texts, most, &n);
-        if (code != CLI_OK || n == 0)
+        if (code != CLI_OK && lines.bad)
+            code = leave_out(j, code, lines.number);
+        else if (code != CLI_OK || n == 0)
             break;
-        code = translate(j, texts, n, lines.number - n + 1);
+        else
+            code = translate(j, texts, n, lines.number - n + 1);
     }
     cli_lines_end(&lines);
     return code;
@@ -219,32 +284,77 @@ static int translate_all(job *j)
     int code = j->cli->nwords > 1 ? translate_words(j) : translate_input(j);
     note_rest(j);
     free(j->results);
-    return code;
+    return code == CLI_OK ? cli_failures_end(&j->failures) : code;
+}
+
+/* The tokens of --suppress-tokens. */
+static int suppress(job *j)
+{
+    const attn_vocab *vocab = attn_translator_vocab(j->translator, ATTN_SIDE_TARGET);
+    const char *text = cli_text(j->cli, "suppress_tokens"), *word;
+    size_t length;
+    if (!text[0])
+        return CLI_OK;
+    j->how.suppressed = j->suppressed = malloc(strlen(text) * sizeof *j->suppressed);
+    if (!j->suppressed)
+        return cli_fail(CLI_FAILED, "out of memory");
+    while (attn_text_word(&text, &word, &length)) {
+        int64_t id = 0, n = attn_vocab_size(vocab);
+        while (id < n &&
+               !(strncmp(attn_vocab_token(vocab, id), word, length) == 0 && !attn_vocab_token(vocab, id)[length]))
+            id++;
+        if (id == n)
+            return cli_fail(CLI_BAD, "--suppress-tokens: \"%.*s\" is no token of the target vocabulary", (int)length,
+                            word);
+        j->suppressed[j->how.nsuppressed++] = (int32_t)id;
+    }
+    return CLI_OK;
+}
+
+/* Joins what the model says of searching with what is asked for. */
+static int begin_search(job *j)
+{
+    attn_translator_search own = attn_translator_own_search(j->translator);
+    j->prefixed = cli_flag(j->cli, "prefix") || own.prefixed;
+    j->how.beam = cli_beam(j->cli, &own);
+    if (own.sampled)
+        cli_note(j->cli, "note: the model's files ask for sampling, which is not done: the likeliest tokens are taken");
+    if (own.prefixed)
+        cli_note(j->cli, "note: the model's files ask for --prefix (force-decode)");
+    if (j->how.nbest > j->how.beam)
+        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
+                        (long long)j->how.nbest, (long long)j->how.nbest, (long long)j->how.beam);
+    return suppress(j);
 }
 
 static int run(cli_call *cli)
 {
     job j = {.cli = cli,
+             .failures = {.cli = cli, .things = "sentences"},
              .how = {.beam = cli_int(cli, "beam"),
                      .length_penalty = cli_real(cli, "length_penalty"),
                      .batch = cli_int(cli, "batch"),
                      .max_len = cli_int(cli, "max_length"),
+                     .length_factor = cli_real(cli, "max_length_factor"),
+                     .min_len = cli_int(cli, "min_length"),
+                     .no_repeat_ngram = cli_int(cli, "no_repeat_ngram"),
+                     .repetition_penalty = cli_real(cli, "repetition_penalty"),
                      .nbest = cli_int(cli, "nbest"),
                      .mbr = cli_flag(cli, "mbr"),
                      .alignments = cli_flag(cli, "alignments")}};
     j.how.unscored = j.how.nbest == 0 && !cli_flag(cli, "scores") && !cli->json;
-    if (j.how.nbest > j.how.beam)
-        return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
-                        (long long)j.how.nbest, (long long)j.how.nbest, (long long)j.how.beam);
     attn_context_set_inference(cli->context, true);
     if (attn_translator_load(&j.translator, cli->context, cli->words[0], cli_names(cli)) != ATTN_OK)
         return cli_failed(cli, NULL);
     attn_lexicon *lexicon = NULL;
-    int code = attn_translator_pack_weights(j.translator) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
+    int code = begin_search(&j);
+    if (code == CLI_OK && attn_translator_pack_weights(j.translator) != ATTN_OK)
+        code = cli_failed(cli, NULL);
     if (code == CLI_OK)
         code = cli_shortlist(cli, j.translator, &j.how, &lexicon);
     if (code == CLI_OK)
         code = translate_all(&j);
+    free(j.suppressed);
     attn_lexicon_destroy(lexicon);
     attn_translator_destroy(j.translator);
     return code;

@@ -114,6 +114,8 @@ void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A line on stderr, with --quiet too: something is not done as it was asked for. */
+void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As printf, for text with names, classes or sentences in it: no control characters of theirs reach a terminal. */
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Something was not printed for want of memory. */

@@ -59,6 +59,15 @@ void cli_note(const cli_call *cli, const char *format, ...)
     va_end(arguments);
 }
 
+void cli_warn(const char *format, ...)
+{
+    char line[LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(line, format, arguments);
+    va_end(arguments);
+}
+
 int cli_exit_code(attn_status status)
 {
     switch (status) {

@@ -63,34 +63,57 @@ static char *line_end(const cli_lines *lines)
     return last || too_long ? lines->buffer + lines->end : NULL;
 }
 
+/* The line that ends there has been dealt with.  One that is too long goes on behind what has arrived. */
+static void go_behind(cli_lines *lines, const char *end)
+{
+    lines->number++;
+    lines->in_line = end == lines->buffer + lines->end && !lines->ended;
+    lines->begin = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->end);
+}
+
+/* Passes over the rest of a line that was too long. */
+static int leave_line(cli_lines *lines)
+{
+    int code = CLI_OK;
+    while (lines->in_line && code == CLI_OK) {
+        const char *newline = memchr(lines->buffer + lines->begin, '\n', lines->end - lines->begin);
+        lines->in_line = !newline && !lines->ended;
+        lines->begin = newline ? (size_t)(newline - lines->buffer) + 1 : lines->end;
+        if (lines->in_line)
+            code = fill(lines);
+    }
+    return code;
+}
+
 int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n)
 {
     *n = 0;
-    while (!line_end(lines) && !lines->ended) {
-        int code = fill(lines);
-        if (code != CLI_OK)
-            return code;
-    }
+    lines->bad = false;
+    int code = leave_line(lines);
+    while (code == CLI_OK && !line_end(lines) && !lines->ended)
+        code = fill(lines);
+    if (code != CLI_OK)
+        return code;
     for (char *end; *n < most && (end = line_end(lines)) != NULL;) {
         char *start = lines->buffer + lines->begin;
         size_t length = (size_t)(end - start);
         length -= length > 0 && start[length - 1] == '\r';
-        /* Later lines are not looked at before these are done with. */
-        int64_t number = lines->number + 1;
         bool good = length <= CLI_SENTENCE_BYTES && !memchr(start, '\0', length);
         size_t needed;
         good = good && attn_text_normalize(cli->context, start, length, ATTN_COMPAT_NONE, NULL, 0, &needed) == ATTN_OK;
-        if (!good && *n > 0) {
+        if (!good)
             attn_context_clear_error(cli->context);
+        if (!good && *n > 0) /* later lines are not looked at before these are done with */
             return CLI_OK;
-        }
         if (!good) {
+            code = cli_check_sentence(cli, start, length, "standard input", lines->number + 1);
             attn_context_clear_error(cli->context);
-            return cli_check_sentence(cli, start, length, "standard input", number);
+            lines->bad = true;
+            go_behind(lines, end);
+            return code;
         }
         texts[(*n)++] = start;
-        lines->number = number;
-        lines->begin = (size_t)(end - lines->buffer) + (end < lines->buffer + lines->end);
+        go_behind(lines, end);
         start[length] = '\0';
     }
     return CLI_OK;

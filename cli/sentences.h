@@ -14,14 +14,15 @@ int cli_check_sentence(const cli_call *cli, const char *text, size_t length, con
 typedef struct cli_lines {
     char *buffer; /* [begin, end) is not yet given out */
     size_t capacity, begin, end;
-    bool ended;
-    int64_t number; /* of the last line given out, from 1 */
+    bool ended, in_line; /* in_line: what comes next is the rest of a line that was too long */
+    bool bad;            /* the last call failed for one line, and the next one goes on behind it */
+    int64_t number;      /* of the last line given out or found bad, from 1 */
 } cli_lines;
 int cli_lines_begin(cli_lines *lines);
 void cli_lines_end(cli_lines *lines);
 /* The lines that have arrived, at most `most`, without their newlines; waits only if there is none at all.
- * *n is 0 at the end.  They live until the next call.  Errors have been said; a bad line is told after the good
- * ones before it were given out.  Returns an exit code. */
+ * *n is 0 at the end.  They live until the next call.  Errors have been said; a bad line is reported after the good
+ * ones before it were given out, and is passed over.  Returns an exit code. */
 int cli_lines_next(cli_lines *lines, const cli_call *cli, const char **texts, int most, int *n);
 
 #endif

@@ -5,6 +5,11 @@
 
 #include "command.h"
 
+#define CLI_BEAM                                                                                                       \
+    CLI_INT(                                                                                                           \
+        "beam", 'b', "0", 0, 64,                                                                                       \
+        "hypotheses kept while searching; 1 is greedy, and 0 takes as many as a published model's files say, else 1")
+
 #define CLI_MBR                                                                                                          \
     CLI_FLAG(                                                                                                            \
         "mbr", 0,                                                                                                        \
@@ -12,12 +17,16 @@
         "likeliest; wide beams gain most")
 
 #define CLI_SHORTLIST                                                                                                  \
-    CLI_TEXT("shortlist", 0, "FILE", "",                                                                               \
-             "a lexicon as attn align writes it: translations are made of the tokens that it has for those of the "    \
-             "sentence, and of the first tokens of the vocabulary"),                                                   \
-        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many first tokens of the vocabulary"), \
+    CLI_TEXT(                                                                                                          \
+        "shortlist", 0, "FILE", "",                                                                                    \
+        "a lexicon as attn align writes it: translations are made of the tokens that it has for those of the "         \
+        "sentence, and of the most frequent tokens of the vocabulary; \"off\": without the one of the model's files"), \
+        CLI_INT("shortlist_first", 0, "100", 1, 1 << 30, "with --shortlist: how many of the most frequent tokens"),    \
         CLI_INT("shortlist_best", 0, "100", 1, 1 << 30,                                                                \
                 "with --shortlist: how many tokens for each one of the sentence, the likeliest")
+
+/* How wide the beam is; a note says so where it is the model's own. */
+int64_t cli_beam(const cli_call *cli, const attn_translator_search *own);
 
 /* Fills in what `how` has of it; *lexicon is to be destroyed before the translator (NULL: none).  Errors have been said;
  * returns an exit code. */

@@ -14,6 +14,23 @@ attn_pairs_source cli_source_of(const char *data)
     return source;
 }
 
+static void tell(void *user, int64_t line, const char *error)
+{
+    enum { SHOWN = 10 }; /* in full */
+    cli_failures *failures = user;
+    char name[32];
+    snprintf(name, sizeof name, "line %lld", (long long)line);
+    if (failures->failed < SHOWN)
+        cli_fail(CLI_BAD, "%s: left out", error);
+    cli_failures_note(failures, CLI_BAD, name);
+}
+
+void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures)
+{
+    if (!cli_flag(failures->cli, "strict"))
+        source->bad = (attn_pairs_bad){tell, failures};
+}
+
 attn_config *cli_training_of(const cli_call *cli)
 {
     char path[4096];

@@ -3,10 +3,13 @@
 #ifndef CLI_SOURCE_H
 #define CLI_SOURCE_H
 
-#include "command.h"
+#include "failures.h"
 
 /* What --data names; path and text NULL: nothing. */
 attn_pairs_source cli_source_of(const char *data);
+
+/* Lines of the data that are no pairs are left out and counted in `failures`; with --strict the first ends the command. */
+void cli_source_goes_on(attn_pairs_source *source, cli_failures *failures);
 
 /* training.json of the directory that the call names first, which says where the data is; NULL: there is none. */
 attn_config *cli_training_of(const cli_call *cli);

@@ -15,7 +15,7 @@ expect 2 'did you mean --beam' "$attn" translate dir --beem 3
 expect 2 'translate has no option -z' "$attn" translate dir -z
 expect 2 'beam needs a value' "$attn" translate dir --beam
 expect 2 '"x" is not a whole number' "$attn" translate dir --beam=x
-expect 2 'must lie between 1 and 64' "$attn" translate dir --beam 65
+expect 2 'must lie between 0 and 64' "$attn" translate dir --beam 65
 expect 2 'it is one of test|valid|train|all' "$attn" eval dir --part tset
 expect 2 'one word too many' "$attn" info a b
 expect 2 'needs --out' "$attn" train translate --data phrasebook
@@ -45,9 +45,9 @@ printf '%s\n%s\nbad \377\tx\n' "$pair" "$pair" > utf8.tsv
 { echo "$pair"; head -c 1000000 /dev/zero | tr '\0' a; printf '\tx\n'; } > long.tsv
 expect 2 'nothere.tsv: cannot be opened' "$attn" train translate --data nothere.tsv --out new
 expect 2 'empty.tsv: no sentence pairs' "$attn" train translate --data empty.tsv --out new
-expect 2 'notab.tsv:2: no tab' "$attn" train translate --data notab.tsv --out new
-expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --data utf8.tsv --out new
-expect 2 'long.tsv:2: a line of 1000002 bytes' "$attn" train translate --data long.tsv --out new
+expect 2 'notab.tsv:2: no tab' "$attn" train translate --strict --data notab.tsv --out new
+expect 2 'utf8.tsv:3: .*UTF-8 at byte 4' "$attn" train translate --strict --data utf8.tsv --out new
+expect 2 'long.tsv:2: a line of 1000002 bytes' "$attn" train translate --strict --data long.tsv --out new
 expect 2 'heads' "$attn" train translate --data phrasebook --out new --num-heads 3 --max-examples 300
 [ ! -e new ] || fail "a directory was made although the training could not begin"
 
@@ -116,12 +116,12 @@ rm -r odd
 
 # ---- sentences
 printf 'Hello!\nbad \377\nI am here.\n' > bad.txt
-expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good -q < bad.txt"
+expect 2 'standard input:2: byte 4: invalid UTF-8' sh -c "'$attn' translate good --strict -q < bad.txt"
 same "lines before a bad one" 1 "$(wc -l < out.txt)"
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
 expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate good < long.txt"
 expect 2 'zero byte' sh -c "printf 'a\\0b\\n' | '$attn' translate good"
-expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good hello "$(printf 'x\377')"
+expect 2 'sentence:2: byte 1: invalid UTF-8' "$attn" translate good --strict hello "$(printf 'x\377')"
 expect 2 'empty' "$attn" show good ''
 expect 2 'must end in .png' "$attn" show good hello -o picture.gif
 expect 2 '--kinds: "middle"' "$attn" show good hello --kinds encoder,middle

@@ -43,10 +43,62 @@ expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
 # ---- what fails inside is said whole, of one batch as of several on several threads
 mkdir short
 cp model/source.vocab model/target.vocab model/model.safetensors short
-sed 's/"max_len": *[0-9]*/"max_len": 5/' model/config.json > short/config.json
+sed 's/"max_len": *[0-9]*/"max_len": 5/; s/"compat": *"none"/"compat": "d2l"/' model/config.json > short/config.json
 for threads in 1 2; do
     expect 2 'max_len is 5' "$attn" translate short 'Where is the station?' 'Is the door open?' --batch 1 --threads $threads
 done
+
+# ---- lines are as long as the model has positions, whatever the training took; what is cut is said, with --quiet too
+long=$(yes 'open door' | head -n 60 | tr '\n' ' ')
+printf '%s is the station?\n%s is the door open?\n' "$long" "$long" > long.txt
+"$attn" translate model --quiet --json < long.txt > found.txt 2> err.txt || fail "long lines: $(cat err.txt)"
+same "cut lines of 124 words" 0 "$(grep -c '"truncated": *true' found.txt)"
+[ -s err.txt ] && fail "long lines: $(cat err.txt)"
+same "translations of two long lines" 2 "$(sed 's/.*"score": *\([^,]*\),.*/\1/' found.txt | sort -u | wc -l)"
+sed 's/"max_len": *[0-9]*/"max_len": 6/' model/config.json > short/config.json
+for how in '' --quiet '--json --quiet'; do
+    # shellcheck disable=SC2086
+    "$attn" translate short $how 'Where is the old station?' 'Go.' > out.txt 2> err.txt || fail "a line that is cut: $(cat err.txt)"
+    grep -q 'sentence 1 is longer than the translator takes' err.txt || fail "a cut line is not said ($how)"
+    grep -q 'sentence 2' err.txt && fail "a whole line is said to be cut"
+done
+expect 0 . "$attn" eval short --data phrasebook --part all --quiet
+grep -q 'sentences are longer than the translator takes' err.txt || fail "eval does not say what is cut"
+
+# ---- what is no text is left out, its line stays empty, and the end says which; --strict stops
+printf 'Go.\na\0b\n\377\nIs the door open?\n' > bad.txt
+{ head -c 200000 /dev/zero | tr '\0' x; printf ' end\nWhere is the station?\n'; } >> bad.txt
+printf 'Go.\n\n\nIs the door open?\n\nWhere is the station?\n' | "$attn" translate model --quiet > whole.txt
+for how in '' --stream; do
+    # shellcheck disable=SC2086
+    "$attn" translate model --quiet $how < bad.txt > found.txt 2> err.txt
+    same "exit status of bad lines ($how)" 2 $?
+    cmp -s whole.txt found.txt || fail "bad lines change the others ($how): $(cat found.txt)"
+    same "complaints ($how)" 4 "$(wc -l < err.txt)"
+    grep -q '3 of 6 sentences failed: 2, 3, 5' err.txt || fail "bad lines are not listed ($how): $(cat err.txt)"
+done
+"$attn" translate model --quiet --strict < bad.txt > found.txt 2> err.txt && fail "--strict goes on"
+same "lines with --strict" 1 "$(wc -l < found.txt)"
+"$attn" translate model --quiet 'Go.' "$(printf 'a\377')" 'Is the door open?' > found.txt 2> err.txt
+same "exit status of a bad sentence" 2 $?
+same "lines of a bad sentence" 3 "$(wc -l < found.txt)"
+printf 'Go.\tzyxw\nIs the door open?\n' | "$attn" translate model --quiet --prefix > found.txt 2> err.txt
+same "exit status of a bad beginning" 2 $?
+same "the translation behind a bad beginning" "$("$attn" translate model --quiet 'Is the door open?')" "$(sed -n 2p found.txt)"
+
+# ---- pairs with an empty side are left out of a training, of an evaluation and of a lexicon, and listed
+printf 'Go.\t\nno tab\n\tVa.\na\tb\0c\n' | cat - "$root/data/phrasebook.tsv" > holes.tsv
+"$attn" train translate --data holes.tsv --out holes --epochs 1 --max-examples 300 --num-hiddens 8 --num-blks 1 --num-heads 1 --ffn-num-hiddens 8 --quiet > out.txt 2> err.txt
+same "exit status of a training with holes" 2 $?
+grep -q 'holes.tsv:1: nothing after the tab: left out' err.txt || fail "an empty side is not named: $(cat err.txt)"
+grep -q '4 of .* sentence pairs failed: line 1, line 2, line 3, line 4' err.txt || fail "holes are not listed: $(cat err.txt)"
+grep -q 'translator is in holes' out.txt || fail "a training with holes does not end"
+"$attn" eval holes --data holes.tsv --part all --quiet > out.txt 2> err.txt
+same "exit status of an evaluation with holes" 2 $?
+grep -q BLEU out.txt && grep -q '4 of .* failed: line 1, line 2, line 3, line 4' err.txt || fail "eval with holes: $(cat out.txt err.txt)"
+expect 2 'holes.tsv:1' "$attn" train translate --data holes.tsv --out strict --strict
+expect 2 'holes.tsv:1' "$attn" eval holes --data holes.tsv --part all --strict
+[ -e strict ] && fail "--strict makes a directory"
 
 # ---- translate: a line for a line, the same from arguments, a file and a pipe
 expect 0 . "$attn" translate model 'Is the door open?' '' 'Where is the station?'
@@ -283,7 +335,7 @@ same "empty lines" 100000 "$(yes '' | head -n 100000 | "$attn" translate model |
 head -c 1000000 /dev/zero | tr '\0' a > long.txt
 expect 2 'standard input:1: longer than 65536 bytes' sh -c "'$attn' translate model < long.txt"
 printf 'Go.\n\355\240\200\n' > surrogate.txt
-expect 2 'standard input:2' sh -c "'$attn' translate model < surrogate.txt"
+expect 2 'standard input:2' sh -c "'$attn' translate model --strict < surrogate.txt"
 same "translations before the bad line" 1 "$(wc -l < out.txt)"
 
 # A word that the vocabulary lacks is labelled as it was written.

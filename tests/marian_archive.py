@@ -5,6 +5,7 @@ same, and what is wrong in the second must be refused by name.
     marian_archive.py COMMAND
 """
 import json
+import math
 import os
 import pathlib
 import random
@@ -16,6 +17,8 @@ import tempfile
 import zipfile
 
 ATTN, DATA = str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(__file__).parent.resolve().parent / "data"
+# Characters that yaml-cpp leaves as they are, and libyaml takes for line ends or refuses.
+RAW = ["\x85", "a\x85b", "\x7f", "\x9bc", "x\u2028y", "\u2029", "\ufeffz", "\x01"]
 D, FFN, LAYERS = 16, 24, 2
 failures = 0
 
@@ -49,7 +52,7 @@ def pieces_of(folder):
     for side in ("source", "target"):
         done = spm_pieces((folder / "trained" / f"{side}.spm").read_bytes())
         pieces += [piece for piece in done if not piece.startswith("<")]
-    return lines, ["</s>", "<unk>", *dict.fromkeys(pieces)]
+    return lines, ["</s>", "<unk>", *dict.fromkeys(pieces), *RAW]
 
 
 def varint(data, at):
@@ -190,7 +193,7 @@ models:
 vocabs:
   - opus.vocab.yml
   - opus.vocab.yml
-beam-size: 6
+beam-size: 3
 normalize: 1
 word-penalty: 0
 mini-batch: 1
@@ -212,12 +215,12 @@ def write_forms(folder, tokens, tensors):
         "encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": FFN, "decoder_ffn_dim": FFN,
         "max_position_embeddings": 512, "activation_function": "swish", "scale_embedding": True, "pad_token_id": n,
         "decoder_start_token_id": n, "eos_token_id": 0, "forced_eos_token_id": 0, "bad_words_ids": [[n]], "max_length": 512,
-        "layer_norm_eps": 1e-6}))
+        "renormalize_logits": True, "max_length_factor": 3.0, "layer_norm_eps": 1e-6}))
     write_safetensors(hf / "model.safetensors", huggingface_names(tensors))
     # Ids in no order, keys plain where YAML allows it, quoted, and on a line of their own.
     order = list(enumerate(tokens))
     random.Random(3).shuffle(order)
-    lines = [f"? {quoted(piece)}\n: {i}" if i % 5 == 0 else f"{quoted(piece)}: {i}" if i % 2 or not piece.isalpha() else
+    lines = [f"? {quoted(piece)}\n: {i}" if i % 5 == 0 or piece == "a\x85b" else f"{quoted(piece)}: {i}" if i % 2 or not piece.isalpha() else
              f"{piece}: {i}" for i, piece in order]
     (native / "opus.vocab.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (native / "decoder.yml").write_text(DECODER)
@@ -239,8 +242,12 @@ def compare(folder, hf, native, lines):
     if found != well("translate", native, "--beam", 4, "--scores", "--max-length", 24, "--quiet", stdin=text):
         complain("the converted directory's sentences differ")
     config = json.loads((folder / "converted" / "config.json").read_text())
-    if config["bad_words_ids"] != [[config["vocab_size"] - 1]] or config["architectures"] != ["MarianMTModel"]:
+    search = json.loads((folder / "converted" / "generation_config.json").read_text())
+    pad = config["vocab_size"] - 1
+    if config["architectures"] != ["MarianMTModel"] or config["pad_token_id"] != pad or "bad_words_ids" in config:
         complain(f"converted config.json: {config}")
+    if search["bad_words_ids"] != [[pad]] or search["renormalize_logits"] is not True or search["pad_token_id"] != pad:
+        complain(f"converted generation_config.json: {search}")
     for name, words in {"eval": ("eval", native, "--data", folder / "few.tsv", "--part", "all"), "info": ("info", native),
                         "show": ("show", native, lines[0][0], "-o", folder / "map.svg")}.items():
         if not well(*words) and name != "show":
@@ -249,6 +256,118 @@ def compare(folder, hf, native, lines):
          0.001, "--warmup", 1, "--quiet")
     if not (folder / "tuned" / "vocab.json").exists() or not well("translate", folder / "tuned", lines[0][0]):
         complain("a fine-tuned archive is no MarianMT directory")
+
+
+def vocabulary_of(folder, name="vocab.json"):
+    return json.loads((folder / name).read_text(encoding="utf-8"))
+
+
+def vocabularies(folder, native, tokens):
+    """Each form of a vocabulary says the same, whatever is in it."""
+    wanted = {piece: i for i, piece in enumerate([*tokens, "<pad>"])}
+    if vocabulary_of(folder / "converted") != wanted:
+        complain("the pieces of the YAML vocabulary are others")
+    plain = folder / "plain"
+    shutil.copytree(native, plain)
+    (plain / "opus.vocab.txt").write_bytes("".join(piece + "\n" for piece in tokens).encode())
+    (plain / "decoder.yml").write_text(DECODER.replace("opus.vocab.yml", "opus.vocab.txt"))
+    well("convert", plain, "-o", folder / "from-plain")
+    if vocabulary_of(folder / "from-plain") != wanted:
+        complain("the pieces of the plain vocabulary are others")
+    for new, *patterns in (("</s>\n<unk>\n\n", "id 2", "empty"), ("\n".join([*tokens[:-1], tokens[5]]) + "\n", f"id {len(tokens) - 1}"), ("<unk>\n</s>\n", "ids 0 and 1"),
+                           ("</s>\n<unk>\na\n", "3 pieces, fewer than the model")):
+        (plain / "opus.vocab.txt").write_text(new, encoding="utf-8")
+        refused(new[-20:], plain, "opus.vocab.txt", *patterns)
+
+
+def counted(text):
+    """Tokens of each translation as JSON has it, its end among them."""
+    return [len(json.loads(line)["tokens"].split(" ")) + 1 for line in text.splitlines()]
+
+
+def settings(folder, native, lines):
+    """What decoder.yml says of searching."""
+    text = "\n".join(pair[0] for pair in lines[:30]) + "\n"
+
+    def with_settings(more, *options, stdin=text):
+        (native / "decoder.yml").write_text(DECODER + more)
+        done = run("translate", native, *options, stdin=stdin)
+        if done.returncode:
+            complain(f"{more!r}: {done.stderr[:300]}")
+        return done.stdout, done.stderr
+
+    own, said = with_settings("")
+    if own != with_settings("", "--beam", 3)[0] or own == with_settings("", "--beam", 1)[0] or "keeps 3 hypotheses" not in said:
+        complain(f"beam-size is not the default, or not said: {said[:200]!r}")
+    if "hypotheses" in with_settings("", "--beam", 3)[1] or with_settings("", "--quiet")[1]:
+        complain("a note of the beam where it was asked for, or with --quiet")
+    whole, half = (counted(with_settings(more, "--json", "--beam", 1)[0]) for more in ("max-length-factor: 40\n", "max-length-factor: 0.5\n"))
+    pieces = with_settings("", "--json", "--beam", 1)[0].splitlines()
+    limits = [math.ceil(0.5 * (json.loads(line)["words"] + 1)) for line in pieces]
+    if not all(a <= limit for a, limit in zip(half, limits)) or max(whole) <= max(limits) or min(map(int.__sub__, limits, half)) != 0:
+        complain(f"max-length-factor: {whole}, {half}, at most {limits}")
+    word = with_settings("", "--tokens", "--beam", 1, "--quiet")[0].split()[0]
+    forced, said = with_settings("force-decode: true\n", "--tokens", stdin=f"{lines[0][0]}\t{lines[5][1]}\n")
+    asked, _ = with_settings("", "--tokens", "--prefix", stdin=f"{lines[0][0]}\t{lines[5][1]}\n")
+    if forced != asked or "force-decode" not in said or forced == with_settings("", "--tokens", stdin=f"{lines[0][0]}\n")[0]:
+        complain(f"force-decode: {forced!r}, not {asked!r}: {said!r}")
+    (native / "lex.s2t").write_text(f"{word} {word} 0.5\n", encoding="utf-8")
+    limited, said = with_settings("shortlist:\n  - lex.s2t\n  - 60\n  - 5\n  - 0\n")
+    asked, _ = with_settings("", "--shortlist", native / "lex.s2t", "--shortlist-first", 60, "--shortlist-best", 5)
+    if limited != asked or limited == own or "lex.s2t" not in said:
+        complain(f"shortlist: {said!r}")
+    if with_settings("shortlist: [lex.s2t, 60, 5, 0]\n", "--shortlist", "off")[0] != own:
+        complain("--shortlist off")
+    (native / "decoder.yml").write_text(DECODER)
+
+
+def constant(native, tensors, lines):
+    """Marian's softmax has no <pad>: what is added to all biases changes no probability."""
+    text = "\n".join(pair[0] for pair in lines[:40]) + "\n"
+    own = well("translate", native, "--beam", 4, "--scores", "--quiet", stdin=text).splitlines()
+    shape, bias = tensors["decoder_ff_logit_out_b"]
+    write_npz(native / "opus.npz", {**tensors, "decoder_ff_logit_out_b": (shape, [x - 12 for x in bias])},
+              MODEL.format(n=shape[1], **globals()))
+    moved = well("translate", native, "--beam", 4, "--scores", "--quiet", stdin=text).splitlines()
+    write_npz(native / "opus.npz", tensors, MODEL.format(n=shape[1], **globals()))
+    for a, b in zip(own, moved):
+        (a, x), (b, y) = a.rsplit("\t", 1), b.rsplit("\t", 1)
+        if a != b or abs(float(x) - float(y)) > 1e-4:
+            complain(f"a constant in the biases changes {a!r} {x} to {b!r} {y}")
+            break
+
+
+def two_vocabularies(folder, tokens, tensors):
+    """An archive whose sides have vocabularies of unlike size; returns it."""
+    two, n = folder / "two", [len(tokens), len(tokens) - 40]
+    shutil.copytree(folder / "native", two)
+    (two / "decoder.yml").write_text(DECODER.replace("  - opus.vocab.yml\nbeam", "  - target.vocab.yml\nbeam"))
+    (two / "target.vocab.yml").write_text("".join(f"{quoted(piece)}: {i}\n" for i, piece in enumerate(tokens[:n[1]])), encoding="utf-8")
+    found = {**tensors, "encoder_Wemb": tensors["Wemb"], "decoder_Wemb": ((n[1], D), weights(n[1], 8)["Wemb"][1]),
+             "decoder_ff_logit_out_b": ((1, n[1]), tensors["decoder_ff_logit_out_b"][1][:n[1]])}
+    del found["Wemb"]
+    model = MODEL.format(n=n[0], **globals()).replace(f"  - {n[0]}\nenc", f"  - {n[1]}\nenc")
+    write_npz(two / "opus.npz", found, model.replace("tied-embeddings-all: true", "tied-embeddings: true"))
+    return two
+
+
+def compare_two(folder, tokens, tensors, lines):
+    text = "\n".join(pair[0] for pair in lines[:30]) + "\n"
+    two = two_vocabularies(folder, tokens, tensors)
+    wanted = well("translate", two, "--scores", "--quiet", stdin=text)
+    if len(set(wanted.splitlines())) < 20:
+        complain("two vocabularies: the sentences are alike")
+    well("convert", two, "-o", folder / "two-converted")
+    if well("translate", folder / "two-converted", "--scores", "--quiet", stdin=text) != wanted:
+        complain("two vocabularies: the converted directory's sentences differ")
+    well("train", "translate", "--data", folder / "few.tsv", "--out", folder / "two-tuned", "--from", two, "--epochs", 1, "--rate",
+         0.001, "--warmup", 1, "--quiet")
+    for made in ("two-converted", "two-tuned"):
+        config = json.loads((folder / made / "config.json").read_text())
+        sides = vocabulary_of(folder / made), vocabulary_of(folder / made, "target_vocab.json")
+        pads = config["pad_token_id"], config["decoder_start_token_id"], sides[0]["<pad>"], sides[1]["<pad>"]
+        if set(pads) != {len(tokens) - 40} or [config["vocab_size"], config["decoder_vocab_size"]] != [len(side) for side in sides]:
+            complain(f"{made}: <pad> is {pads}")
 
 
 # ---------------------------------------------------------------------------------------------------- refusals
@@ -298,6 +417,8 @@ def refusals(native, tensors, n):
                                 ("normalize: 1", "normalize: much", "normalize"),
                                 ("  - opus.npz", "  - opus.npz\n  - two.npz", "several models"),
                                 ("models:\n  - opus.npz", "models: []", '"models"'),
+                                ("normalize: 1", "max-length-factor: 0", "max-length-factor"),
+                                ("normalize: 1", "shortlist: [lex.s2t, 0]", "shortlist"),
                                 ("  - opus.npz", "  - /etc/../x/none.npz", "native/none.npz"),
                                 ("relative-paths", "a: &x 1\nrelative-paths", "anchor")):
         (native / "decoder.yml").write_text(decoder.replace(old, new))
@@ -318,15 +439,20 @@ def main():
         folder = pathlib.Path(name)
         lines, tokens = pieces_of(folder)
         (folder / "few.tsv").write_text("\n".join("\t".join(pair) for pair in lines[:40]) + "\n", encoding="utf-8")
-        tensors = weights(len(tokens), 7)
+        tensors = weights(len(tokens), 9)
         hf, native = write_forms(folder, tokens, tensors)
         done = run("translate", native, "x")
         if "without libyaml" in done.stderr or "without SentencePiece" in done.stderr:
             print("not tried:", done.stderr)
             sys.exit(77)
         compare(folder, hf, native, lines)
+        vocabularies(folder, native, tokens)
+        settings(folder, native, lines)
+        constant(native, tensors, lines)
+        compare_two(folder, tokens, tensors, lines)
         refusals(native, tensors, len(tokens))
     sys.exit(1 if failures else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

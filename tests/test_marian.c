@@ -61,22 +61,32 @@ static void put_pieces(const fixture *f)
     attn_pairs_destroy(pairs);
 }
 
-/* Without blocks the likeliest token hangs on the newest one alone; the bias makes it piece 4 each time. */
-static void put_weights(const fixture *f)
+/* Without blocks the likeliest token hangs on the newest one alone, and on these biases. */
+static void put_biases_of(const fixture *f, const float *biases, int64_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
     attn_tensor *shared, *bias;
     char path[128];
-    assert_int_equal(attn_tensor_create(&shared, f->c, ATTN_F32, 2, (int64_t[]){V, D}), ATTN_OK);
-    assert_int_equal(attn_tensor_create(&bias, f->c, ATTN_F32, 2, (int64_t[]){1, V}), ATTN_OK);
-    memset(attn_tensor_data(shared), 0, V * D * sizeof(float));
-    for (int i = 0; i < V; i++)
-        ((float *)attn_tensor_data(bias))[i] = i == 4 ? 2 : i == 5 ? 9 : 0; /* <pad> is banned */
+    assert_int_equal(attn_tensor_create(&shared, f->c, ATTN_F32, 2, (int64_t[]){n, D}), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&bias, f->c, ATTN_F32, 2, (int64_t[]){1, n}), ATTN_OK);
+    memset(attn_tensor_data(shared), 0, (size_t)n * D * sizeof(float));
+    memcpy(attn_tensor_data(bias), biases, (size_t)n * sizeof *biases);
     attn_named_add(&list, "model.shared.weight", shared);
     attn_named_add(&list, "final_logits_bias", bias);
     snprintf(path, sizeof path, "%s/model.safetensors", f->directory);
     assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
     attn_named_clear(&list);
+}
+
+static void put_biases(const fixture *f, const float *biases)
+{
+    put_biases_of(f, biases, V);
+}
+
+/* Piece 4 each time: <pad> is banned. */
+static void put_weights(const fixture *f)
+{
+    put_biases(f, (const float[V]){0, 0, 0, 0, 2, 9});
 }
 
 static int set_up(void **state)
@@ -95,8 +105,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    static const char *const names[] = {"config.json", "generation_config.json", "vocab.json", "source.spm",
-                                        "target.spm",  "model.safetensors"};
+    static const char *const names[] = {
+        "config.json",       "generation_config.json", "vocab.json",       "source.spm", "target.spm",
+        "model.safetensors", "tokenizer_config.json",  "added_tokens.json"};
     fixture *f = *state;
     char path[128];
     size_t held = 0;
@@ -143,6 +154,107 @@ static void one_file_describes_the_search(void **state)
     assert_string_equal(said.text, "b b b");
     attn_translations_free(f->c, &said, 1);
     attn_translator_destroy(t);
+}
+
+static void check_says(const fixture *f, const char *names, const char *expected)
+{
+    attn_translator *t;
+    attn_translation said;
+    const char *line = "a b";
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, names), ATTN_OK);
+    assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
+    assert_string_equal(said.text, expected);
+    attn_translations_free(f->c, &said, 1);
+    attn_translator_destroy(t);
+}
+
+/* What the options ask for, and the same from generation_config.json: transformers' own answers are
+ * tests/parity/marian.py's to compare. */
+static void searches_obey_their_settings(void **state)
+{
+    static const int32_t four[] = {4};
+    static const struct {
+        attn_translator_options options;
+        const char *file, *said;
+    } cases[] = {{{.beam = 1}, "", "b b b"},
+                 {{.no_repeat_ngram = 1}, "\"no_repeat_ngram_size\": 1", "b a"}, /* then the end */
+                 {{.no_repeat_ngram = 2}, "\"no_repeat_ngram_size\": 2", "b b a"},
+                 {{.repetition_penalty = 3}, "\"repetition_penalty\": 3", "b a"},
+                 {{.suppressed = four, .nsuppressed = 1}, "\"suppress_tokens\": [4]", "a a a"},
+                 {{.no_repeat_ngram = 1, .min_len = 4}, "\"no_repeat_ngram_size\": 1, \"min_length\": 4", "b a"},
+                 {{.max_len = 3}, "\"max_new_tokens\": 3", "b b"},
+                 {{.beam = 1}, "\"renormalize_logits\": true, \"do_sample\": true, \"num_beams\": 1", "b b b"}};
+    fixture *f = *state;
+    put_biases(f, (const float[V]){0.75F, -9, -9, 1, 2, 9});
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        attn_translator *t;
+        attn_translation said;
+        bool file = i % 2;
+        const char *line = "a b";
+        int n =
+            snprintf(text, sizeof text, "{\"bad_words_ids\": [[5]], \"forced_eos_token_id\": 0, \"max_length\": 5%s%s}",
+                     file && *cases[i / 2].file ? ", " : "", file ? cases[i / 2].file : "");
+        put(f, "generation_config.json", text, (size_t)n);
+        assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+        assert_int_equal(attn_translator_translate(t, &line, 1, file ? NULL : &cases[i / 2].options, &said), ATTN_OK);
+        assert_string_equal(said.text, cases[i / 2].said);
+        attn_translations_free(f->c, &said, 1);
+        attn_translator_destroy(t);
+    }
+}
+
+/* A constant in all biases but that of <pad> changes scores only where <pad> has a share. */
+static void banned_tokens_have_a_share_or_none(void **state)
+{
+    static const char *const searches[] = {
+        "{\"bad_words_ids\": [[5]], \"max_length\": 3}",
+        "{\"bad_words_ids\": [[5]], \"max_length\": 3, \"renormalize_logits\": true}"};
+    fixture *f = *state;
+    double score[2][2];
+    for (int i = 0; i < 4; i++) {
+        const float low = i % 2 ? -12 : 0;
+        attn_translator *t;
+        attn_translation said;
+        const char *line = "a b";
+        put_biases(f, (const float[V]){low, low, low, low, low + 2, 0});
+        put(f, "generation_config.json", searches[i / 2], strlen(searches[i / 2]));
+        assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+        assert_int_equal(attn_translator_translate(t, &line, 1, &(attn_translator_options){.beam = 2}, &said), ATTN_OK);
+        score[i / 2][i % 2] = said.score;
+        attn_translations_free(f->c, &said, 1);
+        attn_translator_destroy(t);
+    }
+    assert_true(score[0][1] < score[0][0] - 5);
+    assert_true(fabs(score[1][1] - score[1][0]) < 1e-5);
+}
+
+/* Generated text: one line stays one line, and spaces are tidied where it says so. */
+static void texts_are_one_line_and_tidy(void **state)
+{
+#define M "\xe2\x96\x81"
+    static const struct {
+        const char *four, *two, *config, *said;
+    } cases[] = {{"<0x0A>", M "b", "{}", "a  b"},
+                 {"<0x09>", M "b", "{}", "a  b"},
+                 {"<0x00>", M "b", "{}", "a  b"},
+                 {M "n't", M ".", "{\"model_max_length\": 1000000000000000019884624838656}", "a n't ."},
+                 {M "n't", M ".", "{\"clean_up_tokenization_spaces\": true, \"model_max_length\": 1e30}", "an't."}};
+    static const char search[] =
+        "{\"bad_words_ids\": [[5]], \"max_length\": 9, \"no_repeat_ngram_size\": 1, \"suppress_tokens\": [1]}";
+    fixture *f = *state;
+    put_biases(f, (const float[V]){0, 0, 1, 3, 2, 0});
+    put(f, "generation_config.json", search, sizeof search - 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[256];
+        int n = snprintf(text, sizeof text,
+                         "{\"</s>\": 0, \"<unk>\": 1, \"%s\": 2, \"" M "a\": 3, \"%s\": 4, \"<pad>\": 5}", cases[i].two,
+                         cases[i].four);
+        put(f, "vocab.json", text, (size_t)n);
+        put(f, "tokenizer_config.json", cases[i].config, strlen(cases[i].config));
+        check_says(f, NULL, cases[i].said);
+    }
+#undef M
 }
 
 static void names_of_specials_are_tokens(void **state)
@@ -192,12 +304,13 @@ static void what_is_wrong_is_named(void **state)
     put_config(f, "maxout");
     check_refused(f, ATTN_ERROR_UNSUPPORTED, "activation_function is \"maxout\"");
     put_config(f, "relu");
-    static const char *const searches[][2] = {{"{\"repetition_penalty\": 1.5}", "\"repetition_penalty\""},
-                                              {"{\"min_length\": 3}", "\"min_length\""},
-                                              {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
-                                              {"{\"suppress_tokens\": [2]}", "\"suppress_tokens\""},
-                                              {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
-                                              {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
+    static const char *const searches[][2] = {
+        {"{\"encoder_repetition_penalty\": 1.5}", "\"encoder_repetition_penalty\""},
+        {"{\"diversity_penalty\": 3}", "\"diversity_penalty\""},
+        {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
+        {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
+        {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
+        {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
@@ -207,6 +320,12 @@ static void what_is_wrong_is_named(void **state)
         {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
         {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
         {"{\"max_length\": 2.5}", "\"max_length\" is no number from 1 on"},
+        {"{\"min_length\": -1}", "\"min_length\" is no number from 0 on"},
+        {"{\"num_beams\": 0}", "\"num_beams\" is no number from 1 on"},
+        {"{\"no_repeat_ngram_size\": 2.5}", "\"no_repeat_ngram_size\" is no number from 0 on"},
+        {"{\"repetition_penalty\": 0}", "\"repetition_penalty\" is no number above 0"},
+        {"{\"renormalize_logits\": \"yes\"}", "\"renormalize_logits\" is neither true nor false"},
+        {"{\"suppress_tokens\": \"a\"}", "\"suppress_tokens\" is no list of tokens"},
         {"{\"bad_words_ids\": 3}", "\"bad_words_ids\" is no list of lists"},
         {"{\"bad_words_ids\": [[4294967298]]}", "holds 4294967298, which is no token"},
         {"{\"bad_words_ids\": [[-1]]}", "holds -1, which is no token"}};
@@ -229,7 +348,7 @@ typedef struct entry {
     int64_t rows, cols;
 } entry;
 
-/* Tensors of zeros but for the bias, by which piece 4 is the likeliest. */
+/* Tensors of zeros, of ones where the name begins with "1 " and of sines with "~ "; by the bias piece 4 is the likeliest. */
 static void put_tensors(const fixture *f, const entry *entries, size_t n)
 {
     attn_named_list list = {.context = f->c, .owns = true};
@@ -239,25 +358,19 @@ static void put_tensors(const fixture *f, const entry *entries, size_t n)
         assert_int_equal(attn_tensor_create(&tensor, f->c, ATTN_F32, 2, (int64_t[]){entries[i].rows, entries[i].cols}),
                          ATTN_OK);
         memset(attn_tensor_data(tensor), 0, (size_t)attn_tensor_size(tensor) * sizeof(float));
+        float *numbers = attn_tensor_data(tensor);
         if (entries[i].rows == 1)
-            ((float *)attn_tensor_data(tensor))[4] = 2;
-        attn_named_add(&list, entries[i].name, tensor);
+            numbers[4] = 2;
+        const char *name = entries[i].name, kind = strchr("1~", name[0]) ? name[0] : '0';
+        for (int64_t k = 0; k < attn_tensor_size(tensor) && kind != '0'; k++) {
+            double angle = (double)(k / D) * (k % 2 ? 0.01 : 1);
+            numbers[k] = kind == '1' ? 1 : (float)(k % D < D / 2 ? sin(angle) : cos(angle));
+        }
+        attn_named_add(&list, kind == '0' ? name : name + 2, tensor);
     }
     snprintf(path, sizeof path, "%s/model.safetensors", f->directory);
     assert_int_equal(attn_safetensors_write(&list, path, NULL), ATTN_OK);
     attn_named_clear(&list);
-}
-
-static void check_says(const fixture *f, const char *names, const char *expected)
-{
-    attn_translator *t;
-    attn_translation said;
-    const char *line = "a b";
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory, names), ATTN_OK);
-    assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-    assert_string_equal(said.text, expected);
-    attn_translations_free(f->c, &said, 1);
-    attn_translator_destroy(t);
 }
 
 static void put_two_tables(const fixture *f, bool tied)
@@ -289,7 +402,27 @@ static void tables_and_names(void **state)
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"final_logits_bias", 1, V + 1}}, 2);
     check_refused(f, ATTN_ERROR_SHAPE, "final_logits_bias");
 
+    /* One is enough, whichever; what contradicts is refused, and positions are those that are computed. */
+    put_tensors(f, (entry[]){head, bias}, 2);
+    check_says(f, NULL, "b b b");
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 lm_head.weight", V, D}, bias}, 3);
+    check_refused(f, ATTN_ERROR_FORMAT, "\"lm_head.weight\" and \"model.shared.weight\" are to be one tensor");
+    put_tensors(f, (entry[]){{"model.shared.weight", V, D}, {"1 model.encoder.embed_tokens.weight", V, D}, bias}, 3);
+    check_refused(f, ATTN_ERROR_FORMAT, "are to be one tensor");
+    put_tensors(f, (entry[]){head, bias, {"~ model.encoder.embed_positions.weight", 8, D}}, 3);
+    check_says(f, NULL, "b b b");
+    put_tensors(f, (entry[]){head, bias, {"1 model.decoder.embed_positions.weight", 8, D}}, 3);
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "\"model.decoder.embed_positions.weight\" are not the 8 x 4 sines");
+    put_tensors(f, (entry[]){head, bias, {"~ model.decoder.embed_positions.weight", 9, D}}, 3);
+    check_refused(f, ATTN_ERROR_UNSUPPORTED, "embed_positions");
+
     put_two_tables(f, true);
+    put_tensors(f, (entry[]){encoder, head, bias}, 3);
+    check_says(f, NULL, "b b b");
+    put_tensors(f, (entry[]){encoder, decoder, {"1 lm_head.weight", V, D}, bias}, 4);
+    check_refused(f, ATTN_ERROR_FORMAT, "the output layer's table and the decoder's are to be one");
+    put_tensors(f, (entry[]){encoder, decoder, {"1 model.shared.weight", V, D}, bias}, 4);
+    check_refused(f, ATTN_ERROR_FORMAT, "are to be one tensor");
     put_tensors(f, (entry[]){encoder, decoder, head, bias}, 4);
     check_says(f, NULL, "b b b");
     put_tensors(f, (entry[]){encoder, decoder, bias}, 3);
@@ -301,6 +434,71 @@ static void tables_and_names(void **state)
     put_config(f, "swish");
     put_tensors(f, (entry[]){{"model.shared.weight", V, D}}, 1);
     check_says(f, NULL, "");
+}
+
+/* Ids behind the vocabulary's own; the model has a row for each. */
+static void added_tokens_are_tokens(void **state)
+{
+    static const char decoder[] =
+        "{\"added_tokens_decoder\": {\"5\": {\"content\": \"<pad>\", \"special\": true}, \"6\": {\"content\": \"<t>\"}, "
+        "\"7\": {\"content\": \"<tt>\", \"lstrip\": true, \"rstrip\": true, \"special\": true}}}";
+    static const char *const wrong[][2] = {
+        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t u\"}}}",
+         "added token 6 is empty, too long or has a space"},
+        {"{\"added_tokens_decoder\": {\"6\": {\"content\": \"t\", \"single_word\": true}}}", "single_word"},
+        {"{\"added_tokens_decoder\": {\"7\": {\"content\": \"t\"}}}", "\"t\" has the id 7"},
+        {"{\"added_tokens_decoder\": {\"3\": {\"content\": \"t\"}}}", "\"t\" has the id 3"},
+        {"{\"added_tokens_decoder\": {\"x\": {\"content\": \"t\"}}}", "\"x\" of \"added_tokens_decoder\" is no id"}};
+    static const int32_t wanted[] = {3, 6, 7, 3, 0};
+    fixture *f = *state;
+    attn_translator *t;
+    int32_t ids[16];
+    int64_t n, unknown;
+    char text[1024];
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        put(f, "tokenizer_config.json", wrong[i][0], strlen(wrong[i][0]));
+        attn_status status = strstr(wrong[i][1], "id") ? ATTN_ERROR_FORMAT : ATTN_ERROR_UNSUPPORTED;
+        check_refused(f, status, wrong[i][1]);
+    }
+    put(f, "tokenizer_config.json", decoder, sizeof decoder - 1);
+    check_refused(f, ATTN_ERROR_FORMAT, "the model has 6 and 6 pieces, its vocabularies have 8 and 8");
+    snprintf(text, sizeof text, config_json, "swish");
+    *strchr(strstr(text, "vocab_size"), '6') = '8';
+    put(f, "config.json", text, strlen(text));
+    put_tensors(f, (entry[]){{"model.shared.weight", V + 2, D}, {"final_logits_bias", 1, V + 2}}, 2);
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    const attn_vocab *source = attn_translator_vocab(t, ATTN_SIDE_SOURCE);
+    assert_int_equal(attn_vocab_encode(source, "a<t> <tt> a", NULL, ids, 16, &n, &unknown), ATTN_OK);
+    assert_int_equal(n, 5);
+    assert_memory_equal(ids, wanted, sizeof wanted);
+    attn_translator_destroy(t);
+    put_biases_of(f, (const float[V + 2]){0, 0, 0, 0, 1, 0, 3, 2}, V + 2);
+    static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
+    put(f, "generation_config.json", search, sizeof search - 1);
+    check_says(f, NULL, "<t> b"); /* <tt> is special: nothing that is said */
+}
+
+/* The first token of a shortlist is the first that is text, and no special. */
+static void shortlists_begin_with_text(void **state)
+{
+    static const char entries[] = "\xe2\x96\x81\x61 \xe2\x96\x81\x61 0.5\n";
+    fixture *f = *state;
+    attn_translator *t;
+    attn_lexicon *lexicon;
+    attn_translation said;
+    const char *line = "b";
+    put_biases(f, (const float[V]){0, 0, 1, 2, 3, 0});
+    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
+    assert_int_equal(attn_lexicon_parse(&lexicon, f->c, entries, sizeof entries - 1, "l",
+                                        attn_translator_vocab(t, ATTN_SIDE_SOURCE),
+                                        attn_translator_vocab(t, ATTN_SIDE_TARGET)),
+                     ATTN_OK);
+    attn_translator_options options = {.shortlist = lexicon, .shortlist_first = 1, .max_len = 2};
+    assert_int_equal(attn_translator_translate(t, &line, 1, &options, &said), ATTN_OK);
+    assert_string_equal(said.tokens, ">>fra<<");
+    attn_translations_free(f->c, &said, 1);
+    attn_lexicon_destroy(lexicon);
+    attn_translator_destroy(t);
 }
 
 static void words_of_pieces_are_numbered(void **state)
@@ -492,8 +690,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(banned_and_forced_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(one_file_describes_the_search, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(searches_obey_their_settings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(banned_tokens_have_a_share_or_none, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(texts_are_one_line_and_tidy, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(added_tokens_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(names_of_specials_are_tokens, set_up, tear_down),
         cmocka_unit_test_setup_teardown(tables_and_names, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(shortlists_begin_with_text, set_up, tear_down),
         cmocka_unit_test(words_of_pieces_are_numbered),
         cmocka_unit_test_setup_teardown(alignments_are_those_of_the_last_layer, set_up, tear_down),
         cmocka_unit_test_setup_teardown(without_attention_there_are_no_alignments, set_up, tear_down),

@@ -367,6 +367,7 @@ static void wrong_files_are_refused(void **state)
     refuse(HEAD "a b scale inf\n", "finite number");
     refuse(HEAD "a b join 0/2 transpose\n", "nothing may follow a join");
     refuse(HEAD "a b add 0/2 squeeze\n", "nothing may follow a join or an add");
+    refuse(HEAD "a b same squeeze\n", "nor a same");
     refuse(HEAD "a b add 0/2 1\n", "no such operation");
     refuse(HEAD "a - transpose\n", "nothing may follow a -");
     refuse(HEAD "arch a\narch b\n", "once: \"b\"");

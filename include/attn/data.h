@@ -65,11 +65,19 @@ typedef struct attn_pair {
 } attn_pair;
 typedef struct attn_pairs attn_pairs;
 
+/* Lines that are no pairs: `tell` is called with the number of each and what is wrong, and the line is left out.  NULL: the
+ * first one is an error. */
+typedef struct attn_pairs_bad {
+    void (*tell)(void *user, int64_t line, const char *error);
+    void *user;
+} attn_pairs_bad;
+
 /* Where pairs are: a file, plain or gzip, or `text`. */
 typedef struct attn_pairs_source {
     const char *path; /* NULL: text */
     const char *text;
     size_t size; /* of text */
+    attn_pairs_bad bad;
 } attn_pairs_source;
 
 /* Zero means the default in each field. */
@@ -78,6 +86,7 @@ typedef struct attn_pairs_options {
     int64_t max_examples; /* 0: all.  In d2l's way one more is taken */
     size_t max_line;      /* bytes; 0: 65536 */
     bool keep_text;       /* sentences stay as they are but for spaces at their ends: for vocabularies of pieces */
+    attn_pairs_bad bad;
 } attn_pairs_options;
 
 /* Reads lines `source<TAB>target[<TAB>anything]`; empty lines are passed over, a carriage return at the end of

@@ -167,9 +167,17 @@ typedef struct attn_beam_search_options {
     attn_stopping stopping; /* ATTN_LENGTH_POWER: as above; as soon as the beam is full of ended ones; or when the best
                              * living one could not be above them at any length */
     bool force_end;         /* nothing but the end may be the last of max_len tokens; it costs nothing there */
-    int64_t nbanned;        /* tokens that never follow; their share of the probability is not given to others */
+    int64_t nbanned;        /* tokens that never follow; their share of the probability is not given to others... */
     const int32_t *banned;
-    int64_t nbest; /* hypotheses wanted of each sentence, at most `beam`; 0: 1 */
+    bool renormalize; /* ...or it is: the softmax is over the others */
+    int64_t
+        no_repeat_ngram; /* no hypothesis has a sequence of so many tokens twice, `bos` counted as its first; 0: any */
+    double
+        repetition_penalty; /* log-probabilities (without a beam: logits) of tokens that a hypothesis has are multiplied
+                                * by it where they are negative, else divided (arXiv:1909.05858); 0, 1: none */
+    int64_t min_len;        /* least tokens of a hypothesis, the end included */
+    const int64_t *max_lens; /* for each sentence, its own max_len where that is less; NULL: none has one */
+    int64_t nbest;           /* hypotheses wanted of each sentence, at most `beam`; 0: 1 */
     /* Tokens that each hypothesis of sentence b begins with, whatever their probability: prefix[b] has nprefix[b] of
      * them, fewer than max_len and none of them the end.  NULL: none. */
     const int32_t *const *prefix;

@@ -96,11 +96,20 @@ ATTN_API const attn_vocab *attn_translator_vocab(const attn_translator *translat
 
 /* Zero means the default. */
 typedef struct attn_translator_options {
-    int64_t beam;          /* 0: 1, greedy */
-    double length_penalty; /* of beam search */
+    int64_t beam;          /* 1: greedy; 0: the model's own, of one that attn trained 1 */
+    double length_penalty; /* of beam search; 0: the model's own */
     int64_t batch;         /* sentences at once; 0: 32 */
     int64_t max_len;       /* most tokens of a translation, its end included, if that is less than the model's own */
-    int64_t nbest;         /* translations wanted of each line, at most `beam`; 0: 1 */
+    double length_factor;  /* most tokens for each one of the line, the ends included; 0: the model's own, or none where
+                            * max_len is given */
+    int64_t min_len;       /* least tokens, the end included; 0: the model's own, or none */
+    /* Repetition, as attn_beam_search_options has it; 0: the model's own, or none. */
+    int64_t no_repeat_ngram;
+    double repetition_penalty;
+    const int32_t *
+        suppressed; /* nsuppressed tokens of the target vocabulary that no translation holds, in addition to those of the model */
+    int64_t nsuppressed;
+    int64_t nbest; /* translations wanted of each line, at most `beam`; 0: 1 */
     /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of their
      * probability.  The expected chrF of one is the mean of its chrF against every hypothesis, each weighted by the square root of
      * its probability; it becomes the score, 0 to 100.  Needs a beam of at least 2; wide beams gain most. */
@@ -134,6 +143,16 @@ typedef struct attn_translation {
                              * between spaces or, with a vocabulary of words, its tokens */
 } attn_translation;
 
+/* What the files of a published model say of searching: the options that hold where those of a call are zero, and what is
+ * the caller's to do.  `shortlist` belongs to the translator. */
+typedef struct attn_translator_search {
+    attn_translator_options options;
+    bool sampled;          /* the files ask for sampling, which is not done */
+    bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
+    const char *shortlist; /* the file of a lexicon that goes with the model; NULL: none does */
+} attn_translator_search;
+ATTN_API attn_translator_search attn_translator_own_search(const attn_translator *translator);
+
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
  * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,
  * unknown_words, truncated) stands in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
@@ -151,6 +170,7 @@ ATTN_API attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_
 
 typedef struct attn_translator_score {
     int64_t sentences, references; /* translated; and what they were compared with */
+    int64_t truncated;             /* sentences that were longer than the model takes, whose ends were left out */
     double loss;                   /* nats per target token */
     double bleu_d2l;               /* mean over the sentences of attn_bleu_d2l with k = 2, of the best reference */
     attn_bleu corpus;              /* sacreBLEU's, of detokenized text */

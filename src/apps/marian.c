@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char HEAD[] = "decoder.dense.weight", TABLE[] = "decoder.embedding.weight";
+
 bool attn__marian_is(const attn_config *config)
 {
     return strcmp(attn_config_text(config, "model_type", ""), "marian") == 0;
@@ -140,23 +142,100 @@ static const char *names_of(const attn_config *model, bool native)
     return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
+/* Where a checkpoint has tables that may be one. */
+typedef struct loading {
+    const attn_translator *t;
+    bool head_is_table; /* the output layer's table stands for the decoder's, which the model shares with it */
+} loading;
+
 /* The output layer's table under its second name, where it is the decoder's: nothing new. */
 static bool is_parameter(void *user, const char *name, char *to, size_t size)
 {
-    const attn_translator *t = user;
-    return (strcmp(name, "decoder.dense.weight") != 0 || attn_named_find(attn_model_parameters(t->model), name)) &&
-           snprintf(to, size, "%s", name) > 0;
+    const loading *l = user;
+    bool own = strcmp(name, HEAD) != 0 || attn_named_find(attn_model_parameters(l->t->model), name);
+    return (own || l->head_is_table) && snprintf(to, size, "%s", own ? name : TABLE) > 0;
 }
 
-static attn_status look_for_bias(attn_translator *t, const char *path, const attn_name_map *names)
+static attn_status check_equal(const attn_translator *t, const attn_checkpoint *weights, int64_t head, int64_t table)
+{
+    attn_tensor *a = NULL, *b = NULL;
+    attn_status status = attn_checkpoint_tensor(&a, weights, head);
+    if (status == ATTN_OK)
+        status = attn_checkpoint_tensor(&b, weights, table);
+    if (status == ATTN_OK &&
+        (attn_tensor_size(a) != attn_tensor_size(b) || attn_tensor_dtype(a) != attn_tensor_dtype(b) ||
+         memcmp(attn_tensor_data(a), attn_tensor_data(b),
+                (size_t)attn_tensor_size(a) * attn_dtype_size(attn_tensor_dtype(a))) != 0))
+        status = attn__fail(
+            t->context, ATTN_ERROR_FORMAT,
+            "%s: the output layer's table and the decoder's are to be one (\"tie_word_embeddings\") and hold "
+            "other numbers: which one is meant is not clear; leave one out",
+            attn_checkpoint_path(weights));
+    attn_tensor_destroy(a);
+    attn_tensor_destroy(b);
+    return status;
+}
+
+/* Whether there is a bias, and an output layer's table that is the decoder's. */
+static attn_status look_through(attn_translator *t, const char *path, const attn_name_map *names, loading *l)
 {
     attn_checkpoint *weights;
     attn_checkpoint_entry entry;
+    int64_t head = -1, table = -1;
     attn_status status =
         attn_checkpoint_open(&weights, t->context, path, &(attn_weights_options){.names = names}, NULL);
     t->no_bias = true;
-    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++)
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++) {
         t->no_bias = t->no_bias && strcmp(entry.name, "decoder.dense.bias") != 0;
+        head = strcmp(entry.name, HEAD) == 0 ? i : head;
+        table = strcmp(entry.name, TABLE) == 0 ? i : table;
+    }
+    bool tied = status == ATTN_OK && head >= 0 && !attn_named_find(attn_model_parameters(t->model), HEAD);
+    l->head_is_table = tied && table < 0;
+    if (tied && table >= 0)
+        status = check_equal(t, weights, head, table);
+    attn_checkpoint_close(weights);
+    return status;
+}
+
+/* Positions are computed; a checkpoint that has them may have no others. */
+static attn_status check_sines(const attn_translator *t, const attn_checkpoint *weights, int64_t i,
+                               const attn_checkpoint_entry *entry)
+{
+    const double tolerance = entry->type[0] == 'f' && strcmp(entry->type, "f16") != 0 ? 1e-4 : 5e-3;
+    const attn_config *config = attn_model_config(t->model);
+    const int64_t width = attn_config_int(config, "num_hiddens", 0), half = (width + 1) / 2;
+    attn_tensor *table = NULL;
+    attn_status status = attn_checkpoint_tensor(&table, weights, i);
+    bool same = status == ATTN_OK && attn_tensor_dtype(table) == ATTN_F32 && attn_tensor_rank(table) == 2 &&
+                attn_tensor_length(table, 0) == t->max_tokens && attn_tensor_length(table, 1) == width;
+    for (int64_t k = 0; same && k < attn_tensor_size(table); k++) {
+        int64_t column = k % width, pair = column < half ? column : column - half;
+        double angle = (double)(k / width) * pow(10000, -2.0 * (double)pair / (double)width);
+        same = fabs((double)((const float *)attn_tensor_data(table))[k] - (column < half ? sin(angle) : cos(angle))) <=
+               tolerance;
+    }
+    attn_tensor_destroy(table);
+    if (status == ATTN_OK && !same)
+        return attn__fail(
+            t->context, ATTN_ERROR_UNSUPPORTED,
+            "%s: \"%s\" are not the %lld x %lld sines and cosines of a MarianMT model's positions; other ones "
+            "are not supported",
+            attn_checkpoint_path(weights), entry->name, (long long)t->max_tokens, (long long)width);
+    return status;
+}
+
+static attn_status check_positions(const attn_translator *t, const char *path)
+{
+    static const char ending[] = ".embed_positions.weight";
+    attn_checkpoint *weights;
+    attn_checkpoint_entry entry;
+    attn_status status = attn_checkpoint_open(&weights, t->context, path, NULL, NULL);
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++) {
+        size_t length = strlen(entry.name), size = sizeof ending - 1;
+        if (length > size && strcmp(entry.name + length - size, ending) == 0)
+            status = check_sines(t, weights, i, &entry);
+    }
     attn_checkpoint_close(weights);
     return status;
 }
@@ -164,183 +243,78 @@ static attn_status look_for_bias(attn_translator *t, const char *path, const att
 static attn_status load_parameters(attn_translator *t, const char *path, bool native, const char *file)
 {
     attn_name_map *names;
+    loading l = {.t = t};
     attn_status status =
         attn_name_map_read(&names, t->context, file ? file : names_of(attn_model_config(t->model), native));
-    attn_weights_options options = {.names = names, .rename = is_parameter, .rename_user = t};
+    attn_weights_options options = {.names = names, .rename = is_parameter, .rename_user = &l};
     if (status == ATTN_OK)
-        status = look_for_bias(t, path, names);
+        status = look_through(t, path, names, &l);
+    if (status == ATTN_OK && !native)
+        status = check_positions(t, path);
     if (status == ATTN_OK)
         status = attn_weights_load(attn_model_parameters(t->model), path, &options, NULL, NULL);
     attn_name_map_destroy(names);
     return status;
 }
 
-/* ------------------------------------------------------------------------------------------- searching */
-
-/* Of `how`, the settings of the search; `path` is their file. */
-static double search_number(const attn_config *how, const char *key, double otherwise)
+/* An archive's tables got the row of <pad> as their last: in the longer ones it goes where both vocabularies have it, and
+ * the row there becomes the last, as its piece did. */
+static attn_status place_pad(const attn_translator *t)
 {
-    const attn_config_value *value = attn_config_get(how, key);
-    return value && value->type == ATTN_CONFIG_TYPE_INT    ? (double)value->integer
-           : value && value->type == ATTN_CONFIG_TYPE_REAL ? value->real
-                                                           : otherwise;
-}
-
-/* Lists of one token each, which is all that Marian's have. */
-static attn_status read_banned(attn_translator *t, const attn_config *how, const char *path)
-{
-    char key[48];
-    const attn_config_value *value = attn_config_get(how, "bad_words_ids");
-    int64_t n = 0;
-    if (value && value->type != ATTN_CONFIG_TYPE_NULL && !(value->type == ATTN_CONFIG_TYPE_INTS && value->n == 0))
-        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is no list of lists", path);
-    for (;; n++) {
-        snprintf(key, sizeof key, "bad_words_ids.%d", (int)n);
-        value = attn_config_get(how, key);
-        if (!value)
-            break;
-        if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path,
-                              key);
-        if (value->integers[0] < 0 || value->integers[0] > INT32_MAX)
-            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
-                              (long long)value->integers[0]);
-        int32_t *more = attn__grow(t->context, t->search.banned, n, sizeof *more);
-        if (!more)
-            return ATTN_ERROR_MEMORY;
-        t->search.banned = more;
-        more[n] = (int32_t)value->integers[0];
-        t->search.nbanned = n + 1;
-    }
-    return ATTN_OK;
-}
-
-/* Whether the value says what a search without it does. */
-static bool is_neutral(const attn_config_value *value, double neutral)
-{
-    switch (value->type) {
-    case ATTN_CONFIG_TYPE_NULL:
-        return true;
-    case ATTN_CONFIG_TYPE_BOOL:
-        return (value->boolean ? 1 : 0) == neutral;
-    case ATTN_CONFIG_TYPE_INT:
-        return (double)value->integer == neutral;
-    case ATTN_CONFIG_TYPE_REAL:
-        return value->real == neutral;
-    case ATTN_CONFIG_TYPE_INTS:
-        return value->n == 0 || (value->n == 1 && (double)value->integers[0] == neutral);
-    default:
-        return false;
-    }
-}
-
-/* Settings that change sentences in ways that are not done here must not be passed over. */
-static attn_status check_search(const attn_translator *t, const attn_config *how, const char *path)
-{
-    const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
-    const double start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
-    const struct {
-        const char *key;
-        double neutral;
-    } keys[] = {{"no_repeat_ngram_size", 0},
-                {"renormalize_logits", 0},
-                {"do_sample", 0},
-                {"min_length", 0},
-                {"min_new_tokens", 0},
-                {"repetition_penalty", 1},
-                {"encoder_repetition_penalty", 1},
-                {"encoder_no_repeat_ngram_size", 0},
-                {"diversity_penalty", 0},
-                {"num_beam_groups", 1},
-                {"forced_bos_token_id", -1},
-                {"forced_eos_token_id", eos},
-                {"eos_token_id", eos},
-                {"decoder_start_token_id", start},
-                {"suppress_tokens", -1},
-                {"begin_suppress_tokens", -1}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = attn_config_get(how, keys[i].key);
-        if (value && !is_neutral(value, keys[i].neutral))
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
-                              keys[i].key);
-    }
-    return ATTN_OK;
-}
-
-/* What is a number here must be one, and not below the least that makes sense; null is like none. */
-static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
-{
-    static const struct {
-        const char *key;
-        double min;
-    } keys[] = {{"length_penalty", -1e9}, {"max_length", 1}, {"max_new_tokens", 1}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = attn_config_get(how, keys[i].key);
-        if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
+    static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",
+                                         "decoder.dense.bias"};
+    const int64_t pad = attn_vocab_special(t->target, ATTN_SPECIAL_PAD);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        attn_tensor *table = attn_named_find(attn_model_parameters(t->model), tables[i]);
+        int64_t last = table ? attn_tensor_length(table, 0) - 1 : pad;
+        if (last <= pad)
             continue;
-        double x = search_number(how, keys[i].key, (double)NAN);
-        if (!(x >= keys[i].min) || (keys[i].min > 0 && value->type != ATTN_CONFIG_TYPE_INT))
-            return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
-                              keys[i].min > 0 ? " from 1 on" : "");
+        size_t size = (size_t)(attn_tensor_size(table) / (last + 1)) * attn_dtype_size(attn_tensor_dtype(table));
+        char *rows = attn_tensor_data(table), *row = attn__alloc(t->context, size);
+        if (!row)
+            return ATTN_ERROR_MEMORY;
+        memcpy(row, rows + (size_t)pad * size, size);
+        memcpy(rows + (size_t)pad * size, rows + (size_t)last * size, size);
+        memcpy(rows + (size_t)last * size, row, size);
+        attn__free(t->context, row);
     }
     return ATTN_OK;
-}
-
-static attn_status set_search(attn_translator *t, const attn_config *how, const char *path)
-{
-    attn_status status = check_search(t, how, path);
-    if (status == ATTN_OK)
-        status = check_numbers(t, how, path);
-    if (status != ATTN_OK)
-        return status;
-    const attn_config_value *early = attn_config_get(how, "early_stopping");
-    t->search.rule = ATTN_LENGTH_POWER;
-    t->search.stopping = early && early->type == ATTN_CONFIG_TYPE_TEXT                     ? ATTN_STOP_NEVER
-                         : early && early->type == ATTN_CONFIG_TYPE_BOOL && early->boolean ? ATTN_STOP_FULL
-                                                                                           : ATTN_STOP_LIKELY;
-    t->search.length_penalty = search_number(how, "length_penalty", 1);
-    double forced = search_number(how, "forced_eos_token_id", -1);
-    t->search.force_end = forced >= 0;
-    double longest = search_number(how, "max_length", (double)t->max_tokens);
-    longest = search_number(how, "max_new_tokens", longest - 1) + 1;
-    t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
-    return read_banned(t, how, path);
-}
-
-/* From generation_config.json; a directory without one has it all in config.json. */
-static attn_status read_search(attn_translator *t, const char *directory)
-{
-    char path[ATTN__PATH];
-    attn_config *how = NULL;
-    attn_status status = attn__path(t->context, path, directory, "generation_config.json");
-    if (status == ATTN_OK && attn_file_exists(path))
-        status = attn_config_read(&how, t->context, path);
-    else if (status == ATTN_OK)
-        status = attn__path(t->context, path, directory, "config.json");
-    if (status == ATTN_OK)
-        status = set_search(t, how ? how : t->config, path);
-    attn_config_destroy(how);
-    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ load */
+
+static attn_status take_archive(attn_translator *t, const attn__archive *archive)
+{
+    t->search.prefixed = archive->prefixed;
+    t->search.shortlist_first = archive->shortlist_first;
+    t->search.shortlist_best = archive->shortlist_best;
+    if (archive->shortlist[0] && !(t->search.shortlist = attn__strdup(t->context, archive->shortlist)))
+        return ATTN_ERROR_MEMORY;
+    return place_pad(t);
+}
 
 static attn_status read_vocabularies(attn_translator *t, const char *directory, const attn__archive *archive)
 {
     static const char *const pieces[] = {"source.spm", "target.spm"};
     attn_vocab **const sides[] = {&t->source, &t->target};
     char vocabulary[ATTN__PATH], spm[ATTN__PATH];
-    attn_status status = ATTN_OK;
+    attn__marian_tokenizer tokenizer;
+    attn_status status = attn__marian_tokenizer_read(&tokenizer, t->context, directory);
     for (int i = 0; i < 2 && status == ATTN_OK; i++) {
         status = attn__path(t->context, vocabulary, directory, i ? "target_vocab.json" : "vocab.json");
         if (status == ATTN_OK && i && !attn_file_exists(vocabulary))
             status = attn__path(t->context, vocabulary, directory, "vocab.json");
         if (status == ATTN_OK)
             status = attn__path(t->context, spm, directory, pieces[i]);
+        attn__marian_vocab_source source = {.path = archive ? archive->vocabularies[i] : vocabulary,
+                                            .spm = spm,
+                                            .config = t->config,
+                                            .tokenizer = &tokenizer,
+                                            .pad = archive != NULL};
         if (status == ATTN_OK)
-            status = attn__marian_vocab(sides[i], t->context, archive ? archive->vocabularies[i] : vocabulary, spm,
-                                        t->config, archive != NULL);
+            status = attn__marian_vocab(sides[i], t->context, &source);
     }
+    attn__marian_tokenizer_free(&tokenizer);
     return status;
 }
 
@@ -358,7 +332,8 @@ attn_status attn__marian_load(attn_translator *t, const char *directory, const a
     if (status != ATTN_OK)
         return status;
     t->max_tokens = attn_config_int(attn_model_config(t->model), "max_len", 512);
-    status = read_search(t, directory);
-    return status == ATTN_OK ? load_parameters(t, archive ? archive->weights : directory, archive != NULL, names)
-                             : status;
+    status = attn__marian_search(t, directory);
+    if (status == ATTN_OK)
+        status = load_parameters(t, archive ? archive->weights : directory, archive != NULL, names);
+    return status == ATTN_OK && archive ? take_archive(t, archive) : status;
 }

@@ -7,15 +7,21 @@
 
 #include "apps/model_directory.h"
 #include "apps/translator.h"
+#include "data/vocab.h"
+#include "io/json.h"
 
 /* Whether a config.json is that of such a model. */
 bool attn__marian_is(const attn_config *config);
 
 /* What decoder.yml of a directory as Marian itself leaves it names (OPUS-MT's archives): each lies in the directory. */
 typedef struct attn__archive {
-    char settings[ATTN__PATH];        /* decoder.yml */
-    char weights[ATTN__PATH];         /* .npz, with the model's settings in it */
-    char vocabularies[2][ATTN__PATH]; /* the source's and the target's: .yml, or .spm whose numbers are ids */
+    char settings[ATTN__PATH]; /* decoder.yml */
+    char weights[ATTN__PATH];  /* .npz, with the model's settings in it */
+    char vocabularies
+        [2][ATTN__PATH];        /* the source's and the target's: .yml, lines of text, or .spm whose numbers are ids */
+    bool prefixed;              /* force-decode: a line is followed by what its translation begins with */
+    char shortlist[ATTN__PATH]; /* the lexicon; "": none */
+    int64_t shortlist_first, shortlist_best;
 } attn__archive;
 /* Whether the directory has a decoder.yml and no config.json. */
 bool attn__archive_is(attn_context *context, const char *directory);
@@ -30,6 +36,9 @@ attn_status attn__archive_read(attn__archive *archive, attn_config **config, att
 attn_status attn__marian_load(attn_translator *translator, const char *directory, const attn__archive *archive,
                               const char *names);
 
+/* How its files want the loaded translator to search, and the longest translation. */
+attn_status attn__marian_search(attn_translator *translator, const char *directory);
+
 /* Writes what a directory in Hugging Face's form holds beside its weights: copies of `directory`'s, or, where that
  * is Marian's own, the same said in that form. */
 attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
@@ -38,9 +47,32 @@ attn_status attn__marian_files(attn_context *context, const attn_config *config,
 attn_status attn__marian_write(attn_context *context, const attn_config *config, const attn_named_list *parameters,
                                const char *path);
 
-/* The vocabulary in the file `path` (a .json or .yml of pieces and ids, or a .spm), whose texts are cut by `spm`.
- * One without <pad> gets it as its last where `pad`. */
-attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const char *path, const char *spm,
-                               const attn_config *config, bool pad);
+/* tokenizer_config.json and added_tokens.json of a directory; NULL: there is none. */
+typedef struct attn__marian_tokenizer {
+    json_t *config, *added;
+} attn__marian_tokenizer;
+attn_status attn__marian_tokenizer_read(attn__marian_tokenizer *tokenizer, attn_context *context,
+                                        const char *directory);
+void attn__marian_tokenizer_free(attn__marian_tokenizer *tokenizer);
+/* Those that add_tokens made, by id; texts are the tokenizer's, the list is freed by attn__free, on error too. `path`: for
+ * messages. */
+typedef struct attn__marian_added {
+    const char *text;
+    int64_t id;
+    attn__added_token how;
+} attn__marian_added;
+attn_status attn__marian_added_tokens(attn__marian_added **list, int64_t *n, attn_context *context, const char *path,
+                                      const attn__marian_tokenizer *tokenizer);
+
+/* The vocabulary in the file `path` (a .json or .yml of pieces and ids, a .spm, or text with a piece a line), whose texts
+ * are cut by `spm`, with the tokenizer's added tokens.  Where `pad`, it is without <pad> and gets it as `pad_token_id`; the
+ * piece of that id becomes the last. */
+typedef struct attn__marian_vocab_source {
+    const char *path, *spm;
+    const attn_config *config;
+    const attn__marian_tokenizer *tokenizer;
+    bool pad;
+} attn__marian_vocab_source;
+attn_status attn__marian_vocab(attn_vocab **vocab, attn_context *context, const attn__marian_vocab_source *source);
 
 #endif

@@ -103,6 +103,21 @@ static attn_status find_file(const reading *r, const char *key, size_t i, char *
     return attn__path(r->context, path, r->directory, slash ? slash + 1 : name);
 }
 
+/* `shortlist`: a file, how many first tokens, how many for each token of the line (and what is pruned in training). */
+static attn_status find_shortlist(reading *r)
+{
+    const json_t *list = json_object_get(r->decoder, "shortlist");
+    const json_t *first = json_array_get(list, 1), *best = json_array_get(list, 2);
+    if (!list || json_is_null(list) || (json_is_array(list) && json_array_size(list) == 0))
+        return ATTN_OK;
+    if ((first && json_integer_value(first) < 1) || (best && json_integer_value(best) < 1))
+        return attn__fail(r->context, ATTN_ERROR_FORMAT,
+                          "%s: \"shortlist\": a file and two numbers from 1 on belong there", r->file);
+    r->archive->shortlist_first = json_integer_value(first);
+    r->archive->shortlist_best = json_integer_value(best);
+    return find_file(r, "shortlist", 0, r->archive->shortlist);
+}
+
 static attn_status find_files(reading *r)
 {
     attn__archive *a = r->archive;
@@ -114,14 +129,16 @@ static attn_status find_files(reading *r)
         status = find_file(r, "vocabs", 0, a->vocabularies[0]);
     if (status == ATTN_OK)
         status = find_file(r, "vocabs", json_array_size(vocabularies) > 1, a->vocabularies[1]);
-    return status;
+    return status == ATTN_OK ? find_shortlist(r) : status;
 }
 
-/* `normalize`: the power of the length that a score is divided by; absent: none, and true is 1. */
+/* `normalize`: the power of the length that a score is divided by; absent: none, and true is 1.  `max-length-factor`:
+ * Marian's default is 3. */
 static attn_status set_search(reading *r)
 {
     static const fixed rules[] = {{"word-penalty", {"0", "false"}}, {"output-sampling", {"[]", "", "false"}}};
     const json_t *power = json_object_get(r->decoder, "normalize"), *beam = json_object_get(r->decoder, "beam-size");
+    const json_t *factor = json_object_get(r->decoder, "max-length-factor");
     attn_status status = check_fixed(r, r->decoder, rules, sizeof rules / sizeof *rules);
     if (status == ATTN_OK && power && !json_is_number(power) && !json_is_boolean(power))
         status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"normalize\" is no number", r->file);
@@ -131,6 +148,13 @@ static attn_status set_search(reading *r)
                                  json_is_number(power) ? json_number_value(power) : is_on(r->decoder, "normalize"));
     if (status == ATTN_OK && json_is_integer(beam))
         status = attn_config_set_int(r->config, "num_beams", json_integer_value(beam));
+    if (status == ATTN_OK && factor && !(json_is_number(factor) && json_number_value(factor) > 0))
+        status = attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"max-length-factor\" is no number above 0", r->file);
+    if (status == ATTN_OK)
+        status = attn_config_set_real(r->config, "max_length_factor", factor ? json_number_value(factor) : 3);
+    if (status == ATTN_OK) /* Marian's softmax has no <pad> in it */
+        status = attn_config_set_bool(r->config, "renormalize_logits", true);
+    r->archive->prefixed = is_on(r->decoder, "force-decode");
     return status;
 }
 
@@ -266,12 +290,12 @@ static attn_status set_vocabularies(const reading *r, bool all)
         status =
             attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
                        r->file, (long long)n[0], (long long)n[1]);
-    /* Without these keys they are the last of each vocabulary. */
-    if (status == ATTN_OK && n[0] == n[1])
-        status = attn_config_set_int(r->config, "pad_token_id", n[1]);
-    if (status == ATTN_OK && n[0] == n[1])
-        status = attn_config_set_int(r->config, "decoder_start_token_id", n[1]);
-    return status == ATTN_OK ? ban(r, n[1]) : status;
+    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* one id for both sides, as transformers wants it */
+    if (status == ATTN_OK)
+        status = attn_config_set_int(r->config, "pad_token_id", pad);
+    if (status == ATTN_OK)
+        status = attn_config_set_int(r->config, "decoder_start_token_id", pad);
+    return status == ATTN_OK ? ban(r, pad) : status;
 }
 
 static attn_status set_activation(const reading *r)

@@ -13,15 +13,9 @@
 
 static attn_status copy_files(attn_context *context, const char *directory, const char *to)
 {
-    static const char *const names[] = {"config.json",
-                                        "generation_config.json",
-                                        "vocab.json",
-                                        "target_vocab.json",
-                                        "source.spm",
-                                        "target.spm",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        NULL};
+    static const char *const names[] = {
+        "config.json", "generation_config.json", "vocab.json",        "target_vocab.json",       "source.spm",
+        "target.spm",  "tokenizer_config.json",  "added_tokens.json", "special_tokens_map.json", NULL};
     attn_status status = ATTN_OK;
     for (int i = 0; names[i] && status == ATTN_OK; i++)
         status = attn__file_copy(context, directory, names[i], to);
@@ -43,29 +37,53 @@ static attn_status write_json(attn_json *json, const char *directory, const char
     return status;
 }
 
-/* Keys of the form "key.0" are lists in a list. */
-static attn_status write_config(attn_context *context, const attn_config *config, const char *to)
+/* Those that say how to search, and the tokens that this needs; transformers takes them from a file of their own. */
+static bool is_of_search(const char *key, bool *both)
 {
-    static const char lists[] = "bad_words_ids.";
+    static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",
+                                       "max_length_factor", "num_beams",      "renormalize_logits"};
+    static const char *const shared[] = {"decoder_start_token_id", "eos_token_id", "forced_eos_token_id",
+                                         "pad_token_id"};
+    const size_t length = strcspn(key, ".");
+    *both = false;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+        *both = *both || strcmp(key, shared[i]) == 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strlen(keys[i]) == length && strncmp(key, keys[i], length) == 0)
+            return true;
+    return *both;
+}
+
+/* Keys of the form "key.0" are lists in a list. */
+static void write_lists(attn_json *json, const attn_config *config)
+{
+    attn_json_array(json, "bad_words_ids");
+    for (int64_t i = 0; i < attn_config_size(config); i++) {
+        const char *key = attn_config_key(config, i);
+        if (strncmp(key, "bad_words_ids.", strlen("bad_words_ids.")) == 0)
+            attn_json_value(json, NULL, attn_config_get(config, key));
+    }
+    attn_json_end(json);
+}
+
+static attn_status write_config(attn_context *context, const attn_config *config, bool search, const char *to)
+{
     static const char *const classes[] = {"MarianMTModel"};
     attn_json json;
     attn_json_begin(&json, context, true);
     attn_json_object(&json, NULL);
-    attn_json_value(&json, "architectures",
-                    &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXTS, .n = 1, .texts = classes});
+    if (!search)
+        attn_json_value(&json, "architectures",
+                        &(attn_config_value){.type = ATTN_CONFIG_TYPE_TEXTS, .n = 1, .texts = classes});
     for (int64_t i = 0; i < attn_config_size(config); i++) {
         const char *key = attn_config_key(config, i);
-        if (strncmp(key, lists, sizeof lists - 1) != 0)
+        bool both;
+        if ((is_of_search(key, &both) == search || both) && !strchr(key, '.'))
             attn_json_value(&json, key, attn_config_get(config, key));
     }
-    attn_json_array(&json, "bad_words_ids");
-    for (int64_t i = 0; i < attn_config_size(config); i++) {
-        const char *key = attn_config_key(config, i);
-        if (strncmp(key, lists, sizeof lists - 1) == 0)
-            attn_json_value(&json, NULL, attn_config_get(config, key));
-    }
-    attn_json_end(&json);
-    return write_json(&json, to, "config.json");
+    if (search)
+        write_lists(&json, config);
+    return write_json(&json, to, search ? "generation_config.json" : "config.json");
 }
 
 static attn_status write_vocabulary(attn_context *context, const attn_vocab *vocab, const char *to, const char *name)
@@ -111,7 +129,9 @@ attn_status attn__marian_files(attn_context *context, const attn_config *config,
     if (!attn__archive_is(context, directory))
         return copy_files(context, directory, to);
     bool separate = !are_same(source, target);
-    attn_status status = write_config(context, config, to);
+    attn_status status = write_config(context, config, false, to);
+    if (status == ATTN_OK)
+        status = write_config(context, config, true, to);
     if (status == ATTN_OK)
         status = write_vocabulary(context, source, to, "vocab.json");
     if (status == ATTN_OK && separate)

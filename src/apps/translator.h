@@ -12,13 +12,18 @@ struct attn_translator {
     attn_compat compat;
     int64_t max_tokens; /* of a sentence, <eos> included */
     int64_t max_output; /* of a translation, the same */
-    struct {            /* what a published model says of searching; zero: attn's own way */
+    struct {            /* how it is searched where the caller asks for nothing; zero: attn's own way */
         attn_length_rule rule;
         attn_stopping stopping;
-        bool force_end;
-        double length_penalty; /* where the caller says nothing */
+        bool force_end, renormalize, sampled, prefixed;
+        int64_t beam, no_repeat_ngram, min_len;
+        double length_penalty, repetition_penalty;
+        double length_factor; /* most tokens of a translation for each one of its line */
+        int64_t least_limit;  /* but not less than so many */
         int64_t nbanned;
         int32_t *banned;
+        char *shortlist; /* a lexicon's file */
+        int64_t shortlist_first, shortlist_best;
     } search;
     attn_config *config; /* config.json as it is */
     bool no_bias;        /* the checkpoint had no bias of the output layer: it is zeros */

@@ -115,8 +115,8 @@ static attn_status read_mixed(training *t, const attn_pairs_options *options)
     t->mixed_all = NULL;
     attn_status status = parse_mix(t, &path, &share);
     if (status == ATTN_OK)
-        status =
-            attn__pairs_read(&t->mixed_all, t->run.context, &(attn_pairs_source){.path = path}, options, &fingerprint);
+        status = attn__pairs_read(&t->mixed_all, t->run.context, &(attn_pairs_source){.path = path, .bad = t->data.bad},
+                                  options, &fingerprint);
     if (status == ATTN_OK)
         t->run.fingerprint = attn__mix64(t->run.fingerprint ^ attn__mix64(fingerprint));
     char *whole = status == ATTN_OK && path && !t->run.resume ? realpath(path, NULL) : NULL;
@@ -163,8 +163,15 @@ static attn_status read_pairs(training *t)
                                   .max_examples = attn_config_int(t->run.settings, "max_examples", 0),
                                   .keep_text = attn__setting_vocabulary(t->run.settings) != ATTN_VOCAB_WORDS};
     attn_pairs_destroy(t->all);
+    if (attn_config_get(t->run.settings, "guided_alignment")) /* whose lines are those of the data */
+        t->data.bad.tell = NULL;
     attn_status status = attn__pairs_read(&t->all, t->run.context, &t->data, &options, &t->run.fingerprint);
     return status == ATTN_OK ? read_mixed(t, &options) : status;
+}
+
+static void pass_over(void *user, int64_t line, const char *error)
+{
+    (void)user, (void)line, (void)error;
 }
 
 /* With few pairs, pieces are learned no better than words; what "auto" comes to stands in training.json. */
@@ -175,6 +182,7 @@ static attn_status choose_vocabulary(training *t)
         return ATTN_OK;
     bool many = attn_subwords_available() && attn_pairs_size(t->all) >= ENOUGH;
     attn_status status = attn_config_set_text(t->run.settings, "vocabulary", many ? "unigram" : "word");
+    t->data.bad.tell = t->data.bad.tell ? pass_over : NULL;
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 

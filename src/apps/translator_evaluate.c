@@ -224,6 +224,8 @@ static attn_status translate_all(attn_translator *t, const attn_pairs *pairs, co
     double tokens = 0, source_words = 0, seconds = attn__seconds_since(from);
     if (status == ATTN_OK)
         status = look(t, pairs, r, &tokens, &source_words, &score->bleu_d2l);
+    for (int64_t i = 0; i < r->n; i++)
+        score->truncated += r->translations[i].truncated;
     score->sentences = r->n;
     score->references = r->pairs;
     score->tokens_per_second = seconds > 0 ? tokens / seconds : 0;
@@ -265,7 +267,7 @@ attn_status attn__translator_judge(attn_translator *t, const attn_pairs *pairs, 
     *score = (attn_translator_score){0};
     attn_status status = allocate(t->context, &r, attn_pairs_size(pairs));
     if (status == ATTN_OK)
-        status = judge(t, pairs, NULL, &r, score);
+        status = judge(t, pairs, &(attn_translator_options){.beam = 1}, &r, score);
     release(t->context, &r);
     return status;
 }

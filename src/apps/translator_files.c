@@ -182,6 +182,20 @@ static attn_status load_vocabularies(attn_translator *t, const char *directory)
     return status == ATTN_OK ? check_vocabularies(t, directory) : status;
 }
 
+/* A line may be as long as the model has positions, and a recurrent one has no bound.  Translations that do not end by
+ * themselves are bounded by their lines, and short ones by what the training took.  The book pads all to one length. */
+static void set_lengths(attn_translator *t)
+{
+    enum { UNBOUNDED = 1 << 16 };
+    int64_t trained = attn_config_int(t->config, "max_tokens", 64);
+    t->compat = attn__setting_compat(t->config);
+    t->max_tokens =
+        t->compat == ATTN_COMPAT_D2L ? trained : attn_config_int(attn_model_config(t->model), "max_len", UNBOUNDED);
+    t->max_output = t->max_tokens;
+    t->search.length_factor = t->compat == ATTN_COMPAT_D2L ? 0 : 3;
+    t->search.least_limit = trained;
+}
+
 /* What is in the directory of one of attn's own, or of one whose weights a names file brings under attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
@@ -190,9 +204,11 @@ static attn_status load_own(attn_translator *t, const char *directory, const att
         status = read_kept(t, from->settings);
     if (status == ATTN_OK)
         status = load_vocabularies(t, directory);
-    t->compat = attn__setting_compat(t->config);
-    t->max_tokens = t->max_output = attn_config_int(t->config, "max_tokens", 64);
-    return status == ATTN_OK ? attn__foreign_model(&t->model, t->context, from, NULL) : status;
+    if (status == ATTN_OK)
+        status = attn__foreign_model(&t->model, t->context, from, NULL);
+    if (status == ATTN_OK)
+        set_lengths(t);
+    return status;
 }
 
 static attn_status load_archive(attn_translator *t, const char *directory, const char *names)
@@ -254,6 +270,7 @@ void attn_translator_destroy(attn_translator *t)
     attn_vocab_destroy(t->target);
     attn_config_destroy(t->config);
     attn__free(t->context, t->search.banned);
+    attn__free(t->context, t->search.shortlist);
     attn__free(t->context, t);
 }
 
@@ -340,7 +357,9 @@ attn_status attn__pairs_read(attn_pairs **pairs, attn_context *context, const at
     }
     if (fingerprint)
         *fingerprint = attn__fingerprint(text, size);
-    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", options);
+    attn_pairs_options how = *options;
+    how.bad = data->bad;
+    attn_status status = attn_pairs_parse(pairs, context, text, size, path ? path : "phrasebook", &how);
     attn_bytes_free(context, &bytes);
     return status;
 }

@@ -18,12 +18,6 @@ void attn__sentences_free(attn_context *context, attn__sentence *sentences, int6
     attn__free(context, sentences);
 }
 
-int64_t attn__translation_limit(const attn_translator *t, const attn_translator_options *options)
-{
-    int64_t most = options && options->max_len > 0 ? options->max_len : t->max_output;
-    return most < t->max_output ? most : t->max_output;
-}
-
 static attn_status append_word(attn_context *context, char **list, const char *word, size_t length)
 {
     size_t old = strlen(*list), comma = old ? 2 : 0;
@@ -91,11 +85,10 @@ static attn_status encode(const attn_translator *t, const char *text, bool numbe
     if (status != ATTN_OK || result->words == 0)
         return status;
     result->truncated = result->words + 1 > t->max_tokens;
-    s->ids = attn__alloc_zero(t->context, attn__size_mul((size_t)t->max_tokens, sizeof *s->ids));
-    if (!s->ids)
-        return ATTN_ERROR_MEMORY;
     attn_encode_options encoding = attn__encoding(t);
-    return attn_vocab_encode(t->source, text, &encoding, s->ids, t->max_tokens, &s->n, NULL);
+    int64_t room = t->compat == ATTN_COMPAT_D2L || result->truncated ? t->max_tokens : result->words + 1;
+    s->ids = attn__alloc_zero(t->context, attn__size_mul((size_t)room, sizeof *s->ids));
+    return s->ids ? attn_vocab_encode(t->source, text, &encoding, s->ids, room, &s->n, NULL) : ATTN_ERROR_MEMORY;
 }
 
 typedef struct beginning {
@@ -147,10 +140,11 @@ attn_status attn__sentence_prepare(const attn_translator *t, const char *line, c
     result->unknown_words = attn__strdup(t->context, "");
     attn_status status = result->unknown_words ? attn__normalized(t, line, &text) : ATTN_ERROR_MEMORY;
     if (status == ATTN_OK)
-        status = encode(t, text, options && options->alignments, s, result);
+        status = encode(t, text, options->alignments, s, result);
     attn__free(t->context, text);
-    const char *prefix = options && options->prefixes ? options->prefixes[s->line] : NULL;
+    const char *prefix = options->prefixes ? options->prefixes[s->line] : NULL;
     if (status == ATTN_OK && prefix && prefix[0])
-        status = begin_with(t, prefix, attn__translation_limit(t, options), s);
+        status = begin_with(t, prefix, options->max_len, s);
+    s->most = attn__translation_limit(t, options, s);
     return status == ATTN_OK ? attn__sentence_allow(t, options, s) : status;
 }

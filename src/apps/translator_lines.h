@@ -14,6 +14,7 @@ typedef struct attn__sentence {
     int64_t ntokens;
     int32_t *prefix; /* what its translations begin with */
     int64_t nprefix;
+    int64_t most;     /* tokens of a translation, its end included */
     int32_t *allowed; /* with a shortlist: what its translations are made of */
     int64_t nallowed;
 } attn__sentence;
@@ -24,8 +25,13 @@ attn_status attn__shortlist_fits(const attn_translator *translator, const attn_t
 attn_status attn__sentence_allow(const attn_translator *translator, const attn_translator_options *options,
                                  attn__sentence *sentence);
 
-/* Of a translation, its end included. */
-int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options);
+/* The caller's options (may be NULL) with what holds where they are zero; `suppressed` are the model's too, freed by
+ * attn__free.  All below take resolved ones. */
+attn_status attn__search_resolve(const attn_translator *translator, const attn_translator_options *options,
+                                 attn_translator_options *resolved);
+/* The most tokens of an encoded line's translation, its end included. */
+int64_t attn__translation_limit(const attn_translator *translator, const attn_translator_options *options,
+                                const attn__sentence *sentence);
 
 /* Encodes the line with the number sentence->line; `result` gets what is noted of it.  The sentence is freed on
  * failure too. ATTN_ERROR_ARGUMENT: a beginning that no translation can have; ATTN_ERROR_MEMORY. */

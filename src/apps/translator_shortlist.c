@@ -5,12 +5,13 @@
 #include "base/context.h"
 #include "data/lexicon.h"
 #include "data/model1.h"
+#include "data/vocab.h"
 
 #include <string.h>
 
 attn_status attn__shortlist_fits(const attn_translator *t, const attn_translator_options *options)
 {
-    const attn_lexicon *lexicon = options ? options->shortlist : NULL;
+    const attn_lexicon *lexicon = options->shortlist;
     if (lexicon && (lexicon->source != t->source || lexicon->target != t->target))
         return attn__fail(t->context, ATTN_ERROR_ARGUMENT, "the shortlist's lexicon is that of another translator");
     return ATTN_OK;
@@ -22,13 +23,28 @@ static void mark(unsigned char *marks, int32_t token)
         marks[token] = 1;
 }
 
+/* The most frequent tokens: vocabularies are sorted, of pieces the likeliest stand first; but what attn learns begins with
+ * the specials and bytes, which are no frequent tokens. */
+static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
+{
+    int64_t size = attn_vocab_size(vocab);
+    for (int64_t i = 0; i < size && first > 0; i++) {
+        if (attn__vocab_is_text(vocab, i)) {
+            marks[i] = 1;
+            first--;
+        }
+    }
+    if (first > 0)
+        memset(marks, 1, (size_t)size);
+}
+
 static void mark_all(const attn_translator *t, const attn_translator_options *o, const attn__sentence *s,
                      unsigned char *marks, int64_t size)
 {
     int64_t first = o->shortlist_first > 0 ? o->shortlist_first : 100;
     int64_t best = o->shortlist_best > 0 ? o->shortlist_best : 100;
     memset(marks, 0, (size_t)size);
-    memset(marks, 1, (size_t)(first < size ? first : size));
+    mark_first(t->target, first, marks);
     mark(marks, attn_vocab_special(t->target, ATTN_SPECIAL_EOS));
     mark(marks, attn_vocab_special(t->target, ATTN_SPECIAL_UNK));
     for (int64_t i = 0; i < s->nprefix; i++)
@@ -40,7 +56,7 @@ static void mark_all(const attn_translator *t, const attn_translator_options *o,
 attn_status attn__sentence_allow(const attn_translator *t, const attn_translator_options *options, attn__sentence *s)
 {
     int64_t size = attn_vocab_size(t->target), n = 0;
-    if (!options || !options->shortlist || s->n == 0)
+    if (!options->shortlist || s->n == 0)
         return ATTN_OK;
     unsigned char *marks = attn__alloc(t->context, (size_t)size);
     if (!marks)

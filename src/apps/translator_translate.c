@@ -36,15 +36,10 @@ static attn_status finish_empty(const attn_translator *t, bool aligned, attn_tra
     return result->tokens && result->text && (result->alignment || !aligned) ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-static int64_t wanted(const attn_translator_options *options)
-{
-    return options && options->nbest > 0 ? options->nbest : 1;
-}
-
 /* How many hypotheses of each sentence the search returns. */
 static int64_t searched(const attn_translator_options *options)
 {
-    return options && options->mbr ? options->beam : wanted(options);
+    return options->mbr ? options->beam : options->nbest;
 }
 
 static attn_beam_search_options decoding_options(const attn_translator *t, const attn_translator_options *options)
@@ -52,17 +47,20 @@ static attn_beam_search_options decoding_options(const attn_translator *t, const
     return (attn_beam_search_options){
         .bos = attn_vocab_special(t->target, ATTN_SPECIAL_BOS),
         .eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS),
-        .max_len = attn__translation_limit(t, options),
-        .beam = options ? options->beam : 0,
+        .beam = options->beam,
         .nbest = searched(options),
-        .length_penalty = options && options->length_penalty > 0 ? options->length_penalty : t->search.length_penalty,
+        .length_penalty = options->length_penalty,
         .first_position = t->compat == ATTN_COMPAT_D2L,
         .rule = t->search.rule,
         .stopping = t->search.stopping,
         .force_end = t->search.force_end,
-        .nbanned = t->search.nbanned,
-        .banned = t->search.banned,
-        .unscored = options && options->unscored,
+        .nbanned = options->nsuppressed,
+        .banned = options->suppressed,
+        .renormalize = t->search.renormalize,
+        .no_repeat_ngram = options->no_repeat_ngram,
+        .repetition_penalty = options->repetition_penalty,
+        .min_len = options->min_len,
+        .unscored = options->unscored,
     };
 }
 
@@ -98,7 +96,7 @@ typedef struct batch_of {
     const attn__sentence *sentences;
     int64_t n;
     const int32_t **prefix, **allowed;
-    int64_t *nprefix, *nallowed, *numbers; /* numbers: as errors count, from 1 */
+    int64_t *nprefix, *nallowed, *most, *numbers; /* numbers: as errors count, from 1 */
 } batch_of;
 
 /* Fills `hypotheses`. */
@@ -111,15 +109,18 @@ static attn_status search(const attn_translator *t, const tapes *on, const batch
         batch->prefix[i] = batch->sentences[i].prefix;
         batch->nprefix[i] = batch->sentences[i].nprefix;
         batch->numbers[i] = batch->sentences[i].line + 1;
+        batch->most[i] = batch->sentences[i].most;
+        decoding.max_len = batch->most[i] > decoding.max_len ? batch->most[i] : decoding.max_len;
         batch->allowed[i] = batch->sentences[i].allowed;
         batch->nallowed[i] = batch->sentences[i].nallowed;
     }
-    if (options && options->shortlist) {
+    if (options->shortlist) {
         decoding.allowed = batch->allowed;
         decoding.nallowed = batch->nallowed;
     }
     decoding.prefix = batch->prefix;
     decoding.nprefix = batch->nprefix;
+    decoding.max_lens = batch->most;
     attn_tape_reset(on->sources, NULL);
     attn_status status = stack(t, on->sources, batch->sentences, batch->n, &source, &lens);
     return status == ATTN_OK
@@ -155,11 +156,11 @@ static attn_status align(const attn_translator *t, const tapes *on, const batch_
 }
 
 /* Ranks the hypotheses of each of n sentences, keeps the first ones and moves them together: those of sentence i begin at
- * i * wanted(options). */
+ * i * options->nbest. */
 static attn_status choose(const attn_translator *t, int64_t n, const attn_translator_options *options,
                           attn_hypothesis *hypotheses)
 {
-    int64_t each = searched(options), keep = wanted(options);
+    int64_t each = searched(options), keep = options->nbest;
     attn_status status = ATTN_OK;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++)
         status = attn__translator_rank(t, hypotheses + i * each, each, keep);
@@ -175,17 +176,17 @@ static attn_status translate_batch(const attn_translator *t, const tapes *on, co
                                    attn_translation *results)
 {
     attn_status status = search(t, on, batch, options, hypotheses);
-    if (status == ATTN_OK && options && options->mbr)
+    if (status == ATTN_OK && options->mbr)
         status = choose(t, batch->n, options, hypotheses);
     if (status != ATTN_OK)
         return status;
-    int64_t each = wanted(options), n = batch->n * each;
+    int64_t each = options->nbest, n = batch->n * each;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
         if (hypotheses[i].ids)
             status = attn__translation_make(batch->owner, &hypotheses[i],
                                             &results[batch->sentences[i / each].line * each + i % each]);
     }
-    if (status == ATTN_OK && options && options->alignments)
+    if (status == ATTN_OK && options->alignments)
         status = align(t, on, batch, each, hypotheses, results);
     attn_hypotheses_free(t->context, hypotheses, n);
     return status;
@@ -266,14 +267,15 @@ static attn_status begin_worker(worker *w, const batches *all, bool alone)
     w->hypotheses =
         attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
     size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
-    size_t counts = attn__size_mul(3 * size, sizeof *w->batch.nprefix);
+    size_t counts = attn__size_mul(4 * size, sizeof *w->batch.nprefix);
     w->batch =
         (batch_of){.owner = all->t, .prefix = attn__alloc(context, pointers), .nprefix = attn__alloc(context, counts)};
     w->status = w->hypotheses && w->batch.prefix && w->batch.nprefix ? ATTN_OK : ATTN_ERROR_MEMORY;
     if (w->status == ATTN_OK) {
         w->batch.allowed = w->batch.prefix + size;
         w->batch.nallowed = w->batch.nprefix + size;
-        w->batch.numbers = w->batch.nallowed + size;
+        w->batch.most = w->batch.nallowed + size;
+        w->batch.numbers = w->batch.most + size;
     }
     if (w->status == ATTN_OK)
         w->status = attn_tape_create(&w->on.sources, context);
@@ -397,12 +399,44 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    all.size = options && options->batch > 0 ? options->batch : 32;
-    all.size = all.size < all.n ? all.size : all.n; /* what is asked for may be far more than memory holds */
+    all.size =
+        options->batch < all.n ? options->batch : all.n; /* what is asked for may be far more than memory holds */
     if (all.n > 0)
         status = translate_batches(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)
-        status = finish_empty(t, options && options->alignments, &results[sentences[i].line * wanted(options)]);
+        status = finish_empty(t, options->alignments, &results[sentences[i].line * options->nbest]);
+    return status;
+}
+
+static attn_status check_options(const attn_translator *t, const attn_translator_options *o)
+{
+    if (o->nbest > o->beam)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "%lld translations of a line are asked for with a beam of %lld", (long long)o->nbest,
+                          (long long)o->beam);
+    if (o->mbr && o->beam < 2)
+        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
+                          "mbr chooses among the hypotheses of a beam; the beam is %lld", (long long)o->beam);
+    return attn__shortlist_fits(t, o);
+}
+
+static attn_status translate_lines(attn_translator *t, const char *const *lines, int64_t n,
+                                   const attn_translator_options *o, attn_translation *results)
+{
+    memset(results, 0, (size_t)(n * o->nbest) * sizeof *results);
+    attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
+    attn_status status = sentences ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
+        sentences[i].line = i;
+        status = attn__sentence_prepare(t, lines[i], o, &sentences[i], &results[i * o->nbest]);
+    }
+    if (status == ATTN_OK) {
+        qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
+        status = translate_sorted(t, sentences, n, o, results);
+    }
+    attn__sentences_free(t->context, sentences, n);
+    if (status != ATTN_OK)
+        attn_translations_free(t->context, results, n * o->nbest);
     return status;
 }
 
@@ -410,30 +444,14 @@ attn_status attn_translator_translate(attn_translator *t, const char *const *lin
                                       const attn_translator_options *options, attn_translation *results)
 {
     attn__call_begin(t->context);
-    int64_t each = wanted(options), beam = options && options->beam > 1 ? options->beam : 1;
-    if (each > beam)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "%lld translations of a line are asked for with a beam of %lld", (long long)each,
-                          (long long)beam);
-    if (options && options->mbr && beam < 2)
-        return attn__fail(t->context, ATTN_ERROR_ARGUMENT,
-                          "mbr chooses among the hypotheses of a beam; the beam is %lld", (long long)beam);
-    if (attn__shortlist_fits(t, options) != ATTN_OK)
-        return ATTN_ERROR_ARGUMENT;
-    memset(results, 0, (size_t)(n * each) * sizeof *results);
-    attn__sentence *sentences = attn__alloc_zero(t->context, attn__size_mul((size_t)n, sizeof *sentences));
-    attn_status status = sentences ? ATTN_OK : ATTN_ERROR_MEMORY;
-    for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        sentences[i].line = i;
-        status = attn__sentence_prepare(t, lines[i], options, &sentences[i], &results[i * each]);
-    }
-    if (status == ATTN_OK) {
-        qsort(sentences, (size_t)n, sizeof *sentences, longer_first);
-        status = translate_sorted(t, sentences, n, options, results);
-    }
-    attn__sentences_free(t->context, sentences, n);
+    attn_translator_options resolved;
+    attn_status status = attn__search_resolve(t, options, &resolved);
     if (status != ATTN_OK)
-        attn_translations_free(t->context, results, n * each);
+        return status;
+    status = check_options(t, &resolved);
+    if (status == ATTN_OK)
+        status = translate_lines(t, lines, n, &resolved, results);
+    attn__free(t->context, (void *)(uintptr_t)resolved.suppressed);
     return status;
 }
 

@@ -1,21 +1,33 @@
 /* SPDX-License-Identifier: MIT
  *
- * A text as tokens of a MarianMT model: names of specials are tokens wherever they stand; what lies between goes to
+ * A text as tokens of a MarianMT model: names of specials and added tokens are tokens wherever they stand; what lies between goes to
  * SentencePiece by itself, but for a leading >>language<<, which is one token. */
 #include "data/vocab.h"
 
 #include <string.h>
 
-/* The special token that `text` begins with; 0 if it does with none. */
-static size_t special_at(const char *text)
+/* A token that is one wherever it stands. */
+typedef struct found {
+    size_t length; /* 0: none */
+    const attn__added_token *added;
+} found;
+
+/* The longest that `text` begins with. */
+static found token_at(const attn_vocab *vocab, const char *text)
 {
     static const char *const names[] = {"</s>", "<unk>", "<pad>"};
+    found f = {0};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t length = strlen(names[i]);
         if (strncmp(text, names[i], length) == 0)
-            return length;
+            f.length = length;
     }
-    return 0;
+    for (int64_t i = 0; i < vocab->nadded; i++) {
+        const attn__word *word = &vocab->words.items[vocab->added[i].id];
+        if (word->length > f.length && strncmp(text, word->text, word->length) == 0)
+            f = (found){word->length, &vocab->added[i]};
+    }
+    return f;
 }
 
 static attn_status split_between(const attn_vocab *vocab, const char *text, size_t length, attn__subword_take *take,
@@ -34,15 +46,22 @@ static attn_status split_between(const attn_vocab *vocab, const char *text, size
 
 attn_status attn__marian_split(const attn_vocab *vocab, const char *text, attn__subword_take *take, void *user)
 {
+    static const char spaces[] = " \t\n\v\f\r";
     attn_status status = ATTN_OK;
     while (*text && status == ATTN_OK) {
-        size_t length = 0, special = 0;
-        while (text[length] && (special = special_at(text + length)) == 0)
+        size_t length = 0;
+        found next = {0};
+        while (text[length] && (next = token_at(vocab, text + length)).length == 0)
             length++;
-        status = split_between(vocab, text, length, take, user);
-        if (status == ATTN_OK && special > 0)
-            take(user, text + length, special);
-        text += length + special;
+        size_t before = length;
+        while (next.added && next.added->strips_left && before > 0 && strchr(spaces, text[before - 1]))
+            before--;
+        status = split_between(vocab, text, before, take, user);
+        if (status == ATTN_OK && next.length > 0)
+            take(user, text + length, next.length);
+        text += length + next.length;
+        if (next.added && next.added->strips_right)
+            text += strspn(text, spaces);
     }
     return status;
 }

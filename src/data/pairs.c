@@ -73,6 +73,7 @@ typedef struct reader {
     attn_compat compat;
     size_t max_line;
     bool keep;
+    attn_pairs_bad bad;
     char *out; /* where the next sentence is written */
 } reader;
 
@@ -138,6 +139,17 @@ static attn_status take_line(reader *r, const char *line, size_t length)
     return ATTN_OK;
 }
 
+/* A line that is no pair is left out where the caller counts such lines. */
+static attn_status pass_over(const reader *r, attn_status status)
+{
+    attn_context *context = r->pairs->context;
+    if (status != ATTN_ERROR_FORMAT || !r->bad.tell)
+        return status;
+    r->bad.tell(r->bad.user, r->line, attn_context_error(context));
+    attn_context_clear_error(context);
+    return ATTN_OK;
+}
+
 /* Lines with text, at most `most`, and the bytes up to the end of the last of them. */
 static int64_t count_lines(const char *text, size_t size, int64_t most, size_t *bytes)
 {
@@ -158,7 +170,7 @@ static attn_status read_lines(reader *r)
     while (status == ATTN_OK && r->pairs->n < r->most && attn__next_line(r->text, r->size, &r->at, &line, &length)) {
         r->line++;
         if (length > 0)
-            status = take_line(r, line, length);
+            status = pass_over(r, take_line(r, line, length));
     }
     if (status == ATTN_OK && r->pairs->n == 0)
         status = attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s: no sentence pairs in it", r->name);
@@ -180,13 +192,14 @@ attn_status attn_pairs_parse(attn_pairs **pairs, attn_context *context, const ch
     /* The book counts lines from 0 and stops behind the maximum, so it takes one more. */
     int64_t most = o->max_examples ? o->max_examples + (o->compat == ATTN_COMPAT_D2L) : INT64_MAX;
     size_t bytes;
-    int64_t lines = count_lines(text, size, most, &bytes);
+    int64_t lines = count_lines(text, size, o->bad.tell ? INT64_MAX : most, &bytes);
     reader r = {.name = name,
                 .text = text,
                 .size = size,
                 .most = most,
                 .compat = o->compat,
                 .keep = o->keep_text,
+                .bad = o->bad,
                 .max_line = o->max_line ? o->max_line : 65536};
     attn_status status = attn__pairs_create(&r.pairs, context, lines + 1);
     if (status != ATTN_OK)

@@ -121,7 +121,7 @@ attn_status attn__subword_encode(const attn__subword *subword, const char *text,
 }
 
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
-                                 int64_t n, char **text)
+                                 int64_t n, char **text, size_t *size)
 {
     char message[ATTN__SPM_MESSAGE] = "";
     kept k = {.context = subword->context};
@@ -129,6 +129,7 @@ attn_status attn__subword_decode(const attn__subword *subword, const char *const
         status_of(subword->context, attn__spm_decode(subword->spm, pieces, lengths, n, keep, &k, message),
                   ATTN_ERROR_FORMAT, "a translation", message);
     *text = k.bytes;
+    *size = k.size;
     return status != ATTN_OK ? status : k.bytes ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
@@ -185,10 +186,11 @@ attn_status attn__subword_encode(const attn__subword *subword, const char *text,
 }
 
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
-                                 int64_t n, char **text)
+                                 int64_t n, char **text, size_t *size)
 {
     (void)pieces, (void)lengths, (void)n;
     *text = NULL;
+    *size = 0;
     return absent(subword->context);
 }
 

@@ -27,9 +27,9 @@ const char *attn__subword_piece(const attn__subword *subword, int64_t id, size_t
 /* Calls `take` for each piece; ATTN_ERROR_FORMAT: not UTF-8; ATTN_ERROR_MEMORY. */
 attn_status attn__subword_encode(const attn__subword *subword, const char *text, size_t length,
                                  attn__subword_take *take, void *user);
-/* The text of n pieces; freed by attn__free. */
+/* The text of n pieces, *size bytes of it, which may be zeros; freed by attn__free. */
 attn_status attn__subword_decode(const attn__subword *subword, const char *const *pieces, const size_t *lengths,
-                                 int64_t n, char **text);
+                                 int64_t n, char **text, size_t *size);
 
 /* Whether the rules of normalization inside a .spm file stay within it: the library follows them without looking.
  * ATTN_ERROR_FORMAT: no; ATTN_ERROR_MEMORY. */

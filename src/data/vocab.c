@@ -56,6 +56,7 @@ void attn_vocab_destroy(attn_vocab *vocab)
         return;
     attn__words_destroy(&vocab->words);
     attn__free(vocab->context, vocab->text);
+    attn__free(vocab->context, vocab->added);
     attn__subword_destroy(vocab->subword);
     attn__free(vocab->context, vocab);
 }
@@ -169,6 +170,15 @@ int32_t attn_vocab_find(const attn_vocab *vocab, const char *word, size_t length
             return -1;
     }
     return id;
+}
+
+bool attn__vocab_is_text(const attn_vocab *vocab, int64_t id)
+{
+    const attn__word *word = &vocab->words.items[id];
+    bool other = vocab->subword && word->length == 6 && strncmp(word->text, "<0x", 3) == 0 && word->text[5] == '>';
+    for (int i = 0; i < ATTN__SPECIALS && !other; i++)
+        other = id == vocab->special[i];
+    return !other;
 }
 
 int32_t attn_vocab_special(const attn_vocab *vocab, attn_special special)

@@ -91,6 +91,42 @@ static void write_spaces(char *text)
     *out = '\0';
 }
 
+/* What transformers' clean_up_tokenization replaces, in its order. */
+static void tidy(char *text)
+{
+    static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
+                                           {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        size_t from = strlen(marks[i][0]), to = strlen(marks[i][1]);
+        char *out = text;
+        for (const char *at = text; *at;) {
+            bool found = strncmp(at, marks[i][0], from) == 0;
+            memmove(out, found ? marks[i][1] : at, found ? to : 1);
+            out += found ? to : 1;
+            at += found ? from : 1;
+        }
+        *out = '\0';
+    }
+}
+
+/* Pieces that stand for bytes may be line ends, tabs or worse: what is said of one line stays one line. */
+static void clear_controls(char *text, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+            text[i] = ' ';
+}
+
+/* Whether a token is nothing that is said.  For an unknown piece the library would write a mark of its own. */
+static bool is_silent(const attn_vocab *vocab, int32_t id)
+{
+    bool silent = id == vocab->special[ATTN_SPECIAL_UNK];
+    for (int64_t i = 0; i < vocab->nadded && !silent; i++)
+        silent = vocab->added[i].special && vocab->added[i].id == id;
+    return silent;
+}
+
 attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char **text)
 {
     attn_context *context = vocab->context;
@@ -98,16 +134,19 @@ attn_status attn__vocab_join(const attn_vocab *vocab, const char *tokens, char *
     const char **pieces = attn__alloc(context, attn__size_mul((size_t)most, sizeof *pieces));
     size_t *lengths = attn__alloc(context, attn__size_mul((size_t)most, sizeof *lengths));
     attn_status status = pieces && lengths ? ATTN_OK : ATTN_ERROR_MEMORY;
+    size_t size = 0;
     *text = NULL;
     while (status == ATTN_OK && attn_text_word(&tokens, &pieces[n], &lengths[n])) {
-        /* An unknown piece says nothing; the library would write a mark of its own for it. */
-        int32_t id = attn__words_find(&vocab->words, pieces[n], lengths[n]);
-        n += id != vocab->special[ATTN_SPECIAL_UNK];
+        n += !is_silent(vocab, attn__words_find(&vocab->words, pieces[n], lengths[n]));
     }
     if (status == ATTN_OK)
-        status = attn__subword_decode(vocab->subword, pieces, lengths, n, text);
+        status = attn__subword_decode(vocab->subword, pieces, lengths, n, text, &size);
+    if (status == ATTN_OK)
+        clear_controls(*text, size);
     if (status == ATTN_OK && vocab->marian)
         write_spaces(*text);
+    if (status == ATTN_OK && vocab->tidy)
+        tidy(*text);
     attn__free(context, pieces);
     attn__free(context, lengths);
     return status;

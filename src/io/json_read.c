@@ -62,6 +62,9 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
         return status;
     json_error_t error;
     *root = json_loadb(text->size ? (const char *)text->data : "", text->size, JSON_REJECT_DUPLICATES, &error);
+    if (!*root && json_error_code(&error) == json_error_numeric_overflow) /* tokenizers write 10^30 for "no limit" */
+        *root =
+            json_loadb((const char *)text->data, text->size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &error);
     if (!*root && json_error_code(&error) == json_error_out_of_memory)
         return attn__fail_memory(text->context, text->size);
     if (!*root)

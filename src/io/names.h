@@ -19,7 +19,8 @@ typedef enum attn__operation_kind {
     ATTN__RESHAPE, /* to `shape`; one length may be -1 */
     ATTN__SQUEEZE,
     ATTN__SCALE, /* by `factor` */
-    ATTN__ZERO_ROW
+    ATTN__ZERO_ROW,
+    ATTN__SAME /* one of several that may fill the target, all with the same numbers: always the last */
 } attn__operation_kind;
 
 typedef struct attn__operation {
@@ -43,7 +44,7 @@ typedef struct attn__rule {
 static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
 {
     const attn__operation *last = rule->n > 0 ? &rule->operations[rule->n - 1] : NULL;
-    return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD) ? last : NULL;
+    return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD || last->kind == ATTN__SAME) ? last : NULL;
 }
 
 /* What is read from the tensors that the rules make: a setting's value. */

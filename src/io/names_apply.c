@@ -12,7 +12,7 @@ typedef struct made {
     char *target;
     attn__array array;
     const attn__rule *rule;
-    const attn__operation *join; /* or add; NULL: it is the whole target */
+    const attn__operation *join; /* or add or same; NULL: it is the whole target */
 } made;
 
 typedef struct work {
@@ -170,7 +170,7 @@ static int by_target(const void *a, const void *b)
     const made *x = a, *y = b;
     int names = strcmp(x->target, y->target);
     int64_t i = x->join ? x->join->a : -1, k = y->join ? y->join->a : -1;
-    return names ? names : (i > k) - (i < k);
+    return names ? names : i != k ? (i > k) - (i < k) : strcmp(x->array.origin, y->array.origin);
 }
 
 static attn_status check_slices(const work *w, const made *first, int64_t n)
@@ -280,6 +280,59 @@ static attn_status fail_twice(const work *w, const made *first)
                       first[0].rule->line, first[1].array.origin, first[1].rule->line);
 }
 
+/* Row i of the first axis, as an array. */
+static attn__array row_of(const attn__array *array, int64_t i)
+{
+    attn__array row = *array;
+    if (row.rank == 0)
+        return row;
+    row.data += (size_t)(i * row.stride[0]) * attn__element_size(row.element);
+    row.shape[0] = 1;
+    return row;
+}
+
+/* Whether both hold the same numbers, NaN among them; they are compared row by row. */
+static attn_status are_same(const work *w, const attn__array *a, const attn__array *b, bool *same)
+{
+    attn_context *context = w->names->context;
+    int64_t rows = a->rank > 0 ? a->shape[0] : 1;
+    *same = a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0);
+    if (!*same || attn__array_count(a) == 0)
+        return ATTN_OK;
+    size_t size = attn__size_mul((size_t)(attn__array_count(a) / rows), sizeof(double));
+    char *numbers = attn__alloc(context, attn__size_mul(size, 2));
+    attn_status status = numbers ? ATTN_OK : ATTN_ERROR_MEMORY;
+    for (int64_t i = 0; i < rows && *same && status == ATTN_OK; i++) {
+        attn__array x = row_of(a, i), y = row_of(b, i);
+        status = attn__array_copy(&w->findings->arrays, &x, ATTN_F64, numbers);
+        if (status == ATTN_OK)
+            status = attn__array_copy(&w->findings->arrays, &y, ATTN_F64, numbers + size);
+        *same = memcmp(numbers, numbers + size, size) == 0;
+    }
+    attn__free(context, numbers);
+    return status;
+}
+
+/* Tensors that are kept under several names must not contradict each other. */
+static attn_status check_same(const work *w, const made *first, int64_t n)
+{
+    bool same = true;
+    attn_status status = ATTN_OK;
+    for (int64_t i = 1; i < n && status == ATTN_OK && same; i++) {
+        if (!first[i].join || first[i].join->kind != ATTN__SAME)
+            return fail_twice(w, first + i - 1);
+        status = are_same(w, &first[0].array, &first[i].array, &same);
+        if (status == ATTN_OK && !same)
+            status =
+                attn__fail(w->names->context, ATTN_ERROR_FORMAT,
+                           "%s: \"%.150s\" and \"%.150s\" are to be one tensor and hold other numbers: which one is "
+                           "meant is not clear; leave one out (%s: lines %d and %d)",
+                           w->findings->arrays.file, first[0].array.origin, first[i].array.origin, w->names->file,
+                           first[0].rule->line, first[i].rule->line);
+    }
+    return status;
+}
+
 /* The made ones, sorted by target, into `arrays`. */
 static attn_status collect(work *w, attn__arrays *arrays)
 {
@@ -290,7 +343,9 @@ static attn_status collect(work *w, attn__arrays *arrays)
         made *first = &w->items[i];
         for (end = i + 1; end < w->n && strcmp(w->items[end].target, first->target) == 0; end++) {
         }
-        if (first->join)
+        if (first->join && first->join->kind == ATTN__SAME)
+            status = check_same(w, first, end - i);
+        else if (first->join)
             status = join(w, first, end - i);
         else if (end - i > 1)
             status = fail_twice(w, first);

@@ -191,6 +191,8 @@ attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings,
             status = attn__array_is_real(array) ? ATTN_OK
                                                 : fail(findings, rule, array, "only real numbers are joined or added");
             break;
+        case ATTN__SAME: /* looked at when all are there */
+            break;
         }
     }
     return status;

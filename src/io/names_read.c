@@ -133,6 +133,7 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         [ATTN__SQUEEZE] = {"squeeze", NULL},
         [ATTN__SCALE] = {"scale", read_factor},
         [ATTN__ZERO_ROW] = {"append-zero-row", NULL},
+        [ATTN__SAME] = {"same", NULL},
     };
     const char *word = l->words[(*at)++];
     if (strcmp(word, "default") == 0) {
@@ -145,7 +146,7 @@ static attn_status read_operation(const line *l, int *at, attn__rule *rule, bool
         if (rule->n == ATTN__OPERATIONS)
             return fail(l, "more than 8 operations", "");
         if (attn__rule_gathers(rule))
-            return fail(l, "nothing may follow a join or an add", word);
+            return fail(l, "nothing may follow a join or an add, nor a same", word);
         attn__operation *o = &rule->operations[rule->n++];
         *o = (attn__operation){.kind = (attn__operation_kind)i};
         return known[i].read ? known[i].read(l, at, o) : ATTN_OK;

@@ -4,6 +4,7 @@
 
 #ifdef ATTN_HAVE_YAML
 #include "base/real.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -41,6 +42,68 @@ static attn_status next(reading *r)
     if (r->parser.error == YAML_MEMORY_ERROR)
         return attn__fail_memory(r->text->context, r->text->size);
     return fail_at(r, &r->parser.problem_mark, r->parser.problem ? r->parser.problem : "no YAML");
+}
+
+/* ------------------------------------------------------------------------------------------ characters */
+
+/* yaml-cpp, by which Marian writes vocabularies, leaves characters as they are that libyaml takes for line ends or refuses.
+ * libyaml gets private characters in their place, the last ones that there are, and scalars get them back. */
+enum { STAND_IN = 0x10fe00, OTHERS = STAND_IN + 0xf0, LAST = OTHERS + 5 };
+static const uint32_t others[LAST - OTHERS] = {0x2028, 0x2029, 0xfeff, 0xfffe, 0xffff};
+
+static uint32_t stand_in(uint32_t character)
+{
+    bool control = (character < 0x20 && character > 0 && character != '\t' && character != '\n' && character != '\r') ||
+                   (character >= 0x7f && character < 0xa0);
+    for (uint32_t i = 0; i < LAST - OTHERS; i++)
+        if (character == others[i])
+            return OTHERS + i;
+    return control ? STAND_IN + character : character;
+}
+
+static uint32_t stood_for(uint32_t character)
+{
+    return character < STAND_IN || character >= LAST ? character
+           : character >= OTHERS                     ? others[character - OTHERS]
+                                                     : character - STAND_IN;
+}
+
+/* `out` has room for four bytes for each one, or is the text itself where no character becomes longer. */
+static size_t replace_all(const char *text, size_t size, uint32_t (*replace)(uint32_t character), char *out)
+{
+    size_t n = 0;
+    for (size_t at = 0; at < size;) {
+        uint32_t character;
+        int length = attn__utf8_decode(text + at, text + size, &character);
+        uint32_t other = length > 0 ? replace(character) : 0;
+        if (length > 0 && other != character)
+            n += (size_t)attn__utf8_encode(other, out + n);
+        else
+            out[n++] = text[at];
+        for (int i = 1; i < length && other == character; i++)
+            out[n++] = text[at + (size_t)i];
+        at += length > 0 ? (size_t)length : 1;
+    }
+    return n;
+}
+
+/* *out is freed by the caller.  A byte order mark at the beginning stays what it is. */
+static attn_status stand_in_all(const attn__input *text, char **out, size_t *size)
+{
+    const char *from = (const char *)text->data;
+    size_t mark = text->size >= 3 && memcmp(from, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
+    for (size_t i = 0; i + 3 < text->size; i++)
+        if (memcmp(from + i, "\xf4\x8f", 2) == 0 && text->data[i + 2] >= 0xb8)
+            return attn__fail(text->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: byte %zu: a character from U+10FE00 on, for private use, is not read", text->name,
+                              i);
+    *out = attn__alloc(text->context, attn__size_add(attn__size_mul(text->size, 4), 1));
+    if (!*out)
+        return ATTN_ERROR_MEMORY;
+    if (mark)
+        memcpy(*out, from, mark);
+    *size = mark + replace_all(from + mark, text->size - mark, stand_in, *out + mark);
+    return ATTN_OK;
 }
 
 /* -------------------------------------------------------------------------------------------- scalars */
@@ -129,8 +192,11 @@ static attn_status begin(reading *r, json_t *value)
 
 static attn_status take_scalar(reading *r)
 {
-    const char *text = (const char *)r->event.data.scalar.value;
-    if (strlen(text) != r->event.data.scalar.length)
+    char *text = (char *)r->event.data.scalar.value;
+    size_t *length = &r->event.data.scalar.length;
+    *length = replace_all(text, *length, stood_for, text);
+    text[*length] = '\0';
+    if (strlen(text) != *length)
         return refuse(r, "a zero byte in a scalar");
     if (json_is_array(r->open[r->depth - 1]) || r->key[r->depth - 1])
         return place(r, scalar_of(&r->event));
@@ -193,12 +259,20 @@ static attn_status read_document(reading *r, json_t **root)
 attn_status attn__yaml_parse(json_t **root, const attn__input *text, int depth, size_t values)
 {
     reading r = {.text = text, .most_depth = depth < MOST_DEPTH ? depth : MOST_DEPTH, .most_values = values};
+    size_t size = 0;
+    char *characters = NULL;
     *root = NULL;
-    if (!yaml_parser_initialize(&r.parser))
+    attn_status status = stand_in_all(text, &characters, &size);
+    if (status != ATTN_OK)
+        return status;
+    if (!yaml_parser_initialize(&r.parser)) {
+        attn__free(text->context, characters);
         return attn__fail_memory(text->context, sizeof r.parser);
+    }
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
-    yaml_parser_set_input_string(&r.parser, text->data, text->size);
-    attn_status status = read_document(&r, root);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)characters, size);
+    status = read_document(&r, root);
+    attn__free(text->context, characters);
     for (int i = 0; i < MOST_DEPTH; i++)
         attn__free(text->context, r.key[i]);
     yaml_event_delete(&r.event);

@@ -30,14 +30,21 @@ static long long number(const attn__beam *beam, int64_t sentence)
     return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
 }
 
+/* The most tokens of a sentence's hypotheses. */
+static int64_t limit(const attn__beam *beam, int64_t sentence)
+{
+    const int64_t *own = beam->options.max_lens;
+    return own && own[sentence] < beam->max_len ? own[sentence] : beam->max_len;
+}
+
 static attn_status check_prefixes(const attn__beam *beam, int64_t vocabulary)
 {
     const attn_beam_search_options *o = &beam->options;
     for (int64_t i = 0; o->prefix && i < beam->batch; i++) {
-        if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= beam->max_len)) {
+        if (o->nprefix[i] < 0 || (o->nprefix[i] > 0 && o->nprefix[i] >= limit(beam, i))) {
             return attn__fail(beam->context, ATTN_ERROR_ARGUMENT,
                               "sentence %lld begins with %lld tokens, and there is room for %lld and the end",
-                              number(beam, i), (long long)o->nprefix[i], (long long)beam->max_len - 1);
+                              number(beam, i), (long long)o->nprefix[i], (long long)limit(beam, i) - 1);
         }
         for (int64_t j = 0; j < o->nprefix[i]; j++) {
             int32_t token = o->prefix[i][j];
@@ -96,11 +103,12 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
     beam->best_n = zeros(context, batch, width, sizeof(int64_t));
     beam->kept = zeros(context, batch, 1, sizeof(int64_t));
     beam->finished = zeros(context, batch, 1, sizeof(int64_t));
+    beam->cut = zeros(context, batch, 1, sizeof(int64_t));
     beam->best_ids = zeros(context, hypotheses, n, sizeof(int32_t));
     beam->done = zeros(context, batch, 1, sizeof(bool));
     if (!beam->log_prob || !beam->ids || !beam->old_ids || !beam->rows || !beam->tokens || !beam->live ||
         !beam->candidates || !beam->best_score || !beam->best_log_prob || !beam->best_n || !beam->kept ||
-        !beam->finished || !beam->best_ids || !beam->done) {
+        !beam->finished || !beam->cut || !beam->best_ids || !beam->done) {
         return ATTN_ERROR_MEMORY;
     }
     for (int64_t i = 0; i < hypotheses; i++) {
@@ -113,9 +121,10 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 
 void attn__beam_destroy(attn__beam *beam)
 {
-    void *all[] = {beam->log_prob,   beam->ids,        beam->old_ids,       beam->rows,   beam->tokens,
-                   beam->candidates, beam->best_score, beam->best_log_prob, beam->best_n, beam->finished,
-                   beam->best_ids,   beam->done,       beam->kept,          beam->live,   beam->picked};
+    void *all[] = {beam->log_prob, beam->ids,        beam->old_ids,    beam->rows,
+                   beam->tokens,   beam->candidates, beam->best_score, beam->best_log_prob,
+                   beam->best_n,   beam->finished,   beam->best_ids,   beam->done,
+                   beam->kept,     beam->live,       beam->picked,     beam->cut};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         attn__free(beam->context, all[i]);
     }
@@ -128,22 +137,8 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
     return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* The logits behind one hypothesis. */
-typedef struct logits_row {
-    const char *data;
-    int64_t n;
-    bool is_double;
-    const int32_t *columns, *tokens; /* logit i is that of tokens[columns[i]]; NULL: of columns[i], and of i */
-} logits_row;
-
-static int32_t token_of(const logits_row *x, int64_t i)
-{
-    int32_t column = x->columns ? x->columns[i] : (int32_t)i;
-    return x->tokens ? x->tokens[column] : column;
-}
-
 /* Of a longer row, those that the sentence may use. */
-static logits_row pick(const attn__beam *beam, int64_t sentence, logits_row x)
+static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_row x)
 {
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
     const int32_t *columns = beam->shortlist->columns + first;
@@ -159,25 +154,21 @@ static logits_row pick(const attn__beam *beam, int64_t sentence, logits_row x)
             ((float *)to)[i] = ((const float *)(const void *)x.data)[columns[i]];
         }
     }
-    return (logits_row){(const char *)to, n, x.is_double, columns, x.tokens};
+    return (attn__beam_row){(char *)to, n, x.is_double, columns, x.tokens};
 }
 
-static logits_row row_of(const attn__beam *beam, int64_t sentence, const attn_tensor *logits, int64_t row)
+static attn__beam_row row_of(const attn__beam *beam, int64_t sentence, attn_tensor *logits, int64_t row)
 {
     int64_t n = attn_tensor_length(logits, 1);
     attn_dtype dtype = attn_tensor_dtype(logits);
-    const char *data = attn_tensor_data((attn_tensor *)(uintptr_t)logits);
-    logits_row x = {.data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
+    char *data = attn_tensor_data(logits);
+    attn__beam_row x = {
+        .data = data + row * n * (int64_t)attn_dtype_size(dtype), .n = n, .is_double = dtype == ATTN_F64};
     return beam->shortlist ? pick(beam, sentence, x) : x;
 }
 
-static double logit(const logits_row *x, int64_t i)
-{
-    return x->is_double ? ((const double *)(const void *)x->data)[i] : ((const float *)(const void *)x->data)[i];
-}
-
 /* Runs a kernel on n logits from `at` on; it writes two numbers. */
-static void run_on_row(const attn_context *context, const logits_row *x, int64_t at, int64_t n,
+static void run_on_row(const attn_context *context, const attn__beam_row *x, int64_t at, int64_t n,
                        attn__elementwise_kernel kernel, double *first, double *second)
 {
     union {
@@ -192,7 +183,7 @@ static void run_on_row(const attn_context *context, const logits_row *x, int64_t
     *second = x->is_double ? y.twice[1] : (double)y.single[1];
 }
 
-static double log_sum_exp(const attn_context *context, const logits_row *x)
+static double log_sum_exp(const attn_context *context, const attn__beam_row *x)
 {
     double loss, lse;
     run_on_row(context, x, 0, x->n, ATTN__ELEMENTWISE_CROSS_ENTROPY, &loss, &lse);
@@ -225,7 +216,7 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
 
 /* Adds the continuations of one hypothesis, `base` more likely than their logits say, to the list of the likeliest.
  * Most logits are too small: they are looked at in blocks, by the greatest of each.  *sum is that of the logits. */
-static int64_t add_logits(const attn__beam *beam, const logits_row *x, int64_t row, double base, candidate *list,
+static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
 {
     enum { BLOCK = 256 };
@@ -239,27 +230,37 @@ static int64_t add_logits(const attn__beam *beam, const logits_row *x, int64_t r
             continue;
         }
         for (int64_t i = at; i < end; i++) {
-            double log_prob = base + logit(x, i);
-            if ((n == room && !(log_prob > list[n - 1].log_prob)) || is_banned(&beam->options, token_of(x, i))) {
+            double its = attn__beam_logit(x, i), log_prob = base + its;
+            if (its == -INFINITY || (n == room && !(log_prob > list[n - 1].log_prob)) ||
+                is_banned(&beam->options, attn__beam_token(x, i))) {
                 continue;
             }
-            n = insert(list, n, room, (candidate){log_prob, row, token_of(x, i)});
+            n = insert(list, n, room, (candidate){log_prob, row, attn__beam_token(x, i)});
         }
     }
     return n;
 }
 
 /* Greedy search without scores needs no probabilities as long as the logits of all steps are finite. */
-static int64_t add_row(const attn__beam *beam, const logits_row *x, int64_t row, candidate *list, int64_t n)
+static int64_t add_row(const attn__beam *beam, const attn__beam_row *x, int64_t row, candidate *list, int64_t n)
 {
     double sum = 0;
-    if (beam->unscored && isfinite(beam->log_prob[row])) {
+    bool quick = beam->unscored && isfinite(beam->log_prob[row]);
+    double lse = quick ? 0 : log_sum_exp(beam->context, x);
+    attn__beam_rules(beam, row, x, beam->width > 1 ? lse : 0);
+    if (quick) {
         int64_t found = add_logits(beam, x, row, 0, list, n, &sum);
         if (isfinite(sum)) {
             return found;
         }
     }
-    return add_logits(beam, x, row, beam->log_prob[row] - log_sum_exp(beam->context, x), list, n, &sum);
+    if (beam->options.renormalize) {
+        attn__beam_forbid_banned(beam, x);
+    }
+    if (quick || beam->options.renormalize) {
+        lse = log_sum_exp(beam->context, x);
+    }
+    return add_logits(beam, x, row, beam->log_prob[row] - lse, list, n, &sum);
 }
 
 static bool is_forced(const attn__beam *beam, int64_t sentence)
@@ -267,37 +268,30 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
-/* Where a token's logit stands; it is there. */
-static int64_t place_of(const logits_row *x, int32_t token)
-{
-    int64_t i = x->tokens ? 0 : token;
-    while (token_of(x, i) != token) {
-        i++;
-    }
-    return i;
-}
-
 /* What to add to the logits of a row for the probabilities of its continuations; 0 where add_row needs none. */
-static double base_of(const attn__beam *beam, const logits_row *x, int64_t row)
+static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t row)
 {
     double most, sum = NAN;
     if (beam->unscored && isfinite(beam->log_prob[row]))
         run_on_row(beam->context, x, 0, x->n, ATTN__ELEMENTWISE_LARGEST, &most, &sum);
+    if (beam->options.renormalize)
+        attn__beam_forbid_banned(beam, x);
     return isfinite(sum) ? 0 : beam->log_prob[row] - log_sum_exp(beam->context, x);
 }
 
 /* The one continuation of a sentence whose beginning is given; the first hypothesis alone lives so far. */
-static int64_t follow_prefix(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
+static int64_t follow_prefix(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], row = sentence * beam->width;
-    logits_row x = row_of(beam, sentence, logits, place * beam->width);
+    attn__beam_row x = row_of(beam, sentence, logits, place * beam->width);
     int32_t token = beam->options.prefix[sentence][beam->step];
-    list[0] = (candidate){base_of(beam, &x, row) + logit(&x, place_of(&x, token)), row, token};
+    double its = attn__beam_logit(&x, attn__beam_place(&x, token));
+    list[0] = (candidate){its + base_of(beam, &x, row), row, token};
     return 1;
 }
 
 /* The likeliest continuations of the live hypotheses of the sentence at a place of the model's batch, best first. */
-static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits, int64_t place, candidate *list)
+static int64_t find_candidates(const attn__beam *beam, attn_tensor *logits, int64_t place, candidate *list)
 {
     int64_t sentence = beam->live[place], n = 0, room = 2 * beam->width;
     if (is_forced(beam, sentence)) {
@@ -307,12 +301,12 @@ static int64_t find_candidates(const attn__beam *beam, const attn_tensor *logits
         if (beam->log_prob[row] == -INFINITY) {
             continue;
         }
-        if (beam->options.force_end && beam->step + 1 == beam->max_len) {
+        if (beam->options.force_end && beam->step + 1 >= limit(beam, sentence)) {
             /* An end without a choice costs nothing: so transformers' scores have it. */
             n = insert(list, n, room, (candidate){beam->log_prob[row], row, beam->options.eos});
             continue;
         }
-        logits_row x = row_of(beam, sentence, logits, row + (place - sentence) * beam->width);
+        attn__beam_row x = row_of(beam, sentence, logits, row + (place - sentence) * beam->width);
         n = add_row(beam, &x, row, list, n);
     }
     return n;
@@ -377,11 +371,11 @@ static void live_on(attn__beam *beam, int64_t row, int64_t shift, const candidat
 static bool power_is_done(const attn__beam *beam, int64_t sentence)
 {
     if (beam->kept[sentence] < beam->width) {
-        return false;
+        return beam->log_prob[sentence * beam->width] == -INFINITY;
     }
     bool longest = beam->options.stopping == ATTN_STOP_NEVER && beam->options.length_penalty > 0;
     double live = beam->log_prob[sentence * beam->width];
-    double best = penalized(beam, live, longest ? beam->max_len : beam->step + 1);
+    double best = penalized(beam, live, longest ? limit(beam, sentence) : beam->step + 1);
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
@@ -396,14 +390,14 @@ static bool is_done(const attn__beam *beam, int64_t sentence)
     if (live == -INFINITY || beam->finished[sentence] >= beam->width) {
         return true;
     }
-    int64_t length = beam->options.length_penalty > 0 ? beam->max_len : beam->step + 2;
+    int64_t length = beam->options.length_penalty > 0 ? limit(beam, sentence) : beam->step + 2;
     return beam->kept[sentence] >= beam->wanted &&
            penalized(beam, live, length) <= beam->best_score[sentence * beam->width + beam->wanted - 1];
 }
 
 typedef struct advance {
     attn__beam *beam;
-    const attn_tensor *logits;
+    attn_tensor *logits;
 } advance;
 
 static void advance_sentence(void *user, int64_t place, int thread)
@@ -414,7 +408,7 @@ static void advance_sentence(void *user, int64_t place, int thread)
     candidate *list = (candidate *)beam->candidates + 2 * first;
     (void)thread;
     int64_t n = beam->done[sentence] ? 0 : find_candidates(beam, ((advance *)user)->logits, place, list);
-    bool last = beam->options.rule == ATTN_LENGTH_POWER && beam->step + 1 == beam->max_len;
+    bool last = beam->options.rule == ATTN_LENGTH_POWER && beam->step + 1 >= limit(beam, sentence);
     for (int64_t i = 0; i < n; i++) {
         if ((list[i].token == beam->options.eos || last) && i < width) {
             finish(beam, sentence, &list[i]);
@@ -432,7 +426,23 @@ static void advance_sentence(void *user, int64_t place, int thread)
     }
 }
 
-bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
+/* A sentence has reached its greatest length: its living hypotheses stand behind those that ended. */
+static void cut_off(attn__beam *beam, int64_t sentence)
+{
+    int64_t first = sentence * beam->width;
+    for (int64_t i = 0; beam->kept[sentence] < beam->width && beam->log_prob[first + i] != -INFINITY; i++) {
+        int64_t to = first + beam->kept[sentence]++;
+        beam->cut[sentence]++;
+        beam->best_score[to] = penalized(beam, beam->log_prob[first + i], beam->step);
+        beam->best_log_prob[to] = beam->log_prob[first + i];
+        beam->best_n[to] = beam->step;
+        memcpy(beam->best_ids + to * beam->max_len, beam->ids + (first + i) * beam->max_len,
+               (size_t)beam->step * sizeof *beam->ids);
+    }
+    beam->done[sentence] = true;
+}
+
+bool attn__beam_advance(attn__beam *beam, attn_tensor *logits)
 {
     bool left = false;
     int32_t *ids = beam->ids;
@@ -442,10 +452,15 @@ bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits)
                          &(advance){.beam = beam, .logits = logits});
     for (int64_t i = 0; i < beam->batch; i++) {
         beam->done[i] = beam->done[i] || is_done(beam, i);
-        left = left || !beam->done[i];
     }
     beam->step++;
-    return left && beam->step < beam->max_len;
+    for (int64_t i = 0; i < beam->batch; i++) {
+        if (!beam->done[i] && beam->step >= limit(beam, i)) {
+            cut_off(beam, i);
+        }
+        left = left || !beam->done[i];
+    }
+    return left;
 }
 
 bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
@@ -469,37 +484,33 @@ bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n)
     return true;
 }
 
-/* The finished hypothesis in place `at` of all, or the living one there. */
+/* The hypothesis in place `at` of those that ended or were cut off. */
 static attn_status take(const attn__beam *beam, bool finished, int64_t at, attn_hypothesis *result)
 {
-    double log_prob = finished ? beam->best_log_prob[at] : beam->log_prob[at];
     *result = (attn_hypothesis){
-        .n = finished ? beam->best_n[at] : beam->step,
-        .log_prob = log_prob,
-        .score = finished ? beam->best_score[at] : penalized(beam, log_prob, beam->step),
+        .n = beam->best_n[at],
+        .log_prob = beam->best_log_prob[at],
+        .score = beam->best_score[at],
         .finished = finished,
     };
-    const int32_t *ids = (finished ? beam->best_ids : beam->ids) + at * beam->max_len;
-    result->ids = attn__alloc(beam->context, (size_t)result->n * sizeof *ids);
+    size_t size = (size_t)result->n * sizeof *result->ids;
+    result->ids = attn__alloc(beam->context, size);
     if (!result->ids) {
         return ATTN_ERROR_MEMORY;
     }
-    memcpy(result->ids, ids, (size_t)result->n * sizeof *ids);
+    memcpy(result->ids, beam->best_ids + at * beam->max_len, size);
     return ATTN_OK;
 }
 
-/* A search that was done early has as many finished ones as are wanted, so that the living ones taken here are those of
- * the last step. */
 static attn_status take_sentence(const attn__beam *beam, int64_t sentence, attn_hypothesis *results)
 {
-    int64_t first = sentence * beam->width, kept = beam->kept[sentence];
+    int64_t kept = beam->kept[sentence];
     attn_status status = ATTN_OK;
-    for (int64_t i = 0; i < beam->wanted && status == ATTN_OK; i++) {
-        bool finished = i < kept;
-        int64_t at = first + (finished ? i : i - kept);
-        if (finished || beam->log_prob[at] != -INFINITY || i == 0) {
-            status = take(beam, finished, at, &results[i]);
-        }
+    for (int64_t i = 0; i < beam->wanted && i < kept && status == ATTN_OK; i++) {
+        status = take(beam, i < kept - beam->cut[sentence], sentence * beam->width + i, &results[i]);
+    }
+    if (kept == 0) {
+        results[0].log_prob = beam->log_prob[sentence * beam->width];
     }
     if (beam->unscored && isfinite(results[0].log_prob)) {
         results[0].log_prob = results[0].score = 0;

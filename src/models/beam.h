@@ -6,6 +6,26 @@
 
 #include "models/shortlist.h"
 
+/* The logits behind one hypothesis; they may be changed. */
+typedef struct attn__beam_row {
+    char *data;
+    int64_t n;
+    bool is_double;
+    const int32_t *columns, *tokens; /* logit i is that of tokens[columns[i]]; NULL: of columns[i], and of i */
+} attn__beam_row;
+
+static inline int32_t attn__beam_token(const attn__beam_row *x, int64_t i)
+{
+    int32_t column = x->columns ? x->columns[i] : (int32_t)i;
+    return x->tokens ? x->tokens[column] : column;
+}
+
+static inline double attn__beam_logit(const attn__beam_row *x, int64_t i)
+{
+    return x->is_double ? ((const double *)(const void *)x->data)[i]
+                        : (double)((const float *)(const void *)x->data)[i];
+}
+
 typedef struct attn__beam {
     attn_context *context;
     attn_beam_search_options options;
@@ -26,6 +46,7 @@ typedef struct attn__beam {
     int64_t *best_n;                    /* [batch,width] */
     int32_t *best_ids;                  /* [batch,width,max_len] */
     int64_t *kept, *finished;           /* [batch]: how many there are, and how many ever ended */
+    int64_t *cut;                       /* [batch]: how many of those, the last, had reached the greatest length */
     bool *done;
     const attn__shortlist *shortlist; /* whose tokens the logits are of; NULL: of all */
     double *picked;                   /* room for those of each sentence, where they are fewer than the list's */
@@ -38,11 +59,19 @@ attn_status attn__beam_create(attn__beam *beam, attn_context *context, int64_t b
 void attn__beam_destroy(attn__beam *beam);
 /* From now on logits are those of the list's tokens.  ATTN_ERROR_MEMORY. */
 attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist);
-/* Takes the logits [nlive*width,V] behind the newest tokens; sets rows and tokens.  False: nothing is left to do. */
-bool attn__beam_advance(attn__beam *beam, const attn_tensor *logits);
+/* Takes the logits [nlive*width,V] behind the newest tokens, which it may change; sets rows and tokens.  False: nothing
+ * is left to do. */
+bool attn__beam_advance(attn__beam *beam, attn_tensor *logits);
 /* Lets finished sentences go once they are a good part of the model's batch: places[*n] are those that stay, and live and
  * tokens shrink to them.  False: nothing changes. */
 bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n);
+/* Where a token's logit stands; -1: nowhere. */
+int64_t attn__beam_place(const attn__beam_row *x, int32_t token);
+/* Changes the logits behind hypothesis `row` as the options ask for what it already has.  `lse`: what is to be subtracted
+ * from logits for log-probabilities. */
+void attn__beam_rules(const attn__beam *beam, int64_t row, const attn__beam_row *x, double lse);
+/* Takes the banned tokens out of a softmax over these logits. */
+void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x);
 /* The best of each sentence: results[batch,wanted]; the finished ones before those cut at max_len.  Where there are
  * fewer, the last are zeros. */
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);

@@ -13,14 +13,17 @@ import ctypes
 import gzip
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
 try:
+    import safetensors.torch
     import sentencepiece
     import torch
-    from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
+    from transformers import AddedToken, GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 except ImportError as error:
     print(f"not tried: {error}")
     sys.exit(77)
@@ -43,7 +46,7 @@ def make_vocabularies(pairs, folder):
     for side, name in enumerate(("source", "target")):
         prefix = os.path.join(folder, name)
         sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(p[side] for p in spread(pairs, 20000)),
-                                                 model_prefix=prefix, vocab_size=3000, minloglevel=3)
+                                                 model_prefix=prefix, vocab_size=3000, hard_vocab_limit=False, minloglevel=3)
         os.rename(prefix + ".model", prefix + ".spm")
         model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
         pieces += [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
@@ -129,14 +132,15 @@ def reference(model, tokenizer, lines, beams):
     return texts
 
 
-def compare_sentences(folder, model, tokenizer, lines, beams):
+def compare_sentences(folder, model, tokenizer, lines, beams, options=()):
     wanted = reference(model, tokenizer, lines, beams)
-    done = subprocess.run([os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--quiet"],
+    done = subprocess.run([os.path.join(BUILD, "attn"), "translate", folder, "--beam", str(beams), "--quiet", *options],
                           input="\n".join(lines) + "\n", capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stderr)
         return len(lines)
     found = done.stdout.split("\n")[:-1]
+    wanted = [re.sub("[\x80-\x9f]", "  ", re.sub("[\0-\x1f\x7f]", " ", text).strip()) for text in wanted]  # as a terminal gets it
     wrong = [i for i in range(len(lines)) if i >= len(found) or found[i] != wanted[i]]
     for i in wrong[:3]:
         print(f"{lines[i]!r}:\n  {wanted[i]!r}\n  {found[i] if i < len(found) else None!r}")
@@ -169,6 +173,46 @@ def compare_nbest(folder, model, tokenizer, lines, beams):
     return wrong
 
 
+# What generation_config.json may say of the search beyond the model's own, and the options of `translate` that say the same.
+SEARCHES = [
+    ({"renormalize_logits": True}, []),
+    ({"no_repeat_ngram_size": 1}, ["--no-repeat-ngram", "1"]),
+    ({"no_repeat_ngram_size": 2}, ["--no-repeat-ngram", "2"]),
+    ({"no_repeat_ngram_size": 3, "renormalize_logits": True}, []),
+    ({"repetition_penalty": 1.3}, ["--repetition-penalty", "1.3"]),
+    ({"repetition_penalty": 0.8, "renormalize_logits": True}, []),
+    ({"min_length": 12}, ["--min-length", "12"]),
+    ({"min_new_tokens": 11}, ["--min-length", "12"]),
+    ({"suppress_tokens": [1, 7, 9, 20, 21, 22]}, ["--suppress-tokens"]),
+    ({"suppress_tokens": [5, 6], "renormalize_logits": True, "repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "min_length": 5}, []),
+    ({"do_sample": False, "temperature": 0.7, "top_k": 10, "top_p": 0.9}, []),
+]
+
+
+def compare_searches(folder, model, tokenizer, lines):
+    """Each of these settings, from the file and as options."""
+    path, wrong = os.path.join(folder, "generation_config.json"), 0
+    with open(path) as file:
+        own = json.load(file)
+    for settings, options in SEARCHES:
+        if options == ["--suppress-tokens"]:
+            options = options + [" ".join(tokenizer.convert_ids_to_tokens(settings["suppress_tokens"]))]
+        print(settings, flush=True)
+        model.generation_config = GenerationConfig(**{**own, **settings})
+        for beams in (1, 4):
+            with open(path, "w") as file:
+                json.dump({**own, **settings}, file)
+            wrong += compare_sentences(folder, model, tokenizer, lines, beams)
+            if beams > 1:
+                wrong += compare_nbest(folder, model, tokenizer, lines, beams)
+            with open(path, "w") as file:
+                json.dump(own, file)
+            if options:
+                wrong += compare_sentences(folder, model, tokenizer, lines, beams, options)
+    model.generation_config = GenerationConfig(**own)
+    return wrong
+
+
 ODD = [">>fra<< Hello.", "a</s>b", "<unk> x <pad>", " two  spaces ", "\ufb01ne \uff21\uff22", "\u2603 caf\u00e9 e\u0301",
        "no\u00a0break\u202fspace", ">>xxx<<", "a >>fra<< b", "\u200bzero\u00adwidth", "1\u00bd \u2122 \u2026", "\u4f60\u597d"]
 
@@ -187,6 +231,51 @@ def compare_tuned(folder, data, made):
     print(f"fine-tuned: {changed} tensors changed, {wrong} complaints")
     sentences = [pair[0] for pair in spread(data, 20)]
     return wrong + compare_sentences(tuned, model.eval(), MarianTokenizer.from_pretrained(tuned), sentences, 1)
+
+
+def compare_archives():
+    """What attn makes of archives with one vocabulary and with two is loaded whole, and translates there as here."""
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
+    import marian_archive as archive
+    archive.ATTN, wrong = f"{BUILD}/attn", 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        lines, tokens = archive.pieces_of(folder)
+        tensors = archive.weights(len(tokens), 9)
+        _, native = archive.write_forms(folder, tokens, tensors)
+        for form in (native, archive.two_vocabularies(folder, tokens, tensors)):
+            made = str(form) + "-converted"
+            subprocess.run([f"{BUILD}/attn", "convert", form, "-o", made, "--quiet"], check=True, stdout=subprocess.DEVNULL)
+            model, info = MarianMTModel.from_pretrained(made, output_loading_info=True)
+            wrong += len(info["missing_keys"]) + len(info["unexpected_keys"]) + len(info["mismatched_keys"])
+            for module in model.modules():
+                if isinstance(module, torch.nn.LayerNorm):
+                    module.eps = 1e-6
+            model.generation_config.max_length = 25
+            tokenizer, sentences = MarianTokenizer.from_pretrained(made), [pair[0] for pair in lines[:40]]
+            for beams in (1, 4):
+                wrong += compare_sentences(made, model.eval(), tokenizer, sentences, beams, ["--max-length", "24"])
+    return wrong
+
+
+def compare_tokenizers(folder, model, pairs):
+    """Tokens that add_tokens made, tidied spaces, a file of save_model: the sentences of transformers."""
+    tokenizer, made = MarianTokenizer.from_pretrained(folder, clean_up_tokenization_spaces=True), os.path.join(folder, "added")
+    tokenizer.add_tokens(["<place>", "Tom", AddedToken("wide", lstrip=True, rstrip=True)])
+    tokenizer.add_tokens(["<sep>", " ,".strip()], special_tokens=True)
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        model.model.shared.weight[-5:].normal_(0, 0.3)
+        model.final_logits_bias[0, -5:] = 2  # so that they are said
+    model.save_pretrained(made)
+    tokenizer.save_pretrained(made)
+    os.remove(os.path.join(made, "model.safetensors"))
+    safetensors.torch.save_model(model, os.path.join(made, "model.safetensors"))
+    sentences = [pair[0] for pair in spread(pairs, 40)] + ["Tom <place> Tomorrow", "a  wide  b <sep>c", "<sep><place>"]
+    wrong = compare_tokens(made, tokenizer, sentences + ODD)
+    for beams in (1, 4):
+        wrong += compare_sentences(made, model, tokenizer, sentences, beams)
+    return wrong
 
 
 def main():
@@ -210,7 +299,12 @@ def main():
             for beams in (1, 4):
                 wrong += compare_sentences(folder, model, tokenizer, sentences, beams)
             wrong += compare_nbest(folder, model, tokenizer, sentences, 4)
+            if safe:
+                wrong += compare_searches(folder, model, tokenizer, sentences[:40])
             wrong += compare_tuned(folder, pairs, made)
+            if safe:
+                wrong += compare_tokenizers(folder, model, pairs)
+    wrong += compare_archives()
     return wrong > 0
 
 

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How a MarianMT model's files want to be searched: what Hugging Face transformers' generate() does by
+ * generation_config.json, as options of the search. */
+#include "apps/marian.h"
+
+#include "apps/model_directory.h"
+#include "base/context.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double number_of(const attn_config *how, const char *key, double otherwise)
+{
+    const attn_config_value *value = attn_config_get(how, key);
+    return value && value->type == ATTN_CONFIG_TYPE_INT    ? (double)value->integer
+           : value && value->type == ATTN_CONFIG_TYPE_REAL ? value->real
+                                                           : otherwise;
+}
+
+/* -------------------------------------------------------------------------------------- banned tokens */
+
+static attn_status ban(attn_translator *t, int64_t token, const char *key, const char *path)
+{
+    if (token < 0 || token > INT32_MAX)
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" holds %lld, which is no token", path, key,
+                          (long long)token);
+    int32_t *more = attn__grow(t->context, t->search.banned, t->search.nbanned, sizeof *more);
+    if (!more)
+        return ATTN_ERROR_MEMORY;
+    t->search.banned = more;
+    more[t->search.nbanned++] = (int32_t)token;
+    return ATTN_OK;
+}
+
+/* Lists of one token each, which is all that Marian's have.  A list of the end alone is passed over, as transformers does. */
+static attn_status read_bad_words(attn_translator *t, const attn_config *how, const char *path)
+{
+    const int32_t end = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
+    char key[48];
+    const attn_config_value *value = attn_config_get(how, "bad_words_ids");
+    attn_status status = ATTN_OK;
+    if (value && value->type != ATTN_CONFIG_TYPE_NULL && !(value->type == ATTN_CONFIG_TYPE_INTS && value->n == 0))
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"bad_words_ids\" is no list of lists", path);
+    for (int n = 0; status == ATTN_OK; n++) {
+        snprintf(key, sizeof key, "bad_words_ids.%d", n);
+        value = attn_config_get(how, key);
+        if (!value)
+            break;
+        if (value->type != ATTN_CONFIG_TYPE_INTS || value->n != 1)
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\": only single tokens can be banned", path,
+                              key);
+        if (value->integers[0] != end)
+            status = ban(t, value->integers[0], key, path);
+    }
+    return status;
+}
+
+/* Numbers below 0 name no token and suppress none. */
+static attn_status read_suppressed(attn_translator *t, const attn_config *how, const char *path)
+{
+    static const char key[] = "suppress_tokens";
+    const attn_config_value *value = attn_config_get(how, key);
+    attn_status status = ATTN_OK;
+    if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
+        return ATTN_OK;
+    if (value->type != ATTN_CONFIG_TYPE_INTS)
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no list of tokens", path, key);
+    for (int64_t i = 0; i < value->n && status == ATTN_OK; i++)
+        status = value->integers[i] < 0 ? ATTN_OK : ban(t, value->integers[i], key, path);
+    return status;
+}
+
+/* --------------------------------------------------------------------------------------------- checks */
+
+/* Whether the value says what a search without it does. */
+static bool is_neutral(const attn_config_value *value, double neutral)
+{
+    switch (value->type) {
+    case ATTN_CONFIG_TYPE_NULL:
+        return true;
+    case ATTN_CONFIG_TYPE_BOOL:
+        return (value->boolean ? 1 : 0) == neutral;
+    case ATTN_CONFIG_TYPE_INT:
+        return (double)value->integer == neutral;
+    case ATTN_CONFIG_TYPE_REAL:
+        return value->real == neutral;
+    case ATTN_CONFIG_TYPE_INTS:
+        return value->n == 0 || (value->n == 1 && (double)value->integers[0] == neutral);
+    default:
+        return false;
+    }
+}
+
+/* Settings that change sentences in ways that are not done here must not be passed over. */
+static attn_status check_rest(const attn_translator *t, const attn_config *how, const char *path)
+{
+    const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
+    const double start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
+    const struct {
+        const char *key;
+        double neutral;
+    } keys[] = {{"encoder_repetition_penalty", 1},
+                {"encoder_no_repeat_ngram_size", 0},
+                {"diversity_penalty", 0},
+                {"num_beam_groups", 1},
+                {"forced_bos_token_id", -1},
+                {"forced_eos_token_id", eos},
+                {"eos_token_id", eos},
+                {"decoder_start_token_id", start},
+                {"begin_suppress_tokens", -1}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const attn_config_value *value = attn_config_get(how, keys[i].key);
+        if (value && !is_neutral(value, keys[i].neutral))
+            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
+                              keys[i].key);
+    }
+    return ATTN_OK;
+}
+
+/* What is a number here must be one, and not below the least that makes sense; null is like none. */
+static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
+{
+    static const struct {
+        const char *key;
+        double min;
+        bool whole;
+    } keys[] = {{"length_penalty", -1e9, false},   {"max_length", 1, true},
+                {"max_new_tokens", 1, true},       {"min_length", 0, true},
+                {"min_new_tokens", 0, true},       {"num_beams", 1, true},
+                {"no_repeat_ngram_size", 0, true}, {"repetition_penalty", 1e-6, false},
+                {"max_length_factor", 0, false}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const attn_config_value *value = attn_config_get(how, keys[i].key);
+        if (!value || value->type == ATTN_CONFIG_TYPE_NULL)
+            continue;
+        double x = number_of(how, keys[i].key, (double)NAN);
+        if (x >= keys[i].min && x <= 1e9 && (!keys[i].whole || value->type == ATTN_CONFIG_TYPE_INT))
+            continue;
+        return attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is no number%s", path, keys[i].key,
+                          !keys[i].whole    ? keys[i].min < 0 ? "" : " above 0"
+                          : keys[i].min > 0 ? " from 1 on"
+                                            : " from 0 on");
+    }
+    return ATTN_OK;
+}
+
+static attn_status read_flag(const attn_translator *t, const attn_config *how, const char *path, const char *key,
+                             bool *flag)
+{
+    const attn_config_value *value = attn_config_get(how, key);
+    *flag = value && value->type == ATTN_CONFIG_TYPE_BOOL && value->boolean;
+    return !value || value->type == ATTN_CONFIG_TYPE_NULL || value->type == ATTN_CONFIG_TYPE_BOOL
+               ? ATTN_OK
+               : attn__fail(t->context, ATTN_ERROR_FORMAT, "%s: \"%s\" is neither true nor false", path, key);
+}
+
+/* ------------------------------------------------------------------------------------------- settings */
+
+/* transformers counts the token that decoding starts with, but not in the "new" tokens. */
+static void set_lengths(attn_translator *t, const attn_config *how)
+{
+    double longest = number_of(how, "max_length", (double)t->max_tokens);
+    longest = number_of(how, "max_new_tokens", longest - 1) + 1;
+    t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
+    double shortest = number_of(how, "min_new_tokens", 0);
+    shortest = shortest > 0 ? shortest + 1 : number_of(how, "min_length", 0);
+    t->search.min_len = (int64_t)shortest;
+    t->search.length_factor = number_of(how, "max_length_factor", 0); /* a key of attn's own, from decoder.yml */
+}
+
+static attn_status set_search(attn_translator *t, const attn_config *how, const char *path)
+{
+    attn_status status = check_rest(t, how, path);
+    if (status == ATTN_OK)
+        status = check_numbers(t, how, path);
+    if (status == ATTN_OK)
+        status = read_flag(t, how, path, "renormalize_logits", &t->search.renormalize);
+    if (status == ATTN_OK)
+        status = read_flag(t, how, path, "do_sample", &t->search.sampled);
+    if (status != ATTN_OK)
+        return status;
+    const attn_config_value *early = attn_config_get(how, "early_stopping");
+    t->search.rule = ATTN_LENGTH_POWER;
+    t->search.stopping = early && early->type == ATTN_CONFIG_TYPE_TEXT                     ? ATTN_STOP_NEVER
+                         : early && early->type == ATTN_CONFIG_TYPE_BOOL && early->boolean ? ATTN_STOP_FULL
+                                                                                           : ATTN_STOP_LIKELY;
+    t->search.beam = (int64_t)number_of(how, "num_beams", 1);
+    t->search.length_penalty = number_of(how, "length_penalty", 1);
+    t->search.repetition_penalty = number_of(how, "repetition_penalty", 1);
+    t->search.no_repeat_ngram = (int64_t)number_of(how, "no_repeat_ngram_size", 0);
+    t->search.force_end = number_of(how, "forced_eos_token_id", -1) >= 0;
+    set_lengths(t, how);
+    status = read_bad_words(t, how, path);
+    return status == ATTN_OK ? read_suppressed(t, how, path) : status;
+}
+
+/* From generation_config.json; a directory without one has it all in config.json. */
+attn_status attn__marian_search(attn_translator *t, const char *directory)
+{
+    char path[ATTN__PATH];
+    attn_config *how = NULL;
+    attn_status status = attn__path(t->context, path, directory, "generation_config.json");
+    if (status == ATTN_OK && attn_file_exists(path))
+        status = attn_config_read(&how, t->context, path);
+    else if (status == ATTN_OK)
+        status = attn__path(t->context, path, directory, "config.json");
+    if (status == ATTN_OK)
+        status = set_search(t, how ? how : t->config, path);
+    attn_config_destroy(how);
+    return status;
+}
