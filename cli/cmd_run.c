@@ -96,7 +96,8 @@ static int make_model(const cli_call *cli, attn_model **model)
     int code = CLI_OK;
     *model = NULL;
     attn_status status = cli_foreign_read(cli, &foreign);
-    bool own = *weights && !foreign.names && !cli_given(cli, "config") && cli_form_of(cli, weights) == CLI_FORM_OWN;
+    bool own = status == ATTN_OK && *weights && !foreign.names && !cli_given(cli, "config") &&
+               cli_form_of(cli, weights) == CLI_FORM_OWN;
     attn_model_options options_of = {.seed = (uint64_t)cli_int(cli, "seed"), .blank = *weights != '\0'};
     if (status == ATTN_OK && *weights)
         status = cli_foreign_measure(cli, &foreign, weights);

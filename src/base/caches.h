@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * caches.h - the sizes of the data caches, from which products derive their blocks.
+ * caches.h - the sizes of the data caches, from which products and solvers derive their blocks.
  */
 #ifndef ATTN_BASE_CACHES_H
 #define ATTN_BASE_CACHES_H

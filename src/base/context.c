@@ -287,7 +287,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     made->batch_invariant = batch_invariant;
     /* AMX takes its routes by sizes, which a batch changes. */
     made->isa = precision == ATTN_PRECISION_FMA || batch_invariant ? attn__isa_without_amx(isa) : isa;
-    made->caches = attn__cache_sizes();
+    made->caches = *attn__caches_here();
     made->log = o->log;
     made->log_user = o->log_user;
     made->verbose = o->verbose;

@@ -6,6 +6,7 @@
 #define ATTN_BASE_CONTEXT_H
 
 #include "attn/attn.h"
+#include "base/caches.h"
 #include "base/cpu.h"
 #include "base/system.h"
 

@@ -64,7 +64,7 @@ attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
 /* Asks the machine once. */
 bool attn__cpu_has(attn__cpu_extra extra);
-/* Whether the instruction set multiplies bf16 numbers faster than f32 ones on this machine. */
+/* Whether attention multiplies bf16 numbers faster than f32 ones with this instruction set on this machine. */
 bool attn__isa_gains_by_bf16(attn__isa isa);
 #if defined(__x86_64__)
 bool attn__cpu_is_amd(void);

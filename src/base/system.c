@@ -22,8 +22,7 @@
 #include <sys/mman.h>
 #endif
 
-enum { KiB = 1024, STACK = 4 << 20 };
-static const attn__caches usual_caches = {32 * (size_t)KiB, 512 * (size_t)KiB, 8192 * (size_t)KiB};
+enum { STACK = 4 << 20 };
 
 #if defined(_WIN32)
 
@@ -45,34 +44,6 @@ void attn__system_drop_pages(const void *data, size_t size)
 
 void attn__system_trim(void)
 {
-}
-
-static void take_cache(attn__caches *caches, const CACHE_DESCRIPTOR *cache)
-{
-    if (cache->Type != CacheData && cache->Type != CacheUnified)
-        return;
-    if (cache->Level == 1)
-        caches->l1 = cache->Size;
-    else if (cache->Level == 2)
-        caches->l2 = cache->Size;
-    else
-        caches->l3 = cache->Size;
-}
-
-attn__caches attn__cache_sizes(void)
-{
-    attn__caches caches = usual_caches;
-    DWORD bytes = 0;
-    (void)GetLogicalProcessorInformation(NULL, &bytes);
-    SYSTEM_LOGICAL_PROCESSOR_INFORMATION *list = malloc(bytes ? bytes : 1);
-    if (list && GetLogicalProcessorInformation(list, &bytes)) {
-        for (size_t i = 0; i < bytes / sizeof *list; i++) {
-            if (list[i].Relationship == RelationCache)
-                take_cache(&caches, &list[i].Cache);
-        }
-    }
-    free(list);
-    return caches;
 }
 
 int attn__online_cores(void)
@@ -146,25 +117,6 @@ void attn__system_trim(void)
 #if defined(__GLIBC__)
     (void)malloc_trim(0);
 #endif
-}
-
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-static size_t cache_or(int name, size_t usual)
-{
-    long bytes = sysconf(name);
-    return bytes > 0 ? (size_t)bytes : usual;
-}
-#endif
-
-attn__caches attn__cache_sizes(void)
-{
-    attn__caches caches = usual_caches;
-#if defined(_SC_LEVEL1_DCACHE_SIZE)
-    caches.l1 = cache_or(_SC_LEVEL1_DCACHE_SIZE, caches.l1);
-    caches.l2 = cache_or(_SC_LEVEL2_CACHE_SIZE, caches.l2);
-    caches.l3 = cache_or(_SC_LEVEL3_CACHE_SIZE, caches.l3);
-#endif
-    return caches;
 }
 
 int attn__online_cores(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * system.h - what the engine asks of the operating system, for POSIX and for Windows with POSIX threads (winpthreads):
- * memory, cores, caches, threads without signals.  Every other file of the engine is ISO C and POSIX threads.
+ * memory, cores, threads without signals.  Every other file of the engine is ISO C and POSIX threads.
  */
 #ifndef ATTN_BASE_SYSTEM_H
 #define ATTN_BASE_SYSTEM_H
@@ -17,11 +17,6 @@ void attn__system_release(void *memory);
 void attn__system_drop_pages(const void *data, size_t size);
 /* What the allocator keeps of freed memory goes back to the system, where the allocator can do that. */
 void attn__system_trim(void);
-
-typedef struct attn__caches {
-    size_t l1, l2, l3; /* bytes of data cache; l1 and l2 of one core.  Usual values where the system is silent */
-} attn__caches;
-attn__caches attn__cache_sizes(void);
 
 /* Cores of the machine that are switched on; cores that this process may use. */
 int attn__online_cores(void);

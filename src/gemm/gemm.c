@@ -11,8 +11,8 @@
  *                 for each K block:       kernel->run
  *             after the last K panel:     finish
  *
- * Blocks follow from the caches.  A group of A's rows along one K panel stays in L2 while panels of B pass by: one is read
- * from L2 for each register tile of rows, the next one comes from L3 meanwhile.  A block of C is read and written once for
+ * Blocks follow from the caches.  A group of A's rows along one K panel stays in L2.  Each register tile reads a panel
+ * of B from L2, while the next panel is fetched from L3.  A block of C is read and written once for
  * each K panel, and lies in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
@@ -31,7 +31,7 @@ enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
 enum { GAP = 16 };
 /* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
  * holds, but at least LEAST_ROUND of k. */
-enum { ROUND_BYTES = 1 << 23, LEAST_ROUND = 1024 };
+enum { ROUND_BYTES = 1 << 23, SHORT_ROUND_BYTES = 1 << 21, LEAST_ROUND = 1024 };
 
 typedef attn__gemm_plan plan;
 
@@ -109,7 +109,7 @@ static int64_t items_of(const plan *p)
 
 /* K blocks in a panel of packed weights, which every product with them reads: a panel of B takes at most an eighth of L2,
  * and ROWS rows of A at most half; more than MOST blocks would gain nothing, since C then costs little. */
-static int64_t k_panel_of_weights(const attn__gemm_kernel *kernel, const attn__caches *caches)
+static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__caches *caches)
 {
     enum { ROWS = 128, MOST = 4 };
     int64_t of_b = caches->l2 / 8 / ((int64_t)kernel->columns * kernel->b_size);
@@ -127,7 +127,7 @@ static void choose_k_panel(plan *p)
     const attn__gemm_problem *g = &p->g;
     bool c_in_l2 = g->m * g->n * size_of_sum(p) <= p->caches->l2 / 4;
     bool one = g->m <= FEW_ROWS || c_in_l2 || g->a.gather || g->b.gather;
-    p->k_panel = one && !g->packed ? p->kernel->k_block : k_panel_of_weights(p->kernel, p->caches);
+    p->k_panel = one && !g->packed ? p->kernel->k_block : packed_k_panel(p->kernel, p->caches);
 }
 
 /* The most k that one K panel has. */
@@ -138,27 +138,27 @@ static int64_t most_k(const plan *p)
 
 /* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it lies in memory
  * of its own. */
-static bool keeps_c(const plan *p)
+static bool c_must_fit_l2(const plan *p)
 {
     return p->own_c || p->kernel->begin;
 }
 
 /* Rows of A that are multiplied at once.  Half of L2 holds them; an eighth holds the block of C that has to stay there, or,
- * where B has only a few panels, the rows and those of C, to which each panel adds some columns. */
+ * where B has only a few panels, rows of A and of C. */
 static int64_t rows_in_l2(const plan *p)
 {
     int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__least(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
     int64_t rows = p->caches->l2 / 2 / attn__most(a_row, 1);
-    if (keeps_c(p))
+    if (c_must_fit_l2(p))
         rows = attn__least(rows, p->caches->l2 / 8 / attn__most(c_row, 1));
     else if (p->g.n <= FEW_PANELS * p->kernel->columns)
         rows = attn__least(rows, p->caches->l2 / 8 / attn__most(a_row + c_row, 1));
     return attn__round_up(attn__most(rows, 1), p->kernel->rows);
 }
 
-/* The most panels of rows and of columns in a block.  Where all rows fit into L2, or nearly so, or A is the smaller operand,
- * a block has all rows, and packs its own part of B, which takes a quarter of L2; else B is packed once for all blocks.  With few rows, for which
- * packing is much of the work, a panel of B stays in L1. */
+/* The most panels of rows and of columns in a block.  If all rows fit into L2, or nearly so, or A is the smaller operand, a
+ * block has all rows and packs its own part of B, which takes a quarter of L2.  Else B is packed once for all blocks.  With
+ * few rows, for which packing is much of the work, a block is one panel of B, which stays in L1. */
 static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 {
     enum { MOST_ROWS = 3072 };
@@ -166,12 +166,13 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     bool alone = g->batch == 1 && !g->a.gather && !g->b.gather, amx = p->kernel->begin != NULL;
     bool fit = 4 * g->m <= 5 * p->m_group, smaller = g->m <= attn__least(g->n, MOST_ROWS);
     bool all_rows = !p->own_c && (g->batch > 1 || (!amx && (fit || smaller)));
-    bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx;
+    bool in_l1 = p->kernel->columns * most_k(p) * p->kernel->b_size <= p->caches->l1;
+    bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx && in_l1;
     int64_t of_l2 = p->caches->l2 / 4 / attn__most(most_k(p) * p->kernel->b_size, 1);
-    int64_t columns = one_panel    ? p->kernel->columns
-                      : keeps_c(p) ? attn__least(of_l2, SQUARE_BLOCK)
-                      : all_rows   ? of_l2
-                                   : WIDE_BLOCK;
+    int64_t columns = one_panel          ? p->kernel->columns
+                      : c_must_fit_l2(p) ? attn__least(of_l2, SQUARE_BLOCK)
+                      : all_rows         ? of_l2
+                                         : WIDE_BLOCK;
     *m_each = attn__most(attn__pieces(all_rows ? g->m : p->m_group, p->kernel->rows), 1);
     *n_each = attn__most(columns / p->kernel->columns, 1);
 }
@@ -226,6 +227,13 @@ static void divide(plan *p)
     set_blocks(p, m_each, n_each);
 }
 
+/* Equal groups of a block's rows. */
+static int64_t even_group(const plan *p)
+{
+    int64_t groups = attn__pieces(p->m_block, p->m_group);
+    return attn__round_up(attn__pieces(p->m_block, groups), p->kernel->rows);
+}
+
 /* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
 static bool reads_a_in_place(const plan *p)
 {
@@ -261,7 +269,8 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
         return;
-    int64_t blocks = ROUND_BYTES / attn__most(bytes_of_k, 1) / p->k_panel;
+    int64_t bytes = attn__most(attn__least(p->caches->l3 / 2, ROUND_BYTES), SHORT_ROUND_BYTES);
+    int64_t blocks = bytes / attn__most(bytes_of_k, 1) / p->k_panel;
     p->k_round = attn__least(p->k_round, attn__most(blocks, attn__pieces(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
@@ -343,29 +352,41 @@ static int64_t c_bytes(const plan *p)
     return p->own_c ? attn__round_up(p->m_block * p->n_block * size_of_sum(p), LINE) : 0;
 }
 
-void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem, attn__isa isa, int threads)
+static void choose_blocks(plan *p, int threads)
 {
-    *p = (plan){.g = *problem,
-                .kernel = attn__gemm_kernel_for(problem->dtype, isa),
-                .caches = problem->caches ? problem->caches : attn__caches_here(),
-                .round_row = attn__gemm_round_row_for(isa)};
-    p->g.batch = attn__most(problem->batch, 1);
-    transpose_where_better(p);
-    p->own_c = p->g.c_bf16 || p->transposed;
     p->threads = threads_for(&p->g, threads);
     choose_k_panel(p);
     p->m_group = rows_in_l2(p);
     divide(p);
+    p->m_group = even_group(p);
     choose_packing(p);
     p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
     p->shared_a = p->share_a ? p->k_round / p->k_panel * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
 
+void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem, attn__isa isa, int threads)
+{
+    *p = (plan){.g = *problem,
+                .kernel = attn__gemm_kernel_for(problem->dtype, isa),
+                .caches = problem->caches && !problem->packed ? problem->caches : attn__caches_here(),
+                .round_row = attn__gemm_round_row_for(isa)};
+    p->g.batch = attn__most(problem->batch, 1);
+    transpose_where_better(p);
+    p->own_c = p->g.c_bf16 || p->transposed;
+    choose_blocks(p, threads);
+}
+
+/* Smaller blocks serve more threads; those of the longer plan serve where they would want more memory. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
+    plan shorter = *p;
+    shorter.g.m = m;
+    choose_blocks(&shorter, p->threads);
     p->g.m = m;
     p->m_blocks = attn__most(attn__pieces(m, p->m_block), 1);
+    if (attn__gemm_workspace(&shorter) <= attn__gemm_workspace(p))
+        *p = shorter;
 }
 
 size_t attn__gemm_workspace(const attn__gemm_plan *p)
@@ -479,8 +500,13 @@ static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
 static plan plan_of_weights(const attn__gemm_problem *problem, attn__isa isa)
 {
     plan p = {.g = *problem, .kernel = attn__gemm_kernel_for(problem->dtype, isa), .caches = attn__caches_here()};
-    p.k_panel = k_panel_of_weights(p.kernel, p.caches);
+    p.k_panel = packed_k_panel(p.kernel, p.caches);
     return p;
+}
+
+int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa)
+{
+    return attn__gemm_kernel_for(dtype, isa)->b_size;
 }
 
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa)
@@ -616,8 +642,8 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
     }
 }
 
-/* Bytes of the next panel of B that each step of a kernel prefetches, so that it is in L2 when the rows have passed.  B in
- * place is nothing that a pointer follows; for few tiles the hardware's prefetch does more. */
+/* Bytes of the next panel of B that each step of a kernel prefetches, so that it is in L2 when it is multiplied.  B in place
+ * has no next panel in one piece; for few tiles the hardware's prefetch does more. */
 static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, int64_t tiles)
 {
     enum { FEW = 4 };
@@ -685,7 +711,7 @@ static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
 }
 
 /* One K panel of one matrix of the batch.  Rows that end with it are finished while they are in the cache. */
-static void add_k_block(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
+static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0, int64_t nk, bool add, bool ends)
 {
     const plan *p = r->p;
     b_panels b = panels_of(r, t, batch, k0, nk);
@@ -764,7 +790,7 @@ static void run_block(void *user, int64_t item, int thread)
     for (; batch < batch_end; batch++) {
         for (int64_t k0 = r->k0; k0 < r->k_end; k0 += p->k_panel, add = true) {
             int64_t nk = k_panel_at(p, k0, r->k_end);
-            add_k_block(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
+            add_k_panel(r, &t, batch, k0, nk, add, k0 + nk == p->g.k && batch + 1 == batch_end && !p->transposed);
         }
     }
     if (p->kernel->end)

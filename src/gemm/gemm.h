@@ -117,6 +117,8 @@ void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
  * ATTN__GEMM_PART, or end n.  It is a multiple of every micro-kernel's columns, so that a part begins with a panel.  Of
  * the problem m, A and C are not read; its batch is 1, and B has no gather. */
 enum { ATTN__GEMM_PART = 960 };
+/* Bytes of a packed number. */
+int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);
 size_t attn__gemm_packed_bytes(const attn__gemm_problem *problem, attn__isa isa);
 void attn__gemm_pack_b(const attn__gemm_problem *problem, attn__isa isa, int threads, int64_t first, int64_t end,
                        void *packed);

@@ -13,7 +13,7 @@ VF_FN vf vf_log_weight(vf score, vf lse)
     return vf_min(vf_zero(), vf_sub(score, lse));
 }
 
-/* a b for a of at least 0, but 0 where |a b| is below 2^-126, or somewhere below 1.125 times that: never subnormal.  The
+/* a b for a from 0 to 1, but 0 where |a b| is below 2^-126, or somewhere below 1.125 times that: never subnormal.  The
  * bits of a positive float, as an integer, grow about as its logarithm does: those of a and |b| are together at most those
  * of 1 and of a |b|.  Where |b| is large or NaN `least` is negative or NaN, and the product is as it is. */
 VF_FN vf vf_mul_normal(vf a, vf b)
@@ -32,7 +32,8 @@ VF_FN vf vf_half_score_gradient(vf p, vf dp, vf delta)
 
 VF_FN vf vf_score_gradient(vf p, vf dp, vf delta)
 {
-    return vf_half_score_gradient(vf_add(p, p), dp, delta);
+    vf half = vf_half_score_gradient(p, dp, delta);
+    return vf_add(half, half);
 }
 
 #endif

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/system.h"
+#include "base/caches.h"
 #include "base/parallel.h"
 #include "kernels/elementwise/elementwise.h"
 
@@ -158,7 +159,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     s->size = attn_ranks_size(e->context);
     s->kept = (int)kept;
     s->past = attn__size_mul(2 * (size_t)kept, attn__size_mul((size_t)e->elements, sizeof(float))) >
-              FEW * attn__cache_sizes().l2;
+              FEW * (size_t)attn__caches_here()->l2;
     s->add = rows->run[ATTN__ELEMENTWISE_ADD];
     s->square = rows->run[ATTN__ELEMENTWISE_SQUARES];
     attn_status status = make_mapping(e, s);

@@ -217,12 +217,14 @@ static void drop_data(attn_tensor *w)
     w->data = NULL;
 }
 
-/* Whether a packed form of it exists; *rows: it is rows, not panels. */
+/* Whether a packed form of it exists; *rows: it is rows in bf16, not panels, which would hold f32 numbers where the fastest
+ * kernel multiplies these. */
 static bool has_form(const attn_tensor *w, attn_precision precision, bool *rows)
 {
-    *rows = w->in_parts;
-    return (w->linear || w->tied) && w->rank == 2 && w->size > 0 && !w->low_rank &&
-           (!w->in_parts || (w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16));
+    bool rounds = w->dtype == ATTN_F32 && !w->table && precision == ATTN_PRECISION_BF16;
+    bool wide = attn__gemm_packed_size(ATTN_BF16, w->context->isa) > (int)sizeof(uint16_t);
+    *rows = w->in_parts || (rounds && wide);
+    return (w->linear || w->tied) && w->rank == 2 && w->size > 0 && !w->low_rank && (!w->in_parts || rounds);
 }
 
 bool attn__weight_can_pack_on_load(const attn_tensor *w, attn_precision precision)

@@ -16,7 +16,7 @@
 
 #include "attn/attn.h"
 #include "base/cpu.h"
-#include "base/system.h"
+#include "base/caches.h"
 
 /* What few solvers know, as bits. */
 enum {

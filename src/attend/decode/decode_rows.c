@@ -41,7 +41,7 @@ static int64_t side_by_side(const attn__decode *f, const attn__canonical *canoni
     const attn_dim *head = &canonical->batch.axis[canonical->batch.n - 1].dim;
     const attn_dim *key = &canonical->key.axis[canonical->key.n - 1].dim;
     int64_t most = HEADS_FLOATS / (canonical->query.size * (f->channels + f->values)), n = head->n;
-    int64_t rows = (int64_t)(canonical->caches.l2 / sizeof(float)) / 2 / FETCHED_ROWS;
+    int64_t rows = canonical->caches.l2 / (int64_t)sizeof(float) / 2 / FETCHED_ROWS;
     most = attn__most(1, attn__least(most, rows / attn__most(f->channels, f->values)));
     if (n < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
         return 1;

@@ -190,7 +190,7 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     f->o_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.o), &next);
     bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
     bool adjacent = !f->k_channel && !f->v_channel;
-    if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__isa_gains_by_bf16(canonical->isa))
+    if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);

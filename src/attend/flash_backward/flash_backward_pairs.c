@@ -22,7 +22,7 @@ static bool adjacent(const attn__canonical *canonical)
 
 void attn__flash_backward_pairs_choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    bool fits = p->bf16 && !p->amx && adjacent(canonical) && attn__isa_gains_by_bf16(canonical->isa);
+    bool fits = p->bf16 && !p->amx && adjacent(canonical) && attn__cpu_has(ATTN__CPU_BF16_DOT);
     p->pairs = fits ? attn__gemm_tile_bf16_for(canonical->isa) : NULL;
 }
 

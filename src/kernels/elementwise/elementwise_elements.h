@@ -56,13 +56,13 @@ VF_FN vf activated(vf x, int kind)
     case ATTN__ACT_GELU_TANH:
         return vf_mul(vf_mul(half, x), vf_add(constant(1), gelu_tanh_part(x, &slope)));
     case ATTN__ACT_GELU_SIGMOID:
-        return vf_mul(x, sigmoid_of(vf_mul(x, constant(1.702))));
+        return x_sigmoid_of(x, 1.702);
     case ATTN__ACT_TANH:
         return tanh_of(x);
     case ATTN__ACT_SIGMOID:
-        return sigmoid_of(x);
+        return normal_of(sigmoid_of(x));
     case ATTN__ACT_SILU:
-        return vf_mul(x, sigmoid_of(x));
+        return x_sigmoid_of(x, 1);
     default:
         return x;
     }
@@ -222,8 +222,10 @@ VF_FN void adam(const attn__elementwise_args *a, int64_t begin, int64_t end, boo
         vf first = vf_fma(beta1, elementwise_load(old_m + i, left), vf_mul(rest1, g));
         vf second = vf_fma(beta2, elementwise_load(old_v + i, left), vf_mul(rest2, vf_mul(g, g)));
         vf size = vf_add(vf_sqrt(vf_mul(second, correct)), eps);
-        store_or_stream(m + i, left, normal_of(first), past); /* without gradients both decay to subnormal numbers */
-        store_or_stream(v + i, left, normal_of(second), past);
+        /* Without gradients both decay to subnormal numbers.  Small gradients add up in v, so there it stays as it is. */
+        vm grows = vf_lt(vf_zero(), vf_abs(g));
+        store_or_stream(m + i, left, vf_select(grows, first, normal_of(first)), past);
+        store_or_stream(v + i, left, vf_select(grows, second, normal_of(second)), past);
         store_or_stream(p + i, left, vf_fnma(step, vf_div(first, size), vf_mul(old, keep)), past);
     }
 }

@@ -15,8 +15,8 @@ static void gru_row(const attn__elementwise_args *a, int64_t row)
         vf z = vf_add(elementwise_load(x + n + i, left),
                       vf_add(elementwise_load(u + n + i, left), elementwise_load(b + n + i, left)));
         vf hidden = vf_add(elementwise_load(u + 2 * n + i, left), elementwise_load(b + 2 * n + i, left));
-        r = sigmoid_of(r);
-        z = sigmoid_of(z);
+        r = normal_of(sigmoid_of(r));
+        z = normal_of(sigmoid_of(z));
         vf candidate = tanh_of(vf_fma(r, hidden, elementwise_load(x + 2 * n + i, left)));
         vf old = h ? elementwise_load(h + i, left) : vf_zero();
         store(y + i, left, vf_fma(z, vf_sub(old, candidate), candidate));

@@ -212,10 +212,17 @@ VF_FN vf gelu_slope(vf x)
 #endif
 #endif
 
+/* May be subnormal. */
 VF_FN vf sigmoid_of(vf x)
 {
     vf one = constant(1);
-    return normal_of(vf_div(one, vf_add(one, exp_of(vf_sub(vf_zero(), x)))));
+    return vf_div(one, vf_add(one, exp_of(vf_sub(vf_zero(), x))));
+}
+
+VF_FN vf x_sigmoid_of(vf x, double slope)
+{
+    vf one = constant(1);
+    return normal_of(vf_div(x, vf_add(one, exp_of(vf_mul(x, constant(-slope))))));
 }
 
 /* Which elements of row `key` dropout drops, from this column on. */
