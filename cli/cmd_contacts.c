@@ -113,8 +113,12 @@ static attn_status measure(contacts *c)
         for (int d = 0; d < 3 && status == ATTN_OK; d++) {
             attn_contact_range range = {.min_separation = ranges[r].min, .max_separation = ranges[r].max};
             range.count = c->structure.resolved / divisors[d] > 1 ? c->structure.resolved / divisors[d] : 1;
-            status = attn_contact_precision(c->family.cli->context, c->p, c->distances, c->n, &range,
-                                            &c->precision[r][d], &c->counted[r][d]);
+            double precision = 0;
+            int64_t counted = 0;
+            status =
+                attn_contact_precision(c->family.cli->context, c->p, c->distances, c->n, &range, &precision, &counted);
+            c->precision[r][d] = precision;
+            c->counted[r][d] = counted;
         }
     }
     return status;
@@ -341,7 +345,11 @@ static int predict(const cli_call *cli, attn_msa *msa, const attn_msa_options *h
         c.query = attn_alignment_query(c.family.all);
         c.n = (int64_t)strlen(c.query);
         c.p = by_residues(&c, attn_tensor_data(result.contacts));
-        code = c.p ? compare_with_structure(&c) : cli_fail(CLI_FAILED, "%s: out of memory", path);
+        code = CLI_FAILED;
+        if (c.p)
+            code = compare_with_structure(&c);
+        else
+            cli_fail(code, "%s: out of memory", path);
     }
     if (code == CLI_OK)
         code = check_signal(&c);

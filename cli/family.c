@@ -208,11 +208,12 @@ int cli_family_measure(const cli_family *family, const char *path, const char *c
     int64_t *residues = malloc(strlen(attn_alignment_query(family->all)) * sizeof *residues);
     int64_t *to = malloc(columns * sizeof *to);
     *structure = (cli_structure){.distances = malloc(columns * columns * sizeof *structure->distances)};
-    int code = residues && to && structure->distances ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
+    bool room = residues && to && structure->distances;
+    int code = room ? CLI_OK : cli_fail(CLI_FAILED, "%s: out of memory", path);
     if (code == CLI_OK && (attn_file_read(&bytes, cli->context, path, 0) != ATTN_OK ||
                            attn_structure_parse(&read, cli->context, bytes.data, bytes.size, path, chain) != ATTN_OK))
         code = cli_failed(cli, NULL);
-    if (code == CLI_OK && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
+    if (code == CLI_OK && room && fit_structure(family, read, beta, residues, to, structure) != ATTN_OK)
         code = cli_failed(cli, path);
     attn_structure_destroy(read);
     attn_bytes_free(cli->context, &bytes);

@@ -18,7 +18,7 @@ int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_t
 {
     attn_translator_search own = attn_translator_own_search(translator);
     const char *path = cli_given(cli, "shortlist") || !own.shortlist ? cli_text(cli, "shortlist") : own.shortlist;
-    bool its = path == own.shortlist;
+    bool its = own.shortlist && path == own.shortlist;
     *lexicon = NULL;
     if (strcmp(path, "off") == 0)
         return CLI_OK;

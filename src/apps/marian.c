@@ -211,7 +211,8 @@ static attn_status check_sines(const attn_translator *t, const attn_checkpoint *
                 attn_tensor_length(table, 0) == t->max_tokens && attn_tensor_length(table, 1) == width;
     for (int64_t k = 0; same && k < attn_tensor_size(table); k++) {
         int64_t column = k % width, pair = column < half ? column : column - half;
-        double angle = (double)(k / width) * pow(10000, -2.0 * (double)pair / (double)width);
+        const int64_t position = k / width;
+        double angle = (double)position * pow(10000, -2.0 * (double)pair / (double)width);
         same = fabs((double)((const float *)attn_tensor_data(table))[k] - (column < half ? sin(angle) : cos(angle))) <=
                tolerance;
     }

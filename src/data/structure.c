@@ -50,7 +50,7 @@ static void note_chain(attn__structure_reading *r, const char *chain)
 
 const attn__sequence *attn__structure_sequence(const attn__structure_reading *r, const char *key)
 {
-    for (int64_t i = 0; i < r->nsequences; i++) {
+    for (int64_t i = 0; r->sequences && i < r->nsequences; i++) {
         if (strcmp(r->sequences[i].key, key) == 0)
             return &r->sequences[i];
     }
@@ -164,7 +164,7 @@ attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *at
         return ATTN_ERROR_MEMORY;
     slot to = slot_of(&residue->at, atom->name);
     /* Else another kind of residue that is built in the same place, or an alternative location: the first one stays. */
-    if (letter == residue->at.letter && !*to.has) {
+    if (letter == residue->at.letter && to.has && !*to.has) {
         memcpy(to.at, atom->at, sizeof atom->at);
         *to.has = true;
     }

@@ -66,7 +66,8 @@ static bool is_better(const fit *a, const fit *b)
 /* to[0..n) of letters; both fits have room for n. */
 static attn_status choose(const attn_structure *s, const char *letters, int64_t n, fit *best, fit *other)
 {
-    for (int64_t i = 0; i < s->nchains; i++) {
+    int64_t i = 0;
+    do { /* a structure has a chain */
         other->chain = &s->chains[i];
         attn_status status = align(s->context, letters, n, other);
         if (status != ATTN_OK)
@@ -76,7 +77,7 @@ static attn_status choose(const attn_structure *s, const char *letters, int64_t 
             *other = *best;
             *best = better;
         }
-    }
+    } while (++i < s->nchains);
     return judge(s, best, n);
 }
 

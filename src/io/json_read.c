@@ -237,8 +237,8 @@ static size_t widen(const attn__input *text, char *out)
         memcpy(out + n, at, size);
         n += size;
         if (!behind_dot && !before_dot && !fits_64_bits(at, digits)) {
-            memcpy(out + n, "e0", 2);
-            n += 2;
+            out[n++] = 'e';
+            out[n++] = '0';
         }
         at += size;
     }

@@ -139,9 +139,10 @@ static int orientation_of_text(const char *text)
     at += strspn(at, "0123456789");
     while (n < sizeof bytes) {
         at += strspn(at, " \r\n");
-        if (hex(at[0]) < 0 || hex(at[1]) < 0)
+        int high = hex(at[0]), low = high < 0 ? -1 : hex(at[1]);
+        if (low < 0)
             break;
-        bytes[n++] = (uint8_t)(hex(at[0]) << 4 | hex(at[1]));
+        bytes[n++] = (uint8_t)(high * 16 + low);
         at += 2;
     }
     return attn__exif_orientation(bytes, n);
