@@ -185,7 +185,7 @@ static void each_broken_rule_is_named(void **state)
         {"{\"a\":" T("F32", "[1.5]", "[0,4]") "}", ATTN_ERROR_FORMAT, "is not of integers"},
         {"{\"a\":" T("F32", "[4294967296,4294967296,16]", "[0,8]") "}", ATTN_ERROR_FORMAT, "overflows"},
         {"{\"a\":" T("F32", "[0,9223372036854775807,9]", "[0,0]") "}", ATTN_ERROR_FORMAT, "overflows"},
-        {"{\"a\":" T("F32", "[99999999999999999999]", "[0,0]") "}", ATTN_ERROR_FORMAT, "too big integer"},
+        {"{\"a\":" T("F32", "[99999999999999999999]", "[0,0]") "}", ATTN_ERROR_FORMAT, "is not of integers from 0 on"},
         {"{\"a\":" T("F8_E5M2", "[8]", "[0,8]") "}", ATTN_ERROR_UNSUPPORTED, "\"F8_E5M2\" is not read"},
         {"{\"a\":" T("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", ATTN_ERROR_UNSUPPORTED, "more than 8 axes"},
         {"{\"__metadata__\":{\"a\":1}}", ATTN_ERROR_FORMAT, "__metadata__ \"a\" is not a text"},
