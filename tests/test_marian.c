@@ -311,6 +311,7 @@ static void what_is_wrong_is_named(void **state)
         {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
         {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
         {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""},
+        {"{\"bos_token_id\": 0}", "decoding starts with \"bos_token_id\", 0; only <pad>, 5, is supported"},
         {"{\"forced_eos_token_id\": [0, 3]}", "\"forced_eos_token_id\""},
         {"{\"eos_token_id\": [0, 1.5]}", "\"eos_token_id\""},
         {"{\"exponential_decay_length_penalty\": [2, 1.5]}", "\"exponential_decay_length_penalty\""},
@@ -352,7 +353,7 @@ static void what_is_wrong_is_named(void **state)
     static const char neutral[] =
         "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0, "
         "\"guidance_scale\": 1.0, \"max_time\": null, \"token_healing\": false, \"penalty_alpha\": 0.0, \"sequence_bias\": null, "
-        "\"max_length\": 1, \"max_new_tokens\": 4}";
+        "\"max_length\": 1, \"max_new_tokens\": 4, \"decoder_start_token_id\": [5], \"bos_token_id\": 0}";
     attn_translator *t;
     put(f, "generation_config.json", neutral, sizeof neutral - 1);
     assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);

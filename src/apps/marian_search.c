@@ -141,6 +141,21 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
     return ATTN_OK;
 }
 
+/* Decoding starts with <pad> here, and in transformers with "bos_token_id" where "decoder_start_token_id" is missing. */
+static attn_status check_start(const attn_translator *t, const attn_config *how, const char *path)
+{
+    const int32_t start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
+    const attn_config_value *given = attn_config_get(how, "decoder_start_token_id");
+    double bos = number_of(how, "bos_token_id", start);
+    if (bos == start || (given && given->type != ATTN_CONFIG_TYPE_NULL))
+        return ATTN_OK;
+    return attn__fail(
+        t->context, ATTN_ERROR_UNSUPPORTED,
+        "%s: no \"decoder_start_token_id\", so that decoding starts with \"bos_token_id\", %g; only <pad>, "
+        "%d, is supported",
+        path, bos, (int)start);
+}
+
 /* What is a number here must be one, and not below the least that makes sense; null is like none. */
 static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
@@ -200,6 +215,8 @@ static attn_status set_lengths(attn_translator *t, const attn_config *how, const
 static attn_status set_search(attn_translator *t, const attn_config *how, const char *path)
 {
     attn_status status = check_rest(t, how, path);
+    if (status == ATTN_OK)
+        status = check_start(t, how, path);
     if (status == ATTN_OK)
         status = check_numbers(t, how, path);
     if (status == ATTN_OK)
