@@ -108,20 +108,25 @@ static bool is_of(const attn__built_residue *r, const attn__atom *atom)
     return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
+/* Where an atom's name stands among those that distances need; -1 for the others. */
+static int place_of(const char *name)
+{
+    static const char names[ATTN__BACKBONE][3] = {"N", "CA", "C", "CB"};
+    int i = ATTN__BACKBONE - 1;
+    while (i >= 0 && strcmp(names[i], name) != 0)
+        i--;
+    return i;
+}
+
 typedef struct slot {
     bool *has;
     double *at;
-    int i; /* among the ranks */
 } slot;
 
-/* Where an atom's place belongs; NULL for those that no distance needs. */
-static slot slot_of(attn_residue *r, const char *name)
+static slot slot_of(attn_residue *r, int place)
 {
-    return strcmp(name, "N") == 0    ? (slot){&r->has_n, r->n, 0}
-           : strcmp(name, "CA") == 0 ? (slot){&r->has_ca, r->ca, 1}
-           : strcmp(name, "C") == 0  ? (slot){&r->has_c, r->c, 2}
-           : strcmp(name, "CB") == 0 ? (slot){&r->has_cb, r->cb, 3}
-                                     : (slot){NULL, NULL, 0};
+    const slot slots[ATTN__BACKBONE] = {{&r->has_n, r->n}, {&r->has_ca, r->ca}, {&r->has_c, r->c}, {&r->has_cb, r->cb}};
+    return slots[place];
 }
 
 /* Atoms of one residue may stand apart: all C-alphas first, or alternative conformations grouped by their letter.  An atom
@@ -129,7 +134,7 @@ static slot slot_of(attn_residue *r, const char *name)
 static bool may_join(attn__built_residue *r, const attn__atom *atom)
 {
     return is_of(r, atom) && (atom->rank.alternative != ' ' ||
-                              (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->name).has));
+                              (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
 }
 
 /* The residue of an atom, made if it is new; NULL: no memory. */
@@ -172,14 +177,15 @@ static bool repeats(const attn__built_residue *r, slot to, const attn__atom *ato
 {
     if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
         return false;
-    return strcmp(r->name, atom->residue) != 0 ||
-           (*to.has && atom->rank.occupancy + r->ranks[to.i].occupancy > 1 && memcmp(to.at, atom->at, sizeof atom->at));
+    bool full = *to.has && atom->rank.occupancy + r->ranks[atom->place].occupancy > 1;
+    bool moved = atom->at[0] != to.at[0] || atom->at[1] != to.at[1] || atom->at[2] != to.at[2];
+    return strcmp(r->name, atom->residue) != 0 || (full && moved);
 }
 
 /* Takes an atom into its residue, or leaves it out where a better alternative is there. */
 static attn_status take(attn__structure_reading *r, attn__built_residue *residue, char letter, const attn__atom *atom)
 {
-    slot to = slot_of(&residue->at, atom->name);
+    slot to = slot_of(&residue->at, atom->place);
     if (repeats(residue, to, atom))
         return attn__fail(r->structure->context, ATTN_ERROR_FORMAT,
                           "%s:%" PRId64 ": residue %" PRId64 "%.*s of chain '%s' begins again (%s; %s in line %" PRId64
@@ -194,22 +200,22 @@ static attn_status take(attn__structure_reading *r, attn__built_residue *residue
         memcpy(residue->name, atom->residue, sizeof residue->name);
     }
     residue->best = better ? atom->rank : residue->best;
-    if (!*to.has || is_better(atom->rank, residue->ranks[to.i])) {
+    if (!*to.has || is_better(atom->rank, residue->ranks[atom->place])) {
         memcpy(to.at, atom->at, sizeof atom->at);
         *to.has = true;
-        residue->ranks[to.i] = atom->rank;
+        residue->ranks[atom->place] = atom->rank;
     }
     return ATTN_OK;
 }
 
-attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *atom)
+attn_status attn__structure_add(attn__structure_reading *r, attn__atom *atom)
 {
     char letter = letter_of(atom->residue, atom->hetero);
     if (!letter)
         return ATTN_OK;
     note_chain(r, atom->chain);
-    if (!slot_of(&(attn_residue){.letter = letter}, atom->name).has ||
-        (r->wanted && strcmp(atom->chain, r->wanted) != 0))
+    atom->place = place_of(atom->name);
+    if (atom->place < 0 || (r->wanted && strcmp(atom->chain, r->wanted) != 0))
         return ATTN_OK;
     attn__chain *chain = chain_of(r->structure, atom);
     attn__built_residue *residue = chain ? residue_of(r, chain, letter, atom) : NULL;

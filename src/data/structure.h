@@ -64,6 +64,7 @@ typedef struct attn__atom {
     attn__rank rank;
     int64_t number, label;
     double at[3];
+    int place;   /* of its name among the atoms that distances need; attn__structure_add sets it */
     bool hetero; /* counts only if it belongs to a known variant of an amino acid */
 } attn__atom;
 
@@ -78,7 +79,7 @@ typedef struct attn__structure_reading {
     char seen[160]; /* the chains met, for an error */
 } attn__structure_reading;
 
-attn_status attn__structure_add(attn__structure_reading *reading, const attn__atom *atom);
+attn_status attn__structure_add(attn__structure_reading *reading, attn__atom *atom);
 /* The next residue of a sequence, by its three-letter name; nucleotides are passed over. */
 attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
 const attn__sequence *attn__structure_sequence(const attn__structure_reading *reading, const char *key); /* or NULL */
