@@ -26,7 +26,7 @@ static const cli_option options[] = {
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
-    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, a2m, Stockholm or Clustal, plain or gzip. "
+    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, PIR, a2m, Stockholm or Clustal, plain or gzip. "
     "For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"

@@ -286,7 +286,7 @@ int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_optio
 const char *cli_family_stem(const char *path, char *out)
 {
     static const char *const endings[] = {".gz",  ".a3m", ".a2m", ".fasta", ".fas", ".fa",
-                                          ".afa", ".sto", ".stk", ".aln",   NULL};
+                                          ".afa", ".pir", ".sto", ".stk",   ".aln", NULL};
     const char *name = strrchr(path, '/');
     snprintf(out, 256, "%s", name ? name + 1 : path);
     for (int i = 0; endings[i]; i++) {

@@ -186,6 +186,9 @@ expect 2 "lower.a3m:1: sequence 'a' has lower case alone, which a3m takes for in
 expect 0 "lower.contacts.tsv" "$attn" contacts lower.a3m --model fitted --format fasta -o out
 printf 'CLUSTAL W\n\na ACDEFGHIK\nb ACDEFGHIR\n  ********.\n' > clustal.aln
 expect 0 "clustal.aln: Clustal, 2 sequences of 9 columns" "$attn" contacts clustal.aln --model fitted -o out
+printf '>P1;a\na description\nACDEFGHIK*\n>P1;b\n\nACDEFGHIR*\n' > made.pir
+expect 0 "made.pir: FASTA, 2 sequences of 9 columns" "$attn" contacts made.pir --model fitted -o out
+[ -s out/made.contacts.tsv ] || fail "the names of results of made.pir: $(ls out)"
 printf 'a ACDEF\n' > none.aln
 expect 2 "a3m, FASTA, a2m, Stockholm and Clustal are read" "$attn" contacts none.aln --model fitted
 cat f1.a3m f1.a3m > named.a3m

@@ -192,7 +192,28 @@ static void lines_of_spaces_are_empty(void **state)
     check_rows("# STOCKHOLM 1.0\n   \nq AC\ns AD\n \t\nq E\ns E\n//\n  \n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM,
                "ACE ADE");
     check_rows("CLUSTAL\n  \nq AC\ns AD\n \t\nq E\ns E\n", "x", NONE, ATTN_ALIGNMENT_CLUSTAL, "ACE ADE");
+    check_rows("\n \t\r\n# STOCKHOLM 1.0\nq AC\ns AD\n//\n", "x", NONE, ATTN_ALIGNMENT_STOCKHOLM, "AC AD");
     check_rows("  \n\t\n>q\nACE\n  \n>s\nADE\n", "x", NONE, ATTN_ALIGNMENT_FASTA, "ACE ADE");
+}
+
+/* A description is no residue, and '*' ends a sequence. */
+static void pir_is_read(void **state)
+{
+    (void)state;
+    static const char text[] = "C; a comment\n>P1;q\nHUMAN LACTASE\nAC-\nDE*\nC;Species: ACDE\n>F1;s\n\nA-KDE *\n";
+    attn_context *c = new_context();
+    attn_alignment *a = parse(c, text, "x.pir", NONE);
+    assert_string_equal(attn_alignment_name(a, 0), "q");
+    attn_alignment_destroy(a);
+    attn_context_destroy(c);
+    check_rows(text, "x.pir", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE A-KDE");
+    check_rows(text, "x.pir", (attn_alignment_options){.max_rows = 1}, ATTN_ALIGNMENT_FASTA, "AC-DE");
+}
+
+static void comments_are_no_sequences(void **state)
+{
+    (void)state;
+    check_rows("; made by hand\n>q\n;a note\nACE\n>s\nADE\n", "x", NONE, ATTN_ALIGNMENT_FASTA, "ACE ADE");
 }
 
 static void check_error(const char *text, attn_alignment_format format, const char *message)
@@ -217,6 +238,8 @@ static void errors_say_where(void **state)
                 "f:3: sequence 'b' has 2 columns, the first one 3: not aligned");
     check_error(">a\nACD\n>b\nAC\n", ATTN_ALIGNMENT_FASTA, "f:3: sequence 'b' has 2 columns, the first one 3: the seq");
     check_error(">a\nAC\n>b\nA1\n", ATTN_ALIGNMENT_ANY, "f:4: '1' at column 2 is no residue");
+    check_error(">P1;a\nACD\n>P1;b\nACE\n", ATTN_ALIGNMENT_ANY, "f:3: no '*' ends the sequence whose header is PIR's");
+    check_error(">P1;a\nACD\nACD", ATTN_ALIGNMENT_ANY, "f:3: no '*' ends the sequence whose header is PIR's");
     check_error(">a\nA\xff\n", ATTN_ALIGNMENT_ANY, "f:2: byte 0xff at column 2");
     check_error(">a\nabc\n", ATTN_ALIGNMENT_A3M, "f:1: sequence 'a' has lower case alone");
     check_error("# STOCKHOLM 1.0\nq AC\n\nz AC\n//\n", ATTN_ALIGNMENT_ANY, "f:4: 'z' is not in the first block");
@@ -627,6 +650,8 @@ int main(void)
         cmocka_unit_test(clustal_blocks_are_joined),
         cmocka_unit_test(lines_of_spaces_are_empty),
         cmocka_unit_test(headers_of_clustal_are_recognized),
+        cmocka_unit_test(pir_is_read),
+        cmocka_unit_test(comments_are_no_sequences),
         cmocka_unit_test(errors_say_where),
         cmocka_unit_test(diverse_rows_are_the_notebooks),
         cmocka_unit_test(diverse_rows_take_little_memory_and_report_progress),

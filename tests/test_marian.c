@@ -140,22 +140,6 @@ static void banned_and_forced_tokens(void **state)
     attn_translator_destroy(t);
 }
 
-/* Where there is a generation_config.json, config.json says nothing of the search: no end is forced here. */
-static void one_file_describes_the_search(void **state)
-{
-    static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 4}";
-    fixture *f = *state;
-    attn_translator *t;
-    attn_translation said;
-    const char *line = ">>fra<< a b";
-    put(f, "generation_config.json", search, sizeof search - 1);
-    assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);
-    assert_int_equal(attn_translator_translate(t, &line, 1, NULL, &said), ATTN_OK);
-    assert_string_equal(said.text, "b b b");
-    attn_translations_free(f->c, &said, 1);
-    attn_translator_destroy(t);
-}
-
 static void check_says(const fixture *f, const char *names, const char *expected)
 {
     attn_translator *t;
@@ -166,6 +150,22 @@ static void check_says(const fixture *f, const char *names, const char *expected
     assert_string_equal(said.text, expected);
     attn_translations_free(f->c, &said, 1);
     attn_translator_destroy(t);
+}
+
+/* Where there is a generation_config.json, config.json says nothing of the search: an end is forced here only by the
+ * file's own key, a number or a list. */
+static void one_file_describes_the_search(void **state)
+{
+    static const char *const cases[][2] = {{"", "b b b"},
+                                           {", \"forced_eos_token_id\": 0", "b b"},
+                                           {", \"forced_eos_token_id\": [0]", "b b"},
+                                           {", \"forced_eos_token_id\": []", "b b b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        int n = snprintf(text, sizeof text, "{\"bad_words_ids\": [[5]], \"max_length\": 4%s}", cases[i][0]);
+        put(*state, "generation_config.json", text, (size_t)n);
+        check_says(*state, NULL, cases[i][1]);
+    }
 }
 
 /* What the options ask for, and the same from generation_config.json: transformers' own answers are
@@ -310,7 +310,23 @@ static void what_is_wrong_is_named(void **state)
         {"{\"forced_eos_token_id\": 3}", "\"forced_eos_token_id\""},
         {"{\"begin_suppress_tokens\": [2]}", "\"begin_suppress_tokens\""},
         {"{\"eos_token_id\": 3}", "\"eos_token_id\""},
-        {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""}};
+        {"{\"decoder_start_token_id\": 2}", "\"decoder_start_token_id\""},
+        {"{\"bos_token_id\": 0}", "decoding starts with \"bos_token_id\", 0; only <pad>, 5, is supported"},
+        {"{\"forced_eos_token_id\": [0, 3]}", "\"forced_eos_token_id\""},
+        {"{\"eos_token_id\": [0, 1.5]}", "\"eos_token_id\""},
+        {"{\"exponential_decay_length_penalty\": [2, 1.5]}", "\"exponential_decay_length_penalty\""},
+        {"{\"exponential_decay_length_penalty\": [2, 3]}", "\"exponential_decay_length_penalty\""},
+        {"{\"sequence_bias\": [[[3], 5.0]]}", "\"sequence_bias\""},
+        {"{\"watermarking_config\": {\"bias\": 2.5}}", "\"watermarking_config\""},
+        {"{\"max_time\": 0.5}", "\"max_time\""},
+        {"{\"stop_strings\": [\"a\"]}", "\"stop_strings\""},
+        {"{\"constraints\": [\"a\"]}", "\"constraints\""},
+        {"{\"force_words_ids\": [[3]]}", "\"force_words_ids\""},
+        {"{\"forced_decoder_ids\": [[1, 3]]}", "\"forced_decoder_ids\""},
+        {"{\"dola_layers\": \"high\"}", "\"dola_layers\""},
+        {"{\"guidance_scale\": 2.0}", "\"guidance_scale\""},
+        {"{\"penalty_alpha\": 0.6}", "\"penalty_alpha\""},
+        {"{\"token_healing\": true}", "\"token_healing\""}};
     for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
         put(f, "generation_config.json", searches[i][0], strlen(searches[i][0]));
         check_refused(f, ATTN_ERROR_UNSUPPORTED, searches[i][1]);
@@ -319,6 +335,7 @@ static void what_is_wrong_is_named(void **state)
         {"{\"length_penalty\": \"2\"}", "\"length_penalty\" is no number"},
         {"{\"max_new_tokens\": 0}", "\"max_new_tokens\" is no number from 1 on"},
         {"{\"max_length\": -5}", "\"max_length\" is no number from 1 on"},
+        {"{\"max_length\": 1}", "\"max_length\" is 1, which the token that decoding starts with fills"},
         {"{\"max_length\": 2.5}", "\"max_length\" is no number from 1 on"},
         {"{\"min_length\": -1}", "\"min_length\" is no number from 0 on"},
         {"{\"num_beams\": 0}", "\"num_beams\" is no number from 1 on"},
@@ -334,7 +351,9 @@ static void what_is_wrong_is_named(void **state)
         check_refused(f, ATTN_ERROR_FORMAT, numbers[i][1]);
     }
     static const char neutral[] =
-        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0}";
+        "{\"forced_eos_token_id\": null, \"suppress_tokens\": null, \"length_penalty\": null, \"repetition_penalty\": 1.0, "
+        "\"guidance_scale\": 1.0, \"max_time\": null, \"token_healing\": false, \"penalty_alpha\": 0.0, \"sequence_bias\": null, "
+        "\"max_length\": 1, \"max_new_tokens\": 4, \"decoder_start_token_id\": [5], \"bos_token_id\": 0}";
     attn_translator *t;
     put(f, "generation_config.json", neutral, sizeof neutral - 1);
     assert_int_equal(attn_translator_load(&t, f->c, f->directory, NULL), ATTN_OK);

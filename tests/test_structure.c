@@ -39,6 +39,16 @@ static const char cif[] =
     "ATOM CA TRP X 9 ? 0 0 0 9 A 2\n"
     "loop_\n_other.id\n1\n";
 
+enum { MOST = 400 };
+static const char acids[] = "ARNDCQEGHILKMFPSTWYV";
+static const char names[][4] = {"ALA", "ARG", "ASN", "ASP", "CYS", "GLN", "GLU", "GLY", "HIS", "ILE",
+                                "LEU", "LYS", "MET", "PHE", "PRO", "SER", "THR", "TRP", "TYR", "VAL"};
+
+static const char *name_of(char letter)
+{
+    return names[strchr(acids, letter) - acids];
+}
+
 static attn_context *new_context(void)
 {
     attn_context *c = NULL;
@@ -105,6 +115,73 @@ static void of_two_residues_in_one_place_the_first_is_taken(void **state)
     assert_int_equal(attn_structure_size(s), 1);
     assert_int_equal(attn_structure_residue(s, 0)->letter, 'G');
     assert_true(attn_structure_residue(s, 0)->ca[0] == 1 && !attn_structure_residue(s, 0)->has_cb);
+    attn_structure_destroy(s);
+    attn_context_destroy(c);
+}
+
+/* The highest occupancy counts, among equal ones the first letter; it is 1 where the file says nothing. */
+static void the_likeliest_alternative_is_taken(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *first, *second; /* letter and name */
+        double occupancy[2];
+        int taken;
+    } cases[] = {{"ASER", "BSER", {0.3, 0.7}, 1}, {"ASER", "BSER", {0.7, 0.3}, 0}, {"ASER", "BSER", {0.5, 0.5}, 0},
+                 {"BSER", "ASER", {0.5, 0.5}, 1}, {"AGLY", "BSER", {0.1, 0.9}, 1}, {"AGLY", "BSER", {0.9, 0.1}, 0},
+                 {"BGLY", "ASER", {0.5, 0.5}, 1}, {" SER", "ASER", {0.6, 0.4}, 0}, {"ASER", "BSER", {0, 0}, 0}};
+    static const char head[] = "data_X\nloop_\n_atom_site.label_alt_id\n_atom_site.label_comp_id\n"
+                               "_atom_site.label_atom_id\n_atom_site.label_asym_id\n_atom_site.auth_seq_id\n"
+                               "_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n_atom_site.occupancy\n";
+    attn_context *c = new_context();
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char text[1024] = "";
+        int k = (int)(i / 2);
+        strcpy(text, i % 2 ? head : "");
+        for (int n = 0; n < 4; n++) { /* N and CA of one, then of the other */
+            const char *name = n < 2 ? cases[k].first : cases[k].second, *atom = n % 2 ? "CA" : "N";
+            char *to = text + strlen(text);
+            if (i % 2)
+                sprintf(to, "%c %s %s A 1 %d 0 0 %.2f\n", *name == ' ' ? '.' : *name, name + 1, atom, n,
+                        cases[k].occupancy[n / 2]);
+            else
+                sprintf(to, "ATOM  %5d  %-3s%s A   1    %8.3f%8.3f%8.3f%6.2f\n", n, atom, name, (double)n, 0.0, 0.0,
+                        cases[k].occupancy[n / 2]);
+        }
+        attn_structure *s = NULL;
+        assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
+        const attn_residue *r = attn_structure_residue(s, 0);
+        assert_int_equal(attn_structure_size(s), 1);
+        assert_int_equal(r->letter, strstr(cases[k].taken ? cases[k].second : cases[k].first, "GLY") ? 'G' : 'S');
+        assert_true(r->n[0] == 2 * cases[k].taken && r->ca[0] == 2 * cases[k].taken + 1);
+        attn_structure_destroy(s);
+    }
+    attn_context_destroy(c);
+}
+
+/* All C-alphas first, then the other atoms; and the same chain a second time under the same numbers, which is another. */
+static void atoms_of_a_residue_may_stand_apart(void **state)
+{
+    (void)state;
+    static const char *const atoms[] = {"CA", "N", "C", "CB"};
+    enum { N = 30 };
+    char text[2 * N * 4 * 64], *to = text;
+    attn_context *c = new_context();
+    attn_structure *s = NULL;
+    for (int copy = 0; copy < 2; copy++)
+        for (int kind = 0; kind < 2; kind++)
+            for (int i = 0; i < N; i++)
+                for (int a = kind ? 1 : 0; a < (kind ? 4 : 1); a++)
+                    to += sprintf(to, "ATOM  %5d  %-3s %s A%4d    %8.3f%8.3f%8.3f\n", i, atoms[a],
+                                  name_of(acids[i % 7]), i + 1, 100.0 * copy + i, (double)a, 0.0);
+    assert_int_equal(attn_structure_parse(&s, c, text, strlen(text), "f", NULL), ATTN_OK);
+    assert_int_equal(attn_structure_size(s), 2 * N);
+    for (int i = 0; i < 2 * N; i++) {
+        const attn_residue *r = attn_structure_residue(s, i);
+        double x = i < N ? i : 100 + i - N;
+        assert_true(r->has_n && r->has_ca && r->has_c && r->has_cb && r->number == i % N + 1);
+        assert_true(r->n[0] == x && r->ca[0] == x && r->c[0] == x && r->cb[0] == x && r->cb[1] == 3);
+    }
     attn_structure_destroy(s);
     attn_context_destroy(c);
 }
@@ -236,9 +313,25 @@ static void errors_say_where(void **state)
     check_error("ATOM      1  N   ALA A   1      11.104\n", ATTN_ERROR_FORMAT,
                 "f:1: an atom's record of less than 54 columns");
     check_error("ATOM      1  N   ALA A   1      11.104   6.13x  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 31 to 54 are no coordinates");
+                "f:1: columns 31 to 54 are no coordinates: '  11.104   6.13x  -6.504'");
     check_error("ATOM      1  N   ALA A   x      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
-                "f:1: columns 23 to 26 are no residue number");
+                "f:1: columns 23 to 26 are no residue number: '   x'");
+    check_error("ATOM      1  N   ALA AA000      11.104   6.134  -6.504\n", ATTN_ERROR_FORMAT,
+                "f:1: columns 23 to 26 are no residue number: 'A000'");
+#define HEAD                                                                                                           \
+    "data_X\nloop_\n_atom_site.label_atom_id\n_atom_site.label_comp_id\n_atom_site.label_asym_id\n"                    \
+    "_atom_site.auth_seq_id\n_atom_site.Cartn_x\n_atom_site.Cartn_y\n_atom_site.Cartn_z\n"
+    check_error(HEAD "CA ALA A 1x 0 0 0\n", ATTN_ERROR_FORMAT, "f:10: a residue number is no number: '1x'");
+    check_error(HEAD "CA ALA A 1 0 y 0\n", ATTN_ERROR_FORMAT, "f:10: an atom's coordinate is no number: 'y'");
+    check_error(HEAD "CA ALA A 1 0 0 0\nCA GLY A 1 3 0 0\n", ATTN_ERROR_FORMAT,
+                "f:11: residue 1 of chain 'A' begins again (GLY; ALA in line 10): numbers repeat; each residue needs a "
+                "number or an insertion code of its own");
+#undef HEAD
+    check_error("ATOM      1  CA  ALA A   7B      1.000   0.000   0.000\n"
+                "ATOM      2  CA  ALA A   7B      4.000   0.000   0.000\n",
+                ATTN_ERROR_FORMAT,
+                "f:2: residue 7B of chain 'A' begins again (ALA; ALA in line 1): numbers repeat; each residue needs a "
+                "number or an insertion code of its own");
     check_error("data_X\nloop_\n_atom_site.id\n_atom_site.Cartn_x\n1 2\n", ATTN_ERROR_FORMAT,
                 "f:5: the loop over _atom_site lacks a column (atom, residue, chain, number, x, y or z)");
     attn_context *c = new_context();
@@ -252,11 +345,6 @@ static void errors_say_where(void **state)
 
 /* ------------------------------------------------------------------------- chains with residues that are absent */
 
-enum { MOST = 400 };
-static const char acids[] = "ARNDCQEGHILKMFPSTWYV";
-static const char names[][4] = {"ALA", "ARG", "ASN", "ASP", "CYS", "GLN", "GLU", "GLY", "HIS", "ILE",
-                                "LEU", "LYS", "MET", "PHE", "PRO", "SER", "THR", "TRP", "TYR", "VAL"};
-
 static uint32_t draw(uint32_t *state, uint32_t below)
 {
     *state = *state * 1664525u + 1013904223u;
@@ -268,11 +356,6 @@ static void draw_protein(uint32_t *state, int n, char *letters)
     for (int i = 0; i < n; i++)
         letters[i] = acids[draw(state, 20)];
     letters[n] = 0;
-}
-
-static const char *name_of(char letter)
-{
-    return names[strchr(acids, letter) - acids];
 }
 
 /* How a file says that residues are absent. */
@@ -527,6 +610,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_formats_give_the_same_chain),
         cmocka_unit_test(of_two_residues_in_one_place_the_first_is_taken),
+        cmocka_unit_test(the_likeliest_alternative_is_taken),
+        cmocka_unit_test(atoms_of_a_residue_may_stand_apart),
         cmocka_unit_test(nucleotides_are_no_residues),
         cmocka_unit_test(a_byte_order_mark_is_no_text),
         cmocka_unit_test(a_chain_without_a_name_is_named_in_words),

@@ -93,7 +93,16 @@ static bool is_neutral(const attn_config_value *value, double neutral)
     }
 }
 
-/* Settings that change sentences in ways that are not done here must not be passed over. */
+/* Whether entry i is `key`, or a member of a list or an object of that name, and is not neutral. */
+static bool changes(const attn_config *how, int64_t i, const char *key, double neutral)
+{
+    const char *name = attn_config_key(how, i);
+    size_t n = strlen(key);
+    return strncmp(name, key, n) == 0 &&
+           (name[n] == '.' || (!name[n] && !is_neutral(attn_config_get(how, name), neutral)));
+}
+
+/* Settings that change sentences in ways that are not done here must not be passed over.  NAN: only null is neutral. */
 static attn_status check_rest(const attn_translator *t, const attn_config *how, const char *path)
 {
     const double eos = attn_vocab_special(t->target, ATTN_SPECIAL_EOS);
@@ -107,16 +116,44 @@ static attn_status check_rest(const attn_translator *t, const attn_config *how, 
                 {"num_beam_groups", 1},
                 {"forced_bos_token_id", -1},
                 {"forced_eos_token_id", eos},
+                {"forced_decoder_ids", (double)NAN},
                 {"eos_token_id", eos},
                 {"decoder_start_token_id", start},
-                {"begin_suppress_tokens", -1}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const attn_config_value *value = attn_config_get(how, keys[i].key);
-        if (value && !is_neutral(value, keys[i].neutral))
-            return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
-                              keys[i].key);
+                {"begin_suppress_tokens", -1},
+                {"exponential_decay_length_penalty", (double)NAN},
+                {"sequence_bias", (double)NAN},
+                {"watermarking_config", (double)NAN},
+                {"max_time", (double)NAN},
+                {"stop_strings", (double)NAN},
+                {"constraints", (double)NAN},
+                {"force_words_ids", (double)NAN},
+                {"dola_layers", (double)NAN},
+                {"guidance_scale", 1},
+                {"penalty_alpha", 0},
+                {"token_healing", 0}};
+    for (int64_t i = 0; i < attn_config_size(how); i++) {
+        for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+            if (changes(how, i, keys[k].key, keys[k].neutral))
+                return attn__fail(t->context, ATTN_ERROR_UNSUPPORTED, "%s: this value of \"%s\" is not supported", path,
+                                  keys[k].key);
+        }
     }
     return ATTN_OK;
+}
+
+/* Decoding starts with <pad> here, and in transformers with "bos_token_id" where "decoder_start_token_id" is missing. */
+static attn_status check_start(const attn_translator *t, const attn_config *how, const char *path)
+{
+    const int32_t start = attn_vocab_special(t->target, ATTN_SPECIAL_BOS);
+    const attn_config_value *given = attn_config_get(how, "decoder_start_token_id");
+    double bos = number_of(how, "bos_token_id", start);
+    if (bos == start || (given && given->type != ATTN_CONFIG_TYPE_NULL))
+        return ATTN_OK;
+    return attn__fail(
+        t->context, ATTN_ERROR_UNSUPPORTED,
+        "%s: no \"decoder_start_token_id\", so that decoding starts with \"bos_token_id\", %g; only <pad>, "
+        "%d, is supported",
+        path, bos, (int)start);
 }
 
 /* What is a number here must be one, and not below the least that makes sense; null is like none. */
@@ -159,20 +196,27 @@ static attn_status read_flag(const attn_translator *t, const attn_config *how, c
 /* ------------------------------------------------------------------------------------------- settings */
 
 /* transformers counts the token that decoding starts with, but not in the "new" tokens. */
-static void set_lengths(attn_translator *t, const attn_config *how)
+static attn_status set_lengths(attn_translator *t, const attn_config *how, const char *path)
 {
     double longest = number_of(how, "max_length", (double)t->max_tokens);
     longest = number_of(how, "max_new_tokens", longest - 1) + 1;
+    if (longest == 1)
+        return attn__fail(t->context, ATTN_ERROR_FORMAT,
+                          "%s: \"max_length\" is 1, which the token that decoding starts with fills; give 2 or more",
+                          path);
     t->max_output = longest >= 2 && longest - 1 <= (double)t->max_tokens ? (int64_t)longest - 1 : t->max_tokens;
     double shortest = number_of(how, "min_new_tokens", 0);
     shortest = shortest > 0 ? shortest + 1 : number_of(how, "min_length", 0);
     t->search.min_len = (int64_t)shortest;
     t->search.length_factor = number_of(how, "max_length_factor", 0); /* a key of attn's own, from decoder.yml */
+    return ATTN_OK;
 }
 
 static attn_status set_search(attn_translator *t, const attn_config *how, const char *path)
 {
     attn_status status = check_rest(t, how, path);
+    if (status == ATTN_OK)
+        status = check_start(t, how, path);
     if (status == ATTN_OK)
         status = check_numbers(t, how, path);
     if (status == ATTN_OK)
@@ -190,9 +234,11 @@ static attn_status set_search(attn_translator *t, const attn_config *how, const 
     t->search.length_penalty = number_of(how, "length_penalty", 1);
     t->search.repetition_penalty = number_of(how, "repetition_penalty", 1);
     t->search.no_repeat_ngram = (int64_t)number_of(how, "no_repeat_ngram_size", 0);
-    t->search.force_end = number_of(how, "forced_eos_token_id", -1) >= 0;
-    set_lengths(t, how);
-    status = read_bad_words(t, how, path);
+    const attn_config_value *forced = attn_config_get(how, "forced_eos_token_id"); /* the end, or a list of it */
+    t->search.force_end = forced && (forced->type == ATTN_CONFIG_TYPE_INT || forced->n > 0);
+    status = set_lengths(t, how, path);
+    if (status == ATTN_OK)
+        status = read_bad_words(t, how, path);
     return status == ATTN_OK ? read_suppressed(t, how, path) : status;
 }
 

@@ -8,9 +8,23 @@
 
 static const char begin[] = "# STOCKHOLM", marks[] = "#=GC RF";
 
+static bool is_blank(const char *line, size_t length)
+{
+    size_t i = 0;
+    while (i < length && (line[i] == ' ' || line[i] == '\t'))
+        i++;
+    return i == length;
+}
+
 bool attn__is_stockholm(const char *text, size_t size)
 {
-    return size >= sizeof begin - 1 && memcmp(text, begin, sizeof begin - 1) == 0;
+    const char *line;
+    size_t length, at = 0;
+    while (attn__next_line(text, size, &at, &line, &length)) {
+        if (!is_blank(line, length))
+            return length >= sizeof begin - 1 && memcmp(line, begin, sizeof begin - 1) == 0;
+    }
+    return false;
 }
 
 /* Does the line hold the words (in lower case), in any case? */
@@ -38,14 +52,6 @@ static bool is_header(const char *line, size_t length)
             return true;
     }
     return holds(line, length, "clustal") || holds(line, length, "multiple sequence alignment");
-}
-
-static bool is_blank(const char *line, size_t length)
-{
-    size_t i = 0;
-    while (i < length && (line[i] == ' ' || line[i] == '\t'))
-        i++;
-    return i == length;
 }
 
 /* The lines up to the header, it included; 0: there is none. */

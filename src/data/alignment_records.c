@@ -117,8 +117,30 @@ typedef struct reading {
     attn__records *records;
     attn__record *record; /* the one that lines belong to; NULL in one that is passed over */
     bool began;           /* a '>' has been seen */
+    enum { PLAIN, PIR_DESCRIPTION, PIR_SEQUENCE } next;
     int64_t line, most;
 } reading;
+
+/* NBRF/PIR: ">P1;name", a line of description, and a sequence that '*' ends. */
+static bool is_pir(const char *name, size_t length)
+{
+    static const char *const kinds[] = {"P1;", "F1;", "XX;", "DL;", "DC;", "RL;", "RC;", "N1;", "N3;"};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (begins(name, length, kinds[i]))
+            return true;
+    return false;
+}
+
+/* A FASTA file whose names look like PIR's would lose its first lines as descriptions, if '*' were not demanded. */
+static attn_status check_pir_end(const reading *r)
+{
+    return r->next == PLAIN
+               ? ATTN_OK
+               : attn__fail(r->records->context, ATTN_ERROR_FORMAT,
+                            "%s:%" PRId64 ": no '*' ends the sequence whose header is PIR's (>P1;name, then "
+                            "a line of description); in FASTA the name must not begin so",
+                            r->records->source, r->line);
+}
 
 static attn_status take_header(reading *r, const char *line, size_t length)
 {
@@ -127,29 +149,57 @@ static attn_status take_header(reading *r, const char *line, size_t length)
         length--;
     r->began = true;
     r->record = NULL;
+    if (is_pir(line, length)) {
+        line += 3, length -= 3;
+        r->next = PIR_DESCRIPTION;
+    }
     if (is_extra(line, length))
         return ATTN_OK;
     r->record = attn__record_add(r->records, line, length, r->line);
     return r->record ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
+static attn_status take_residues(reading *r, const char *line, size_t length)
+{
+    const char *end = r->next == PIR_SEQUENCE ? memchr(line, '*', length) : NULL;
+    attn_status status = ATTN_OK;
+    if (r->record)
+        status = attn__record_extend(r->records, r->record, line, end ? (size_t)(end - line) : length, r->line);
+    if (end) {
+        r->next = PLAIN;
+        r->record = NULL; /* notes may follow */
+    }
+    return status;
+}
+
+static bool is_comment(const reading *r, const char *line, size_t length)
+{
+    return line[0] == ';' || (!r->began && (line[0] == '#' || begins(line, length, "C;")));
+}
+
 static attn_status take_line(reading *r, const char *line, size_t length)
 {
+    if (length > 0 && line[0] == '>') {
+        attn_status status = check_pir_end(r);
+        return status == ATTN_OK ? take_header(r, line, length) : status;
+    }
+    if (r->next == PIR_DESCRIPTION) {
+        r->next = PIR_SEQUENCE;
+        return ATTN_OK;
+    }
     size_t blank = 0;
     while (blank < length && is_space(line[blank]))
         blank++;
-    if (blank == length || (line[0] == '#' && !r->began))
+    if (blank == length || is_comment(r, line, length))
         return ATTN_OK;
-    if (line[0] == '>')
-        return take_header(r, line, length);
     if (!r->began)
         return attn__fail(
             r->records->context, ATTN_ERROR_FORMAT,
             "%s:%" PRId64
-            ": neither '>' nor \"# STOCKHOLM\" nor \"CLUSTAL\" before the first sequence; a3m, FASTA, a2m, "
+            ": neither '>' nor \"# STOCKHOLM\" nor \"CLUSTAL\" before the first sequence; PIR, a3m, FASTA, a2m, "
             "Stockholm and Clustal are read",
             r->records->source, r->line);
-    return r->record ? attn__record_extend(r->records, r->record, line, length, r->line) : ATTN_OK;
+    return take_residues(r, line, length);
 }
 
 attn_status attn__records_read(attn__records *records, const char *text, size_t size, int64_t most)
@@ -164,5 +214,5 @@ attn_status attn__records_read(attn__records *records, const char *text, size_t 
             break;
         status = take_line(&r, line, length);
     }
-    return status;
+    return status == ATTN_OK ? check_pir_end(&r) : status;
 }

@@ -108,30 +108,14 @@ static bool is_of(const attn__built_residue *r, const attn__atom *atom)
     return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
-/* The residue of an atom, made if it is new; NULL: no memory.  Alternative conformations may be grouped by their letter,
- * so that those of one residue stand apart. */
-static attn__built_residue *residue_of(attn_context *context, attn__chain *chain, char letter, const attn__atom *atom)
+/* Where an atom's name stands among those that distances need; -1 for the others. */
+static int place_of(const char *name)
 {
-    if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
-        return &chain->built[chain->current];
-    bool known = atom->alternative != ' ' && atom->number <= chain->highest;
-    for (int64_t k = 1; known && k < chain->n; k++) {
-        int64_t i = (chain->current + k) % chain->n; /* most often the next one */
-        if (is_of(&chain->built[i], atom)) {
-            chain->current = i;
-            return &chain->built[i];
-        }
-    }
-    attn__built_residue *more = attn__grow(context, chain->built, chain->n, sizeof *more);
-    if (!more)
-        return NULL;
-    chain->built = more;
-    chain->current = chain->n++;
-    chain->highest = atom->number > chain->highest ? atom->number : chain->highest;
-    more += chain->current;
-    *more =
-        (attn__built_residue){{.letter = letter, .insertion = atom->insertion, .number = atom->number}, atom->label};
-    return more;
+    static const char names[ATTN__BACKBONE][3] = {"N", "CA", "C", "CB"};
+    int i = ATTN__BACKBONE - 1;
+    while (i >= 0 && strcmp(names[i], name) != 0)
+        i--;
+    return i;
 }
 
 typedef struct slot {
@@ -139,36 +123,103 @@ typedef struct slot {
     double *at;
 } slot;
 
-/* Where an atom's place belongs; NULL for those that no distance needs. */
-static slot slot_of(attn_residue *r, const char *name)
+static slot slot_of(attn_residue *r, int place)
 {
-    return strcmp(name, "N") == 0    ? (slot){&r->has_n, r->n}
-           : strcmp(name, "CA") == 0 ? (slot){&r->has_ca, r->ca}
-           : strcmp(name, "C") == 0  ? (slot){&r->has_c, r->c}
-           : strcmp(name, "CB") == 0 ? (slot){&r->has_cb, r->cb}
-                                     : (slot){NULL, NULL};
+    const slot slots[ATTN__BACKBONE] = {{&r->has_n, r->n}, {&r->has_ca, r->ca}, {&r->has_c, r->c}, {&r->has_cb, r->cb}};
+    return slots[place];
 }
 
-attn_status attn__structure_add(attn__structure_reading *r, const attn__atom *atom)
+/* Atoms of one residue may stand apart: all C-alphas first, or alternative conformations grouped by their letter.  An atom
+ * without a letter whose place is taken belongs to another residue of that number. */
+static bool may_join(attn__built_residue *r, const attn__atom *atom)
+{
+    return is_of(r, atom) && (atom->rank.alternative != ' ' ||
+                              (strcmp(r->name, atom->residue) == 0 && !*slot_of(&r->at, atom->place).has));
+}
+
+/* The residue of an atom, made if it is new; NULL: no memory. */
+static attn__built_residue *residue_of(attn__structure_reading *r, attn__chain *chain, char letter,
+                                       const attn__atom *atom)
+{
+    enum { MOST_SEARCHED = 10000 }; /* PDB has no more numbers; the search starts behind the last atom's residue */
+    if (chain->n > 0 && is_of(&chain->built[chain->current], atom))
+        return &chain->built[chain->current];
+    for (int64_t k = 1; atom->number <= chain->highest && k < chain->n && k <= MOST_SEARCHED; k++) {
+        int64_t i = (chain->current + k) % chain->n;
+        if (may_join(&chain->built[i], atom)) {
+            chain->current = i;
+            return &chain->built[i];
+        }
+    }
+    attn__built_residue *more = attn__grow(r->structure->context, chain->built, chain->n, sizeof *more);
+    if (!more)
+        return NULL;
+    chain->built = more;
+    chain->current = chain->n++;
+    chain->highest = atom->number > chain->highest ? atom->number : chain->highest;
+    more += chain->current;
+    *more = (attn__built_residue){.at = {.letter = letter, .insertion = atom->insertion, .number = atom->number},
+                                  .label = atom->label,
+                                  .line = r->line,
+                                  .best = atom->rank};
+    memcpy(more->name, atom->residue, sizeof more->name);
+    return more;
+}
+
+static bool is_better(attn__rank a, attn__rank b)
+{
+    return a.occupancy > b.occupancy || (a.occupancy == b.occupancy && a.alternative < b.alternative);
+}
+
+/* Whether the atom shows that two residues have one number: neither has a letter, and they differ in their names, or in
+ * the place of an atom that both have in full. */
+static bool repeats(const attn__built_residue *r, slot to, const attn__atom *atom)
+{
+    if (atom->rank.alternative != ' ' || r->best.alternative != ' ')
+        return false;
+    bool full = *to.has && atom->rank.occupancy + r->ranks[atom->place].occupancy > 1;
+    bool moved = atom->at[0] != to.at[0] || atom->at[1] != to.at[1] || atom->at[2] != to.at[2];
+    return strcmp(r->name, atom->residue) != 0 || (full && moved);
+}
+
+/* Takes an atom into its residue, or leaves it out where a better alternative is there. */
+static attn_status take(attn__structure_reading *r, attn__built_residue *residue, char letter, const attn__atom *atom)
+{
+    slot to = slot_of(&residue->at, atom->place);
+    if (repeats(residue, to, atom))
+        return attn__fail(r->structure->context, ATTN_ERROR_FORMAT,
+                          "%s:%" PRId64 ": residue %" PRId64 "%.*s of chain '%s' begins again (%s; %s in line %" PRId64
+                          "): numbers repeat; each residue needs a number or an insertion code of its own",
+                          r->source, r->line, atom->number, atom->insertion != ' ', &atom->insertion, atom->chain,
+                          atom->residue, residue->name, residue->line);
+    bool better = is_better(atom->rank, residue->best);
+    if (strcmp(residue->name, atom->residue) != 0) {
+        if (!better)
+            return ATTN_OK;
+        residue->at = (attn_residue){.letter = letter, .insertion = atom->insertion, .number = atom->number};
+        memcpy(residue->name, atom->residue, sizeof residue->name);
+    }
+    residue->best = better ? atom->rank : residue->best;
+    if (!*to.has || is_better(atom->rank, residue->ranks[atom->place])) {
+        memcpy(to.at, atom->at, sizeof atom->at);
+        *to.has = true;
+        residue->ranks[atom->place] = atom->rank;
+    }
+    return ATTN_OK;
+}
+
+attn_status attn__structure_add(attn__structure_reading *r, attn__atom *atom)
 {
     char letter = letter_of(atom->residue, atom->hetero);
     if (!letter)
         return ATTN_OK;
     note_chain(r, atom->chain);
-    if (!slot_of(&(attn_residue){.letter = letter}, atom->name).has ||
-        (r->wanted && strcmp(atom->chain, r->wanted) != 0))
+    atom->place = place_of(atom->name);
+    if (atom->place < 0 || (r->wanted && strcmp(atom->chain, r->wanted) != 0))
         return ATTN_OK;
     attn__chain *chain = chain_of(r->structure, atom);
-    attn__built_residue *residue = chain ? residue_of(r->structure->context, chain, letter, atom) : NULL;
-    if (!residue)
-        return ATTN_ERROR_MEMORY;
-    slot to = slot_of(&residue->at, atom->name);
-    /* Else another kind of residue that is built in the same place, or an alternative location: the first one stays. */
-    if (letter == residue->at.letter && to.has && !*to.has) {
-        memcpy(to.at, atom->at, sizeof atom->at);
-        *to.has = true;
-    }
-    return ATTN_OK;
+    attn__built_residue *residue = chain ? residue_of(r, chain, letter, atom) : NULL;
+    return residue ? take(r, residue, letter, atom) : ATTN_ERROR_MEMORY;
 }
 
 /* Whatever the locale: coordinates are sign, digits, point, digits; mmCIF allows an exponent, which no writer uses for

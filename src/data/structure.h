@@ -17,10 +17,21 @@ typedef struct attn__position {
     int64_t residue; /* index into the structure's residues; -1: absent */
 } attn__position;
 
+/* The alternative of highest occupancy counts, among equal ones that of the first letter. */
+typedef struct attn__rank {
+    double occupancy;
+    char alternative; /* ' ' if none */
+} attn__rank;
+
+enum { ATTN__BACKBONE = 4 }; /* the atoms that distances need */
+
 /* A residue while its chain is read. */
 typedef struct attn__built_residue {
     attn_residue at;
     int64_t label; /* mmCIF's number in the entity's sequence, from 1; 0: none */
+    int64_t line;  /* of its first atom */
+    char name[8];
+    attn__rank best, ranks[ATTN__BACKBONE]; /* best: of all its atoms */
 } attn__built_residue;
 
 typedef struct attn__chain {
@@ -49,9 +60,11 @@ struct attn_structure {
 /* One atom record, as text left it. */
 typedef struct attn__atom {
     char name[8], residue[8], chain[ATTN__CHAIN_NAME], key[ATTN__CHAIN_NAME];
-    char insertion, alternative; /* ' ' if none */
+    char insertion; /* ' ' if none */
+    attn__rank rank;
     int64_t number, label;
     double at[3];
+    int place;   /* of its name among the atoms that distances need; attn__structure_add sets it */
     bool hetero; /* counts only if it belongs to a known variant of an amino acid */
 } attn__atom;
 
@@ -66,7 +79,7 @@ typedef struct attn__structure_reading {
     char seen[160]; /* the chains met, for an error */
 } attn__structure_reading;
 
-attn_status attn__structure_add(attn__structure_reading *reading, const attn__atom *atom);
+attn_status attn__structure_add(attn__structure_reading *reading, attn__atom *atom);
 /* The next residue of a sequence, by its three-letter name; nucleotides are passed over. */
 attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
 const attn__sequence *attn__structure_sequence(const attn__structure_reading *reading, const char *key); /* or NULL */

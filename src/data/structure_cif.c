@@ -112,7 +112,7 @@ bool attn__is_cif(const char *text, size_t size)
 
 /* -------------------------------------------------------------------------------------------- the loops */
 
-enum { FIELDS = 14 };
+enum { FIELDS = 15 };
 
 /* A row of a loop: the words in the columns that are wanted. */
 typedef struct row {
@@ -229,7 +229,23 @@ static attn_status read_rows(attn__structure_reading *r, words *w, const categor
 
 /* -------------------------------------------------------------------------------------- atoms, sequences */
 
-enum { GROUP, ATOM, RESIDUE, CHAIN, CHAIN_LABEL, NUMBER, NUMBER_LABEL, INSERTION, X, Y, Z, MODEL, ALTERNATIVE, ENTITY };
+enum {
+    GROUP,
+    ATOM,
+    RESIDUE,
+    CHAIN,
+    CHAIN_LABEL,
+    NUMBER,
+    NUMBER_LABEL,
+    INSERTION,
+    X,
+    Y,
+    Z,
+    MODEL,
+    ALTERNATIVE,
+    ENTITY,
+    OCCUPANCY
+};
 
 static attn_status check_atoms(attn__structure_reading *r, const words *w, const table *t)
 {
@@ -249,9 +265,17 @@ static bool in_first_model(const table *t, const row *a)
            memcmp(a->word[MODEL], first->word[MODEL], a->length[MODEL]) == 0;
 }
 
+static attn_status fail_word(const attn__structure_reading *r, const words *w, const row *a, int field,
+                             const char *what)
+{
+    int length = a->length[field] < 40 ? (int)a->length[field] : 40;
+    return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s is no number: '%.*s'", r->source,
+                      w->line + 1, what, length, a->word[field]);
+}
+
 static attn_status take_atom(attn__structure_reading *r, const words *w, const table *t, const row *a)
 {
-    attn__atom atom = {.insertion = ' ', .alternative = ' '};
+    attn__atom atom = {.insertion = ' ', .rank = {1, ' '}};
     int chain = t->has[CHAIN] ? CHAIN : CHAIN_LABEL, number = t->has[NUMBER] ? NUMBER : NUMBER_LABEL;
     double value;
     if (!in_first_model(t, a))
@@ -264,15 +288,18 @@ static attn_status take_atom(attn__structure_reading *r, const words *w, const t
     if (!is_blank(a, INSERTION))
         atom.insertion = a->word[INSERTION][0];
     if (!is_blank(a, ALTERNATIVE))
-        atom.alternative = a->word[ALTERNATIVE][0];
+        atom.rank.alternative = a->word[ALTERNATIVE][0];
+    if (!is_blank(a, OCCUPANCY) && attn__decimal(a->word[OCCUPANCY], a->length[OCCUPANCY], &value))
+        atom.rank.occupancy = value;
     if (!is_blank(a, number) && !attn__decimal(a->word[number], a->length[number], &value))
-        return fail(r, w, "a residue number is no number");
+        return fail_word(r, w, a, number, "a residue number");
     atom.number = whole(a, number, 0);
     atom.label = whole(a, NUMBER_LABEL, 0);
     for (int i = 0; i < 3; i++) {
         if (!attn__decimal(a->word[X + i], a->length[X + i], &atom.at[i]))
-            return fail(r, w, "an atom's coordinate is no number");
+            return fail_word(r, w, a, X + i, "an atom's coordinate");
     }
+    r->line = w->line + 1;
     return attn__structure_add(r, &atom);
 }
 
@@ -302,7 +329,8 @@ static attn_status take_residue(attn__structure_reading *r, const words *w, cons
 static const category categories[] = {
     {"_atom_site.",
      {"group_pdb", "label_atom_id", "label_comp_id", "auth_asym_id", "label_asym_id", "auth_seq_id", "label_seq_id",
-      "pdbx_pdb_ins_code", "cartn_x", "cartn_y", "cartn_z", "pdbx_pdb_model_num", "label_alt_id", "label_entity_id"},
+      "pdbx_pdb_ins_code", "cartn_x", "cartn_y", "cartn_z", "pdbx_pdb_model_num", "label_alt_id", "label_entity_id",
+      "occupancy"},
      check_atoms,
      take_atom},
     {"_entity_poly_seq.", {"entity_id", "num", "mon_id"}, check_sequence, take_residue},

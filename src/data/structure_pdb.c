@@ -16,9 +16,11 @@ static void cut(char *out, size_t room, const char *line, size_t length, size_t 
     out[n] = 0;
 }
 
-static attn_status fail(const attn__structure_reading *r, const char *what)
+/* Columns [begin, end) are no `what`. */
+static attn_status fail(const attn__structure_reading *r, const char *line, int begin, int end, const char *what)
 {
-    return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->source, r->line, what);
+    return attn__fail(r->structure->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": columns %d to %d are no %s: '%.*s'",
+                      r->source, r->line, begin + 1, end, what, end - begin, line + begin);
 }
 
 static attn_status take_atom(attn__structure_reading *r, const char *line, size_t length)
@@ -26,19 +28,22 @@ static attn_status take_atom(attn__structure_reading *r, const char *line, size_
     attn__atom atom = {.hetero = line[0] == 'H', .insertion = ' '};
     double number;
     if (length < 54)
-        return fail(r, "an atom's record of less than 54 columns");
+        return attn__fail(r->structure->context, ATTN_ERROR_FORMAT,
+                          "%s:%" PRId64 ": an atom's record of less than 54 columns", r->source, r->line);
     cut(atom.name, sizeof atom.name, line, length, 12, 16);
     cut(atom.residue, sizeof atom.residue, line, length, 17, 20);
     cut(atom.chain, sizeof atom.chain, line, length, 21, 22);
     cut(atom.key, sizeof atom.key, line, length, 21, 22);
-    atom.alternative = line[16];
+    atom.rank = (attn__rank){1, line[16]};
+    if (length >= 60 && attn__decimal(line + 54, 6, &number))
+        atom.rank.occupancy = number;
     atom.insertion = line[26];
     if (!attn__decimal(line + 22, 4, &number))
-        return fail(r, "columns 23 to 26 are no residue number");
+        return fail(r, line, 22, 26, "residue number");
     atom.number = (int64_t)number;
     for (size_t i = 0; i < 3; i++) {
         if (!attn__decimal(line + 30 + 8 * i, 8, &atom.at[i]))
-            return fail(r, "columns 31 to 54 are no coordinates");
+            return fail(r, line, 30, 54, "coordinates");
     }
     return attn__structure_add(r, &atom);
 }

@@ -185,6 +185,7 @@ SEARCHES = [
     ({"min_new_tokens": 11}, ["--min-length", "12"]),
     ({"suppress_tokens": [1, 7, 9, 20, 21, 22]}, ["--suppress-tokens"]),
     ({"suppress_tokens": [5, 6], "renormalize_logits": True, "repetition_penalty": 1.2, "no_repeat_ngram_size": 2, "min_length": 5}, []),
+    ({"forced_eos_token_id": [0], "max_length": 9}, []),
     ({"do_sample": False, "temperature": 0.7, "top_k": 10, "top_p": 0.9}, []),
 ]
 
