@@ -497,6 +497,14 @@ static void settings_that_contradict_the_tensors(void **state)
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 16]}}", 0, "pictures of 8 x 16 pixels"},
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 10, 10]}}", 0, "pictures of 10 x 10 pixels"},
         {true, "{\"global_pool\": \"avg\"}", 0, "\"global_pool\" is \"avg\""},
+        {true, "{\"global_pool\": \"token\", \"model_args\": {\"global_pool\": \"avg\", \"fc_norm\": false}}", 0,
+         "\"model_args.global_pool\" is \"avg\""},
+        {true, "{\"model_args\": {\"global_pool\": \"max\"}}", 0, "\"model_args.global_pool\" is \"max\""},
+        {true, "{\"model_args\": {\"global_pool\": \"token\", \"act_layer\": \"gelu\"}}", 8, ""},
+        {true, "{\"model_args\": {\"act_layer\": \"relu\"}}", 0, "\"model_args.act_layer\" is \"relu\""},
+        {true, "{\"model_args\": {\"norm_layer\": \"rmsnorm\"}}", 0, "\"model_args.norm_layer\" is \"rmsnorm\""},
+        {true, "{\"architecture\": \"vit_base_patch16_clip_quickgelu_224\"}", 0, "has quickgelu"},
+        {true, "{\"architecture\": \"vit_base_patch16_gap_224\"}", 0, "has a mean over the patches"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -516,6 +524,34 @@ static void settings_that_contradict_the_tensors(void **state)
             assert_int_equal(attn_config_int(attn_model_config(loaded), "img_size", 0), cases[i].size);
         else if (!strstr(attn_context_error(f->context), cases[i].words))
             fail_msg("case %zu: \"%s\" lacks \"%s\"", i, attn_context_error(f->context), cases[i].words);
+        attn_context_clear_error(f->context);
+        attn_model_destroy(loaded);
+    }
+}
+
+/* What a training of timm saved with the weights says the same as config.json. */
+static void trainings_of_another_form_are_refused(void **state)
+{
+    static const struct {
+        const char *key, *value;
+        attn_status status;
+    } cases[] = {{"args.gp", "token", ATTN_OK},
+                 {"args.gp", "avg", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model_kwargs.global_pool", "avg", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model_kwargs.act_layer", "relu", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model", "vit_base_patch16_clip_quickgelu_224", ATTN_ERROR_UNSUPPORTED}};
+    fixture *f = *state;
+    write_timm(f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_model *loaded = NULL;
+        attn_config *saved;
+        assert_int_equal(attn_config_create(&saved, f->context), ATTN_OK);
+        attn_config_set_text(saved, cases[i].key, cases[i].value);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, saved), ATTN_OK);
+        attn_config_destroy(saved);
+        attn_status status = attn_vit_load(&loaded, f->context, f->file, &(attn_vit_options){.num_heads = 2});
+        assert_int_equal(status, cases[i].status);
+        assert_true(status == ATTN_OK || strstr(attn_context_error(f->context), cases[i].value));
         attn_context_clear_error(f->context);
         attn_model_destroy(loaded);
     }
@@ -766,6 +802,7 @@ int main(void)
         TEST(timm_checkpoints_load),
         TEST(heads_come_from_what_says_them),
         TEST(settings_that_contradict_the_tensors),
+        TEST(trainings_of_another_form_are_refused),
         TEST(pictures_are_prepared_as_the_files_say),
         TEST(checkpoints_become_classifiers),
         TEST(nothing_is_classified_without_probabilities),

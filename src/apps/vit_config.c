@@ -70,6 +70,11 @@ static int64_t timm_heads(const char *name, int64_t width)
     return 0;
 }
 
+static const char *saved_architecture(const attn__vit_config *v)
+{
+    return attn_config_text(v->saved, "arch", attn_config_text(v->saved, "args.model", ""));
+}
+
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads)
 {
     *heads = v->hugging_face ? attn_config_int(v->config, "num_attention_heads", 12) : 0; /* ViTConfig's default */
@@ -80,7 +85,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
     if (*heads == 0)
         *heads = timm_heads(attn_config_text(v->config, "architecture", ""), width);
     if (*heads == 0)
-        *heads = timm_heads(attn_config_text(v->saved, "arch", attn_config_text(v->saved, "args.model", "")), width);
+        *heads = timm_heads(saved_architecture(v), width);
     return *heads > 0
                ? ATTN_OK
                : attn__fail(v->context, ATTN_ERROR_ARGUMENT,
@@ -91,6 +96,58 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 }
 
 /* ----------------------------------------------------------------------------------------------- shapes */
+
+/* What no tensor shows, and a plain ViT of timm has in one form only. */
+static const struct {
+    const char *key, *plain, *what;
+} forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},
+             {"act_layer", "gelu", "timm's Vision Transformers here have gelu"},
+             {"norm_layer", "layernorm", "timm's Vision Transformers here have layernorm"}};
+
+/* Parts of architectures' names that stand for another form. */
+static const char *const named_forms[][2] = {{"_quickgelu", "quickgelu"}, {"_gap_", "a mean over the patches"}};
+
+static attn_status check_form(const attn__vit_config *v, const char *path, const attn_config *config,
+                              const char *prefix)
+{
+    char key[64];
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(key, sizeof key, "%s%s", prefix, forms[i].key);
+        const char *found = attn_config_text(config, key, "");
+        if (*found && strcmp(found, forms[i].plain) != 0)
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"%s\" is \"%.40s\"; %s", path, key, found,
+                              forms[i].what);
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_architecture(const attn__vit_config *v, const char *path, const char *name)
+{
+    for (size_t i = 0; i < sizeof named_forms / sizeof *named_forms; i++)
+        if (strstr(name, named_forms[i][0]))
+            return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
+                              "%s: the architecture \"%.80s\" has %s; here are gelu and the class token only", path,
+                              name, named_forms[i][1]);
+    return ATTN_OK;
+}
+
+/* ATTN_ERROR_UNSUPPORTED unless config.json and what a training saved both describe the form that is here. */
+static attn_status timm_is_plain(const attn__vit_config *v)
+{
+    const char *own = attn_config_text(v->config, "architecture", ""), *trained = saved_architecture(v);
+    const char *pool = attn_config_text(v->saved, "args.gp", forms[0].plain);
+    attn_status status = check_form(v, v->path, v->config, "");
+    if (status == ATTN_OK)
+        status = check_form(v, v->path, v->config, "model_args.");
+    if (status == ATTN_OK)
+        status = check_form(v, v->weights, v->saved, "args.model_kwargs.");
+    if (status == ATTN_OK && strcmp(pool, forms[0].plain) != 0)
+        status = attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: \"args.gp\" is \"%.40s\"; %s", v->weights, pool,
+                            forms[0].what);
+    if (status == ATTN_OK)
+        status = check_architecture(v, v->path, own);
+    return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
+}
 
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model)
 {
@@ -105,12 +162,7 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
             return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %" PRId64 ", but the tensors have %" PRId64,
                               v->path, same[i][0], said, found);
     }
-    const char *pool = attn_config_text(v->config, "global_pool", "token");
-    if (!v->hugging_face && *pool && strcmp(pool, "token") != 0)
-        return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
-                          "%s: \"global_pool\" is \"%.40s\"; only the class token is read by the classifier here",
-                          v->path, pool);
-    return ATTN_OK;
+    return v->hugging_face ? ATTN_OK : timm_is_plain(v);
 }
 
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
