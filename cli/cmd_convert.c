@@ -155,9 +155,14 @@ static void tell_pixels(const cli_call *cli)
         cli_forgive(cli);
         return;
     }
-    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation",
+    int64_t to = attn_config_int(config, "resize_to", 0);
+    bool squash = strcmp(attn_config_text(config, "resize", ""), "squash") == 0;
+    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation%s",
              three_text(config, "mean", mean, sizeof mean), three_text(config, "std", std, sizeof std),
-             attn_config_text(config, "interpolation", "bicubic"));
+             attn_config_text(config, "interpolation", "bicubic"), squash ? ", each side on its own" : "");
+    if (to > 0)
+        cli_note(cli, "pictures are resized to %lld pixels, and %lld are cut out of the middle", (long long)to,
+                 (long long)attn_config_int(config, "input.width", 0));
     attn_config_destroy(config);
 }
 

@@ -565,26 +565,51 @@ static void pictures_are_prepared_as_the_files_say(void **state)
         const char *config, *preparation;
         double mean, std;   /* of the first channel; std 0: refused */
         const char *filter; /* or the words of the refusal */
+        const char *resize;
+        int64_t to;
     } cases[] = {
-        {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic"},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": {\"height\": 8, \"width\": 8}}", 0.5, 0.5,
+         "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": 8}", 0.5, 0.5, "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": {\"shortest_edge\": 8}}", 0.5, 0.5,
+         "bicubic", "cover", 0},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"resample\": 3, \"size\": {\"height\": 10, \"width\": 10}, \"do_center_crop\": true, \"crop_size\": 8}",
+         0.5, 0.5, "bicubic", "squash", 10},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"resample\": 3, \"size\": {\"shortest_edge\": 10}, \"do_center_crop\": true, \"crop_size\": "
+         "{\"height\": 8, \"width\": 8}}",
+         0.5, 0.5, "bicubic", "cover", 10},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"image_processor_type\": \"CLIPImageProcessor\", \"resample\": 3, \"size\": 10, \"crop_size\": 8}", 0.5,
+         0.5, "bicubic", "cover", 10},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": {\"height\": 10, \"width\": 10}}", 0, 0,
+         "resizes to 10 x 10 and cuts out 10 x 10 for a model of 8 x 8", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": 10, \"do_center_crop\": true, \"crop_size\": 9}", 0, 0,
+         "cuts out 9 x 9", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"do_resize\": false, \"do_center_crop\": true}", 0, 0,
+         "that it does not resize", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": {\"shortest_edge\": 8, \"longest_edge\": 16}}", 0, 0,
+         "longest_edge", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic", "cover", 0},
         {false, "{\"num_attention_heads\": 2}",
          "{\"image_mean\": [0.485, 0.456, 0.406], \"image_std\": [0.229, 0.224, 0.225], \"resample\": 3}", 0.485, 0.229,
-         "bicubic"},
+         "bicubic", "squash", 0},
         {false, "{\"num_attention_heads\": 2}",
-         "{\"image_mean\": [0, 0, 0], \"image_std\": [1, 1, 1], \"resample\": 2}", 0, 1, "bilinear"},
+         "{\"image_mean\": [0, 0, 0], \"image_std\": [1, 1, 1], \"resample\": 2}", 0, 1, "bilinear", "squash", 0},
         {false, "{\"num_attention_heads\": 2}", "{\"do_normalize\": false, \"rescale_factor\": 0.00392156862745098}", 0,
-         1, "bilinear"},
+         1, "bilinear", "squash", 0},
         {false, "{\"num_attention_heads\": 2}",
          "{\"do_rescale\": false, \"image_mean\": [127.5], \"image_std\": [127.5], \"resample\": 3}", 0.5, 0.5,
-         "bicubic"},
-        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation"},
-        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std"},
+         "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std", NULL, 0},
         {true,
          "{\"pretrained_cfg\": {\"mean\": [0.25, 0.5, 0.5], \"std\": [0.125, 1, 1], \"interpolation\": \"bilinear\"}}",
-         NULL, 0.25, 0.125, "bilinear"},
+         NULL, 0.25, 0.125, "bilinear", "cover", 0},
         {true, "{\"pretrained_cfg\": {\"mean\": [0, 0, 0], \"std\": [1, 1, 1], \"interpolation\": \"bicubic\"}}", NULL,
-         0, 1, "bicubic"},
-        {true, "{\"pretrained_cfg\": {\"interpolation\": \"random\"}}", NULL, 0, 0, "random interpolation"},
+         0, 1, "bicubic", "cover", 0},
+        {true, "{\"pretrained_cfg\": {\"interpolation\": \"random\"}}", NULL, 0, 0, "random interpolation", NULL, 0},
     };
     fixture *f = *state;
     char made[64], path[128];
@@ -615,6 +640,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
         assert_true(fabs(attn_config_real(config, "mean.0", -1) - cases[i].mean) < 1e-7);
         assert_true(fabs(attn_config_real(config, "std.0", -1) - cases[i].std) < 1e-7);
         assert_string_equal(attn_config_text(config, "interpolation", "bicubic"), cases[i].filter);
+        assert_int_equal(attn_config_int(config, "resize_to", 0), cases[i].to);
+        assert_string_equal(attn_config_text(config, "resize", "cover"), cases[i].resize);
         attn_config_destroy(config);
     }
     scratch_close(made);
@@ -655,6 +682,53 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_ERROR_NOT_FOUND);
     attn_context_clear_error(f->context);
     assert_int_equal(scratch_close(made), 2);
+}
+
+/* A wide picture is classified, and evaluated, as the same picture squashed by hand. */
+static void pictures_are_squashed_where_the_files_say_so(void **state)
+{
+    fixture *f = *state;
+    char made[64], data[64], path[128];
+    unsigned char pixels[20 * 8 * 3];
+    attn_image wide = {.width = 20, .height = 8, .channels = 3, .pixels = pixels}, squashed = {0};
+    attn_classifier *classifier = NULL;
+    attn_prediction guesses[6];
+    attn_classifier_score score;
+    double loss = 0;
+    for (int i = 0; i < 20 * 8 * 3; i++)
+        pixels[i] = (unsigned char)(i % 60 * 4 + i / 60);
+    scratch_open(made);
+    scratch_open(data);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    write_beside(f, "config.json", "{\"num_attention_heads\": 2}");
+    write_beside(f, "preprocessor_config.json",
+                 "{\"resample\": 2, \"size\": 12, \"do_center_crop\": true, \"crop_size\": 8}");
+    assert_int_equal(attn_vit_convert(f->context, f->file, NULL, NULL, made), ATTN_OK);
+    assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
+    assert_int_equal(attn_image_resize(&squashed, f->context, &wide, 12, 12, ATTN_IMAGE_FILTER_BILINEAR), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &wide, 1, 3, guesses), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &squashed, 1, 3, guesses + 3), ATTN_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(guesses[i].label == guesses[i + 3].label);
+        assert_true(fabs(guesses[i].probability - guesses[i + 3].probability) < 1e-7);
+        loss -= log(guesses[i].probability) / 3;
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/%d/a.png", data, i);
+        assert_int_equal(attn_image_write(f->context, &wide, path), ATTN_OK);
+    }
+    assert_int_equal(attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score), ATTN_OK);
+    assert_true(fabs(score.loss - loss) < 1e-6);
+    attn_classifier_score_free(f->context, &score);
+    attn_classifier_destroy(classifier);
+    attn_image_free(f->context, &squashed);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        scratch_close(path);
+    }
+    scratch_close(data);
+    scratch_close(made);
 }
 
 /* Accuracy would count those of the first class as right. */
@@ -805,6 +879,7 @@ int main(void)
         TEST(trainings_of_another_form_are_refused),
         TEST(pictures_are_prepared_as_the_files_say),
         TEST(checkpoints_become_classifiers),
+        TEST(pictures_are_squashed_where_the_files_say_so),
         TEST(nothing_is_classified_without_probabilities),
         TEST(a_fresh_head_for_other_classes),
         TEST(images_of_another_size_are_refused),

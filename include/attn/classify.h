@@ -95,7 +95,7 @@ typedef struct attn_prediction {
     double probability;
 } attn_prediction;
 /* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and
- * number of channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ERROR_ARGUMENT: top not in 1 to the
+ * number of channels are brought to the model's (attn_image_fit, bicubic, where config.json names nothing else).  ATTN_ERROR_ARGUMENT: top not in 1 to the
  * number of classes; ATTN_ERROR_UNSUPPORTED: the weights hold NaN or infinity, so that there are no probabilities. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);

@@ -6,14 +6,15 @@
 #include "attn/config.h"
 #include "attn/image.h"
 #include "attn/image_data.h"
+#include "io/image.h"
 
 /* What the images must become.  Zero means: as they are, which must then be alike. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
-    attn_image_filter filter;   /* by which they are brought to another size */
-    const char *const *classes; /* names that the folder must have, in this order; NULL: any */
-    int64_t nclasses;           /* labels must be less; 0: any */
-    bool unlabelled;            /* labels mean nothing: pictures need no class folders */
+    attn__image_fitting fitting; /* by which they are brought to another size */
+    const char *const *classes;  /* names that the folder must have, in this order; NULL: any */
+    int64_t nclasses;            /* labels must be less; 0: any */
+    bool unlabelled;             /* labels mean nothing: pictures need no class folders */
 } attn__image_wish;
 
 typedef struct attn__image_source {

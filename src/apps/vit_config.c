@@ -220,23 +220,75 @@ static const char *filter_of(const attn__vit_config *v)
     return number >= 0 && number < 6 ? numbered[number] : "an unknown";
 }
 
-attn_status attn__vit_pixels(const attn__vit_config *v, const attn_pixel_scale *scale, attn__pixels *pixels)
+/* A length that stands alone, in a list, or under a name in an object. */
+static int64_t length_of(const attn_config *p, const char *key, const char *name, int i)
+{
+    char inside[64];
+    snprintf(inside, sizeof inside, "%s.%s", key, name);
+    double found = number_at(p, key, i, (double)attn_config_int(p, inside, 0));
+    return found >= 0 && found <= 65536 ? (int64_t)found : -1;
+}
+
+static attn_status refuse_fitting(const attn__vit_config *v, const char *what)
+{
+    return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED, "%s: preprocessor_config.json %s, which cannot be followed",
+                      v->weights, what);
+}
+
+/* Resizing and cutting by preprocessor_config.json, whose integer "size" is both sides but for CLIP's processor. */
+static attn_status read_fitting(const attn__vit_config *v, int64_t side, attn__image_fitting *f)
+{
+    const attn_config *p = v->preparation;
+    const char *kind = attn_config_text(p, "image_processor_type", attn_config_text(p, "feature_extractor_type", ""));
+    bool clip = strncmp(kind, "CLIP", 4) == 0, deit = strncmp(kind, "DeiT", 4) == 0;
+    bool cut = attn_config_bool(p, "do_center_crop", clip || deit);
+    int64_t shortest = length_of(p, "size", "shortest_edge", 0);
+    bool in_proportion = (clip && !attn_config_get(p, "size.height")) || attn_config_get(p, "size.shortest_edge");
+    int64_t height = in_proportion ? shortest : length_of(p, "size", "height", 0);
+    int64_t width = in_proportion ? shortest : length_of(p, "size", "width", 1);
+    int64_t cut_height = length_of(p, "crop_size", "height", 0), cut_width = length_of(p, "crop_size", "width", 1);
+    if (!attn_config_bool(p, "do_resize", true))
+        return cut ? refuse_fitting(v, "cuts the middle out of pictures that it does not resize") : ATTN_OK;
+    if (attn_config_real(p, "crop_pct", 0) > 0 || attn_config_real(p, "size.longest_edge", 0) > 0 ||
+        attn_config_bool(p, "do_pad", false))
+        return refuse_fitting(v, "has \"crop_pct\", \"longest_edge\" or \"do_pad\"");
+    f->squash = !in_proportion;
+    height = height ? height : side;
+    width = width ? width : side;
+    cut_height = cut && cut_height ? cut_height : cut ? side : height;
+    cut_width = cut && cut_width ? cut_width : cut ? side : width;
+    char what[160];
+    snprintf(what, sizeof what,
+             "resizes to %" PRId64 " x %" PRId64 " and cuts out %" PRId64 " x %" PRId64 " for a model of %" PRId64
+             " x %" PRId64,
+             height, width, cut_height, cut_width, side, side);
+    if (height != width || height < side || cut_height != side || cut_width != side)
+        return refuse_fitting(v, what);
+    f->side = height == side ? 0 : height;
+    return ATTN_OK;
+}
+
+attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,
+                             attn__pixels *pixels)
 {
     const char *filter = filter_of(v);
+    bool prepared = v->hugging_face && attn_config_size(v->preparation) > 0;
+    pixels->fitting = (attn__image_fitting){0};
     for (int i = 0; i < 3; i++) {
         pixels->mean[i] = (float)number_at(v->config, "pretrained_cfg.mean", i, 0.5);
         pixels->std[i] = (float)number_at(v->config, "pretrained_cfg.std", i, 0.5);
     }
-    if (v->hugging_face && attn_config_size(v->preparation) > 0)
+    if (prepared)
         read_preparation(v->preparation, pixels);
     for (int i = 0; scale && i < 3; i++) {
         pixels->mean[i] = scale->mean[i];
         pixels->std[i] = scale->std[i];
     }
-    pixels->filter = strcmp(filter, "bilinear") == 0 ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
+    pixels->fitting.filter = strcmp(filter, "bilinear") == 0 ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
     if (strcmp(filter, "bilinear") != 0 && strcmp(filter, "bicubic") != 0)
         return attn__fail(v->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: its pictures are to be resized by %.40s interpolation; bilinear and bicubic are there",
                           v->weights, filter);
-    return check_pixels(v, pixels);
+    attn_status status = prepared ? read_fitting(v, side, &pixels->fitting) : ATTN_OK;
+    return status == ATTN_OK ? check_pixels(v, pixels) : status;
 }
