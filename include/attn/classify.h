@@ -48,7 +48,7 @@ typedef struct attn_classifier_run_info {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* What lies in class folders and is no picture by its ending: how much, and the path of the first. */
+    /* What lies in class folders and is no picture by its ending, and folders beside train/ that are not read: how much, and the path of the first. */
     int64_t passed_over;
     const char *passed_first;
 } attn_classifier_run_info;

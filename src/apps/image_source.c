@@ -41,7 +41,7 @@ attn_status attn__names_read(attn__names *names, attn_context *context, const ch
     attn_status status = ATTN_OK;
     struct dirent *entry;
     while (status == ATTN_OK && (entry = readdir(entries))) {
-        if (entry->d_name[0] != '.')
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "__MACOSX") != 0)
             status = append_name(names, context, entry->d_name);
     }
     closedir(entries);
