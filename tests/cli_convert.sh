@@ -143,6 +143,14 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
+# ---- classes without a name: how many, and they go by their numbers
+mkdir few
+cp hf/model.safetensors few
+sed 's/, "1": "dog", "2": "tench"//' hf/config.json > few/config.json
+expect 0 'config.json names 1 of 3 classes; the other 2 go by their numbers' "$attn" convert few -o vit-few
+expect 0 'classes  *cat, 1, 2' "$attn" info vit-few
+sed 's/"2": "tench"/"2": "tench", "3": "wolf"/' hf/config.json > few/config.json
+expect 2 '"id2label" names a class 3, but the tensors have 3 classes' "$attn" convert few -o none
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
 # ---- a directory of --arch is a classifier too: its classes go by numbers, its pixels run from -1 to 1
 "$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,

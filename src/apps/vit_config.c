@@ -149,6 +149,19 @@ static attn_status timm_is_plain(const attn__vit_config *v)
     return status == ATTN_OK ? check_architecture(v, v->weights, trained) : status;
 }
 
+/* Fewer names than classes leave some to their numbers; a name beyond them belongs to another model. */
+static attn_status check_labels(const attn__vit_config *v, int64_t classes)
+{
+    char key[40];
+    snprintf(key, sizeof key, "id2label.%" PRId64, classes);
+    if (classes < 1 || !attn_config_get(v->config, key))
+        return ATTN_OK;
+    return attn__fail(v->context, ATTN_ERROR_SHAPE,
+                      "%s: \"id2label\" names a class %" PRId64 ", but the tensors have %" PRId64
+                      " classes, numbered from 0",
+                      v->path, classes, classes);
+}
+
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model)
 {
     static const char *const same[][2] = {{"hidden_size", "num_hiddens"},
@@ -162,7 +175,7 @@ attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model
             return attn__fail(v->context, ATTN_ERROR_SHAPE, "%s: \"%s\" is %" PRId64 ", but the tensors have %" PRId64,
                               v->path, same[i][0], said, found);
     }
-    return v->hugging_face ? ATTN_OK : timm_is_plain(v);
+    return v->hugging_face ? check_labels(v, attn_config_int(model, "num_classes", 0)) : timm_is_plain(v);
 }
 
 attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t side, int64_t *size)
