@@ -684,7 +684,7 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(scratch_close(made), 2);
 }
 
-/* A wide picture is classified, and evaluated, as the same picture squashed by hand. */
+/* A wide picture is classified, evaluated and drawn as the same picture squashed by hand. */
 static void pictures_are_squashed_where_the_files_say_so(void **state)
 {
     fixture *f = *state;
@@ -694,6 +694,7 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
     attn_classifier *classifier = NULL;
     attn_prediction guesses[6];
     attn_classifier_score score;
+    attn_bytes page = {0};
     double loss = 0;
     for (int i = 0; i < 20 * 8 * 3; i++)
         pixels[i] = (unsigned char)(i % 60 * 4 + i / 60);
@@ -718,6 +719,10 @@ static void pictures_are_squashed_where_the_files_say_so(void **state)
         snprintf(path, sizeof path, "%s/%d/a.png", data, i);
         assert_int_equal(attn_image_write(f->context, &wide, path), ATTN_OK);
     }
+    assert_int_equal(attn_classifier_render_attention(classifier, &wide, NULL, ATTN_PLOT_HTML, &page, &guesses[3]),
+                     ATTN_OK);
+    assert_true(fabs(guesses[0].probability - guesses[3].probability) < 1e-6);
+    attn_bytes_free(f->context, &page);
     assert_int_equal(attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score), ATTN_OK);
     assert_true(fabs(score.loss - loss) < 1e-6);
     attn_classifier_score_free(f->context, &score);

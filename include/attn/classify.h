@@ -12,7 +12,7 @@
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST, Fashion-MNIST); of only
  *     one such pair a part is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
- *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
+ *   - folders train/CLASS/ and test/CLASS/ (or val/, valid/, validation/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
  *     kept for testing.  Classes are sorted by name; other files are passed over and counted, names that begin with a dot
  *     are not there.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
