@@ -145,8 +145,23 @@ static const char *three_text(const attn_config *config, const char *name, char 
     return text;
 }
 
-/* How the classifier that was written prepares pictures. */
-static void tell_pixels(const cli_call *cli)
+/* How many classes have no name in the checkpoint's files, where others have one. */
+static void tell_classes(const cli_call *cli, const attn_config *config)
+{
+    const attn_config_value *names = attn_config_get(config, "class_names");
+    long long unnamed = 0, n = names ? (long long)names->n : 0;
+    for (long long i = 0; i < n; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", i);
+        unnamed += strcmp(names->texts[i], number) == 0;
+    }
+    if (unnamed > 0 && unnamed < n)
+        cli_note(cli, "note: config.json names %lld of %lld classes; the other %lld go by their numbers", n - unnamed,
+                 n, unnamed);
+}
+
+/* How the classifier that was written prepares pictures, and what its classes are called. */
+static void tell_classifier(const cli_call *cli)
 {
     char path[4096], mean[64], std[64];
     attn_config *config = NULL;
@@ -155,9 +170,15 @@ static void tell_pixels(const cli_call *cli)
         cli_forgive(cli);
         return;
     }
-    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation",
+    int64_t to = attn_config_int(config, "resize_to", 0);
+    bool squash = strcmp(attn_config_text(config, "resize", ""), "squash") == 0;
+    cli_note(cli, "pixels are scaled by (x - %s) / %s, and pictures resized by %s interpolation%s",
              three_text(config, "mean", mean, sizeof mean), three_text(config, "std", std, sizeof std),
-             attn_config_text(config, "interpolation", "bicubic"));
+             attn_config_text(config, "interpolation", "bicubic"), squash ? ", each side on its own" : "");
+    if (to > 0)
+        cli_note(cli, "pictures are resized to %lld pixels, and %lld are cut out of the middle", (long long)to,
+                 (long long)attn_config_int(config, "input.width", 0));
+    tell_classes(cli, config);
     attn_config_destroy(config);
 }
 
@@ -172,7 +193,7 @@ static int convert_vit(const cli_call *cli)
     if (attn_vit_convert(cli->context, cli->words[0], &how, scaled ? &scale : NULL, cli_text(cli, "out")) != ATTN_OK)
         return cli_failed(cli, NULL);
     tell_passed(cli);
-    tell_pixels(cli);
+    tell_classifier(cli);
     return CLI_OK;
 }
 

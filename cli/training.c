@@ -82,8 +82,9 @@ void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first)
 {
     char count[32];
     if (n > 0)
-        cli_note(cli, "%s in class folders %s no picture by %s ending%s%s", cli_count(n, count), n > 1 ? "are" : "is",
-                 n > 1 ? "their" : "its", first ? ", the first " : "", first ? first : "");
+        cli_note(cli, "%s %s passed over, no picture by its ending or no folder that is read%s%s", cli_count(n, count),
+                 n > 1 ? "files or folders are" : "file or folder is", first ? ": the first is " : "",
+                 first ? first : "");
 }
 
 void cli_training_taken(const cli_call *cli, const char *table)

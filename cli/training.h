@@ -48,7 +48,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings));
 /* Says what a fine-tuning did not take of its checkpoint, a line each of `table`, and counts what it took. */
 void cli_training_taken(const cli_call *cli, const char *table);
-/* A line about what lies in class folders and is no picture by its ending, if there is any; `first` may be NULL. */
+/* A line about what lies in class folders and is no picture by its ending, and folders beside train/ that are not read; `first` may be NULL. */
 void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first);
 /* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);

@@ -66,10 +66,10 @@ for class in blob lying standing; do mv endings/$class/000.pgm endings/$class/00
 mkdir endings/blob/inner
 echo x > endings/lying/a.tif
 expect 0 '"images": 60' "$attn" eval whole --data endings --part all --json
-expect 0 '2 in class folders are no picture by their ending' "$attn" eval whole --data endings --part all
-expect 0 '2 in class folders are no picture by their ending, the first endings/blob/inner' \
+expect 0 '2 files or folders are passed over, no picture by its ending' "$attn" eval whole --data endings --part all
+expect 0 '2 files or folders are passed over, .*: the first is endings/blob/inner' \
     "$attn" train classify --data endings --patch 4 --width 16 --depth 1 --heads 2 --epochs 0 --threads 1 --out nothing
-expect 0 '2 in class folders are no picture' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
+expect 0 '2 files or folders are passed over' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
 
 # ---- a warm-up that nobody asked for is a tenth of the run
 expect 0 'the rate rises for [0-9]* steps*, a tenth of the run' "$attn" train classify --data data --width 16 --depth 1 --out short
@@ -212,8 +212,18 @@ expect 0 'classifier is in' "$attn" train classify --data sizes --out sized --si
 cp -r data colour && printf 'P3 1 1 9\n1 2 3\n' > colour/train/blob/x.ppm
 refused 'colour/train/blob/x.ppm is in colour, .*/000.pgm is grey; --channels' colour
 cp -r data bare && rm bare/train/blob/*
-refused 'bare/train/blob: no .png' bare
+refused 'bare/train/blob: no .png.*train/CLASS/ is read, beside it test/, val/, valid/ or validation/' bare
 mkdir untaught && cp -r data/test untaught/test
+for held in valid validation VAL Test; do
+    mkdir named && cp -r data/train named/Train && cp -r data/test named/$held && cp -r data/test named/rest
+    mkdir -p named/__MACOSX/train named/Train/__MACOSX
+    "$attn" train classify --data named --out named-out --epochs 1 --patch 4 --width 8 >said 2>&1 || fail "$held: $(cat said)"
+    grep -q 'named/rest' said || fail "$held: a folder that is not read is not named: $(cat said)"
+    expect 0 '"images": 60' "$attn" eval named-out --json
+    rm -r named named-out
+done
+mkdir vehicles && cp -r data/train/blob vehicles/Train && cp -r data/train/lying vehicles/bus
+expect 0 'classifier is in' "$attn" train classify --data vehicles --out vehicles-out --epochs 1 --patch 4 --width 8 -q
 refused 'untaught: there is test/ with class folders in it, but no train/ beside it' untaught
 refused 'patch_size' data --patch 9
 refused 'heads' data --heads 5

@@ -143,6 +143,14 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
+# ---- classes without a name: how many, and they go by their numbers
+mkdir few
+cp hf/model.safetensors few
+sed 's/, "1": "dog", "2": "tench"//' hf/config.json > few/config.json
+expect 0 'config.json names 1 of 3 classes; the other 2 go by their numbers' "$attn" convert few -o vit-few
+expect 0 'classes  *cat, 1, 2' "$attn" info vit-few
+sed 's/"2": "tench"/"2": "tench", "3": "wolf"/' hf/config.json > few/config.json
+expect 2 '"id2label" names a class 3, but the tensors have 3 classes' "$attn" convert few -o none
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
 # ---- a directory of --arch is a classifier too: its classes go by numbers, its pixels run from -1 to 1
 "$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,
@@ -199,5 +207,22 @@ head -c 700 "$data/linear.pt" > cut.pt
 expect 2 "cut.pt" "$attn" convert cut.pt -o none
 printf 'a letter to a friend\n' > letter.pt
 expect 2 "letter.pt" "$attn" convert letter.pt -o none
+# ---- what a download or a clone left in the file's place
+printf 'version https://git-lfs.example/spec/v1\noid sha256:%064d\nsize 346293852\n' 7 > pointer.pt
+printf '\n<!DOCTYPE html>\n<html><head><title>Sign in</title></head></html>\n' > page.pt
+for ending in pt safetensors npz; do
+    [ $ending = pt ] || cp pointer.pt pointer.$ending && [ $ending = pt ] || cp page.pt page.$ending
+    expect 2 "pointer.$ending: a Git LFS pointer, not the file: git lfs pull" "$attn" convert pointer.$ending -o none
+    expect 2 "page.$ending: an HTML page, not the file" "$attn" convert page.$ending -o none
+    expect 2 "pointer.$ending: a Git LFS pointer" "$attn" info pointer.$ending
+done
+cp pointer.pt hf/config.json
+expect 2 'hf/config.json: a Git LFS pointer' "$attn" convert hf -o none
+cp page.pt page.png
+cp page.pt page.a3m
+cp pointer.pt pointer.pdb
+expect 2 'page.a3m: an HTML page' "$attn" contacts page.a3m --model msa -o none
+expect 2 'pointer.pdb: a Git LFS pointer' "$attn" contacts f.a3m --model msa --structure pointer.pdb -o none --quiet
+expect 2 'page.png: an HTML page' "$attn" classify vit-hf page.png
 [ ! -e none ] || fail "what was refused left a directory"
 exit $failed

@@ -550,6 +550,16 @@ static void the_middle_is_cut_out(void **state)
     for (int i = 0; i < 100; i++)
         assert_int_equal(to.pixels[i], 120);
     attn_image_free(c, &to);
+    /* Squashed, all of the width is there; from 20 pixels the middle of 10 x 10 is cut out. */
+    attn__image_fitting squash = {.squash = true}, larger = {.squash = true, .side = 20}, less = {.side = 9};
+    assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &squash), ATTN_OK);
+    assert_true(to.pixels[40] < 20 && to.pixels[44] == 120 && to.pixels[49] > 240);
+    attn_image_free(c, &to);
+    assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &larger), ATTN_OK);
+    assert_true(to.pixels[40] == 10 && to.pixels[44] == 120 && to.pixels[49] == 250);
+    attn_image_free(c, &to);
+    assert_int_equal(attn__image_fit(&to, c, &wide, 10, 10, &less), ATTN_ERROR_ARGUMENT);
+    attn_context_clear_error(c);
     assert_int_equal(attn_image_crop(&to, c, &wide, 25, 0, 6, 1), ATTN_ERROR_ARGUMENT);
     attn_context_clear_error(c);
     assert_int_equal(attn_image_resize(&to, c, &wide, 0, 3, ATTN_IMAGE_FILTER_BILINEAR), ATTN_ERROR_ARGUMENT);

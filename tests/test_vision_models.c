@@ -497,6 +497,14 @@ static void settings_that_contradict_the_tensors(void **state)
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 8, 16]}}", 0, "pictures of 8 x 16 pixels"},
         {true, "{\"pretrained_cfg\": {\"input_size\": [3, 10, 10]}}", 0, "pictures of 10 x 10 pixels"},
         {true, "{\"global_pool\": \"avg\"}", 0, "\"global_pool\" is \"avg\""},
+        {true, "{\"global_pool\": \"token\", \"model_args\": {\"global_pool\": \"avg\", \"fc_norm\": false}}", 0,
+         "\"model_args.global_pool\" is \"avg\""},
+        {true, "{\"model_args\": {\"global_pool\": \"max\"}}", 0, "\"model_args.global_pool\" is \"max\""},
+        {true, "{\"model_args\": {\"global_pool\": \"token\", \"act_layer\": \"gelu\"}}", 8, ""},
+        {true, "{\"model_args\": {\"act_layer\": \"relu\"}}", 0, "\"model_args.act_layer\" is \"relu\""},
+        {true, "{\"model_args\": {\"norm_layer\": \"rmsnorm\"}}", 0, "\"model_args.norm_layer\" is \"rmsnorm\""},
+        {true, "{\"architecture\": \"vit_base_patch16_clip_quickgelu_224\"}", 0, "has quickgelu"},
+        {true, "{\"architecture\": \"vit_base_patch16_gap_224\"}", 0, "has a mean over the patches"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -521,6 +529,34 @@ static void settings_that_contradict_the_tensors(void **state)
     }
 }
 
+/* What a training of timm saved with the weights says the same as config.json. */
+static void trainings_of_another_form_are_refused(void **state)
+{
+    static const struct {
+        const char *key, *value;
+        attn_status status;
+    } cases[] = {{"args.gp", "token", ATTN_OK},
+                 {"args.gp", "avg", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model_kwargs.global_pool", "avg", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model_kwargs.act_layer", "relu", ATTN_ERROR_UNSUPPORTED},
+                 {"args.model", "vit_base_patch16_clip_quickgelu_224", ATTN_ERROR_UNSUPPORTED}};
+    fixture *f = *state;
+    write_timm(f);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_model *loaded = NULL;
+        attn_config *saved;
+        assert_int_equal(attn_config_create(&saved, f->context), ATTN_OK);
+        attn_config_set_text(saved, cases[i].key, cases[i].value);
+        assert_int_equal(attn_safetensors_write(&f->renamed, f->file, saved), ATTN_OK);
+        attn_config_destroy(saved);
+        attn_status status = attn_vit_load(&loaded, f->context, f->file, &(attn_vit_options){.num_heads = 2});
+        assert_int_equal(status, cases[i].status);
+        assert_true(status == ATTN_OK || strstr(attn_context_error(f->context), cases[i].value));
+        attn_context_clear_error(f->context);
+        attn_model_destroy(loaded);
+    }
+}
+
 /* Means, deviations and the filter, of either family's files. */
 static void pictures_are_prepared_as_the_files_say(void **state)
 {
@@ -529,26 +565,51 @@ static void pictures_are_prepared_as_the_files_say(void **state)
         const char *config, *preparation;
         double mean, std;   /* of the first channel; std 0: refused */
         const char *filter; /* or the words of the refusal */
+        const char *resize;
+        int64_t to;
     } cases[] = {
-        {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic"},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": {\"height\": 8, \"width\": 8}}", 0.5, 0.5,
+         "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": 8}", 0.5, 0.5, "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 3, \"size\": {\"shortest_edge\": 8}}", 0.5, 0.5,
+         "bicubic", "cover", 0},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"resample\": 3, \"size\": {\"height\": 10, \"width\": 10}, \"do_center_crop\": true, \"crop_size\": 8}",
+         0.5, 0.5, "bicubic", "squash", 10},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"resample\": 3, \"size\": {\"shortest_edge\": 10}, \"do_center_crop\": true, \"crop_size\": "
+         "{\"height\": 8, \"width\": 8}}",
+         0.5, 0.5, "bicubic", "cover", 10},
+        {false, "{\"num_attention_heads\": 2}",
+         "{\"image_processor_type\": \"CLIPImageProcessor\", \"resample\": 3, \"size\": 10, \"crop_size\": 8}", 0.5,
+         0.5, "bicubic", "cover", 10},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": {\"height\": 10, \"width\": 10}}", 0, 0,
+         "resizes to 10 x 10 and cuts out 10 x 10 for a model of 8 x 8", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": 10, \"do_center_crop\": true, \"crop_size\": 9}", 0, 0,
+         "cuts out 9 x 9", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"do_resize\": false, \"do_center_crop\": true}", 0, 0,
+         "that it does not resize", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"size\": {\"shortest_edge\": 8, \"longest_edge\": 16}}", 0, 0,
+         "longest_edge", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", NULL, 0.5, 0.5, "bicubic", "cover", 0},
         {false, "{\"num_attention_heads\": 2}",
          "{\"image_mean\": [0.485, 0.456, 0.406], \"image_std\": [0.229, 0.224, 0.225], \"resample\": 3}", 0.485, 0.229,
-         "bicubic"},
+         "bicubic", "squash", 0},
         {false, "{\"num_attention_heads\": 2}",
-         "{\"image_mean\": [0, 0, 0], \"image_std\": [1, 1, 1], \"resample\": 2}", 0, 1, "bilinear"},
+         "{\"image_mean\": [0, 0, 0], \"image_std\": [1, 1, 1], \"resample\": 2}", 0, 1, "bilinear", "squash", 0},
         {false, "{\"num_attention_heads\": 2}", "{\"do_normalize\": false, \"rescale_factor\": 0.00392156862745098}", 0,
-         1, "bilinear"},
+         1, "bilinear", "squash", 0},
         {false, "{\"num_attention_heads\": 2}",
          "{\"do_rescale\": false, \"image_mean\": [127.5], \"image_std\": [127.5], \"resample\": 3}", 0.5, 0.5,
-         "bicubic"},
-        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation"},
-        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std"},
+         "bicubic", "squash", 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"resample\": 1}", 0, 0, "lanczos interpolation", NULL, 0},
+        {false, "{\"num_attention_heads\": 2}", "{\"image_mean\": [123, 117, 104]}", 0, 0, "--mean and --std", NULL, 0},
         {true,
          "{\"pretrained_cfg\": {\"mean\": [0.25, 0.5, 0.5], \"std\": [0.125, 1, 1], \"interpolation\": \"bilinear\"}}",
-         NULL, 0.25, 0.125, "bilinear"},
+         NULL, 0.25, 0.125, "bilinear", "cover", 0},
         {true, "{\"pretrained_cfg\": {\"mean\": [0, 0, 0], \"std\": [1, 1, 1], \"interpolation\": \"bicubic\"}}", NULL,
-         0, 1, "bicubic"},
-        {true, "{\"pretrained_cfg\": {\"interpolation\": \"random\"}}", NULL, 0, 0, "random interpolation"},
+         0, 1, "bicubic", "cover", 0},
+        {true, "{\"pretrained_cfg\": {\"interpolation\": \"random\"}}", NULL, 0, 0, "random interpolation", NULL, 0},
     };
     fixture *f = *state;
     char made[64], path[128];
@@ -579,6 +640,8 @@ static void pictures_are_prepared_as_the_files_say(void **state)
         assert_true(fabs(attn_config_real(config, "mean.0", -1) - cases[i].mean) < 1e-7);
         assert_true(fabs(attn_config_real(config, "std.0", -1) - cases[i].std) < 1e-7);
         assert_string_equal(attn_config_text(config, "interpolation", "bicubic"), cases[i].filter);
+        assert_int_equal(attn_config_int(config, "resize_to", 0), cases[i].to);
+        assert_string_equal(attn_config_text(config, "resize", "cover"), cases[i].resize);
         attn_config_destroy(config);
     }
     scratch_close(made);
@@ -619,6 +682,58 @@ static void checkpoints_become_classifiers(void **state)
     assert_int_equal(attn_checkpoint_kind_of(&kind, f->context, "no/such.pt"), ATTN_ERROR_NOT_FOUND);
     attn_context_clear_error(f->context);
     assert_int_equal(scratch_close(made), 2);
+}
+
+/* A wide picture is classified, evaluated and drawn as the same picture squashed by hand. */
+static void pictures_are_squashed_where_the_files_say_so(void **state)
+{
+    fixture *f = *state;
+    char made[64], data[64], path[128];
+    unsigned char pixels[20 * 8 * 3];
+    attn_image wide = {.width = 20, .height = 8, .channels = 3, .pixels = pixels}, squashed = {0};
+    attn_classifier *classifier = NULL;
+    attn_prediction guesses[6];
+    attn_classifier_score score;
+    attn_bytes page = {0};
+    double loss = 0;
+    for (int i = 0; i < 20 * 8 * 3; i++)
+        pixels[i] = (unsigned char)(i % 60 * 4 + i / 60);
+    scratch_open(made);
+    scratch_open(data);
+    rename_all(&f->renamed, attn_model_parameters(f->model), hf_names, sizeof hf_names / sizeof *hf_names);
+    assert_int_equal(attn_safetensors_write(&f->renamed, f->file, NULL), ATTN_OK);
+    write_beside(f, "config.json", "{\"num_attention_heads\": 2}");
+    write_beside(f, "preprocessor_config.json",
+                 "{\"resample\": 2, \"size\": 12, \"do_center_crop\": true, \"crop_size\": 8}");
+    assert_int_equal(attn_vit_convert(f->context, f->file, NULL, NULL, made), ATTN_OK);
+    assert_int_equal(attn_classifier_load(&classifier, f->context, made, NULL), ATTN_OK);
+    assert_int_equal(attn_image_resize(&squashed, f->context, &wide, 12, 12, ATTN_IMAGE_FILTER_BILINEAR), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &wide, 1, 3, guesses), ATTN_OK);
+    assert_int_equal(attn_classifier_classify(classifier, &squashed, 1, 3, guesses + 3), ATTN_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(guesses[i].label == guesses[i + 3].label);
+        assert_true(fabs(guesses[i].probability - guesses[i + 3].probability) < 1e-7);
+        loss -= log(guesses[i].probability) / 3;
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        snprintf(path, sizeof path, "%s/%d/a.png", data, i);
+        assert_int_equal(attn_image_write(f->context, &wide, path), ATTN_OK);
+    }
+    assert_int_equal(attn_classifier_render_attention(classifier, &wide, NULL, ATTN_PLOT_HTML, &page, &guesses[3]),
+                     ATTN_OK);
+    assert_true(fabs(guesses[0].probability - guesses[3].probability) < 1e-6);
+    attn_bytes_free(f->context, &page);
+    assert_int_equal(attn_classifier_evaluate(classifier, data, ATTN_SPLIT_ALL, &score), ATTN_OK);
+    assert_true(fabs(score.loss - loss) < 1e-6);
+    attn_classifier_score_free(f->context, &score);
+    attn_classifier_destroy(classifier);
+    attn_image_free(f->context, &squashed);
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%d", data, i);
+        scratch_close(path);
+    }
+    scratch_close(data);
+    scratch_close(made);
 }
 
 /* Accuracy would count those of the first class as right. */
@@ -766,8 +881,10 @@ int main(void)
         TEST(timm_checkpoints_load),
         TEST(heads_come_from_what_says_them),
         TEST(settings_that_contradict_the_tensors),
+        TEST(trainings_of_another_form_are_refused),
         TEST(pictures_are_prepared_as_the_files_say),
         TEST(checkpoints_become_classifiers),
+        TEST(pictures_are_squashed_where_the_files_say_so),
         TEST(nothing_is_classified_without_probabilities),
         TEST(a_fresh_head_for_other_classes),
         TEST(images_of_another_size_are_refused),

@@ -12,7 +12,7 @@
  *   - IDX files: train-images*, train-labels*, t10k-images*, t10k-labels*, plain or gzip (MNIST, Fashion-MNIST); of only
  *     one such pair a part is kept for testing;
  *   - CIFAR-10's binary records: files *.bin or *.bin.gz whose names have "data_batch" or "train", and "test", in them;
- *   - folders train/CLASS/ and test/CLASS/ (or val/CLASS/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
+ *   - folders train/CLASS/ and test/CLASS/ (or val/, valid/, validation/) of PNG, JPEG, WebP, BMP and PNM files, or CLASS/ alone, of which a part is
  *     kept for testing.  Classes are sorted by name; other files are passed over and counted, names that begin with a dot
  *     are not there.
  * classes.txt in the folder, a name a line, names the classes of the first two kinds.
@@ -48,7 +48,7 @@ typedef struct attn_classifier_run_info {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* What lies in class folders and is no picture by its ending: how much, and the path of the first. */
+    /* What lies in class folders and is no picture by its ending, and folders beside train/ that are not read: how much, and the path of the first. */
     int64_t passed_over;
     const char *passed_first;
 } attn_classifier_run_info;
@@ -95,7 +95,7 @@ typedef struct attn_prediction {
     double probability;
 } attn_prediction;
 /* The `top` likeliest classes of each of n images, best first, guesses[i * top + rank].  Images of any size and
- * number of channels are brought to the model's (attn_image_fit, bicubic).  ATTN_ERROR_ARGUMENT: top not in 1 to the
+ * number of channels are brought to the model's (attn_image_fit, bicubic, where config.json names nothing else).  ATTN_ERROR_ARGUMENT: top not in 1 to the
  * number of classes; ATTN_ERROR_UNSUPPORTED: the weights hold NaN or infinity, so that there are no probabilities. */
 ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const attn_image *images, int64_t n,
                                               int64_t top, attn_prediction *guesses);

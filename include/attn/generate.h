@@ -48,7 +48,7 @@ typedef struct attn_generator_run_info {
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* What lies in class folders and is no picture by its ending: how much, and the path of the first. */
+    /* What lies in class folders and is no picture by its ending, and folders beside train/ that are not read: how much, and the path of the first. */
     int64_t passed_over;
     const char *passed_first;
 } attn_generator_run_info;

@@ -14,10 +14,10 @@ typedef struct attn__seen {
     double min[ATTN__SEEN], max[ATTN__SEEN];
 } attn__seen;
 
-/* How pictures are prepared: resized by a filter, then (value / 255 - mean) / std for each channel. */
+/* How pictures are prepared: fitted to the model's size, then (value / 255 - mean) / std for each channel. */
 typedef struct attn__pixels {
     float mean[3], std[3];
-    attn_image_filter filter;
+    attn__image_fitting fitting;
 } attn__pixels;
 
 struct attn_classifier {

@@ -16,6 +16,8 @@ static const char *const kept[] = {"model", "seed", "valid", "test", NULL};
 static const char *const filters[] = {
     [ATTN_IMAGE_FILTER_BILINEAR] = "bilinear", [ATTN_IMAGE_FILTER_BICUBIC] = "bicubic", NULL};
 
+static const char *const resizes[] = {"cover", "squash", NULL};
+
 /* ---------------------------------------------------------------------------------------------- writing */
 
 static attn_status set_numbers(attn_config *config, const char *name, const float *values, int64_t n)
@@ -40,6 +42,17 @@ static attn_status set_inputs(attn_config *config, attn_image_shape shape, char 
     return status == ATTN_OK ? attn_config_set(config, "class_names", &names) : status;
 }
 
+/* What is not the default. */
+static attn_status set_fitting(attn_config *config, const attn__image_fitting *fitting)
+{
+    attn_status status = ATTN_OK;
+    if (fitting->filter != ATTN_IMAGE_FILTER_BICUBIC)
+        status = attn_config_set_text(config, "interpolation", filters[fitting->filter]);
+    if (status == ATTN_OK && fitting->squash)
+        status = attn_config_set_text(config, "resize", resizes[1]);
+    return status == ATTN_OK && fitting->side ? attn_config_set_int(config, "resize_to", fitting->side) : status;
+}
+
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
                                    const attn__pixels *pixels, const attn__seen *seen, char *const *classes,
                                    int64_t nclasses, const char *directory)
@@ -53,8 +66,8 @@ attn_status attn__classifier_write(const attn_model *model, const attn_config *s
         status = set_numbers(config, "mean", pixels->mean, shape.channels);
     if (status == ATTN_OK)
         status = set_numbers(config, "std", pixels->std, shape.channels);
-    if (status == ATTN_OK && pixels->filter != ATTN_IMAGE_FILTER_BICUBIC)
-        status = attn_config_set_text(config, "interpolation", filters[pixels->filter]);
+    if (status == ATTN_OK)
+        status = set_fitting(config, &pixels->fitting);
     if (status == ATTN_OK)
         status = attn__seen_write(config, seen);
     if (status == ATTN_OK)
@@ -82,6 +95,9 @@ static const attn_setting input_keys[] = {
     {"std.1", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the second channel"},
     {"std.2", ATTN_CONFIG_TYPE_REAL, "1", 1e-9, 1, NULL, "of the third channel"},
     {"interpolation", ATTN_CONFIG_TYPE_TEXT, "bicubic", 0, 0, filters, "of pictures of another size"},
+    {"resize", ATTN_CONFIG_TYPE_TEXT, "cover", 0, 0, resizes, "cover: in proportion; squash: each side on its own"},
+    {"resize_to", ATTN_CONFIG_TYPE_INT, "0", 0, 65536, NULL,
+     "pixels from which the middle is cut out; 0: as many as the input has"},
 };
 
 /* A directory of another kind is said to be that, not to lack keys. */
@@ -118,7 +134,9 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
         c->pixels.std[i] = (float)attn_config_real(checked, std, 1);
     }
     bool bilinear = strcmp(attn_config_text(checked, "interpolation", ""), filters[ATTN_IMAGE_FILTER_BILINEAR]) == 0;
-    c->pixels.filter = bilinear ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
+    c->pixels.fitting.filter = bilinear ? ATTN_IMAGE_FILTER_BILINEAR : ATTN_IMAGE_FILTER_BICUBIC;
+    c->pixels.fitting.squash = strcmp(attn_config_text(checked, "resize", ""), resizes[1]) == 0;
+    c->pixels.fitting.side = attn_config_int(checked, "resize_to", 0);
     attn__seen_read(&c->seen, c->config);
     c->shape =
         (attn_image_shape){attn_config_int(checked, "input.width", 1), attn_config_int(checked, "input.height", 1),
@@ -127,6 +145,10 @@ static attn_status read_inputs(attn_classifier *c, const char *path)
     const attn_config_value *names = attn_config_get(c->config, "class_names");
     c->classes = names->texts;
     c->nclasses = names->n;
+    int64_t side = c->pixels.fitting.side;
+    if (side > 0 && (side < c->shape.width || side < c->shape.height))
+        return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: \"resize_to\" is %lld, less than the input's %lld x %lld",
+                          path, (long long)side, (long long)c->shape.width, (long long)c->shape.height);
     if (c->shape.channels == 2 || c->nclasses < 1)
         return attn__fail(c->context, ATTN_ERROR_FORMAT, "%s: %lld channels and %lld classes", path,
                           (long long)c->shape.channels, (long long)c->nclasses);

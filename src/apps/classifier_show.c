@@ -199,12 +199,13 @@ static attn_status prepare(drawing *d, const attn_image *image, attn_image *fitt
     zoom = image->width / s.width < zoom ? image->width / s.width : zoom;
     zoom = image->height / s.height < zoom ? image->height / s.height : zoom;
     zoom = zoom < 1 ? 1 : zoom;
-    attn_status status = attn_image_convert(&coloured, d->c->context, image, (int)s.channels);
+    attn__image_fitting large = d->c->pixels.fitting;
+    large.side *= zoom;
+    attn_status status = attn__classifier_fit(d->c, image, fitted);
     if (status == ATTN_OK)
-        status = attn_image_fit(fitted, d->c->context, &coloured, s.width, s.height, ATTN_IMAGE_FILTER_BICUBIC);
+        status = attn_image_convert(&coloured, d->c->context, image, (int)s.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(&d->picture, d->c->context, &coloured, s.width * zoom, s.height * zoom,
-                                ATTN_IMAGE_FILTER_BICUBIC);
+        status = attn__image_fit(&d->picture, d->c->context, &coloured, s.width * zoom, s.height * zoom, &large);
     attn_image_free(d->c->context, &coloured);
     return status;
 }

@@ -22,7 +22,7 @@ static attn_status prepare_data(training *t)
     if (status != ATTN_OK)
         return status;
     attn_image_set_statistics(t->data.train, t->pixels.mean, t->pixels.std);
-    t->pixels.filter = ATTN_IMAGE_FILTER_BICUBIC;
+    t->pixels.fitting.filter = ATTN_IMAGE_FILTER_BICUBIC;
     attn__classifier_see(&t->seen, t->data.train);
     return attn__image_training_batches(&t->data, &t->run, t->pixels.mean, t->pixels.std);
 }

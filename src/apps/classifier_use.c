@@ -135,7 +135,7 @@ attn_status attn_classifier_evaluate(attn_classifier *c, const char *data, attn_
 {
     attn__call_begin(c->context);
     attn__image_wish wish = {
-        .shape = c->shape, .filter = c->pixels.filter, .classes = c->classes, .nclasses = c->nclasses};
+        .shape = c->shape, .fitting = c->pixels.fitting, .classes = c->classes, .nclasses = c->nclasses};
     attn__image_source source;
     attn_image_set *set = NULL;
     *score = (attn_classifier_score){.classes = c->nclasses};
@@ -170,7 +170,7 @@ attn_status attn__classifier_fit(const attn_classifier *c, const attn_image *ima
     attn_image coloured = {0};
     attn_status status = attn_image_convert(&coloured, c->context, image, (int)c->shape.channels);
     if (status == ATTN_OK)
-        status = attn_image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, c->pixels.filter);
+        status = attn__image_fit(fitted, c->context, &coloured, c->shape.width, c->shape.height, &c->pixels.fitting);
     attn_image_free(c->context, &coloured);
     return status;
 }

@@ -107,7 +107,7 @@ attn_status attn_vit_convert(attn_context *context, const char *path, const attn
         status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "%s: pictures of %lld channels; a classifier reads 1 or 3",
                             path, (long long)channels);
     if (status == ATTN_OK)
-        status = attn__vit_pixels(&beside, scale, &pixels);
+        status = attn__vit_pixels(&beside, attn_config_int(attn_model_config(model), "img_size", 0), scale, &pixels);
     if (status == ATTN_OK)
         status = attn_directory_create(context, directory);
     if (status == ATTN_OK)

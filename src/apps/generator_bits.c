@@ -139,7 +139,7 @@ static attn_status measure_part(attn_generator *g, const attn__image_source *sou
 attn_status attn_generator_evaluate(attn_generator *g, const char *data, attn_split part, attn_generator_score *score)
 {
     attn__call_begin(g->context);
-    attn__image_wish wish = {.shape = g->shape, .filter = ATTN_IMAGE_FILTER_BICUBIC, .unlabelled = true};
+    attn__image_wish wish = {.shape = g->shape, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = true};
     attn__image_source source;
     *score = (attn_generator_score){.dims = g->shape.width * g->shape.height * g->shape.channels};
     attn_status status = attn__check_choice(g->context, "the part of the data", (int)part, ATTN_SPLIT_TEST);

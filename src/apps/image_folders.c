@@ -28,6 +28,9 @@ static uint64_t key_of(const char *class_name, const char *name)
     return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
 }
 
+/* For messages: what is read. */
+#define KNOWN_FOLDERS "train/CLASS/ is read, beside it test/, val/, valid/ or validation/, or CLASS/ alone"
+
 /* One reading of a folder of class folders. */
 typedef struct walk {
     attn__image_source *source;
@@ -56,6 +59,14 @@ static attn_status add_file(walk *w, const char *folder, const char *name, const
     return status;
 }
 
+static attn_status pass_over(attn__image_source *s, const char *folder, const char *name)
+{
+    if (s->passed_over++ > 0)
+        return ATTN_OK;
+    s->passed_first = attn__join(s->context, folder, name);
+    return s->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
+}
+
 static attn_status add_class(walk *w, const char *folder, const char *class_name, int32_t label)
 {
     attn_context *context = w->source->context;
@@ -67,14 +78,14 @@ static attn_status add_class(walk *w, const char *folder, const char *class_name
         if (is_image(names.names[i])) {
             count++;
             status = add_file(w, path, names.names[i], class_name, label);
-        } else if (w->source->passed_over++ == 0) {
-            w->source->passed_first = attn__join(context, path, names.names[i]);
-            status = w->source->passed_first ? ATTN_OK : ATTN_ERROR_MEMORY;
+        } else {
+            status = pass_over(w->source, path, names.names[i]);
         }
     }
     if (status == ATTN_OK && count == 0)
-        status = attn__fail(context, ATTN_ERROR_FORMAT,
-                            "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files", path);
+        status =
+            attn__fail(context, ATTN_ERROR_FORMAT,
+                       "%s: no .png, .jpg, .jpeg, .jfif, .webp, .bmp, .ppm, .pgm or .pnm files; " KNOWN_FOLDERS, path);
     attn__names_free(&names, context);
     attn__free(context, path);
     return status;
@@ -138,7 +149,7 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     walk w = {.source = s, .wish = wish, .set = set};
     attn_status status = classes_of(&classes, s->context, folder, wish->unlabelled);
     if (status == ATTN_OK && classes.n == 0)
-        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no class folders", folder);
+        status = attn__fail(s->context, ATTN_ERROR_FORMAT, "%s: no class folders; " KNOWN_FOLDERS, folder);
     if (status == ATTN_OK && s->nclasses > 0 && !wish->unlabelled)
         status = compare_classes(s, &classes, folder);
     bool first = s->nclasses == 0;
@@ -151,20 +162,63 @@ static attn_status read_part(attn__image_source *s, const char *folder, const at
     return status;
 }
 
-/* ATTN_ERROR_FORMAT where a folder test/ or val/ stands alone and holds folders itself: what is kept apart, not a
- * class. */
-static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *name)
+static const char *const train_names[] = {"train", NULL};
+static const char *const held_names[] = {"test", "val", "valid", "validation", NULL}; /* the first one there is taken */
+
+/* Whether the folder `name` is meant by `wanted`.  In other letters it may be a class, which holds no folders. */
+static bool is_meant(const attn__image_source *s, const char *folder, const char *name, const char *wanted,
+                     attn_status *status)
 {
     attn__names inside = {0};
-    char *folder = attn__join(s->context, path, name);
-    attn_status status = folder ? ATTN_OK : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK && attn__is_directory(folder))
-        status = classes_of(&inside, s->context, folder, false);
+    if (strcasecmp(name, wanted) != 0 || !attn__is_directory(folder))
+        return false;
+    if (strcmp(name, wanted) != 0)
+        *status = classes_of(&inside, s->context, folder, false);
+    bool meant = *status == ATTN_OK && (inside.n > 0 || strcmp(name, wanted) == 0);
+    attn__names_free(&inside, s->context);
+    return meant;
+}
+
+/* The first folder in `path` by any of the names, the caller's; NULL: there is none, or *status is no longer ATTN_OK. */
+static char *find_folder(const attn__image_source *s, const char *path, const attn__names *names,
+                         const char *const *wanted, attn_status *status)
+{
+    for (size_t i = 0; wanted[i]; i++)
+        for (int64_t k = 0; k < names->n && *status == ATTN_OK; k++) {
+            char *folder = attn__join(s->context, path, names->names[k]);
+            if (folder && is_meant(s, folder, names->names[k], wanted[i], status))
+                return folder;
+            *status = folder ? *status : ATTN_ERROR_MEMORY;
+            attn__free(s->context, folder);
+        }
+    return NULL;
+}
+
+/* Counts the folders beside train/ that are not read. */
+static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
+                                const char *held)
+{
+    attn_status status = ATTN_OK;
+    for (int64_t i = 0; i < names->n && status == ATTN_OK; i++) {
+        char *folder = attn__join(s->context, path, names->names[i]);
+        bool unread =
+            folder && attn__is_directory(folder) && strcmp(folder, train) != 0 && (!held || strcmp(folder, held) != 0);
+        status = !folder ? ATTN_ERROR_MEMORY : unread ? pass_over(s, path, names->names[i]) : ATTN_OK;
+        attn__free(s->context, folder);
+    }
+    return status;
+}
+
+/* ATTN_ERROR_FORMAT where such a folder stands alone and holds folders itself: it is held apart, and no class. */
+static attn_status refuse_alone(const attn__image_source *s, const char *path, const char *held)
+{
+    attn__names inside = {0};
+    attn_status status = classes_of(&inside, s->context, held, false);
     if (status == ATTN_OK && inside.n > 0)
         status = attn__fail(s->context, ATTN_ERROR_FORMAT,
-                            "%s: there is %s/ with class folders in it, but no train/ beside it", path, name);
+                            "%s: there is %s/ with class folders in it, but no train/ beside it", path,
+                            strrchr(held, '/') + 1);
     attn__names_free(&inside, s->context);
-    attn__free(s->context, folder);
     return status;
 }
 
@@ -172,9 +226,7 @@ static attn_status refuse_alone(const attn__image_source *s, const char *path, c
 static attn_status read_alone(attn__image_source *s, const char *path, const attn__names *names,
                               const attn__image_wish *wish, bool *found)
 {
-    attn_status status = refuse_alone(s, path, "test");
-    if (status == ATTN_OK)
-        status = refuse_alone(s, path, "val");
+    attn_status status = ATTN_OK;
     *found = wish->unlabelled && has_images(names);
     for (int64_t i = 0; i < names->n && !*found && status == ATTN_OK; i++) {
         char *folder = attn__join(s->context, path, names->names[i]);
@@ -185,24 +237,27 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* train/ with test/ or val/ beside it, or all in one. */
+/* train/ with a folder that is held apart beside it, or all in one. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {
-    char *train = attn__join(s->context, path, "train"), *test = attn__join(s->context, path, "test");
-    char *val = attn__join(s->context, path, "val");
-    attn_status status = train && test && val ? ATTN_OK : ATTN_ERROR_MEMORY;
-    if (status == ATTN_OK && attn__is_directory(train)) {
-        const char *held = attn__is_directory(test) ? test : attn__is_directory(val) ? val : NULL;
+    attn_status status = ATTN_OK;
+    char *train = find_folder(s, path, names, train_names, &status);
+    char *held = find_folder(s, path, names, held_names, &status);
+    if (status == ATTN_OK && train) {
         *found = true;
         status = read_part(s, train, wish, &s->train);
         if (status == ATTN_OK && held)
             status = read_part(s, held, wish, &s->test);
-    } else if (status == ATTN_OK) {
-        status = read_alone(s, path, names, wish, found);
+        if (status == ATTN_OK)
+            status = count_unread(s, path, names, train, held);
+    } else {
+        if (status == ATTN_OK && held)
+            status = refuse_alone(s, path, held);
+        if (status == ATTN_OK)
+            status = read_alone(s, path, names, wish, found);
     }
     attn__free(s->context, train);
-    attn__free(s->context, test);
-    attn__free(s->context, val);
+    attn__free(s->context, held);
     return status;
 }

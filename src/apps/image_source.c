@@ -41,7 +41,7 @@ attn_status attn__names_read(attn__names *names, attn_context *context, const ch
     attn_status status = ATTN_OK;
     struct dirent *entry;
     while (status == ATTN_OK && (entry = readdir(entries))) {
-        if (entry->d_name[0] != '.')
+        if (entry->d_name[0] != '.' && strcmp(entry->d_name, "__MACOSX") != 0)
             status = append_name(names, context, entry->d_name);
     }
     closedir(entries);
@@ -101,8 +101,10 @@ attn_status attn__image_source_add(attn__image_source *source, attn_image_set **
 {
     attn_image fitted = {0}, *use = image;
     attn_status status = ATTN_OK;
-    if (wish->shape.width > 0 && (wish->shape.width != image->width || wish->shape.height != image->height)) {
-        status = attn_image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, wish->filter);
+    bool sized = wish->shape.width == image->width && wish->shape.height == image->height && !wish->fitting.side;
+    if (wish->shape.width > 0 && !sized) {
+        status =
+            attn__image_fit(&fitted, source->context, image, wish->shape.width, wish->shape.height, &wish->fitting);
         use = &fitted;
     }
     if (status == ATTN_OK && !*set)

@@ -6,14 +6,15 @@
 #include "attn/config.h"
 #include "attn/image.h"
 #include "attn/image_data.h"
+#include "io/image.h"
 
 /* What the images must become.  Zero means: as they are, which must then be alike. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
-    attn_image_filter filter;   /* by which they are brought to another size */
-    const char *const *classes; /* names that the folder must have, in this order; NULL: any */
-    int64_t nclasses;           /* labels must be less; 0: any */
-    bool unlabelled;            /* labels mean nothing: pictures need no class folders */
+    attn__image_fitting fitting; /* by which they are brought to another size */
+    const char *const *classes;  /* names that the folder must have, in this order; NULL: any */
+    int64_t nclasses;            /* labels must be less; 0: any */
+    bool unlabelled;             /* labels mean nothing: pictures need no class folders */
 } attn__image_wish;
 
 typedef struct attn__image_source {
@@ -21,8 +22,9 @@ typedef struct attn__image_source {
     attn_image_set *train, *test; /* test: NULL where the data is not divided */
     char **classes;
     int64_t nclasses;
-    int64_t passed_over; /* files and folders in class folders that are no pictures by their endings */
-    char *passed_first;  /* the first of them; NULL: there is none */
+    int64_t
+        passed_over; /* in class folders what is no picture by its ending, and folders beside train/ that are not read */
+    char *passed_first; /* the first of them; NULL: there is none */
 } attn__image_source;
 
 /* Every error names the file. */
@@ -39,7 +41,7 @@ attn_status attn__image_source_whole(const attn__image_source *source, attn_imag
 
 /* ----------------------------------------------------------------------- between the files of this reader */
 
-/* Names in a folder, sorted; those that begin with a dot are not there. */
+/* Names in a folder, sorted; those that begin with a dot are not there, nor is __MACOSX. */
 typedef struct attn__names {
     char **names;
     int64_t n;

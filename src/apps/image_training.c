@@ -18,7 +18,7 @@ static attn_status read_source(attn__image_training *t, attn__run *run, bool unl
 {
     int64_t size = attn_config_int(run->settings, "size", 0), channels = attn_config_int(run->settings, "channels", 0);
     attn__image_wish wish = {
-        .shape = {size, size, channels}, .filter = ATTN_IMAGE_FILTER_BICUBIC, .unlabelled = unlabelled};
+        .shape = {size, size, channels}, .fitting = {ATTN_IMAGE_FILTER_BICUBIC}, .unlabelled = unlabelled};
     attn_status status = attn__image_source_read(&t->source, run->context, run->data, &wish);
     if (status != ATTN_OK)
         return status;

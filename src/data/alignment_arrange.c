@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * From sequences as they stand in a file to rows of equal length: what is a column is the format's to say. */
 #include "data/alignment.h"
+#include "base/downloaded.h"
 #include "data/lines.h"
 
 #include <inttypes.h>
@@ -288,7 +289,9 @@ attn_status attn_alignment_parse(attn_alignment **alignment, attn_context *conte
     size_t mark = attn__byte_order_mark(text, size);
     text += mark;
     size = attn__without_final_nuls(text, size - mark);
-    attn_status status = check_nul(&records, text, size);
+    attn_status status = attn__check_downloaded(context, name, text, size);
+    if (status == ATTN_OK)
+        status = check_nul(&records, text, size);
     if (status != ATTN_OK)
         return status;
     attn_alignment_format format = o->format                        ? o->format

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Chains of residues from atoms. */
 #include "data/lines.h"
+#include "base/downloaded.h"
 #include "data/structure.h"
 
 #include <inttypes.h>
@@ -305,6 +306,9 @@ attn_status attn_structure_parse(attn_structure **structure, attn_context *conte
     if (chain && strlen(chain) >= ATTN__CHAIN_NAME)
         return attn__fail(context, ATTN_ERROR_ARGUMENT, "chain '%.40s': a name of at most %d letters is wanted", chain,
                           ATTN__CHAIN_NAME - 1);
+    attn_status downloaded = attn__check_downloaded(context, name, text, size);
+    if (downloaded != ATTN_OK)
+        return downloaded;
     attn_structure *s = attn__alloc_zero(context, sizeof *s);
     if (!s)
         return ATTN_ERROR_MEMORY;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Vocabularies whose words are the pieces of a SentencePiece model. */
 #include "data/vocab.h"
+#include "base/downloaded.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -56,7 +57,9 @@ attn_status attn_vocab_parse_subwords(attn_vocab **vocab, attn_context *context,
     attn__call_begin(context);
     attn__subword *subword;
     *vocab = NULL;
-    attn_status status = attn__subword_parse(&subword, context, bytes, size, name);
+    attn_status status = attn__check_downloaded(context, name, bytes, size);
+    if (status == ATTN_OK)
+        status = attn__subword_parse(&subword, context, bytes, size, name);
     return status == ATTN_OK ? attn__vocab_of_subwords(vocab, context, subword, name) : status;
 }
 

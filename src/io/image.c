@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Images from files of any of the kinds that are read, in the channels that are wanted. */
 #include "io/image.h"
+#include "base/downloaded.h"
 
 #include <string.h>
 
@@ -125,6 +126,9 @@ static attn_status decode(attn__raster *raster, const attn__input *input, int64_
         return attn__webp_read(raster, input, limit);
     if (attn__bmp_matches(input))
         return attn__bmp_read(raster, input, limit);
+    attn_status status = attn__check_downloaded(input->context, input->name, input->data, input->size);
+    if (status != ATTN_OK)
+        return status;
     return attn__fail(input->context, ATTN_ERROR_FORMAT, "%s: %s", input->name,
                       input->size ? "no image that is read: not PNG, JPEG, WebP, BMP or PNM"
                                   : "an empty file, not an image");

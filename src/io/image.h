@@ -33,6 +33,16 @@ attn_status attn__webp_read(attn__raster *raster, const attn__input *input, int6
 bool attn__pnm_matches(const attn__input *input);
 attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64_t limit);
 
+/* How a picture is brought to a size: it is resized, then its middle is cut out. */
+typedef struct attn__image_fitting {
+    attn_image_filter filter;
+    bool squash;  /* width and height are each resized on its own; else in proportion, so that both are covered */
+    int64_t side; /* pixels to which they are resized, from which the middle is cut out; 0: as many as are wanted */
+} attn__image_fitting;
+/* attn_image_fit, by a fitting.  ATTN_ERROR_ARGUMENT: a side below that which is wanted, too. */
+attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
+                            int64_t height, const attn__image_fitting *fitting);
+
 /* The orientation (1 to 8) in an EXIF block, with "Exif" and two zeros before it or without; 1 if it has none or is
  * damaged. */
 int attn__exif_orientation(const uint8_t *data, size_t size);

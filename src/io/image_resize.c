@@ -192,26 +192,33 @@ attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_im
     return status;
 }
 
-attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width, int64_t height,
-                           attn_image_filter filter)
+attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
+                            int64_t height, const attn__image_fitting *fitting)
 {
-    attn__call_begin(context);
+    int64_t wide = fitting->side ? fitting->side : width, high = fitting->side ? fitting->side : height;
     *to = (attn_image){0};
-    if (width < 1 || height < 1 || width > ATTN__IMAGE_SIDE || height > ATTN__IMAGE_SIDE || from->width < 1 ||
-        from->height < 1)
+    if (width < 1 || height < 1 || wide > ATTN__IMAGE_SIDE || high > ATTN__IMAGE_SIDE || wide < width ||
+        high < height || from->width < 1 || from->height < 1)
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "a picture of %lld x %lld pixels cannot be fitted to %lld x %lld", (long long)from->width,
                           (long long)from->height, (long long)width, (long long)height);
     /* Which side is filled exactly; the other one is at least as long as it must be. */
-    bool by_width = width * from->height >= height * from->width;
-    int64_t w = by_width ? width : from->width * height / from->height;
-    int64_t h = by_width ? from->height * width / from->width : height;
+    bool by_width = wide * from->height >= high * from->width;
+    int64_t w = by_width || fitting->squash ? wide : from->width * high / from->height;
+    int64_t h = by_width && !fitting->squash ? from->height * wide / from->width : high;
     attn_image whole = {0};
-    w = w > width ? w : width;
-    h = h > height ? h : height;
-    attn_status status = attn_image_resize(&whole, context, from, w, h, filter);
+    w = w > wide ? w : wide;
+    h = h > high ? h : high;
+    attn_status status = attn_image_resize(&whole, context, from, w, h, fitting->filter);
     if (status == ATTN_OK)
         status = attn_image_crop(to, context, &whole, (w - width) / 2, (h - height) / 2, width, height);
     attn_image_free(context, &whole);
     return status;
+}
+
+attn_status attn_image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width, int64_t height,
+                           attn_image_filter filter)
+{
+    attn__call_begin(context);
+    return attn__image_fit(to, context, from, width, height, &(attn__image_fitting){.filter = filter});
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * JSON text into a config. */
 #include "io/json.h"
+#include "base/downloaded.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,7 +58,9 @@ attn_status attn__json_parse(json_t **root, const attn__input *text, int depth, 
     if (text->size > MAX_TEXT)
         return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s: holds %zu bytes; no more than %d of JSON are read",
                           text->name, text->size, MAX_TEXT);
-    attn_status status = check_bounds(text, depth, values, offset);
+    attn_status status = offset ? ATTN_OK : attn__check_downloaded(text->context, text->name, text->data, text->size);
+    if (status == ATTN_OK)
+        status = check_bounds(text, depth, values, offset);
     if (status != ATTN_OK)
         return status;
     json_error_t error;

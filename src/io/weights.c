@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights of any format: into new tensors, into a model's, by path or from memory. */
 #include "io/weights.h"
+#include "base/downloaded.h"
 
 #include "base/integers.h"
 #include "io/names.h"
@@ -136,7 +137,8 @@ static find_function finder_for(const attn__input *input)
 
 static attn_status find_any(attn__findings *findings, const attn__input *input)
 {
-    return finder_for(input)(findings, input);
+    attn_status status = attn__check_downloaded(input->context, input->name, input->data, input->size);
+    return status == ATTN_OK ? finder_for(input)(findings, input) : status;
 }
 
 /* Gives the arrays the names that the caller wants them to have; those without one are dropped. */
