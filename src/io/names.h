@@ -73,6 +73,8 @@ struct attn_name_map {
 
 /* Sets what a text says: a whole number, true or false, a real number, or the text. */
 attn_status attn__names_set(attn_config *settings, const char *key, const char *value);
+/* The index of the rule that brings a tensor of this name anywhere, -1 if none does. */
+int attn__names_rule(const attn_name_map *names, const char *name, bool wrapped);
 /* Whether a rule brings a tensor of this name anywhere; `wrapped`: or without what a training put before it. */
 bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped);
 /* The name behind the first of the wrappers that trainings put around a model (PyTorch's DDP and compile, Lightning, the

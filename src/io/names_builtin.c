@@ -64,34 +64,46 @@ bool attn__names_builtin_size(const char *name, const char **text, size_t *size)
     return false;
 }
 
-/* How many of the tensors a built-in file would bring somewhere. */
-static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known)
+/* How many of the tensors a built-in file would bring somewhere, and how many places they would have: a rule of copies
+ * counts once. */
+static attn_status count_known(const attn_checkpoint *weights, const char *name, bool wrapped, int64_t *known,
+                               int64_t *places)
 {
+    enum { MOST_RULES = 64 };
+    bool seen[MOST_RULES] = {false};
     attn_name_map *names;
     attn_checkpoint_entry entry;
     attn_status status = attn_name_map_read(&names, attn__weights_context(weights), name);
-    *known = 0;
-    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++)
-        *known += attn__names_know(names, entry.name, wrapped);
+    *known = *places = 0;
+    for (int64_t i = 0; status == ATTN_OK && attn_checkpoint_at(weights, i, &entry); i++) {
+        int rule = attn__names_rule(names, entry.name, wrapped);
+        const attn__operation *gathers = rule >= 0 ? attn__rule_gathers(&names->rules[rule]) : NULL;
+        bool copy = gathers && gathers->kind == ATTN__SAME && rule < MOST_RULES && seen[rule];
+        *known += rule >= 0;
+        *places += rule >= 0 && !copy;
+        if (rule >= 0 && rule < MOST_RULES)
+            seen[rule] = true;
+    }
     attn_name_map_destroy(names);
     return status;
 }
 
 attn_status attn_name_map_detect(const char **name, const attn_checkpoint *weights, int64_t *known)
 {
-    int64_t most = 0;
+    int64_t most = 0, of_best = 0;
     attn_status status = ATTN_OK;
     *name = NULL;
     /* First by whole names: a part of one may be the name of another family's tensor. */
     for (int i = 0; i < 2 * COUNT && status == ATTN_OK && !(i >= COUNT && *name); i++) {
-        int64_t n;
-        status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n);
-        if (status == ATTN_OK && n > most) {
+        int64_t n, places;
+        status = count_known(weights, builtin[i % COUNT].name, i >= COUNT, &n, &places);
+        if (status == ATTN_OK && places > most) {
             *name = builtin[i % COUNT].name;
-            most = n;
+            most = places;
+            of_best = n;
         }
     }
     if (known)
-        *known = most;
+        *known = of_best;
     return status;
 }

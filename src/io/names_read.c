@@ -478,13 +478,18 @@ const char *attn__name_unwrapped(const char *name)
     return NULL;
 }
 
-bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped)
+int attn__names_rule(const attn_name_map *names, const char *name, bool wrapped)
 {
     for (; name; name = wrapped ? attn__name_unwrapped(name) : NULL)
         for (int i = 0; i < names->n; i++)
             if (names->rules[i].target && attn__pattern_matches(names->rules[i].pattern, name, strlen(name), NULL))
-                return true;
-    return false;
+                return i;
+    return -1;
+}
+
+bool attn__names_know(const attn_name_map *names, const char *name, bool wrapped)
+{
+    return attn__names_rule(names, name, wrapped) >= 0;
 }
 
 bool attn__names_default(const attn_name_map *names, const char *target)
