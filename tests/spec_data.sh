@@ -24,9 +24,9 @@ for file in plain.tsv crlf.tsv mark.tsv columns.tsv gaps.tsv open.tsv packed.tsv
 done
 
 pair='go .	va !'
-refuse() { # refuse NAME PATTERN: what is in NAME.tsv
+refuse() { # refuse NAME PATTERN: what is in NAME.tsv, none of which is left out
     rm -rf new
-    expect 2 "$1.tsv:$2" "$attn" train translate --data "$1.tsv" --out new
+    expect 2 "$1.tsv:$2" "$attn" train translate --strict --data "$1.tsv" --out new
     [ ! -e new ] || fail "$1: a directory was left behind"
 }
 printf '%s\nlong\300\200\tx\n' "$pair" > overlong.tsv

@@ -172,7 +172,7 @@ class Run(unittest.TestCase):
                 ('nowhere', run(output="out=nowhere/y.npy")),
                 ('noise.pt', [*run(), "--weights", "noise.pt"]),
                 ('nothere.pt', [*run(), "--weights", "nothere.pt"]),
-                ('x.npy', [*run(), "--weights", "x.npy"])):
+                ('noise.npy', [*run(), "--weights", "noise.npy"])):
             self.refused(pattern, *arguments)
         self.assertFalse(os.path.exists(os.path.join(self.folder, "y.npy")))
         self.assertEqual(self.call(*run(x="empty")).returncode, 0)
