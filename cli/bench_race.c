@@ -290,7 +290,7 @@ static void find_sets(bench_race *race)
 
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates)
 {
-    bool told = cli_given(cli, "tolerance");
+    bool given = cli_given(cli, "tolerance");
     *race =
         (bench_race){.cli = cli, .quick = cli_flag(cli, "quick"), .rates = rates, .seconds = cli_real(cli, "seconds")};
     int code = bench_thread_counts(cli, race->threads, &race->nthreads);
@@ -302,8 +302,8 @@ int bench_race_begin(bench_race *race, const cli_call *cli, bool rates)
     }
     if (race->quick && !cli_given(cli, "seconds"))
         race->seconds = 0.02;
-    race->sets_limit = race->numbers_limit = race->quick && !told ? 1.5 : cli_real(cli, "tolerance");
-    if (!race->quick && !told)
+    race->sets_limit = race->numbers_limit = race->quick && !given ? 1.5 : cli_real(cli, "tolerance");
+    if (!race->quick && !given)
         race->numbers_limit = 1.2;
     if (cli_given(cli, "precision") && strcmp(cli_text(cli, "precision"), "default") != 0)
         race->type = cli_text(cli, "precision");

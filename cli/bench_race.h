@@ -44,7 +44,7 @@ typedef struct bench_race {
     attn_json json;
 } bench_race;
 
-/* What every race can be told. */
+/* The options of every race. */
 #define BENCH_RACE_OPTIONS                                                                                             \
     CLI_TEXT("threads", 0, "LIST", "", "thread counts, as 1,2; default: 1 and all; with --quick: all"),                \
         CLI_FLAG("quick", 0, "little work, measured briefly"),                                                         \
@@ -54,7 +54,7 @@ typedef struct bench_race {
 
 /* Reads the options, finds the sets, begins the table.  An exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* Races a row with each number of threads, if it is of a type that is wanted.  An exit code, CLI_OK with alarms too. */
+/* Races a row with each number of threads, if its type was asked for.  An exit code, CLI_OK with alarms too. */
 int bench_race_row(bench_race *race, const bench_row *row);
 /* Ends what was begun with CLI_OK: `code`, or CLI_FAILED after alarms. */
 int bench_race_end(bench_race *race, int code);

@@ -76,7 +76,7 @@ static void free_subject(subject *s)
     }
 }
 
-/* Of a gradient of weights both operands are of the kind, else A alone: B are weights. */
+/* In a gradient of weights both operands hold this kind of numbers, else A alone: B holds weights. */
 static bool make_subject(subject *s)
 {
     const bench_product_shape *p = &s->shape;
@@ -116,7 +116,7 @@ static double flops_of_product(const void *user)
     return 2 * (double)p->m * (double)p->n * (double)p->k;
 }
 
-/* The error of element (i, j) beside float64, as a share of what docs/numerics.md allows. */
+/* The error of element (i, j) against float64, as a share of what docs/numerics.md allows. */
 static double error_of(const state *st, int64_t i, int64_t j)
 {
     const bench_product_shape *p = &st->product.shape;
@@ -143,7 +143,7 @@ static double error_of(const state *st, int64_t i, int64_t j)
     return error > 0 || isnan(error) ? error / bound : 0;
 }
 
-/* Of a sample, with the corners. */
+/* The largest error of a sample of elements, the corners among them. */
 static double error_of_product(const void *user)
 {
     enum { SAMPLE = 32 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn bench --sets: the instruction sets of the machine beside each other. */
+ * attn bench --sets: compares the instruction sets of the machine. */
 #include "bench_race.h"
 #include "commands.h"
 
@@ -49,10 +49,10 @@ static const struct part {
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 
-static int find_parts(const cli_call *cli, bool wanted[PARTS])
+static int find_parts(const cli_call *cli, bool chosen[PARTS])
 {
     for (int i = 0; i < PARTS; i++)
-        wanted[i] = cli->nwords == 0;
+        chosen[i] = cli->nwords == 0;
     for (int w = 0; w < cli->nwords; w++) {
         int i = 0;
         while (i < PARTS && strcmp(parts[i].name, cli->words[w]) != 0)
@@ -62,7 +62,7 @@ static int find_parts(const cli_call *cli, bool wanted[PARTS])
                             "there is no \"%.40s\" to bench; --sets takes products, attention, subnormal, "
                             "training and vit",
                             cli->words[w]);
-        wanted[i] = true;
+        chosen[i] = true;
     }
     return CLI_OK;
 }
@@ -70,16 +70,16 @@ static int find_parts(const cli_call *cli, bool wanted[PARTS])
 static int run(cli_call *cli)
 {
     bench_race race;
-    bool wanted[PARTS];
+    bool chosen[PARTS];
     if (!cli_flag(cli, "sets"))
         return cli_command_refuse("bench");
-    int code = find_parts(cli, wanted);
+    int code = find_parts(cli, chosen);
     if (code == CLI_OK)
         code = bench_race_begin(&race, cli, false);
     if (code != CLI_OK)
         return code;
     for (int i = 0; code == CLI_OK && i < PARTS; i++)
-        if (wanted[i])
+        if (chosen[i])
             code = parts[i].race(&race);
     return bench_race_end(&race, code);
 }

@@ -49,7 +49,7 @@ static void note_chain(attn__structure_reading *r, const char *chain)
 
 /* ------------------------------------------------------------------------------------------- sequences */
 
-const attn__sequence *attn__structure_sequence(const attn__structure_reading *r, const char *key)
+const attn__chain_sequence *attn__structure_sequence(const attn__structure_reading *r, const char *key)
 {
     for (int64_t i = 0; r->sequences && i < r->nsequences; i++) {
         if (strcmp(r->sequences[i].key, key) == 0)
@@ -64,16 +64,17 @@ attn_status attn__structure_add_to_sequence(attn__structure_reading *r, const ch
     char letter = letter_of(residue, false);
     if (!letter)
         return ATTN_OK;
-    attn__sequence *s = r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* they come one after the other */
+    attn__chain_sequence *s =
+        r->nsequences ? &r->sequences[r->nsequences - 1] : NULL; /* they come one after the other */
     if (!s || strcmp(s->key, key) != 0)
-        s = (attn__sequence *)attn__structure_sequence(r, key);
+        s = (attn__chain_sequence *)attn__structure_sequence(r, key);
     if (!s) {
-        attn__sequence *more = attn__grow(context, r->sequences, r->nsequences, sizeof *more);
+        attn__chain_sequence *more = attn__grow(context, r->sequences, r->nsequences, sizeof *more);
         if (!more)
             return ATTN_ERROR_MEMORY;
         r->sequences = more;
         s = &more[r->nsequences++];
-        *s = (attn__sequence){.n = 0};
+        *s = (attn__chain_sequence){.n = 0};
         snprintf(s->key, sizeof s->key, "%s", key);
     }
     char *letters = attn__grow(context, s->letters, s->n, 1);

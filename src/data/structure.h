@@ -44,11 +44,11 @@ typedef struct attn__chain {
 } attn__chain;
 
 /* What SEQRES or an entity's sequence says. */
-typedef struct attn__sequence {
+typedef struct attn__chain_sequence {
     char key[ATTN__CHAIN_NAME];
     char *letters; /* not ended by 0 */
     int64_t n;
-} attn__sequence;
+} attn__chain_sequence;
 
 struct attn_structure {
     attn_context *context;
@@ -74,7 +74,7 @@ typedef struct attn__structure_reading {
     const char *source;
     const char *wanted; /* chain; NULL: all */
     int64_t line;
-    attn__sequence *sequences;
+    attn__chain_sequence *sequences;
     int64_t nsequences;
     char seen[160]; /* the chains met, for an error */
 } attn__structure_reading;
@@ -82,7 +82,8 @@ typedef struct attn__structure_reading {
 attn_status attn__structure_add(attn__structure_reading *reading, attn__atom *atom);
 /* The next residue of a sequence, by its three-letter name; nucleotides are passed over. */
 attn_status attn__structure_add_to_sequence(attn__structure_reading *reading, const char *key, const char *residue);
-const attn__sequence *attn__structure_sequence(const attn__structure_reading *reading, const char *key); /* or NULL */
+const attn__chain_sequence *attn__structure_sequence(const attn__structure_reading *reading,
+                                                     const char *key); /* or NULL */
 attn_status attn__structure_read_pdb(attn__structure_reading *reading, const char *text, size_t size);
 attn_status attn__structure_read_cif(attn__structure_reading *reading, const char *text, size_t size);
 bool attn__is_cif(const char *text, size_t size);

@@ -321,7 +321,7 @@ static attn_status take_residue(attn__structure_reading *r, const words *w, cons
         return ATTN_OK;
     copy(entity, sizeof entity, a, OF);
     copy(residue, sizeof residue, a, KIND);
-    const attn__sequence *sequence = attn__structure_sequence(r, entity);
+    const attn__chain_sequence *sequence = attn__structure_sequence(r, entity);
     bool next_one = whole(a, PLACE, 0) == (sequence ? sequence->n : 0) + 1;
     return next_one ? attn__structure_add_to_sequence(r, entity, residue) : ATTN_OK;
 }

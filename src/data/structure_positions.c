@@ -97,8 +97,8 @@ static int64_t place_by_labels(const attn__chain *chain, int64_t *where, int64_t
     return chain->n;
 }
 
-static attn_status place_by_alignment(attn_context *context, const attn__chain *chain, const attn__sequence *sequence,
-                                      int64_t *where, int64_t *placed)
+static attn_status place_by_alignment(attn_context *context, const attn__chain *chain,
+                                      const attn__chain_sequence *sequence, int64_t *where, int64_t *placed)
 {
     int64_t score;
     attn_status status =
@@ -111,7 +111,7 @@ static attn_status place_by_alignment(attn_context *context, const attn__chain *
     return status;
 }
 
-static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain, const attn__sequence *sequence)
+static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain, const attn__chain_sequence *sequence)
 {
     int64_t n = sequence->n, placed = 0;
     int64_t *where = attn__alloc(context, attn__size_mul((size_t)n, sizeof *where));
@@ -136,7 +136,7 @@ static attn_status arrange_by_sequence(attn_context *context, attn__chain *chain
 attn_status attn__chain_arrange(const attn__structure_reading *reading, attn__chain *chain)
 {
     attn_context *context = reading->structure->context;
-    const attn__sequence *sequence = attn__structure_sequence(reading, chain->key);
+    const attn__chain_sequence *sequence = attn__structure_sequence(reading, chain->key);
     attn_status status = arrange_by_numbers(context, chain);
     return status == ATTN_OK && sequence ? arrange_by_sequence(context, chain, sequence) : status;
 }
