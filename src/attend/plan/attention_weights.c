@@ -4,7 +4,7 @@
 #include "attend/plan/plan.h"
 
 #include "attend/plan/attention_weights_dot.h"
-#include "attend/reference/reference.h"
+#include "attend/solve/reference.h"
 #include "base/normal.h"
 #include "base/parallel.h"
 

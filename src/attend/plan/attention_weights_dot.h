@@ -5,7 +5,7 @@
 #ifndef ATTN_ATTEND_ATTENTION_WEIGHTS_DOT_H
 #define ATTN_ATTEND_ATTENTION_WEIGHTS_DOT_H
 
-#include "attend/canonical/row.h"
+#include "attend/block/row.h"
 
 /* Whether a problem's scores are such dot products; bias, masks, bands and windows are allowed, tables are not. */
 bool attn__dot_applies(const attn__canonical *canonical);

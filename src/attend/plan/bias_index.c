@@ -3,7 +3,7 @@
  * gradient is one float64 sum in the order of the index, whatever the number of threads. */
 #include "attend/plan/bias_index.h"
 
-#include "attend/canonical/element.h"
+#include "attend/block/element.h"
 #include "base/context.h"
 #include "base/parallel.h"
 

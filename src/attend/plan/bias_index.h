@@ -7,7 +7,7 @@
 #ifndef ATTN_ATTEND_BIAS_INDEX_H
 #define ATTN_ATTEND_BIAS_INDEX_H
 
-#include "attend/canonical/extent.h"
+#include "attend/problem/extent.h"
 
 typedef struct attn__bias_index {
     bool used, learned; /* learned: the gradient of the table is asked for */

@@ -3,8 +3,8 @@
 #include "attend/plan/plan.h"
 
 #include "attend/scores/score.h"
-#include "attend/canonical/operand.h"
-#include "attend/canonical/packed_sequences.h"
+#include "attend/problem/operand.h"
+#include "attend/block/packed_sequences.h"
 #include "base/integers.h"
 
 #include <string.h>

@@ -2,8 +2,8 @@
  * Times the solvers that accept a problem on scratch arrays of its own shape. */
 #include "attend/plan/plan.h"
 
-#include "attend/canonical/element.h"
-#include "attend/canonical/extent.h"
+#include "attend/block/element.h"
+#include "attend/problem/extent.h"
 #include "base/clock.h"
 
 enum { ARRAYS = ATTN__OPERANDS + 7 + 2 * ATTN_MAX_RELATIVE, MOST_RUNS = 5 };

@@ -5,8 +5,8 @@
 #ifndef ATTN_ATTEND_PLAN_H
 #define ATTN_ATTEND_PLAN_H
 
-#include "attend/canonical/private_gradients.h"
-#include "attend/canonical/solver.h"
+#include "attend/plan/private_gradients.h"
+#include "attend/plan/solver.h"
 #include "attend/plan/bias_index.h"
 
 #include <stdatomic.h>

@@ -2,8 +2,8 @@
  * The elements of each array that a plan reads or writes. */
 #include "attend/plan/plan.h"
 #include "attend/scores/score.h"
-#include "attend/canonical/extent.h"
-#include "attend/canonical/packed_sequences.h"
+#include "attend/problem/extent.h"
+#include "attend/block/packed_sequences.h"
 
 static const attn__operand operands[ATTN_ARRAY_TABLE] = {
     [ATTN_ARRAY_Q] = ATTN__OP_Q,

@@ -2,7 +2,7 @@
  * One number for everything about a problem that a solver's speed may depend on. */
 #include "attend/plan/plan.h"
 
-#include "attend/canonical/operand.h"
+#include "attend/problem/operand.h"
 #include "base/rng.h"
 
 static void mix(uint64_t *hash, int64_t x)

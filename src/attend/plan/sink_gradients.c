@@ -6,11 +6,11 @@
  * Rows are independent; their parts are then summed in one order, whatever the number of threads. */
 #include "attend/plan/plan.h"
 
-#include "attend/canonical/element.h"
-#include "attend/canonical/extent.h"
-#include "attend/canonical/gradient_sums.h"
-#include "attend/canonical/offsets.h"
-#include "attend/canonical/row.h"
+#include "attend/block/element.h"
+#include "attend/problem/extent.h"
+#include "attend/block/gradient_sums.h"
+#include "attend/block/rows.h"
+#include "attend/block/row.h"
 #include "base/parallel.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The solver table, made from solvers.inc. */
-#include "attend/canonical/solver.h"
+#include "attend/plan/solver.h"
 
 #define X(name) extern const attn__solver attn__solver_##name;
 #include "attend/plan/solvers.inc"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Checks relative tables: strides, range of channels, and that every relative position has its row. */
 #include "attend/problem/problem.h"
-#include "attend/canonical/window_base.h"
+#include "attend/block/window_base.h"
 
 static attn_status check_strides(attn_context *context, const attn_problem *p, int i)
 {

@@ -5,8 +5,8 @@
 #ifndef ATTN_ATTEND_PROBLEM_H
 #define ATTN_ATTEND_PROBLEM_H
 
-#include "attend/canonical/operand.h"
-#include "attend/canonical/canonical.h"
+#include "attend/problem/operand.h"
+#include "attend/problem/canonical.h"
 #include "base/context.h"
 
 /* ATTN_OK if the problem makes sense; else the context's error says which dim and why. */

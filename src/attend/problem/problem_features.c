@@ -3,7 +3,7 @@
 #include "attend/problem/grammar.h"
 
 #include "attend/scores/score.h"
-#include "attend/canonical/operand.h"
+#include "attend/problem/operand.h"
 #include "base/context.h"
 
 static bool has(const attn__phrase *phrase, attn__feature feature)

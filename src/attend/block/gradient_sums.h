@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gradient_sums.h - a float64 accumulator for each element of each requested gradient, addressed by the offsets of the
+ * gradient.  All terms of an element are summed there, and storing rounds once.
+ */
+#ifndef ATTN_ATTEND_GRADIENT_SUMS_H
+#define ATTN_ATTEND_GRADIENT_SUMS_H
+
+#include "attend/block/element.h"
+#include "attend/problem/extent.h"
+
+/* dq dk dv dbias dw dw2, then the tables. */
+enum {
+    ATTN__SUM_Q,
+    ATTN__SUM_K,
+    ATTN__SUM_V,
+    ATTN__SUM_BIAS,
+    ATTN__SUM_W,
+    ATTN__SUM_W2,
+    ATTN__SUM_TABLE,
+    ATTN__SUMS = ATTN__SUM_TABLE + ATTN_MAX_RELATIVE
+};
+
+typedef struct attn__sums {
+    double *at[ATTN__SUMS]; /* of offset 0; NULL: the gradient is not requested */
+} attn__sums;
+
+/* Bytes, SIZE_MAX if too many. */
+size_t attn__sums_size(const attn__canonical *canonical);
+/* Lays the sums out in `memory`, all zero. */
+void attn__sums_start(attn__sums *sums, const attn__canonical *canonical, void *memory);
+/* The same for memory that holds sums already. */
+void attn__sums_address(attn__sums *sums, const attn__canonical *canonical, void *memory);
+/* Rounds the sums to the gradients, or adds them where problem.accumulate. */
+void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, const attn_arrays *arrays);
+
+/* The same for the sums of any extent; sums[e] is those of the element of offset e. */
+void attn__sums_store_extent(const double *sums, const attn__extent *e, attn_dtype dtype, void *to, bool add);
+
+/* Splits the BATCH indices into `items` sets of `rest` each: two sets share no element of a wanted gradient. */
+typedef struct attn__batch_split {
+    bool apart[ATTN_MAX_DIMS];
+    int64_t items, rest;
+} attn__batch_split;
+attn__batch_split attn__batch_split_make(const attn__canonical *canonical);
+/* The linear BATCH index of one of them. */
+int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
+                                int64_t rest);
+
+/* Whether different indices of the batch axis write different elements of every requested gradient. */
+bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis);
+
+#endif

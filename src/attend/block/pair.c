@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ * Scores of single pairs: gathers, tables, bias.  The score kinds themselves are in score.c. */
+#include "attend/block/pair.h"
+
+#include "attend/scores/score.h"
+#include "base/context.h"
+
+#include <math.h>
+
+enum { CONTRACT_ROWS = 8, VALUE_ROWS = 3 };
+
+static size_t table_doubles(const attn__canonical *canonical)
+{
+    size_t n = 0;
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        n = attn__size_add(n, (size_t)attn__table_channels(canonical, i)->size);
+    return n;
+}
+
+size_t attn__pair_size(const attn__canonical *canonical)
+{
+    size_t n = attn__size_mul(CONTRACT_ROWS, (size_t)canonical->contract.size);
+    n = attn__size_add(n, attn__size_mul(VALUE_ROWS, (size_t)canonical->value.size));
+    return attn__size_mul(attn__size_add(n, table_doubles(canonical)), sizeof(double));
+}
+
+static double *take(double **memory, int64_t n)
+{
+    double *row = *memory;
+    *memory += n;
+    return row;
+}
+
+static void lay_out(attn__pair *pair, double *memory)
+{
+    double **const contract[] = {&pair->qs,  &pair->ks,  &pair->ws,  &pair->w2s,
+                                 &pair->dqs, &pair->dks, &pair->dws, &pair->dw2s};
+    double **const value[] = {&pair->vs, &pair->sum, &pair->douts};
+    for (int i = 0; i < CONTRACT_ROWS; i++)
+        *contract[i] = take(&memory, pair->canonical->contract.size);
+    for (int i = 0; i < VALUE_ROWS; i++)
+        *value[i] = take(&memory, pair->canonical->value.size);
+    for (int i = 0; i < pair->canonical->problem.nrelatives; i++)
+        pair->table_row[i] = take(&memory, attn__table_channels(pair->canonical, i)->size);
+}
+
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory)
+{
+    attn_dtype dtype = canonical->problem.dtype;
+    pair->canonical = canonical;
+    pair->arrays = arrays;
+    pair->dtype = dtype;
+    pair->keys = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
+    pair->side = dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    pair->q = attn__operand_strides(&canonical->contract, ATTN__OP_Q);
+    pair->k = attn__operand_strides(&canonical->contract, ATTN__OP_K);
+    pair->w = attn__operand_strides(&canonical->contract, ATTN__OP_W);
+    pair->v = attn__operand_strides(&canonical->value, ATTN__OP_V);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        pair->table[i] = attn__table_strides(canonical, i);
+    lay_out(pair, memory);
+}
+
+static bool reads_q_and_k(const attn__canonical *canonical)
+{
+    bool reads = !attn__score_of(&canonical->problem)->blind;
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        reads = reads || canonical->problem.relatives[i].kind != ATTN_RELATIVE_VALUE;
+    return reads;
+}
+
+void attn__pair_row(attn__pair *pair, const attn__row *row)
+{
+    const attn__canonical *canonical = pair->canonical;
+    const attn__group *contract = &canonical->contract;
+    if (reads_q_and_k(canonical))
+        attn__gather(contract, &pair->q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
+    if (attn__score_of(&canonical->problem)->vectors > 0)
+        attn__gather(contract, &pair->w, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
+    if (attn__score_of(&canonical->problem)->vectors > 1)
+        attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+}
+
+static void gather_table(attn__pair *pair, int i, int64_t offset)
+{
+    attn__table_gather(pair->canonical, i, &pair->table[i], pair->arrays->table[i], offset, pair->table_row[i]);
+}
+
+static double table_terms(attn__pair *pair, const attn__spot *spot)
+{
+    const attn_problem *p = &pair->canonical->problem;
+    double sum = 0;
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            continue;
+        gather_table(pair, i, spot->table[i]);
+        const double *with = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->qs : pair->ks;
+        for (int64_t c = 0; c < pair->canonical->contract.size; c++)
+            sum += with[c] * pair->table_row[i][c];
+    }
+    return sum;
+}
+
+static attn__score_rows score_rows(const attn__pair *pair)
+{
+    return (attn__score_rows){.n = pair->canonical->contract.size,
+                              .q = pair->qs,
+                              .k = pair->ks,
+                              .w = pair->ws,
+                              .w2 = pair->w2s,
+                              .width = pair->canonical->problem.width};
+}
+
+static double capped(attn__pair *pair, double score)
+{
+    double cap = pair->canonical->problem.softcap;
+    pair->slope = 1;
+    if (cap == 0)
+        return score;
+    double t = tanh(score / cap);
+    pair->slope = 1 - t * t;
+    return cap * t;
+}
+
+double attn__pair_score(attn__pair *pair, const attn__spot *spot)
+{
+    const attn__canonical *canonical = pair->canonical;
+    if (spot->kind == ATTN__SPOT_FILL)
+        return canonical->problem.mask_fill;
+    if (spot->outside)
+        memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
+    else if (reads_q_and_k(canonical))
+        attn__gather(&canonical->contract, &pair->k, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
+    attn__score_rows rows = score_rows(pair);
+    double score = capped(pair, canonical->problem.scale *
+                                    (attn__score_of(&canonical->problem)->value(&rows) + table_terms(pair, spot)));
+    if (canonical->has_bias)
+        score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
+    return score;
+}
+
+void attn__pair_value(attn__pair *pair, const attn__spot *spot)
+{
+    const attn__canonical *canonical = pair->canonical;
+    const attn_problem *p = &canonical->problem;
+    if (spot->outside)
+        memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
+    else
+        attn__gather(&canonical->value, &pair->v, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
+            continue;
+        gather_table(pair, i, spot->table[i]);
+        for (int64_t c = 0; c < canonical->value.size; c++)
+            pair->vs[c] += pair->table_row[i][c];
+    }
+}
+
+void attn__pair_gradient(attn__pair *pair, double gradient)
+{
+    const attn_problem *p = &pair->canonical->problem;
+    double g = gradient * p->scale;
+    int64_t n = pair->canonical->contract.size;
+    memset(pair->dks, 0, (size_t)n * sizeof *pair->dks);
+    const attn__score_kind *kind = attn__score_of(p);
+    attn__score_rows rows = score_rows(pair);
+    if (kind->gradient)
+        kind->gradient(&rows, g, &(attn__score_slopes){pair->dqs, pair->dks, pair->dws, pair->dw2s});
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            continue;
+        double *to = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->dqs : pair->dks;
+        for (int64_t c = 0; c < n; c++)
+            to[c] += g * pair->table_row[i][c];
+    }
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pair.h - scores of single pairs in float64, with their gradients: what the reference solver and the weights
+ * pass compute with.  Rows of channels are gathered into plain arrays of doubles first.
+ */
+#ifndef ATTN_ATTEND_PAIR_H
+#define ATTN_ATTEND_PAIR_H
+
+#include "attend/block/element.h"
+#include "attend/block/row.h"
+#include "attend/block/table.h"
+
+/* Scratch rows of one thread: `contract` doubles each for the first ones, `value` for the rest. */
+typedef struct attn__pair {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    attn_dtype dtype, keys, side; /* of q and o, of k and v, and of bias, tables and w */
+    attn__strides q, k, w, v, table[ATTN_MAX_RELATIVE];
+    double slope;                         /* of the score read last by scale * (score + tables): 1 without a softcap */
+    double *qs, *ks, *ws, *w2s;           /* contract */
+    double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
+    double *vs, *sum, *douts;             /* value */
+    double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
+} attn__pair;
+
+/* Bytes of scratch for one thread, SIZE_MAX if too many. */
+size_t attn__pair_size(const attn__canonical *canonical);
+/* Lays a pair out in `memory`, attn__pair_size() bytes aligned to 8. */
+void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
+
+/* Gathers q, w and w2 of a row. */
+void attn__pair_row(attn__pair *pair, const attn__row *row);
+/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
+ * tables on the way. */
+double attn__pair_score(attn__pair *pair, const attn__spot *spot);
+/* Gathers the key's value, tables added, into pair->vs. */
+void attn__pair_value(attn__pair *pair, const attn__spot *spot);
+
+/* Given the gradient of scale * (score + tables), writes those of k (to dks) and adds those of q, w and w2 (to
+ * dqs, dws, dw2s), after attn__pair_score for the same key.  The rows of the tables stay in table_row. */
+void attn__pair_gradient(attn__pair *pair, double gradient);
+
+#endif

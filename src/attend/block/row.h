@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * row.h - the plain walk over a problem: one row (batch and query indices), then its keys one by one.  It knows
+ * windows, bands, masks, lengths and where relative tables are read, for every code that need not be fast.
+ */
+#ifndef ATTN_ATTEND_ROW_H
+#define ATTN_ATTEND_ROW_H
+
+#include "attend/problem/operand.h"
+#include "attend/problem/canonical.h"
+
+typedef struct attn__row {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    int64_t index[ATTN_MAX_DIMS];     /* of the query axes */
+    int64_t offset[ATTN__OPERANDS];   /* of the row in each operand */
+    int64_t table[ATTN_MAX_RELATIVE]; /* of its batch in each table */
+    int64_t base[ATTN_MAX_WINDOWS];   /* position of tap 0 */
+    bool absent;                      /* past the end of its packed sequence: no offset means anything */
+    int64_t keys;                     /* of the packed sequence */
+    int64_t shift;                    /* bands see the query of packed sequences as so much later */
+    int64_t len;                      /* keys of lens_dim from here on are masked */
+    uint64_t key;                     /* dropout's key of the row */
+} attn__row;
+
+typedef enum attn__spot_kind {
+    ATTN__SPOT_OUT,  /* takes no part: masked, or outside a masking border */
+    ATTN__SPOT_FILL, /* masked, and scores problem.mask_fill */
+    ATTN__SPOT_KEY   /* scores by its own */
+} attn__spot_kind;
+
+typedef struct attn__spot {
+    attn__spot_kind kind;
+    bool outside;                     /* a zero border: k and v are 0, masked or not */
+    int64_t offset[ATTN__OPERANDS];   /* in each operand that has KEY strides; garbage where kind is OUT */
+    int64_t table[ATTN_MAX_RELATIVE]; /* of the row read in each table */
+    uint32_t column;                  /* dropout's */
+} attn__spot;
+
+/* The row of linear indices `batch` and `query`. */
+void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch,
+                  int64_t query);
+/* The key of linear index `key`, seen from the row. */
+void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
+/* Only its offsets, whether it is masked or not; without windows. */
+void attn__spot_offsets(attn__spot *spot, const attn__row *row, int64_t key);
+/* 0 if dropout drops the weight there, else its factor 1/(1-p). */
+double attn__row_keep(const attn__row *row, const attn__spot *spot);
+
+#endif

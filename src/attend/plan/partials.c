@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT
+ * Merges what attention over two parts of the keys gave, and goes back through that. */
+#include "attn/attn.h"
+
+#include "attend/block/element.h"
+#include "base/context.h"
+#include "base/parallel.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { BLOCK = 64 }; /* rows of one item */
+
+typedef struct job {
+    const attn_partials *shape;
+    int64_t rows;
+    attn_dtype dtype, side;
+    const void *o[2], *lse[2];
+    void *merged, *merged_lse;
+    const void *dout, *dlse; /* dout NULL: forward; dlse may be NULL */
+    void *do_part[2], *dlse_part[2];
+} job;
+
+/* Each part's share of the row: exp(lse_i - lse).  Rows without keys in either part have none.  In f32 a share below
+ * 2^-126 counts as none, as a weight does: else all gradients of its part would be subnormal. */
+typedef struct shares {
+    double lse, of[2];
+} shares;
+
+static double share_of(const job *j, double part, double whole)
+{
+    double share = part / whole;
+    return j->side != ATTN_F64 && share < (double)FLT_MIN ? 0 : share;
+}
+
+static shares shares_of(const job *j, int64_t row)
+{
+    double a = attn__load(j->side, j->lse[0], row), b = attn__load(j->side, j->lse[1], row);
+    double max = a > b || isnan(a) ? a : b;
+    if (max == (double)-INFINITY)
+        return (shares){.lse = max};
+    double x = exp(a - max), y = exp(b - max);
+    return (shares){max + log(x + y), {share_of(j, x, x + y), share_of(j, y, x + y)}};
+}
+
+/* Where the channels of a row of lse [B,H,T] begin in o. */
+static int64_t channels_at(const job *j, int64_t row)
+{
+    const attn_partials *s = j->shape;
+    int64_t t = row % s->queries, head = row / s->queries % s->heads, batch = row / s->queries / s->heads;
+    return s->layout == ATTN_LAYOUT_BHTD ? row * s->dim : ((batch * s->queries + t) * s->heads + head) * s->dim;
+}
+
+/* A part without weight is not read: 0 times what stands there is 0. */
+static double element(const job *j, int part, double share, int64_t at)
+{
+    return share == 0 ? 0 : attn__load(j->dtype, j->o[part], at);
+}
+
+static void merge_row(const job *j, int64_t row)
+{
+    shares s = shares_of(j, row);
+    int64_t at = channels_at(j, row);
+    for (int64_t c = at; c < at + j->shape->dim; c++)
+        attn__store(j->dtype, j->merged, c, s.of[0] * element(j, 0, s.of[0], c) + s.of[1] * element(j, 1, s.of[1], c));
+    attn__store(j->side, j->merged_lse, row, s.lse);
+}
+
+/* A part's share rises at the cost of the other's: d share_1 / d lse_1 = share_1 share_2. */
+static void divide_row(const job *j, int64_t row)
+{
+    shares s = shares_of(j, row);
+    int64_t at = channels_at(j, row);
+    double apart = 0, dlse = j->dlse && s.lse != (double)-INFINITY ? attn__load(j->side, j->dlse, row) : 0;
+    for (int64_t c = at; c < at + j->shape->dim; c++) {
+        double dout = attn__load(j->dtype, j->dout, c);
+        apart += dout * (element(j, 0, s.of[0], c) - element(j, 1, s.of[1], c));
+        for (int part = 0; part < 2; part++)
+            attn__store(j->dtype, j->do_part[part], c, s.of[part] == 0 ? 0 : s.of[part] * dout);
+    }
+    double exchange = s.of[0] * s.of[1] == 0 ? 0 : s.of[0] * s.of[1] * apart;
+    attn__store(j->side, j->dlse_part[0], row, s.of[0] * dlse + exchange);
+    attn__store(j->side, j->dlse_part[1], row, s.of[1] * dlse - exchange);
+}
+
+static void run_block(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    int64_t end = (item + 1) * BLOCK < j->rows ? (item + 1) * BLOCK : j->rows;
+    (void)thread;
+    for (int64_t row = item * BLOCK; row < end; row++) {
+        if (!j->dout)
+            merge_row(j, row);
+        else
+            divide_row(j, row);
+    }
+}
+
+static attn_status check(attn_context *context, const attn_partials *s, int64_t *rows)
+{
+    const int64_t sizes[] = {s->batch, s->heads, s->queries, s->dim};
+    int64_t product = 1;
+    bool fits = true;
+    for (int i = 0; i < 4; i++) {
+        *rows = product;
+        fits = fits && sizes[i] >= 0 && !__builtin_mul_overflow(product, sizes[i], &product);
+    }
+    if (!fits || product > INT64_MAX / 8)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "partials of batch %lld, heads %lld, queries %lld, dim %lld: a negative or too large size",
+                          (long long)s->batch, (long long)s->heads, (long long)s->queries, (long long)s->dim);
+    if (s->dtype != ATTN_F32 && s->dtype != ATTN_BF16 && s->dtype != ATTN_F64)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "partials of type %s: f32, bf16 and f64 are taken",
+                          attn_dtype_name(s->dtype));
+    if ((unsigned)s->layout > ATTN_LAYOUT_BHTD)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "layout %d is neither BTHD nor BHTD", (int)s->layout);
+    return ATTN_OK;
+}
+
+static attn_status run(attn_context *context, const attn_partials *shape, job *j, const void *const *needed, int n)
+{
+    attn__call_begin(context);
+    attn_status status = check(context, shape, &j->rows);
+    if (status != ATTN_OK)
+        return status;
+    for (int i = 0; i < n && j->rows > 0; i++)
+        if (!needed[i])
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "partials: array %d of the parameters is NULL", i);
+    j->shape = shape;
+    j->dtype = shape->dtype;
+    j->side = shape->dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
+    attn__parallel_items(context->threads, (j->rows + BLOCK - 1) / BLOCK, run_block, j);
+    return ATTN_OK;
+}
+
+attn_status attn_partials_merge(attn_context *context, const attn_partials *shape, const void *o1, const void *lse1,
+                                const void *o2, const void *lse2, void *o, void *lse)
+{
+    const void *const needed[] = {o1, lse1, o2, lse2, o, lse};
+    job j = {.o = {o1, o2}, .lse = {lse1, lse2}, .merged = o, .merged_lse = lse};
+    return run(context, shape, &j, needed, 6);
+}
+
+attn_status attn_partials_backward(attn_context *context, const attn_partials *shape,
+                                   const attn_partials_arrays *arrays)
+{
+    const attn_partials_arrays *a = arrays;
+    const void *const needed[] = {a->o1, a->lse1, a->o2, a->lse2, a->dout, a->do1, a->dlse1, a->do2, a->dlse2};
+    job j = {.o = {a->o1, a->o2},
+             .lse = {a->lse1, a->lse2},
+             .dout = a->dout,
+             .dlse = a->dlse,
+             .do_part = {a->do1, a->do2},
+             .dlse_part = {a->dlse1, a->dlse2}};
+    return run(context, shape, &j, needed, 9);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * solver.h - what a solver is.  One file each, solve_NAME.c, with one `const attn__solver` and a line in
+ * solvers.inc, best first; the reference is last and accepts everything.
+ */
+#ifndef ATTN_ATTEND_SOLVER_H
+#define ATTN_ATTEND_SOLVER_H
+
+#include "attend/problem/canonical.h"
+#include "base/context.h"
+
+/* A solver's plan for one problem: made by `plan`, constant afterwards. */
+typedef struct attn__recipe {
+    size_t workspace; /* bytes of scratch memory for one execution, threads included */
+    void *data;       /* the solver's own, from attn__alloc; freed by the planner */
+    char text[96];    /* tile sizes and loop order for the plan's line, "" if there is nothing to say */
+} attn__recipe;
+
+typedef struct attn__solver {
+    const char *name;
+    /* NULL if the solver can run the problem, else why not, in a few words ("keys have a window"). */
+    const char *(*refuse)(const attn__canonical *canonical);
+    /* A rough time, in units of one multiply-add of the machine's peak; the planner takes the smallest, the
+     * table's order breaking ties.  NULL: as many as the problem has. */
+    double (*cost)(const attn__canonical *canonical);
+    /* NULL: no workspace and no data. */
+    attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
+    /* Runs the problem: o and lse, or the gradients wanted.  Arrays are checked already.  Must not allocate.
+     * Weights are not its business: the planner computes the wanted ones from the log-sum-exp afterwards. */
+    void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace);
+    /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value
+     * rounds as often: these are summed apart (private_gradients.h).  NULL: none. */
+    unsigned (*adds_often)(const attn__canonical *canonical);
+    unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
+} attn__solver;
+
+/* The table, best first. */
+extern const attn__solver *const attn__solvers[];
+extern const int attn__solver_count;
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash.h - the plan of flash attention's forward pass and the memory of one thread.
+ *
+ * A work item is one batch item and a block of queries; queries are the lanes of the vectors.  Q is packed once,
+ * transposed and scaled.  For each block of keys, K and V are packed into panels, which absorbs strides and bf16.  Then
+ * for each subtile of queries, as wide as the register tile:
+ *
+ *     S^T = K Q^T          keys x queries, stays in the first cache
+ *     bias, masks          by lanes
+ *     m, l, P^T = 2^(S^T - m)      online softmax by lanes: the maximum needs no operation across a vector
+ *     O^T = O^T * shrink + V^T P^T
+ *
+ * At the end O^T / l is transposed back.  (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022,
+ * arXiv:2205.14135.)
+ */
+#ifndef ATTN_ATTEND_FLASH_H
+#define ATTN_ATTEND_FLASH_H
+
+#include "attend/plan/solver.h"
+#include "attend/block/table_panel.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/bf16x3/bf16x3.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/gemm_tile/gemm_tile_bf16.h"
+
+enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
+
+/* A relative table (flash_tables.c). */
+typedef struct attn__flash_table {
+    bool value; /* of values; else of queries */
+    attn__table_panel panel;
+    int64_t ld; /* of the terms */
+} attn__flash_table;
+
+/* The plan; constant during execution. */
+typedef struct attn__flash {
+    const attn__gemm_tile_kernel *tile;
+    const attn__online_softmax_kernel *lanes;
+    const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
+    int64_t channel_pairs, ld_pairs;          /* of k's panel of pairs; v's has ldv */
+    const attn__bf16x3_kernel *parts;         /* products on AMX, of ... */
+    int nparts;                               /* ... parts of a number; NULL: in the vector units */
+    int64_t channels, values;                 /* of q and k, of v and o */
+    int64_t held;                             /* channels of o in scratch memory */
+    int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
+    int64_t query_blocks;
+    int64_t ldk, ldv; /* of the panels */
+    int64_t subtiles; /* largest number in one item */
+    int64_t vectors;  /* largest number in a subtile */
+    /* Offsets of the channels; NULL where they are adjacent. */
+    const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
+    /* Key axes whose index must lie in a range that depends on the query, because of bands or lengths. */
+    int nlimits;
+    int limit_axis[ATTN__FLASH_LIMITS];
+    bool skips; /* one key axis and no fill for masked keys: blocks outside every range are skipped */
+    int ntables;
+    attn__flash_table table[ATTN_MAX_RELATIVE];
+    int64_t tables[]; /* what the channel pointers point into */
+} attn__flash;
+
+/* A range of keys, and its subrange in which no lane is masked. */
+typedef struct attn__flash_span {
+    int64_t begin, end;
+    int64_t open_begin, open_end;
+    bool started; /* o holds sums */
+} attn__flash_span;
+
+/* Operands in pairs: q and k of channels, v and weights of keys. */
+typedef struct attn__flash_pairs {
+    uint32_t *q, *k, *v, *p;
+} attn__flash_pairs;
+
+/* Operands as bf16 terms for AMX: q as B, k as A, v transposed as A, weights as B. */
+typedef struct attn__flash_tiles {
+    attn__bf16x3_side q, k, v, p[2];
+} attn__flash_tiles;
+
+/* Where the rows of the block's queries begin in the caller's arrays. */
+typedef struct attn__flash_query_at {
+    int64_t *q, *o, *lse, *bias, *mask, *block;
+} attn__flash_query_at;
+
+/* The same of the block's keys; and their columns for dropout. */
+typedef struct attn__flash_key_at {
+    int64_t *k, *v, *bias, *mask, *block, *column;
+} attn__flash_key_at;
+
+/* A relative table and a subtile's products with it. */
+typedef struct attn__flash_table_memory {
+    attn__table_memory panel;
+    float *terms;         /* of queries: [width][ld]; of values: [ld][width], sums of weights */
+    int64_t *query, *key; /* indices of the block's queries and keys along the table's axes */
+    int64_t *lane;        /* of queries: offset in terms at which each lane meets a key of index 0 */
+} attn__flash_table_memory;
+
+/* One thread's memory. */
+typedef struct attn__flash_scratch {
+    float *q; /* [subtile][channels][width], times scale * log2(e) unless in pairs */
+    float *o; /* [subtile][values][width] */
+    float *m, *l, *shrink;
+    float *s;       /* [key_block][width] */
+    float *other_s; /* the same for a second subtile, on AMX */
+    float *top;     /* [width]: the largest score of each lane */
+    float *extra;   /* the same for bias, mask or a further table */
+    float *k, *v;   /* panels: [key_block][ldk]; in the tile kernel's groups, [values / group][keys][group], in wide
+                   * [key_block][ldv] */
+    attn__flash_pairs pairs;
+    attn__flash_tiles tiles;
+    uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
+    /* Per query of the block. */
+    attn__flash_query_at query_at;
+    int64_t *row;
+    int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];
+    uint32_t *key_low, *key_high;
+    attn__flash_span *span; /* of each subtile */
+    /* Per key of the block. */
+    attn__flash_key_at key_at;
+    int32_t *index[ATTN__FLASH_LIMITS];
+    uint32_t *column;
+    attn__flash_table_memory table[ATTN_MAX_RELATIVE];
+} attn__flash_scratch;
+
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
+                          attn__flash_scratch *scratch);
+
+/* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
+const char *attn__flash_refuse(const attn__canonical *canonical);
+/* Sets what follows from the problem alone: kernels, channels, axes with limits.  The caller sets blocks and panels. */
+void attn__flash_describe(attn__flash *flash, const attn__canonical *canonical);
+
+/* Whether AMX is there and faster; then to use it. */
+bool attn__flash_amx_pays(const attn__flash *flash, const attn__canonical *canonical);
+void attn__flash_use_amx(attn__flash *flash, const attn__canonical *canonical);
+
+/* Relative tables (flash_tables.c): their part of the plan and of the memory; */
+void attn__flash_tables_choose(attn__flash *flash, const attn__canonical *canonical);
+void attn__flash_tables_take(const attn__flash *flash, attn__arena *arena, attn__flash_scratch *scratch);
+/* before an execution, of each thread. */
+void attn__flash_tables_start(const attn__flash *flash, const attn__flash_scratch *scratch);
+
+void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                         void *workspace);
+
+#endif

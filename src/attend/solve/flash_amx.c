@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_amx.c - the two products on AMX, and what is between them.  Three parts of a number hold it as it
+ * is, but not infinity: queries, or blocks of keys or values, that are not finite take the vector units' path.
+ */
+#include "attend/solve/flash_item.h"
+
+#include "base/integers.h"
+#include "kernels/bf16x3/bf16x3_split_rows.h"
+#include "base/constants.h"
+
+static double scale_of(const attn__flash_item *t)
+{
+    return t->canonical->problem.scale * ATTN__LOG2E;
+}
+
+static attn__bf16x3_side moved(attn__bf16x3_side side, int64_t blocks)
+{
+    side.data += blocks * side.block;
+    return side;
+}
+
+static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, const int64_t *at, int64_t rows,
+                                 int64_t columns)
+{
+    return (attn__bf16x3_rows){.data = data,
+                               .dtype = t->canonical->problem.dtype,
+                               .row_at = at,
+                               .rows = rows,
+                               .columns = columns,
+                               .factor = 1.0f,
+                               .parts = t->flash->nparts};
+}
+
+/* ------------------------------------------------------------------------------------------- operands */
+
+void attn__flash_amx_queries(attn__flash_item *t)
+{
+    const attn__flash *f = t->flash;
+    attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.query_at.q, t->count, f->channels);
+    if (f->nparts > 1) {
+        q.factor = (float)scale_of(t);
+        t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
+        return;
+    }
+    f->parts->split_rows(&q, &t->s.tiles.q);
+    f->parts->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
+}
+
+/* One part holds whatever the caller has. */
+bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.key_at.v, b->keys, f->values);
+    attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.key_at.k, b->keys, f->channels);
+    if (f->nparts > 1) {
+        b->parts = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
+                   attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);
+        return b->parts;
+    }
+    b->parts = true;
+    f->parts->split_rows(&k, &t->s.tiles.k);
+    bool finite = f->parts->split_pairs(&v, &t->s.tiles.v);
+    f->parts->transpose(t->s.tiles.v.data, f->held / ATTN__BF16X3_SIDE * t->s.tiles.v.block / ATTN__BF16X3_TILE);
+    return finite;
+}
+
+static attn__bf16x3_args scores_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    return (attn__bf16x3_args){.m = attn__pieces(b->keys, ATTN__BF16X3_SIDE),
+                               .n = sub.width / ATTN__BF16X3_SIDE,
+                               .k = attn__pieces(f->channels, ATTN__BF16X3_DEPTH),
+                               .parts = f->nparts,
+                               .a = t->s.tiles.k,
+                               .b = moved(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
+                               .c = t->s.s,
+                               .ldc = sub.width};
+}
+
+static attn__tile_hook interleaved(attn__flash_item *t)
+{
+    return (attn__tile_hook){attn__prefetch_portion, &t->prefetch};
+}
+
+void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    attn__bf16x3_args parts = scores_of(t, b, sub);
+    t->flash->parts->weigh(NULL, &parts, 1, interleaved(t));
+}
+
+int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b)
+{
+    enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
+    const attn__flash *f = t->flash;
+    int64_t pairs = f->nparts == 1 ? 1 : PAIRS;
+    int64_t scores = attn__pieces(b->keys, SQUARE) * attn__pieces(f->channels, ATTN__BF16X3_DEPTH) * pairs;
+    int64_t values = attn__pieces(f->held, SQUARE) * attn__pieces(b->keys, ATTN__BF16X3_DEPTH) * pairs;
+    return attn__pieces(scores + values, ATTN__BF16X3_HOOK_EVERY);
+}
+
+void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    float *factor = t->s.shrink + sub.lane;
+    if (t->flash->nparts > 1)
+        return;
+    for (int64_t i = 0; i < sub.width; i++)
+        factor[i] = (float)scale_of(t);
+    t->flash->lanes->scale(t->s.s, b->keys, sub.width, factor);
+}
+
+/* ------------------------------------------------------------------------------------------- weights and values */
+
+/* The product of the weights that wait with the values of their keys. */
+static attn__bf16x3_args begin_values(attn__flash_item *t)
+{
+    const attn__flash *f = t->flash;
+    attn__flash_subtile sub = t->weighed.sub;
+    attn__flash_span *span = &t->s.span[sub.index];
+    attn__bf16x3_args args = {.m = f->held / ATTN__BF16X3_SIDE,
+                              .n = sub.width / ATTN__BF16X3_SIDE,
+                              .k = attn__pieces(t->weighed.keys, ATTN__BF16X3_DEPTH),
+                              .parts = f->nparts,
+                              .a = t->s.tiles.v,
+                              .b = t->s.tiles.p[t->weighed.tiles],
+                              .c = t->s.o + sub.lane * f->held,
+                              .ldc = sub.width,
+                              .accumulate = span->started};
+    if (t->weighed.changed && span->started)
+        f->lanes->scale(args.c, f->values, sub.width, t->s.shrink + sub.lane);
+    span->started = true;
+    t->weighed.any = false;
+    return args;
+}
+
+/* All that waits, so that panels may change, or scores without a pipeline follow. */
+void attn__flash_amx_end(attn__flash_item *t)
+{
+    attn__bf16x3_args values;
+    if (t->scored.any) {
+        int count = t->weighed.any;
+        if (count)
+            values = begin_values(t);
+        t->flash->parts->weigh(&t->scored.softmax, &values, count, interleaved(t));
+        t->weighed = t->scored;
+        t->scored.any = false;
+    }
+    if (t->weighed.any) {
+        values = begin_values(t);
+        t->flash->parts->weigh(NULL, &values, 1, interleaved(t));
+    }
+}
+
+/* Weights that dropout changes after their sum is taken are split by themselves. */
+static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    attn__bf16x3_rows p = {.data = t->s.s,
+                           .dtype = ATTN_F32,
+                           .ld = sub.width,
+                           .rows = b->keys,
+                           .columns = sub.width,
+                           .factor = 1.0f,
+                           .parts = t->flash->nparts};
+    t->weighed = (attn__flash_pending){.any = true, .keys = b->keys, .tiles = 0, .sub = sub};
+    t->weighed.changed = attn__flash_softmax(t, b, sub, NULL);
+    t->flash->parts->split_pairs(&p, &t->s.tiles.p[0]);
+    attn__flash_amx_end(t);
+}
+
+/* The subtile's scores and the values of the one before the last, beside the exponentials of the last. */
+static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    attn__bf16x3_args products[2];
+    int count = 0;
+    if (t->weighed.any)
+        products[count++] = begin_values(t);
+    products[count++] = scores_of(t, b, sub); /* last, so that they are at hand when their maxima are taken */
+    t->flash->parts->weigh(t->scored.any ? &t->scored.softmax : NULL, products, count, interleaved(t));
+    t->weighed = t->scored;
+    t->scored.any = false;
+}
+
+/* Which weights its exponentials will be; until then scores lie in one of two places, which take turns. */
+static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor)
+{
+    int tiles = 1 - t->weighed.tiles;
+    float *s = t->s.s;
+    t->scored = (attn__flash_pending){.any = true, .keys = b->keys, .tiles = tiles, .sub = sub};
+    t->scored.softmax = (attn__bf16x3_softmax){.s = s,
+                                               .rows = b->keys,
+                                               .width = sub.width,
+                                               .factor = factor,
+                                               .parts = t->flash->nparts,
+                                               .m = t->s.m + sub.lane,
+                                               .l = t->s.l + sub.lane,
+                                               .shrink = t->s.shrink + sub.lane,
+                                               .to = t->s.tiles.p[tiles]};
+    t->scored.changed = t->flash->parts->refer(&t->scored.softmax);
+    t->s.s = t->s.other_s;
+    t->s.other_s = s;
+}
+
+void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__canonical *canonical = t->canonical;
+    const attn__flash_span *span = &t->s.span[sub.index];
+    float factor = t->flash->nparts > 1 ? 1.0f : (float)scale_of(t);
+    score_interleaved(t, b, sub);
+    bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
+                 canonical->has_blocks || b->at < span->open_begin || b->at + b->keys > span->open_end;
+    if (masks || canonical->has_dropout || !(factor > 0.0f)) {
+        attn__flash_amx_scale(t, b, sub);
+        factor = 1.0f;
+    }
+    attn__flash_mask(t, b, sub);
+    if (canonical->has_dropout)
+        weigh_and_drop(t, b, sub);
+    else
+        refer(t, b, sub, factor);
+}

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward.h - the plan and the state of flash attention's backward pass, shared by its files.
+ *
+ * One tile is `tile_q` queries by a strip of at most `strip` keys; keys are the lanes.  Five products:
+ *
+ *     S[q,k]   = Q . K^T          A = rows of Q,      B = K^T (packed, times scale and log2 e)
+ *     dP[q,k]  = dO . V^T         A = rows of dO,     B = V^T (packed)
+ *     dV[k,v] += P^T . dO         A = P read across,  B = rows of dO
+ *     dK[k,d] += dS^T . Q         A = dS read across, B = rows of Q
+ *     dQ[q,d] += dS . K           A = dS,             B = rows of K
+ *
+ * A block of keys (several strips) is packed once.  Its dK and dV stay in cache while all queries of the run pass by.
+ * dQ is summed block by block, in a fixed order.
+ *
+ * Loop orders (the problem alone decides, never the number of threads):
+ *   waves     batch items are independent, and each is divided into `waves` chunks of keys and of queries.  In
+ *             step t, chunk w of the keys meets chunk (w + t) mod waves of the queries: no two cells of a step
+ *             share a gradient, so that they run in parallel and add directly to the outputs.  waves = 1 is one
+ *             item from start to end.
+ *   two passes for bf16, whose outputs cannot hold partial sums: chunks of keys against all queries (dK, dV,
+ *             dbias), then chunks of queries against all keys (dQ).
+ * BATCH dims over which a requested gradient is broadcast run in sequence inside a cell.
+ *
+ * With AVX-512 BF16 the operands of a bf16 problem are pairs of bf16 numbers, P and dS rounded to them.  Tiles with
+ * infinity or NaN use the products above.
+ *
+ * On AMX (kernels/bf16x3) the operands are tiles of bf16 terms, and the products for the keys are transposed,
+ *
+ *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
+ *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
+ *
+ * so that P and dS need no transpose.  The vector units compute P during the product dP, and dS during dV.  Keys and
+ * queries are packed directly from the caller's arrays.  Strips with numbers that bf16 terms cannot hold use the vector
+ * products above.
+ */
+#ifndef ATTN_ATTEND_FLASH_BACKWARD_H
+#define ATTN_ATTEND_FLASH_BACKWARD_H
+
+#include "base/arena.h"
+#include "attend/block/visible.h"
+#include "attend/block/prefetch.h"
+#include "attend/block/rows.h"
+#include "attend/block/slots.h"
+#include "attend/plan/solver.h"
+#include "attend/block/table_panel.h"
+#include "base/context.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/bf16x3/bf16x3.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/gemm_tile/gemm_tile_bf16.h"
+
+/* gradients, as bits */
+enum {
+    ATTN__FLASH_BACKWARD_Q = 1,
+    ATTN__FLASH_BACKWARD_K = 2,
+    ATTN__FLASH_BACKWARD_V = 4,
+    ATTN__FLASH_BACKWARD_BIAS = 8,
+    ATTN__FLASH_BACKWARD_TABLES = 16
+};
+
+/* Prefetching: for tiles of queries and for blocks of keys, four operands each. */
+enum {
+    ATTN__FLASH_BACKWARD_TILES,
+    ATTN__FLASH_BACKWARD_BLOCKS,
+    ATTN__FLASH_BACKWARD_PREFETCHES,
+    ATTN__FLASH_BACKWARD_STREAMS = 4
+};
+
+/* The offsets of an operand's channels; NULL: they are adjacent. */
+typedef struct attn__flash_backward_channels {
+    const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
+} attn__flash_backward_channels;
+
+/* A relative table (flash_backward_tables.c). */
+typedef struct attn__flash_backward_table {
+    bool value; /* of values: it meets dout and the weights; else q and the scores */
+    attn__table_panel panel;
+    int64_t width;    /* its channels, rounded up to the lanes */
+    int64_t ld_terms; /* from row to row of terms and weights */
+} attn__flash_backward_table;
+
+typedef struct attn__flash_backward_plan {
+    const attn__gemm_tile_kernel *tile;
+    const attn__softmax_backward_kernel *backward;
+    const attn__online_softmax_kernel *lanes;
+    const attn__bf16x3_kernel *amx;           /* products on AMX; NULL: by `tile` */
+    int parts;                                /* bf16 terms per number there */
+    const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 */
+    int64_t row_step;                         /* a strip's products begin at a multiple of so many rows of the tile */
+    float score_scale;                        /* scale * log2 e, in K^T */
+    int64_t nq, nk, d, dv;
+    int64_t dp, dvp;       /* d and dv, rounded up to the lanes */
+    int64_t ldk, ldv;      /* from one row of q, k, dq and dk (of dout, v and dv) to the next, in scratch memory */
+    int64_t tile_q, strip; /* queries and keys of a tile */
+    int64_t block_k;       /* keys of a block: a multiple of the strip */
+    int64_t ld_keys;       /* with `amx`: from one channel of dK^T and dV^T to the next */
+    int64_t chunk_q, chunk_k, waves;
+    int64_t chunks_q, chunks_k; /* of the two passes */
+    bool two_pass;
+    int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
+    unsigned want;
+    bool bf16, has_bias;
+    float softcap;          /* base 2 */
+    bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
+    bool store_q, store_kv; /* each element belongs to one cell of a step: the first step stores instead of adding */
+    bool clears;            /* a gradient is set to zero first */
+    uint32_t drop_below;
+    float drop_scale;
+    size_t thread_bytes;
+    attn__flash_backward_channels channels;
+    int ntables;
+    attn__flash_backward_table table[ATTN_MAX_RELATIVE];
+} attn__flash_backward_plan;
+
+/* One batch item: its offset in each operand (the fields of `dim`), and its part of the dropout row. */
+typedef struct attn__flash_backward_item {
+    attn_dim at;
+    uint64_t drop;
+    int64_t sequence; /* of packed ones */
+    unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
+    int64_t table[ATTN_MAX_RELATIVE];
+} attn__flash_backward_item;
+
+/* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
+ * (kernels/bf16x3/bf16x3_backward.h). */
+typedef struct attn__flash_backward_amx {
+    attn__bf16x3_side kt, vt, k;                      /* B */
+    attn__bf16x3_side q, dout, q_across, dout_across; /* A */
+    attn__bf16x3_side p, across, along;
+    int64_t *row; /* [block_k or tile_q] */
+    float *ones;  /* [ld_keys] */
+} attn__flash_backward_amx;
+
+/* Operands in pairs: of the block's keys, of the tile's queries, and P and dS of a strip. */
+typedef struct attn__flash_backward_pairs {
+    uint32_t *kt, *vt;            /* of channels, transposed: [strips][channels / 2][strip] */
+    uint32_t *k;                  /* of keys: [block_k / 2][ldk] */
+    uint32_t *q, *dout;           /* of channels: [tile_q][channels / 2, in whole vectors] */
+    uint32_t *q_rows, *dout_rows; /* of queries: [tile_q / 2][ldk or ldv] */
+    uint32_t *across;             /* P, then dS, of queries: [tile_q / 2][strip] */
+    uint16_t *along;              /* dS of keys: [tile_q][strip] */
+} attn__flash_backward_pairs;
+
+/* A block of keys. */
+typedef struct attn__flash_backward_keys {
+    float *kt, *vt;           /* K^T and V^T: [strips][d][strip]; with `amx` or `pairs`, one strip */
+    float *k, *v;             /* rows: [block_k][ldk], [block_k][ldv] */
+    float *dk, *dv;           /* as k, v; with `amx`, [dp][ld_keys], [dvp][ld_keys] */
+    float *dk_rows, *dv_rows; /* as k, v */
+} attn__flash_backward_keys;
+
+/* Where the rows of the tile's queries begin in the caller's arrays: [tile_q]. */
+typedef struct attn__flash_backward_query_at {
+    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias, *mask, *lens, *block;
+} attn__flash_backward_query_at;
+
+/* The same of the block's keys: [block_k]. */
+typedef struct attn__flash_backward_key_at {
+    int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block;
+} attn__flash_backward_key_at;
+
+/* A relative table and the tile's products with it. */
+typedef struct attn__flash_backward_table_memory {
+    attn__table_memory panel;
+    float *sums;             /* as the panel's rows: the gradient of one item */
+    float *terms;            /* [tile_q][ld_terms]: products of queries, or of dout, with the rows in reach */
+    float *weights;          /* as terms: sums of dS, or of P */
+    attn__table_reach reach; /* of the tile and the block of keys */
+    int64_t *query, *key;    /* [tile_q], [block_k]: they meet at terms[query][key index - query index] */
+} attn__flash_backward_table_memory;
+
+/* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
+typedef struct attn__flash_backward_scratch {
+    attn__flash_backward_keys keys;
+    float *q, *dout;           /* rows: [tile_q][ldk], [tile_q][ldv] */
+    float *row;                /* [dvp]: one row of o */
+    float *dq;                 /* [chunk_q or tile_q][ldk] */
+    float *s, *ds;             /* [tile_q][strip] */
+    float *bias;               /* as s */
+    float *dbias;              /* as s; with a softcap, else ds */
+    float *lse, *delta, *fill; /* [tile_q]; fill: the logarithm of a masked key's weight */
+    float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
+    uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
+    uint8_t *mask, *alive;     /* as s */
+    int32_t *from, *to;        /* [tile_q] */
+    uint64_t *drop_key;        /* [tile_q] */
+    int32_t *drop_column;      /* [block_k] */
+    attn__flash_backward_query_at query_at;
+    attn__flash_backward_key_at key_at;
+    int64_t *q_index; /* [ATTN_MAX_BANDS][tile_q] */
+    int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
+    int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
+    attn__flash_backward_amx parts;
+    attn__flash_backward_pairs pairs;
+    attn__flash_backward_table_memory table[ATTN_MAX_RELATIVE];
+} attn__flash_backward_scratch;
+
+/* One run over a range of queries and keys of one batch item: the state of its steps. */
+typedef struct attn__flash_backward_run {
+    const attn__canonical *canonical;
+    const attn__flash_backward_plan *plan;
+    const attn_arrays *arrays;
+    attn__flash_backward_item item;
+    attn__flash_backward_scratch m;
+    unsigned want;
+    int64_t q_begin, q_end, k_begin, k_end;
+    int64_t block, block_n; /* first key and number of keys of the packed block */
+    int64_t tile, tile_n;   /* first query and number of queries of the packed tile */
+    float *dq;              /* of the tile */
+    bool keeps;             /* delta of every tile */
+    bool keys_finite, queries_finite;
+    bool keys_split, queries_split;   /* packed for AMX, ... */
+    bool keys_copied, queries_copied; /* ... which needs no f32 rows: whether those were made, too */
+    bool plain;                       /* the strip has no mask, softcap, bias or dropout */
+    bool first;                       /* nothing has been added to the gradients yet */
+    attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
+    /* The cell that this thread will probably run next. */
+    bool has_next;
+    attn__flash_backward_item next;
+    int64_t next_q, next_k; /* its first query and key */
+} attn__flash_backward_run;
+
+/* flash_backward_plan.c */
+/* Sets what follows from the problem alone: kernels, sizes, requested gradients.  The caller sets tiles and order. */
+void attn__flash_backward_plan_start(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+unsigned attn__flash_backward_adds_often(const attn__canonical *canonical);
+attn_status attn__flash_backward_plan_make(attn_context *context, const attn__canonical *canonical,
+                                           attn__recipe *recipe);
+size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan, void *memory,
+                                          attn__flash_backward_scratch *scratch);
+
+/* flash_backward_pack.c */
+void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
+                               int64_t *at);
+void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
+/* Rows in the caller's arrays, of n channels each: row i begins at data + at[i], and its channels lie at the offsets
+ * `channel`, or, with NULL, next to each other. */
+typedef struct attn__flash_backward_rows {
+    const void *data;
+    const int64_t *at;
+    int64_t rows;
+    const int64_t *channel;
+    int64_t n;
+} attn__flash_backward_rows;
+/* To rows of floats, padded with zeros to `ld`.  False if any number is infinite or NaN. */
+bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to,
+                                 int64_t ld);
+/* x = or += scale * from.  Rows go one by one, so that several may lie in one place. */
+void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                  const float *from, int64_t ld, float scale, bool add);
+/* Prefetches row r, if it exists; callers are ATTN__FLASH_BACKWARD_PREFETCH_ROWS rows behind it. */
+enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
+void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
+                                       int64_t r);
+/* Moves an item's offsets by `index` along a batch axis. */
+void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index);
+void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
+                                    attn__flash_backward_item *found);
+bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis);
+void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *scratch);
+
+/* flash_backward_mask.c */
+bool attn__flash_backward_one_key_axis(const attn__canonical *canonical);
+int64_t attn__flash_backward_key_end(const attn__flash_backward_run *run);
+void attn__flash_backward_limits(attn__flash_backward_run *run);
+void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n);
+/* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
+attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows,
+                                                  int64_t first, int64_t n);
+/* By the boolean mask; SOME where that is not known of all pairs at once. */
+attn__block_view attn__flash_backward_mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n,
+                                                int64_t row, int64_t rows);
+int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t row);
+void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n);
+void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
+                                    int64_t n);
+
+/* flash_backward_tile.c */
+bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
+                                   attn__softmax_backward_args *t, int64_t *row);
+void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n);
+
+/* flash_backward_tables.c */
+/* Rows row .. row + rows of the tile, keys first .. first + keys of the block. */
+typedef struct attn__flash_backward_part {
+    int64_t row, rows, first, keys;
+} attn__flash_backward_part;
+void attn__flash_backward_tables_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+/* Writes the offsets of the tables' channels to `room`, of contract or value for each table. */
+void attn__flash_backward_tables_channels(attn__flash_backward_plan *plan, const attn__canonical *canonical,
+                                          int64_t *room);
+void attn__flash_backward_tables_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                       attn__flash_backward_scratch *scratch);
+/* Before an execution, of each thread. */
+void attn__flash_backward_tables_start(const attn__flash_backward_plan *plan,
+                                       const attn__flash_backward_scratch *scratch);
+/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
+void attn__flash_backward_tables_read(const attn__flash_backward_run *run);
+void attn__flash_backward_tables_store(const attn__flash_backward_run *run, const attn__sums *sums);
+bool attn__flash_backward_tables_finite(const attn__flash_backward_run *run);
+/* A block of keys, and the start and end of a tile. */
+void attn__flash_backward_tables_keys(const attn__flash_backward_run *run);
+void attn__flash_backward_tables_terms(attn__flash_backward_run *run);
+void attn__flash_backward_tables_gradients(const attn__flash_backward_run *run);
+/* Whether there are tables of queries, or of values. */
+bool attn__flash_backward_tables_serve(const attn__flash_backward_run *run, bool value);
+/* s[r][c] = the sum of the terms of these; 0 behind the keys, up to `columns`. */
+void attn__flash_backward_tables_add(const attn__flash_backward_run *run, bool value,
+                                     const attn__flash_backward_part *part, int64_t columns, float *s);
+/* Adds P and dS of the part (NULL: not wanted) to the weights of relative positions. */
+void attn__flash_backward_tables_collect(const attn__flash_backward_run *run, const attn__flash_backward_part *part,
+                                         const float *p, const float *ds);
+/* The gradients of one pair, where others of the tile must not be touched: a weight and a score's gradient, or NULL. */
+void attn__flash_backward_tables_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
+                                      const float *ds);
+
+/* flash_backward_amx.c: the products on AMX. */
+void attn__flash_backward_amx_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+size_t attn__flash_backward_amx_place(const attn__flash_backward_plan *plan, void *memory,
+                                      attn__flash_backward_amx *parts);
+void attn__flash_backward_amx_keys(attn__flash_backward_run *run);
+void attn__flash_backward_amx_queries(attn__flash_backward_run *run);
+/* Transposes dK^T and dV^T of the block's first n keys into rows. */
+void attn__flash_backward_amx_rows(const attn__flash_backward_run *run, int64_t n);
+/* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
+bool attn__flash_backward_amx_store(const attn__flash_backward_run *run);
+/* Returns the gradients that it left out because a number is too large or not finite. */
+unsigned attn__flash_backward_amx_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
+                                        int64_t row);
+
+/* flash_backward_pairs.c: the products on pairs of bf16 numbers, of finite operands. */
+void attn__flash_backward_pairs_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+void attn__flash_backward_pairs_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                      attn__flash_backward_pairs *pairs);
+void attn__flash_backward_pairs_keys(attn__flash_backward_run *run);
+void attn__flash_backward_pairs_queries(attn__flash_backward_run *run);
+void attn__flash_backward_pairs_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
+                                      int64_t row);
+
+/* flash_backward_guard.c: the products of a tile whose masked pairs would read NaN or infinity. */
+void attn__flash_backward_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *weights,
+                                  int64_t first, int64_t row);
+
+/* flash_backward_prefetch.c: what to prefetch. */
+void attn__flash_backward_next_tile(attn__flash_backward_run *run);
+void attn__flash_backward_next_block(attn__flash_backward_run *run);
+void attn__flash_backward_prefetch_portion(void *run); /* one portion, after each register tile of a product */
+
+/* flash_backward_run.c */
+/* Copies the block's keys, the tile's queries into f32 rows, unless done already; notes whether all are finite. */
+void attn__flash_backward_copy_keys(attn__flash_backward_run *run);
+void attn__flash_backward_copy_queries(attn__flash_backward_run *run);
+void attn__flash_backward_locate_keys(attn__flash_backward_run *run);
+void attn__flash_backward_locate_queries(attn__flash_backward_run *run);
+void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse);
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
+void attn__flash_backward_execute(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                                  const attn_arrays *arrays, void *workspace);
+
+/* solve_flash_backward.c */
+bool attn__flash_backward_sums(const attn__canonical *canonical);
+const char *attn__flash_backward_refuse(const attn__canonical *canonical);
+
+#endif

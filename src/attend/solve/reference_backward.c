@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ * Reference backward: weights again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135,
+ * section 3.1), sums in float64.  Parallel only over batch indices that share no gradient, so that every sum has one
+ * order whatever the number of threads. */
+#include "attend/solve/reference.h"
+
+#include "attend/block/gradient_sums.h"
+#include "base/parallel.h"
+
+#include <math.h>
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t share;
+    attn__sums sums;
+    attn__batch_split split;
+} job;
+
+/* The state of one row. */
+typedef struct work {
+    job *job;
+    attn__pair pair;
+    attn__row row;
+    attn__normalizer normalizer;
+    double delta; /* sum of o * dout, less dlse: what softmax's derivative takes off */
+} work;
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++)
+        sum += a[c] * b[c];
+    return sum;
+}
+
+/* Adds a row of channels to the sums of a gradient. */
+static void add_row(work *w, int which, attn__operand op, const attn__group *group, int64_t offset, const double *row)
+{
+    attn__strides strides = attn__operand_strides(group, op);
+    if (w->job->sums.at[which])
+        attn__scatter_add(group, &strides, w->job->sums.at[which], offset, row);
+}
+
+static void add_table_row(work *w, int i, int64_t offset, double factor, const double *row)
+{
+    if (w->job->sums.at[ATTN__SUM_TABLE + i])
+        attn__table_add(w->job->canonical, i, &w->pair.table[i], w->job->sums.at[ATTN__SUM_TABLE + i], offset, factor,
+                        row, w->pair.table_row[i]);
+}
+
+static void add_score_tables(work *w, const attn__spot *spot, double gradient)
+{
+    const attn_problem *p = &w->job->canonical->problem;
+    for (int i = 0; i < p->nrelatives; i++)
+        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
+            add_table_row(w, i, spot->table[i], gradient * p->scale,
+                          p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->pair.qs : w->pair.ks);
+}
+
+/* dv += weight * dout, and the tables that are added to the values. */
+static void add_value_gradient(work *w, const attn__spot *spot, double weight)
+{
+    const attn__canonical *canonical = w->job->canonical;
+    attn__pair *pair = &w->pair;
+    for (int64_t c = 0; c < canonical->value.size; c++)
+        pair->vs[c] = weight * pair->douts[c];
+    if (!spot->outside)
+        add_row(w, ATTN__SUM_V, ATTN__OP_DV, &canonical->value, spot->offset[ATTN__OP_DV], pair->vs);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        if (canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE)
+            add_table_row(w, i, spot->table[i], weight, pair->douts);
+}
+
+static double score_gradient(const work *w, double weight, double by_weight)
+{
+    switch (w->job->canonical->problem.normalization) {
+    case ATTN_NORMALIZATION_SOFTMAX:
+        return weight * (by_weight - w->delta);
+    case ATTN_NORMALIZATION_SUM:
+        return (by_weight - w->delta) * exp(-w->normalizer.max - w->normalizer.log_sum);
+    case ATTN_NORMALIZATION_MEAN:
+        return by_weight * exp(-w->normalizer.max - w->normalizer.log_sum);
+    }
+    return 0;
+}
+
+static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
+{
+    const attn__canonical *canonical = w->job->canonical;
+    if (w->job->sums.at[ATTN__SUM_BIAS])
+        w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
+    gradient *= w->pair.slope;
+    attn__pair_gradient(&w->pair, gradient);
+    if (!spot->outside)
+        add_row(w, ATTN__SUM_K, ATTN__OP_DK, &canonical->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
+    add_score_tables(w, spot, gradient);
+}
+
+static void add_key(work *w, const attn__spot *spot)
+{
+    attn__pair *pair = &w->pair;
+    double score = attn__pair_score(pair, spot);
+    if (score == (double)-INFINITY)
+        return;
+    double weight = attn__row_weight(&w->row, &w->normalizer, score), keep = attn__row_keep(&w->row, spot);
+    double by_weight = 0;
+    bool fill = spot->kind == ATTN__SPOT_FILL;
+    if (keep != 0 && !(fill && weight == 0)) {
+        attn__pair_value(pair, spot);
+        by_weight = keep * dot(pair->vs, pair->douts, w->job->canonical->value.size);
+        add_value_gradient(w, spot, weight * keep);
+    }
+    if (!fill)
+        add_score_gradient(w, spot, score_gradient(w, weight, by_weight));
+}
+
+static void start_row(work *w)
+{
+    const attn__canonical *canonical = w->job->canonical;
+    attn__pair *pair = &w->pair;
+    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    attn__strides dout = attn__operand_strides(&canonical->value, ATTN__OP_DOUT);
+    attn__gather(&canonical->value, &o, pair->dtype, pair->arrays->o, w->row.offset[ATTN__OP_O], pair->vs);
+    attn__gather(&canonical->value, &dout, pair->dtype, pair->arrays->dout, w->row.offset[ATTN__OP_DOUT], pair->douts);
+    w->delta = dot(pair->vs, pair->douts, canonical->value.size);
+    if (canonical->extras & ATTN__DLSE)
+        w->delta -= attn__load(pair->side, pair->arrays->dlse, w->row.offset[ATTN__OP_LSE]);
+    memset(pair->dqs, 0, (size_t)canonical->contract.size * sizeof *pair->dqs);
+    memset(pair->dws, 0, (size_t)canonical->contract.size * sizeof *pair->dws);
+    memset(pair->dw2s, 0, (size_t)canonical->contract.size * sizeof *pair->dw2s);
+}
+
+static void run_row(work *w, int64_t batch, int64_t query)
+{
+    const attn__canonical *canonical = w->job->canonical;
+    attn__row_at(&w->row, canonical, w->job->arrays, batch, query);
+    if (w->row.absent)
+        return;
+    attn__pair_row(&w->pair, &w->row);
+    w->normalizer = attn__row_normalizer(&w->pair, &w->row);
+    if (w->normalizer.max == (double)-INFINITY)
+        return; /* no keys: it gave nothing and takes nothing */
+    start_row(w);
+    for (int64_t key = 0; key < canonical->key.size; key++) {
+        attn__spot spot;
+        attn__spot_at(&spot, &w->row, key);
+        if (spot.kind != ATTN__SPOT_OUT)
+            add_key(w, &spot);
+    }
+    add_row(w, ATTN__SUM_Q, ATTN__OP_DQ, &canonical->contract, w->row.offset[ATTN__OP_DQ], w->pair.dqs);
+    add_row(w, ATTN__SUM_W, ATTN__OP_W, &canonical->contract, w->row.offset[ATTN__OP_W], w->pair.dws);
+    add_row(w, ATTN__SUM_W2, ATTN__OP_W, &canonical->contract, w->row.offset[ATTN__OP_W], w->pair.dw2s);
+}
+
+static void run_item(void *user, int64_t item, int thread)
+{
+    work w = {.job = user};
+    const job *j = w.job;
+    attn__pair_start(&w.pair, j->canonical, j->arrays, j->workspace + (size_t)thread * j->share);
+    for (int64_t rest = 0; rest < j->split.rest; rest++) {
+        int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
+        for (int64_t query = 0; query < j->canonical->query.size; query++)
+            run_row(&w, batch, query);
+    }
+}
+
+size_t attn__reference_backward_size(const attn__canonical *canonical)
+{
+    return attn__sums_size(canonical);
+}
+
+void attn__reference_backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
+{
+    job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
+    j.split = attn__batch_split_make(canonical);
+    attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
+    attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
+    attn__sums_store(&j.sums, canonical, arrays);
+}

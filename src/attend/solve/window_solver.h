@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * window_solver.h - the plan and the state of the window solver: each KEY axis is a window that slides along one QUERY
+ * axis.
+ *
+ * Virtual taps.  Tap t of query i along one axis is at i * step + offset + t * dilation.  A window that is shifted
+ * inwards by m taps is the same window with t counted from m.  Tap numbers may therefore be negative or exceed the
+ * number of taps; each query attends a range [from, to) of them; the relative position of a pair depends only on t.
+ * Masking borders and bands make the range smaller.
+ *
+ * Cells.  A position is (i + cell) * step + phase.  A tap has the same cell and phase for all i, so that it reads
+ * adjacent cells of one phase's strip for adjacent queries.
+ *
+ * Heads.  A head of 8 channels fills half a cache line of a pixel and half of a transposed square.  Heads that are
+ * adjacent in memory and share tables and masks are therefore interleaved in the lanes, cell by cell (`woven` of them):
+ * a tap then moves `woven` lanes per cell, half a vector or whole vectors, so that loads rarely cross cache lines and
+ * one vector serves several taps.  Other adjacent heads share a work item: the first reads the strips and blocks of
+ * all, each computes its part, the last one writes.  Tiles, strips and blocks count lanes; a cell has `woven` lanes.
+ *
+ * Passes.  By query: queries are the lanes, strips hold keys and values.  By key, for their gradients: keys are the
+ * lanes, strips hold queries and output gradients.  Both run the same blocks.  Each element has one writer, so that the
+ * bits do not depend on the threads.  Where queries and keys are the positions of one image, one pass computes all
+ * gradients (window_once.c).
+ */
+#ifndef ATTN_ATTEND_WINDOW_SOLVER_H
+#define ATTN_ATTEND_WINDOW_SOLVER_H
+
+#include "attend/block/gradient_sums.h"
+#include "attend/plan/solver.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/window/window.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+
+#define ATTN__WINDOW_KINDS 3 /* of attn_relative_kind */
+enum { ATTN__WINDOW_AXES = ATTN_MAX_WINDOWS, ATTN__WINDOW_SLOTS = 16, ATTN__WINDOW_HEADS = 8, ATTN__WINDOW_PASSES = 3 };
+
+/* One window. */
+typedef struct attn__window_axis {
+    attn_window window;
+    int query, key;      /* axes of the groups */
+    int64_t n, taps;     /* queries, taps */
+    int64_t first, last; /* virtual taps that some query attends */
+    int64_t low, high;   /* those that the bands allow */
+} attn__window_axis;
+
+typedef struct attn__window_range {
+    int64_t from, to, moved; /* moved: the virtual tap that is the window's tap 0 */
+} attn__window_range;
+
+/* The windows of the problem, one for each KEY axis, into `windows`; fewer if some axis can have none.  Keys without a
+ * window that a table refers to are one that is shifted inwards and as wide as the axis: then a virtual tap is the
+ * relative position, as a table wants it. */
+int attn__window_windows(const attn__canonical *canonical, attn_window windows[ATTN__WINDOW_AXES]);
+attn__window_axis attn__window_axis_make(const attn__canonical *canonical, const attn_window *window);
+/* Empty ranges have from >= to. */
+attn__window_range attn__window_range_at(const attn__window_axis *axis, int64_t query);
+int64_t attn__window_cell(const attn__window_axis *axis, int64_t tap);
+int64_t attn__window_phase(const attn__window_axis *axis, int64_t tap);
+
+/* The lines that a line of the lanes meets along one outer axis. */
+typedef struct attn__window_list {
+    int64_t n;
+    int64_t *tap, *at; /* at: query or position, -1 for a position outside a zero border */
+} attn__window_list;
+
+/* How one pass divides the work. */
+typedef struct attn__window_pass {
+    bool by_key, once;
+    int64_t lines, band, bands;
+    int64_t cells, tile, tiles; /* lanes of a line, of a tile, and tiles */
+    int64_t left, own;          /* once: lanes of the tile whose gradients it writes, and those before; else all */
+    int64_t sums;               /* once: lines of keys and values with partial gradients */
+    int64_t recent;             /* once: lanes for which weights are kept */
+    int64_t phases;             /* of the lanes: the step by key, else 1 */
+    int64_t strip_phases;       /* of the strips: the step by query, else 1 */
+    int64_t ld;                 /* of a strip's row */
+    int64_t modulus[ATTN__WINDOW_AXES], divisor[ATTN__WINDOW_AXES], slots; /* slot of a line: at / divisor % modulus */
+    int64_t pairs, entries;                                                /* at most, of a block */
+    int64_t items;                                                         /* of one batch index */
+} attn__window_pass;
+
+/* The recipe's data. */
+typedef struct attn__window {
+    const attn__window_kernel *taps;
+    const attn__online_softmax_kernel *lanes;
+    const attn__gemm_tile_kernel *tile;
+    int naxes, nfree;
+    attn__window_axis axis[ATTN__WINDOW_AXES]; /* the last one is the lanes' */
+    int free_axis[ATTN_MAX_DIMS];              /* QUERY axes without a window */
+    int64_t free;                              /* their product */
+    int64_t channels, values;
+    int heads;             /* of an item, and its lanes: the last batch axis is a multiple of */
+    int64_t woven;         /* one of them is 1 */
+    bool masked, by_pairs; /* mask or lengths; they differ from query to query */
+    int lens_axis;         /* that the lengths cut */
+    float kept;            /* factor of weights that dropout keeps */
+    bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* of attn_relative_kind */
+    const int64_t *channel[ATTN__OPERANDS];                /* offsets of channels, NULL where adjacent */
+    int64_t unit;                                          /* lanes from tap to tap along the lanes' axis */
+    bool once;                                             /* backward in one pass */
+    attn__window_pass pass[ATTN__WINDOW_PASSES];           /* by query, by key, both at once */
+    const int64_t *table_channel[ATTN_MAX_RELATIVE];       /* INT64_MIN where the table does not serve the channel */
+    int64_t table_floats, table_at[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES];
+    size_t share, slot_share; /* bytes: of a thread, of a slot of shared sums */
+    int64_t memory[];
+} attn__window;
+
+const char *attn__window_refuse(const attn__canonical *canonical);
+/* How many heads are interleaved in the lanes. */
+int64_t attn__window_woven(const attn__canonical *canonical);
+attn_status attn__window_plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
+/* The problem reduced to the gradients that several items add to. */
+attn__canonical attn__window_shared(const attn__canonical *canonical);
+void attn__window_run(const attn__canonical *canonical, const attn__window *plan, const attn_arrays *arrays,
+                      void *workspace);
+
+/* The block of lanes that a tile is cut into. */
+typedef struct attn__window_block {
+    int64_t first, n; /* virtual taps first + k * stride, k < n */
+    bool ragged;      /* some lane attends only some of them */
+} attn__window_block;
+
+/* A line of the strips that the line of the lanes meets. */
+typedef struct attn__window_pair {
+    int64_t slot;
+    int64_t tap[ATTN__WINDOW_AXES]; /* of the outer axes */
+    int64_t bias;                   /* offset of the line's bias, the lanes' axis left out */
+    int64_t dbias;
+    int64_t mask, lens, position; /* the same for these, and where the line of keys lies on lens_axis */
+    bool outside;                 /* no such line of keys: a zero border */
+    uint32_t column;              /* dropout's, of the outer axes */
+} attn__window_pair;
+
+/* Lines of keys that a line of queries meets at once, so that it is loaded into the first cache once for all of
+ * them. */
+enum { ATTN__WINDOW_TOGETHER = 2 };
+
+/* Weights and gradients of scores of a line of queries with a line of keys, [tap][pass->recent]: those of the last
+ * queries alone, from lane `start` of the tile on. */
+typedef struct attn__window_recent {
+    float *p, *ds;
+    int64_t start;
+} attn__window_recent;
+
+/* Further state of the pass for all gradients.  Rows are as long as a strip; lane x is query x of the tile.  Partial
+ * gradients are in blocks of [channels][width]. */
+typedef struct attn__window_once {
+    int64_t *key_at, *query_at; /* of each tap of the lanes' axis: in a strip of keys; of queries, seen from a key */
+    int64_t *zeros;
+    int32_t *number;
+    attn__window_block *keys;      /* the taps that reach a block of keys */
+    bool *fill;                    /* fill this block of queries with marks first: its neighbours have other taps */
+    float *q, *dout, *lse, *delta; /* of the line */
+    float *dq, *dk, *dv;           /* of the line; of lines of keys, as slots */
+    attn__window_recent recent[ATTN__WINDOW_TOGETHER];
+    float *terms, *pair_terms; /* of tables: [tap], and [pair] */
+    float *margin, *pair_margin;
+    float *marks; /* a block's row of them */
+    int64_t far;  /* lanes from a query to the last key that it meets */
+} attn__window_once;
+
+/* Entries of a block: a tap of the lanes' axis and a line of the strips. */
+typedef struct attn__window_entries {
+    int32_t *number;  /* the virtual tap's */
+    int64_t *a, *b;   /* where its numbers lie in the strips, ... */
+    int64_t *range;   /* ... its first lane in `ranges`, ... */
+    int64_t *state;   /* ... its lse and delta in `rows`, by key, ... */
+    int64_t *flag;    /* ... and its mask in `flags` */
+    uint32_t *column; /* dropout's */
+} attn__window_entries;
+
+/* The query of each lane of the tile, or by key of the strips, and its attn__window_range. */
+typedef struct attn__window_ranges {
+    int32_t *query, *from, *to, *moved;
+} attn__window_ranges;
+
+/* A block of lanes: [channels][width]. */
+typedef struct attn__window_lanes {
+    float *a, *b, *o, *out_a, *out_b, *old;
+    float *flags; /* [width]: 0 at masked keys, by key */
+    float *terms; /* of tables: [tap and pair][width] */
+} attn__window_lanes;
+
+/* Of each lane of a block. */
+typedef struct attn__window_softmax {
+    float *m, *l, *factor, *ones, *lse, *delta;
+} attn__window_softmax;
+
+/* One thread's memory, cut for one pass. */
+typedef struct attn__window_scratch {
+    attn__window_list list[ATTN__WINDOW_AXES];
+    attn__window_pair *pair;
+    attn__window_block *block;
+    attn__window_ranges ranges;
+    attn__window_entries entries;
+    attn__window_lanes lanes;
+    attn__window_softmax softmax;
+    float *flags;           /* 0 at masked keys: by query of each slot */
+    uint32_t *drop_key;     /* dropout: low and high halves, like lse and delta */
+    int64_t *shift, *phase; /* of the block's taps: lanes further in the strip, and which strip */
+    int64_t *tag, *offset;
+    float *a, *b;                          /* strips: k and v, or q and dout */
+    float *rows;                           /* by key: lse and delta of each slot */
+    float *terms[2], *pair_rows[2];        /* table terms of strips a and b: per lane tap, and per pair */
+    float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
+    float *s, *dp;
+    float *margin, *pair_margin;
+    float *line;        /* strips under way */
+    float *table;       /* of the batch index: see table_at */
+    double *table_sums; /* their gradients */
+    attn__window_once once;
+} attn__window_scratch;
+
+/* Into the memory of each head: what one leaves to the next, and temporary things, are the same for all. */
+size_t attn__window_divide(const attn__window *plan, const attn__canonical *canonical, const attn__window_pass *pass,
+                           char *base, attn__window_scratch scratch[ATTN__WINDOW_HEADS]);
+
+/* One thread at work on one head of an item; those of the heads before and after are its neighbours in an array. */
+typedef struct attn__window_work {
+    int head;
+    const attn__canonical *canonical;
+    const attn__window *plan;
+    const attn__window_pass *pass;
+    const attn_arrays *arrays;
+    attn__sums sums; /* shared gradients of the slot */
+    attn__window_scratch s;
+    int64_t batch;
+    int64_t batch_at[ATTN__OPERANDS];    /* offsets of the batch index */
+    int64_t table_at[ATTN_MAX_RELATIVE]; /* of the tables that were read */
+    bool tables_read, tables_finite;
+    bool described; /* the tile, by an earlier item of the same one */
+    int64_t described_item;
+    uint64_t batch_row;              /* its part of dropout's row numbers */
+    int64_t cell0, phase;            /* the tile's first lane, and the phase of its lanes */
+    int64_t live;                    /* lanes of the tile */
+    int64_t line_at[ATTN__OPERANDS]; /* of the line in the lanes */
+    int64_t index[ATTN_MAX_DIMS];    /* of its QUERY axes, or positions of the outer axes */
+    int64_t free;                    /* index of its free QUERY axes; by query */
+    int64_t pairs;
+    int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
+    attn__window_block now;
+    int64_t stride; /* between its taps */
+} attn__window_work;
+
+/* The stride between the arrays of interleaved heads. */
+static inline int64_t attn__window_head_stride(const attn__window_work *work, attn__operand op)
+{
+    const attn__group *batch = &work->canonical->batch;
+    return work->plan->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
+}
+
+/* The cell of a lane of the block: the lane's query, or by key its position's. */
+static inline int64_t attn__window_lane_cell(const attn__window_work *work, int64_t lane)
+{
+    return (work->cell0 + work->cell + lane) / work->plan->woven;
+}
+
+/* Strips (window_strips.c). */
+void attn__window_tile_start(attn__window_work *work, int64_t item);
+void attn__window_line_start(attn__window_work *work, int64_t line);
+/* Prefetches what the next line reads at the lanes of this block: its elements are too far apart for the hardware
+ * prefetcher. */
+void attn__window_prefetch(const attn__window_work *work);
+/* The same in the pass for all gradients, for lanes of the tile from `x` on: each of the line's pairs prefetches a part
+ * of what the next line reads and of what this one writes. */
+void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
+/* Reads the block's lanes of an operand of the line in the lanes into [channels][width], the first head for all. */
+void attn__window_read(const attn__window_work *work, attn__operand op, const void *base, float *out);
+/* Writes such a tile times factor[lane], or adds it if the problem accumulates gradients; the last head writes all. */
+void attn__window_write(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor);
+int64_t attn__window_lane_offset(const attn__window_work *work, attn__operand op, int64_t lane);
+
+void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list);
+/* The slot that holds the line's strips, read now unless they are there from an earlier line. */
+int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free);
+/* Strips that stand for lines outside the border. */
+void attn__window_outside_start(attn__window_work *work);
+/* The line's queries, or output gradients, or outputs: all lanes of the tile. */
+void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
+/* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty. */
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows);
+/* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
+void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
+void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
+
+/* Masks and lengths (window_mask.c). */
+void attn__window_masks_plan(attn__window *plan, const attn__canonical *canonical);
+void attn__window_mask_of_slot(attn__window_work *work, int64_t slot, const int64_t *at);
+void attn__window_mask_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
+/* s = -infinity where keys are masked. */
+void attn__window_mask(attn__window_work *work, float *s);
+
+/* Dropout (window_dropout.c): keys of the rows in a slot, keys of the lanes, columns; marks dropped weights. */
+void attn__window_drop_of_slot(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free);
+void attn__window_drop_of_lanes(attn__window_work *work);
+void attn__window_drop_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *query);
+void attn__window_drop_of_entries(attn__window_work *work);
+void attn__window_drop(attn__window_work *work, float *s);
+
+/* Relative tables (window_tables.c). */
+void attn__window_tables_read(attn__window_work *work);
+void attn__window_tables_of_pairs(attn__window_work *work);
+void attn__window_tables_of_strip(attn__window_work *work, int64_t slot);
+void attn__window_tables_of_pair_strips(attn__window_work *work);
+/* s += factor * the terms of the lanes' own table, or of the strips'. */
+void attn__window_lane_terms(attn__window_work *work, attn_relative_kind kind, const float *tile, float *s,
+                             float factor);
+void attn__window_strip_terms(attn__window_work *work, attn_relative_kind kind, float *s, float factor);
+/* Sums weights over the outer taps, for each tap of the lanes' axis, and the other way round. */
+void attn__window_margins(attn__window_work *work, attn_relative_kind kind, const float *weights);
+/* out[c] += sum over taps of weights * table: what a table gives to the operand that it is contracted with. */
+void attn__window_table_mix(attn__window_work *work, attn_relative_kind kind, float *out);
+/* Adds weights x tile to the gradients of the tables of the kind. */
+void attn__window_table_gradient(attn__window_work *work, attn_relative_kind kind, const float *tile);
+/* Adds those since the tables were read to the shared sums. */
+void attn__window_tables_store(attn__window_work *work);
+
+/* Tables in the pass for all gradients: rows of the line's terms, and the gradients from its margins. */
+void attn__window_once_terms(attn__window_work *work);
+void attn__window_once_margins(attn__window_work *work);
+
+/* All gradients at once (window_once.c). */
+bool attn__window_once_serves(const attn__window *plan, const attn__canonical *canonical);
+void attn__window_once_band(attn__window_work *work, int64_t first, int64_t end);
+
+/* Biases (window_bias.c). */
+void attn__window_bias_add(attn__window_work *work, float *s);
+void attn__window_bias_gradient(attn__window_work *work, const float *ds);
+bool attn__window_bias_shared(const attn__canonical *canonical);
+
+/* The operand kinds' tables that belong to the lanes and to the strips of q and k. */
+static inline attn_relative_kind attn__window_lane_kind(const attn__window_pass *pass)
+{
+    return pass->by_key ? ATTN_RELATIVE_KEY : ATTN_RELATIVE_QUERY;
+}
+static inline attn_relative_kind attn__window_strip_kind(const attn__window_pass *pass)
+{
+    return pass->by_key ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
+}
+
+/* The head's strip of keys or queries (of values or output gradients). */
+static inline float *attn__window_strip(const attn__window_work *work, bool values, int64_t slot, int64_t phase)
+{
+    int64_t n = (values ? work->plan->values : work->plan->channels) * work->plan->heads;
+    return (values ? work->s.b : work->s.a) + (slot * work->pass->strip_phases + phase) * n * work->pass->ld;
+}
+
+/* True if some outer axis has a table of the kind. */
+static inline bool attn__window_has_outer(const attn__window *plan, attn_relative_kind kind)
+{
+    for (int i = 0; i < plan->naxes - 1; i++)
+        if (plan->has_table[kind][i])
+            return true;
+    return false;
+}
+
+#endif
