@@ -17,6 +17,19 @@ static inline int64_t attn__most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The nearest number of [low, high]; low <= high. */
+static inline int64_t attn__clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+/* a + b, or the end of the range of integers past which it lies. */
+static inline int64_t attn__add_saturated(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
+}
+
 /* n >= 0, to >= 1. */
 static inline int64_t attn__round_up(int64_t n, int64_t to)
 {

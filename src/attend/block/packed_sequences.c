@@ -4,6 +4,7 @@
 
 #include "attend/block/rows.h"
 #include "attend/problem/operand.h"
+#include "base/integers.h"
 
 int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
 {
@@ -37,17 +38,15 @@ static void *moved_output(const attn__canonical *canonical, void *array, const a
     return (void *)(uintptr_t)moved(canonical, array, axis, op, positions);
 }
 
-/* Open ends stay open. */
+/* An end of the range of integers lies beyond every distance, shifted or not. */
 static void shift_bands(attn_problem *p, int64_t by)
 {
     for (int i = 0; i < p->nbands; i++) {
         attn_band *band = &p->bands[i];
         if (band->query_dim != p->packed.query_dim || band->key_dim != p->packed.key_dim)
             continue;
-        if (__builtin_add_overflow(band->lo, by, &band->lo) || band->lo - by == INT64_MIN)
-            band->lo = INT64_MIN;
-        if (__builtin_add_overflow(band->hi, by, &band->hi) || band->hi - by == INT64_MAX)
-            band->hi = INT64_MAX;
+        band->lo = attn__add_saturated(band->lo, by);
+        band->hi = attn__add_saturated(band->hi, by);
     }
 }
 

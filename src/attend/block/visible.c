@@ -1,10 +1,662 @@
 /* SPDX-License-Identifier: MIT
- * What a tile sees of masks. */
+ * Which keys a query attends. */
 #include "attend/block/visible.h"
 
+#include "attend/block/packed_sequences.h"
 #include "attend/block/rows.h"
+#include "attend/block/window_base.h"
+#include "attend/problem/operand.h"
+#include "base/integers.h"
 
 #include <string.h>
+
+/* ------------------------------------------------------------------------------------------- the plan */
+
+const char *attn__visible_refuse(const attn__canonical *canonical)
+{
+    for (int i = 0; i < canonical->key.n; i++)
+        if (canonical->key.axis[i].dim.n >= INT32_MAX)
+            return "2^31 - 1 keys or more";
+    return NULL;
+}
+
+static void add_axis(attn__visible *visible, int axis)
+{
+    for (int a = 0; a < visible->axes; a++)
+        if (visible->axis[a] == axis)
+            return;
+    visible->axis[visible->axes++] = axis;
+}
+
+static bool moves(const attn__group *group, size_t stride)
+{
+    for (int i = 0; i < group->n; i++)
+        if (group->axis[i].dim.n > 1 && *(const int64_t *)(const void *)((const char *)&group->axis[i] + stride) != 0)
+            return true;
+    return false;
+}
+
+void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded)
+{
+    const attn_problem *p = &canonical->problem;
+    *visible = (attn__visible){.mask = canonical->has_mask,
+                               .blocks = canonical->has_blocks,
+                               .windows = p->nwindows > 0,
+                               .fills = p->mask_fill != 0,
+                               .padded = padded && attn__is_packed(canonical)};
+    for (int i = 0; i < p->nbands; i++)
+        add_axis(visible, p->bands[i].key_dim);
+    if (canonical->has_lens)
+        add_axis(visible, p->lens_dim);
+    for (int i = 0; i < p->nwindows; i++)
+        add_axis(visible, p->windows[i].key_dim);
+    if (visible->padded)
+        add_axis(visible, p->packed.key_dim);
+    visible->ranges = visible->axes == 0 || (canonical->key.n == 1 && !visible->windows);
+    visible->lens_by_query = canonical->has_lens && moves(&canonical->query, ATTN__STRIDE(dim.lens));
+}
+
+/* -------------------------------------------------------------------------------------- queries and keys */
+
+static int32_t *take32(attn__arena *arena, bool wanted, int64_t count)
+{
+    return wanted ? attn__arena_take(arena, count, sizeof(int32_t)) : NULL;
+}
+
+static int64_t *take64(attn__arena *arena, bool wanted, int64_t count)
+{
+    return wanted ? attn__arena_take(arena, count, sizeof(int64_t)) : NULL;
+}
+
+static bool has_axis(const attn__visible *visible, int a)
+{
+    return a < visible->axes || (visible->ranges && a == 0);
+}
+
+void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visible, attn__arena *arena, int64_t count,
+                             unsigned parts)
+{
+    bool limits = parts & ATTN__VISIBLE_LIMITS, windows = visible->windows;
+    *rows = (attn__visible_rows){.visible = visible, .parts = parts};
+    for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(visible, a); a++) {
+        rows->from[a] = take32(arena, limits, count);
+        rows->to[a] = take32(arena, limits, count);
+        rows->inside_from[a] = take32(arena, limits && windows, count);
+        rows->inside_to[a] = take32(arena, limits && windows, count);
+    }
+    rows->length = take32(arena, limits && windows, count);
+    rows->mask = take64(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count);
+    rows->blocks = take64(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count);
+}
+
+void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visible, attn__arena *arena, int64_t count,
+                             unsigned parts)
+{
+    *keys = (attn__visible_keys){.visible = visible, .parts = parts};
+    for (int a = 0; a < visible->axes; a++)
+        keys->index[a] = take32(arena, parts & ATTN__VISIBLE_LIMITS, count);
+    keys->mask = take64(arena, (parts & ATTN__VISIBLE_MASK) && visible->mask, count);
+    keys->blocks = take64(arena, (parts & ATTN__VISIBLE_BLOCKS) && visible->blocks, count);
+}
+
+/* Walks the index along one axis of a group, query by query or key by key. */
+typedef struct walk {
+    int64_t at, n, rest, inner;
+} walk;
+
+static walk walk_from(const attn__group *group, int axis, int64_t first)
+{
+    walk w = {.n = group->axis[axis].dim.n, .inner = 1};
+    for (int i = axis + 1; i < group->n; i++)
+        w.inner *= group->axis[i].dim.n;
+    w.at = w.inner == 1 && group->n == 1 ? first : first / w.inner % w.n;
+    w.rest = w.inner == 1 ? 0 : first % w.inner;
+    return w;
+}
+
+static inline void step(walk *w)
+{
+    if (++w->rest < w->inner)
+        return;
+    w->rest = 0;
+    w->at = w->at + 1 == w->n ? 0 : w->at + 1;
+}
+
+/* index + bound within [0, n].  The sum of two numbers of 64 bits lies past an end of that range only if it lies beyond
+ * 0 or n on the same side, and these are where the clamp would move the exact sum too: so it is exact for each bound,
+ * open ends included, which are just numbers that no distance reaches. */
+static inline int64_t bounded(int64_t index, int64_t bound, int64_t n)
+{
+    return attn__clamp(attn__add_saturated(index, bound), 0, n);
+}
+
+/* The first key past those of the distance `bound` and less: the same, for the exact sum plus one. */
+static inline int64_t bounded_end(int64_t index, int64_t bound, int64_t n)
+{
+    return attn__clamp(attn__add_saturated(attn__add_saturated(index, bound), 1), 0, n);
+}
+
+/* The first tap at position `least` or past it, of n that stand at base + tap * dilation.  The checks leave room for
+ * base, n * dilation and their sum (problem/check_relations.c), and `least` may be anything. */
+static int64_t first_tap(int64_t base, int64_t dilation, int64_t n, int64_t least)
+{
+    int64_t distance = attn__add_saturated(least, -base);
+    if (distance <= 0)
+        return 0;
+    return distance > (n - 1) * dilation ? n : attn__ceil_div(distance, dilation);
+}
+
+/* The length of an axis of keys, and how much later bands see the queries: of a packed sequence its own. */
+typedef struct packed_ends {
+    int64_t queries, keys, shift; /* queries: INT64_MAX if not padded */
+} packed_ends;
+
+static packed_ends find_ends(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
+                             int64_t batch)
+{
+    if (!visible->padded)
+        return (packed_ends){INT64_MAX, 0, 0};
+    int64_t sequence = attn__packed_sequence(canonical, batch);
+    const int32_t *q = arrays->q_offsets + sequence, *k = arrays->k_offsets + sequence;
+    int64_t queries = (int64_t)q[1] - q[0], keys = (int64_t)k[1] - k[0];
+    return (packed_ends){queries, keys, canonical->problem.packed.align_ends ? keys - queries : 0};
+}
+
+static int64_t axis_length(const attn__canonical *canonical, const attn__visible *visible, const packed_ends *ends,
+                           int axis)
+{
+    if (visible->axes == 0)
+        return attn__least(canonical->key.size, INT32_MAX);
+    bool packed = visible->padded && axis == canonical->problem.packed.key_dim;
+    return packed ? ends->keys : canonical->key.axis[axis].dim.n;
+}
+
+static void narrow(const attn__visible_rows *rows, int a, int64_t i, int64_t from, int64_t to)
+{
+    rows->from[a][i] = (int32_t)attn__most(rows->from[a][i], from);
+    rows->to[a][i] = (int32_t)attn__least(rows->to[a][i], to);
+}
+
+static void narrow_by_band(const attn__visible_rows *rows, int a, const attn_band *band, const packed_ends *ends)
+{
+    const attn_packed *packed = &rows->canonical->problem.packed;
+    int64_t n = axis_length(rows->canonical, rows->visible, ends, band->key_dim);
+    bool shifted = rows->visible->padded && band->query_dim == packed->query_dim && band->key_dim == packed->key_dim;
+    int64_t shift = shifted ? ends->shift : 0;
+    walk w = walk_from(&rows->canonical->query, band->query_dim, rows->first);
+    for (int64_t i = 0; i < rows->count; i++, step(&w))
+        narrow(rows, a, i, bounded(w.at + shift, band->lo, n), bounded_end(w.at + shift, band->hi, n));
+}
+
+/* A band in taps: lo <= base + tap * dilation - index * step <= hi. */
+static void narrow_by_window_band(const attn__visible_rows *rows, int a, const attn_window *window,
+                                  const attn_band *band)
+{
+    int64_t taps = rows->canonical->key.axis[window->key_dim].dim.n;
+    walk w = walk_from(&rows->canonical->query, window->query_dim, rows->first);
+    for (int64_t i = 0; i < rows->count; i++, step(&w)) {
+        int64_t base = attn__window_base(window, taps, w.at) - w.at * window->step;
+        int64_t to = band->hi == INT64_MAX ? taps : first_tap(base, window->dilation, taps, band->hi + 1);
+        narrow(rows, a, i, first_tap(base, window->dilation, taps, band->lo), to);
+    }
+}
+
+static void find_inside(const attn__visible_rows *rows, int a, const attn_window *window)
+{
+    int64_t taps = rows->canonical->key.axis[window->key_dim].dim.n;
+    walk w = walk_from(&rows->canonical->query, window->query_dim, rows->first);
+    for (int64_t i = 0; i < rows->count; i++, step(&w)) {
+        int64_t base = attn__window_base(window, taps, w.at);
+        rows->inside_from[a][i] = (int32_t)first_tap(base, window->dilation, taps, 0);
+        rows->inside_to[a][i] = (int32_t)first_tap(base, window->dilation, taps, window->size);
+    }
+}
+
+enum { CHUNK = 64 };
+
+/* Calls narrow, or with windows sets rows->length, for each query's length. */
+static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
+{
+    const attn__canonical *canonical = rows->canonical;
+    int lens_dim = canonical->problem.lens_dim, a = 0;
+    const attn_window *window = attn__window_of(&canonical->problem, lens_dim);
+    int64_t n = canonical->key.axis[lens_dim].dim.n, at[CHUNK];
+    const int32_t *lens = rows->arrays->lens + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lens), batch);
+    while (rows->visible->axis[a] != lens_dim)
+        a++;
+    walk w = walk_from(&canonical->query, window ? window->query_dim : 0, rows->first);
+    for (int64_t i = 0; i < rows->count; i++, step(&w)) {
+        if (i % CHUNK == 0 && rows->visible->lens_by_query)
+            attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.lens), rows->first + i,
+                               attn__least(rows->count - i, CHUNK), at);
+        int64_t length = lens[rows->visible->lens_by_query ? at[i % CHUNK] : 0];
+        if (window)
+            length = first_tap(attn__window_base(window, n, w.at), window->dilation, n, length);
+        if (rows->visible->windows)
+            rows->length[i] = (int32_t)attn__clamp(length, 0, n);
+        else
+            narrow(rows, a, i, 0, attn__clamp(length, 0, n));
+    }
+}
+
+/* Queries past the end of their sequence see nothing. */
+static void narrow_by_sequence(const attn__visible_rows *rows, const packed_ends *ends)
+{
+    walk w = walk_from(&rows->canonical->query, rows->canonical->problem.packed.query_dim, rows->first);
+    for (int64_t i = 0; i < rows->count; i++, step(&w))
+        if (w.at >= ends->queries)
+            rows->to[0][i] = rows->from[0][i];
+}
+
+static void find_limits(attn__visible_rows *rows, int64_t batch)
+{
+    const attn__canonical *canonical = rows->canonical;
+    const attn_problem *p = &canonical->problem;
+    packed_ends ends = find_ends(rows->visible, canonical, rows->arrays, batch);
+    rows->keys = ends.keys;
+    for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
+        int axis = rows->visible->axis[a];
+        const attn_window *window = attn__window_of(p, axis);
+        int32_t n = (int32_t)axis_length(canonical, rows->visible, &ends, axis);
+        for (int64_t i = 0; i < rows->count; i++)
+            rows->from[a][i] = 0, rows->to[a][i] = n;
+        for (int64_t i = 0; i < rows->count && rows->visible->windows; i++)
+            rows->inside_from[a][i] = 0, rows->inside_to[a][i] = n;
+        if (window)
+            find_inside(rows, a, window);
+        for (int b = 0; b < p->nbands; b++) {
+            if (p->bands[b].key_dim == axis && window)
+                narrow_by_window_band(rows, a, window, &p->bands[b]);
+            else if (p->bands[b].key_dim == axis)
+                narrow_by_band(rows, a, &p->bands[b], &ends);
+        }
+    }
+    if (canonical->has_lens)
+        narrow_by_lengths(rows, batch);
+    if (rows->visible->padded)
+        narrow_by_sequence(rows, &ends);
+}
+
+static void repeat_last32(int32_t *x, int64_t count, int64_t padded)
+{
+    for (int64_t i = count; x && i < padded; i++)
+        x[i] = x[count - 1];
+}
+
+static void repeat_last64(int64_t *x, int64_t count, int64_t padded)
+{
+    for (int64_t i = count; x && i < padded; i++)
+        x[i] = x[count - 1];
+}
+
+/* The mask lies by positions: a query's part has where tap 0 of each of its windows stands. */
+static void find_mask(const attn__visible_rows *rows, int64_t batch)
+{
+    const attn__canonical *canonical = rows->canonical;
+    int64_t base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.mask), batch);
+    attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.mask), rows->first, rows->count, rows->mask);
+    for (int64_t i = 0; i < rows->count; i++)
+        rows->mask[i] += base;
+    for (int n = 0; n < canonical->problem.nwindows; n++) {
+        const attn_window *window = &canonical->problem.windows[n];
+        const attn_dim *key = &canonical->key.axis[window->key_dim].dim;
+        walk w = walk_from(&canonical->query, window->query_dim, rows->first);
+        for (int64_t i = 0; i < rows->count; i++, step(&w))
+            rows->mask[i] += attn__window_base(window, key->n, w.at) * key->mask;
+    }
+}
+
+void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn_arrays *arrays,
+                              int64_t batch, int64_t first, int64_t count, int64_t lanes)
+{
+    int64_t padded = attn__round_up(count, lanes);
+    rows->canonical = canonical;
+    rows->arrays = arrays;
+    rows->first = first;
+    rows->count = count;
+    if (count < 1)
+        return;
+    if (rows->parts & ATTN__VISIBLE_LIMITS)
+        find_limits(rows, batch);
+    if (rows->mask)
+        find_mask(rows, batch);
+    if (rows->blocks)
+        attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), first, count,
+                         rows->blocks);
+    if (padded == count)
+        return;
+    for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
+        int32_t *const arrays32[] = {rows->from[a], rows->to[a], rows->inside_from[a], rows->inside_to[a]};
+        for (int i = 0; i < 4; i++)
+            repeat_last32(arrays32[i], count, padded);
+    }
+    repeat_last32(rows->length, count, padded);
+    repeat_last64(rows->mask, count, padded);
+    repeat_last64(rows->blocks, count, padded);
+}
+
+static void find_key_mask(const attn__visible_keys *keys, const attn__canonical *canonical)
+{
+    attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.mask), keys->first, keys->count, keys->mask);
+    for (int n = 0; n < canonical->problem.nwindows; n++) {
+        const attn_window *window = &canonical->problem.windows[n];
+        int64_t more = (window->dilation - 1) * canonical->key.axis[window->key_dim].dim.mask;
+        walk w = walk_from(&canonical->key, window->key_dim, keys->first);
+        for (int64_t j = 0; j < keys->count; j++, step(&w))
+            keys->mask[j] += w.at * more;
+    }
+}
+
+void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *canonical, int64_t first, int64_t count)
+{
+    keys->first = first;
+    keys->count = count;
+    keys->adjacent = !keys->visible->windows && attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.mask));
+    if (count < 1)
+        return;
+    for (int a = 0; a < keys->visible->axes && keys->index[a]; a++) {
+        walk w = walk_from(&canonical->key, keys->visible->axis[a], first);
+        for (int64_t j = 0; j < count; j++, step(&w))
+            keys->index[a][j] = (int32_t)w.at;
+    }
+    if (keys->mask)
+        find_key_mask(keys, canonical);
+    if (keys->blocks)
+        attn__block_columns(canonical, first, count, keys->blocks);
+}
+
+/* --------------------------------------------------------------------------------------------- spans */
+
+static int32_t least32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+
+static int32_t most32(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+
+attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows)
+{
+    attn__visible_span span;
+    for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
+        const int32_t *from = rows->from[a] + row, *to = rows->to[a] + row;
+        int32_t begin = INT32_MAX, end = 0, open_begin = 0, open_end = INT32_MAX;
+        for (int64_t i = 0; i < nrows; i++) {
+            bool any = from[i] < to[i];
+            begin = any ? least32(begin, from[i]) : begin;
+            end = any ? most32(end, to[i]) : end;
+            open_begin = most32(open_begin, from[i]);
+            open_end = least32(open_end, to[i]);
+        }
+        for (int64_t i = row; i < row + nrows && rows->visible->windows; i++) {
+            open_begin = most32(open_begin, rows->inside_from[a][i]);
+            open_end = least32(open_end, rows->inside_to[a][i]);
+            if (rows->canonical->has_lens && rows->visible->axis[a] == rows->canonical->problem.lens_dim)
+                open_end = least32(open_end, rows->length[i]);
+        }
+        span.begin[a] = least32(begin, end);
+        span.end[a] = end;
+        span.open_begin[a] = open_begin;
+        span.open_end[a] = open_end;
+    }
+    return span;
+}
+
+void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible_span *span, int64_t *begin,
+                             int64_t *end)
+{
+    const attn__visible *visible = rows->visible;
+    int64_t keys = rows->canonical->key.size;
+    *begin = 0;
+    *end = keys;
+    if (visible->fills || visible->axes == 0)
+        return;
+    for (int a = 0; a < visible->axes; a++) {
+        int64_t n = rows->canonical->key.axis[visible->axis[a]].dim.n;
+        if (span->begin[a] >= span->end[a]) {
+            *begin = *end = 0;
+            return;
+        }
+        if (visible->axis[a] == 0 && n > 0) { /* the outermost: its indices are runs of keys */
+            *begin = keys / n * span->begin[a];
+            *end = keys / n * span->end[a];
+        }
+    }
+}
+
+void attn__visible_reach(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
+                         int64_t batch, int64_t *begin, int64_t *end)
+{
+    const attn_problem *p = &canonical->problem;
+    packed_ends ends = find_ends(visible, canonical, arrays, batch);
+    int64_t n = axis_length(canonical, visible, &ends, 0);
+    *begin = 0;
+    *end = visible->axes ? n : canonical->key.size;
+    if (visible->fills || !visible->ranges || visible->axes == 0) {
+        *end = canonical->key.size;
+        return;
+    }
+    for (int i = 0; i < p->nbands; i++) {
+        const attn_band *band = &p->bands[i];
+        bool shifted = visible->padded && band->query_dim == p->packed.query_dim;
+        int64_t shift = shifted ? ends.shift : 0, last = canonical->query.axis[band->query_dim].dim.n - 1;
+        last = shifted ? ends.queries - 1 : last;
+        *begin = attn__most(*begin, bounded(shift, band->lo, n));
+        *end = attn__least(*end, bounded_end(last + shift, band->hi, n));
+    }
+    if (canonical->has_lens && !visible->lens_by_query) {
+        int64_t at = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lens), batch);
+        *end = attn__least(*end, attn__clamp(arrays->lens[at], 0, n));
+    }
+    *begin = attn__least(*begin, *end);
+}
+
+/* ------------------------------------------------------------------------------------------ of a tile */
+
+static unsigned limits_of(const attn__visible_tile *t, const attn__visible_span *span)
+{
+    const attn__visible *visible = t->rows->visible;
+    unsigned view = ATTN__VISIBLE_ALL;
+    for (int a = 0; a < visible->axes; a++) {
+        int32_t first, last;
+        if (visible->ranges) {
+            first = (int32_t)(t->keys->first + t->key);
+            last = (int32_t)(first + t->nkeys - 1);
+        } else {
+            first = last = t->keys->index[a][t->key];
+            for (int64_t j = t->key + 1; j < t->key + t->nkeys; j++) {
+                first = least32(first, t->keys->index[a][j]);
+                last = most32(last, t->keys->index[a][j]);
+            }
+        }
+        if (last < span->begin[a] || first >= span->end[a])
+            return ATTN__VISIBLE_NONE;
+        if (first < span->open_begin[a] || last >= span->open_end[a])
+            view = ATTN__VISIBLE_LIMITS;
+    }
+    return view;
+}
+
+static unsigned part_of(attn__block_view view, unsigned part)
+{
+    return view == ATTN__BLOCKS_ALL ? ATTN__VISIBLE_ALL : view == ATTN__BLOCKS_NONE ? ATTN__VISIBLE_NONE : part;
+}
+
+unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span *span)
+{
+    const attn__visible_rows *rows = t->rows;
+    const attn__visible_keys *keys = t->keys;
+    unsigned view = limits_of(t, span);
+    if (view != ATTN__VISIBLE_NONE && rows->blocks)
+        view |= part_of(
+            attn__blocks_seen(rows->arrays->blocks, rows->blocks + t->row, t->nrows, keys->blocks + t->key, t->nkeys),
+            ATTN__VISIBLE_BLOCKS);
+    if (rows->mask && !keys->adjacent)
+        view |= ATTN__VISIBLE_MASK;
+    else if (rows->mask && !(view & ATTN__VISIBLE_NONE))
+        view |=
+            part_of(attn__mask_seen(rows->arrays->mask + keys->mask[t->key], rows->mask + t->row, t->nrows, t->nkeys),
+                    ATTN__VISIBLE_MASK);
+    return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
+}
+
+/* Clears bytes of keys outside the row's limits. */
+static void clear_outside(const attn__visible_tile *t, int64_t row, uint8_t *out)
+{
+    const attn__visible_rows *rows = t->rows;
+    int64_t n = t->nkeys;
+    if (rows->visible->ranges) {
+        int64_t first = t->keys->first + t->key, from = attn__clamp(rows->from[0][row] - first, 0, n);
+        int64_t to = attn__clamp(rows->to[0][row] - first, from, n);
+        memset(out, 0, (size_t)from);
+        memset(out + to, 0, (size_t)(n - to));
+        return;
+    }
+    for (int a = 0; a < rows->visible->axes; a++) {
+        const int32_t *index = t->keys->index[a] + t->key;
+        int32_t from = rows->from[a][row], to = rows->to[a][row];
+        for (int64_t j = 0; j < n; j++)
+            out[j] &= (uint8_t)(index[j] >= from && index[j] < to);
+    }
+}
+
+/* With windows: */
+enum { HIDDEN = 1, BEHIND_MASKING_BORDER = 2, OUTSIDE = 4, BEHIND_LENGTH = 8 };
+
+static void find_taps(const attn__visible_tile *t, int64_t row, uint8_t *out)
+{
+    const attn__visible_rows *rows = t->rows;
+    const attn_problem *p = &rows->canonical->problem;
+    memset(out, 0, (size_t)t->nkeys);
+    for (int a = 0; a < rows->visible->axes; a++) {
+        const int32_t *index = t->keys->index[a] + t->key;
+        const attn_window *window = attn__window_of(p, rows->visible->axis[a]);
+        uint8_t outside = window && window->border == ATTN_BORDER_MASK ? OUTSIDE | BEHIND_MASKING_BORDER : OUTSIDE;
+        int32_t from = rows->from[a][row], to = rows->to[a][row];
+        int32_t inside_from = rows->inside_from[a][row], inside_to = rows->inside_to[a][row];
+        bool lens = rows->canonical->has_lens && p->lens_dim == rows->visible->axis[a];
+        int32_t length = lens ? rows->length[row] : INT32_MAX;
+        for (int64_t j = 0; j < t->nkeys; j++) {
+            int32_t tap = index[j];
+            out[j] |=
+                (uint8_t)((tap < from || tap >= to ? HIDDEN : 0) |
+                          (tap < inside_from || tap >= inside_to ? outside : 0) | (tap >= length ? BEHIND_LENGTH : 0));
+        }
+    }
+}
+
+/* The mask and lengths say nothing about positions that do not exist. */
+static void find_window_kinds(const attn__visible_tile *t, int64_t row, uint8_t *kinds)
+{
+    const attn__visible_rows *rows = t->rows;
+    const uint8_t *mask = rows->mask ? rows->arrays->mask + rows->mask[row] : NULL;
+    uint8_t masked = rows->visible->fills ? ATTN__VISIBLE_FILL : ATTN__VISIBLE_OUT;
+    find_taps(t, row, kinds);
+    for (int64_t j = 0; j < t->nkeys; j++) {
+        bool hidden = kinds[j] & HIDDEN;
+        if (!(kinds[j] & OUTSIDE))
+            hidden = hidden || (kinds[j] & BEHIND_LENGTH) || (mask && !mask[t->keys->mask[t->key + j]]);
+        kinds[j] = kinds[j] & BEHIND_MASKING_BORDER ? ATTN__VISIBLE_OUT : hidden ? masked : ATTN__VISIBLE_KEY;
+    }
+}
+
+static void find_bytes(const attn__visible_tile *t, int64_t row, unsigned parts, uint8_t *out)
+{
+    const attn__visible_rows *rows = t->rows;
+    const attn__visible_keys *keys = t->keys;
+    int64_t n = t->nkeys;
+    if (rows->mask && (parts & ATTN__VISIBLE_MASK)) {
+        const int64_t *at = keys->mask + t->key;
+        const uint8_t *mask = rows->arrays->mask + rows->mask[row], *adjacent = mask + at[0];
+        for (int64_t j = 0; keys->adjacent && j < n; j++)
+            out[j] = adjacent[j] != 0;
+        for (int64_t j = 0; !keys->adjacent && j < n; j++)
+            out[j] = mask[at[j]] != 0;
+    } else {
+        memset(out, 1, (size_t)n);
+    }
+    if (rows->blocks && (parts & ATTN__VISIBLE_BLOCKS)) {
+        const uint8_t *blocks = rows->arrays->blocks + rows->blocks[row];
+        for (int64_t j = 0; j < n; j++)
+            out[j] &= (uint8_t)(blocks[keys->blocks[t->key + j]] != 0);
+    }
+    if (parts & ATTN__VISIBLE_LIMITS)
+        clear_outside(t, row, out);
+}
+
+void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *out, int64_t ld)
+{
+    for (int64_t r = 0; t->nkeys > 0 && r < t->nrows; r++, out += ld) {
+        if (!t->rows->visible->windows) {
+            find_bytes(t, t->row + r, parts, out);
+            continue;
+        }
+        find_window_kinds(t, t->row + r, out);
+        for (int64_t j = 0; j < t->nkeys; j++)
+            out[j] = out[j] == ATTN__VISIBLE_KEY;
+    }
+}
+
+/* Keys past the end of a padded sequence have no score at all. */
+static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
+{
+    const attn__visible *visible = t->rows->visible;
+    int a = 0;
+    while (visible->axis[a] != t->rows->canonical->problem.packed.key_dim)
+        a++;
+    for (int64_t j = 0; j < t->nkeys; j++)
+        if (t->keys->index[a][t->key + j] >= t->rows->keys)
+            kinds[j] = ATTN__VISIBLE_OUT;
+}
+
+void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
+{
+    const attn__visible *visible = t->rows->visible;
+    if (t->nkeys < 1)
+        return;
+    if (visible->windows)
+        find_window_kinds(t, t->row, kinds);
+    else
+        find_bytes(t, t->row, ATTN__VISIBLE_ANY, kinds);
+    for (int64_t j = 0; !visible->windows && visible->fills && j < t->nkeys; j++)
+        kinds[j] = kinds[j] ? ATTN__VISIBLE_KEY : ATTN__VISIBLE_FILL;
+    if (visible->padded && visible->fills)
+        clear_absent(t, kinds);
+}
+
+/* Lanes of padding may be hidden or not. */
+static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
+{
+    const int64_t *rows = t->rows->blocks + t->row;
+    for (int64_t key = 0; key < t->nkeys; key++, s += width) {
+        const uint8_t *column = t->rows->arrays->blocks + t->keys->blocks[t->key + key];
+        for (int64_t i = 0; i < t->nrows; i++)
+            s[i] = column[rows[i]] ? s[i] : fill;
+    }
+}
+
+void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
+                        int64_t width, float fill, float *scratch)
+{
+    const attn__visible_rows *rows = t->rows;
+    const int64_t *at = t->keys->mask + t->key;
+    if (rows->mask && (parts & ATTN__VISIBLE_MASK)) {
+        const uint8_t *base = rows->arrays->mask + (t->keys->adjacent ? at[0] : 0);
+        attn__lane_view view = {(void *)(uintptr_t)base,       ATTN_U8,  rows->mask + t->row,
+                                t->keys->adjacent ? NULL : at, t->nkeys, t->nrows};
+        lanes->gather(&view, scratch, width, 1.0f);
+        lanes->hide(s, scratch, t->nkeys * width, fill);
+    }
+    if (rows->blocks && (parts & ATTN__VISIBLE_BLOCKS))
+        hide_blocks(t, s, width, fill);
+    for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < rows->visible->axes; a++)
+        lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, rows->from[a] + t->row, rows->to[a] + t->row,
+                     fill);
+}
+
+/* ---------------------------------------------------------------------------------------- single masks */
 
 /* Along the axis of blocks an index counts by its block. */
 static void find(const attn__group *group, int axis, int64_t size, int64_t first, int64_t count, int64_t *out)

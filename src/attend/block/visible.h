@@ -1,13 +1,133 @@
 /* SPDX-License-Identifier: MIT
  *
- * visible.h - what a tile sees of the mask of blocks and of a boolean mask; where the byte of a block lies.
+ * visible.h - which keys a query attends: by bands, lengths, a boolean mask, the mask of blocks, packed sequences and the
+ * borders of windows.
+ *
+ * A block of queries and a block of keys are prepared once each; then attn__visible_of says of any part of both, a tile,
+ * whether all pairs are visible, none, or what is left to apply: a range of keys for each query, or bytes.  Where a
+ * query may not see a key, attn__visible_bytes has 0 and attn__visible_hide puts the score of masked keys in place.
+ *
+ * A solver's plan holds an attn__visible; its memory, one attn__visible_rows and one attn__visible_keys a thread.
  */
 #ifndef ATTN_ATTEND_VISIBLE_H
 #define ATTN_ATTEND_VISIBLE_H
 
 #include "attend/problem/canonical.h"
+#include "base/arena.h"
+#include "kernels/online_softmax/online_softmax.h"
 
-/* The parts of that offset that `count` queries, or keys, have: a pair's byte lies at their sum. */
+/* Bands, lengths, windows and the packed dim: each names one key axis. */
+enum { ATTN__VISIBLE_AXES = ATTN_MAX_BANDS + ATTN_MAX_WINDOWS + 2 };
+
+/* What limits keys in a problem; made once with the plan, and the same for each of its packed sequences. */
+typedef struct attn__visible {
+    int axes; /* key axes along which bands, lengths, windows or the ends of sequences limit keys, */
+    int axis[ATTN__VISIBLE_AXES]; /* each once */
+    bool ranges;                  /* these limits leave each query one range of keys: only one key axis, no windows */
+    bool mask, blocks;
+    bool windows;
+    bool lens_by_query; /* lengths differ from query to query of a batch index */
+    bool fills;         /* masked keys take part with problem.mask_fill */
+    bool padded;        /* packed sequences are read by their padded indices, not by attn__sequence_at */
+} attn__visible;
+
+/* Why key ranges of 32 bits do not suffice; NULL: they do. */
+const char *attn__visible_refuse(const attn__canonical *canonical);
+/* `padded`: of packed sequences, the canonical problem and the arrays will be those of the whole batch. */
+void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded);
+/* Whether some pair may be masked. */
+static inline bool attn__visible_masks(const attn__visible *visible)
+{
+    return visible->axes || visible->mask || visible->blocks;
+}
+
+/* What hides keys, as bits. */
+enum {
+    ATTN__VISIBLE_ALL = 0,    /* nothing */
+    ATTN__VISIBLE_LIMITS = 1, /* bands, lengths, ends of sequences, windows */
+    ATTN__VISIBLE_MASK = 2,
+    ATTN__VISIBLE_BLOCKS = 4,
+    ATTN__VISIBLE_ANY = 7,
+    ATTN__VISIBLE_NONE = 8 /* no query of the tile sees a key of it: alone */
+};
+
+/* A block of queries.  The arrays have an entry for each, and where `lanes` asks for more, that of the last one again. */
+typedef struct attn__visible_rows {
+    const attn__visible *visible;
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    unsigned parts; /* of the bits above: which arrays are there */
+    int64_t first, count;
+    int64_t keys; /* of the sequence, if visible->padded: the others do not exist, and have no mask_fill */
+    /* [from, to) are the indices along visible->axis[a] that bands, lengths and ends of sequences leave.  With
+     * visible->ranges, from[0] and to[0] are always there and hold keys. */
+    int32_t *from[ATTN__VISIBLE_AXES], *to[ATTN__VISIBLE_AXES];
+    /* With windows, indices are taps: those that stand inside, and those before the length, which says nothing about
+     * taps outside and is not in `to` then. */
+    int32_t *inside_from[ATTN__VISIBLE_AXES], *inside_to[ATTN__VISIBLE_AXES], *length;
+    int64_t *mask, *blocks; /* offsets of the query in both; a pair's byte lies at its sum with the key's */
+} attn__visible_rows;
+
+/* Memory for up to `count` queries (a multiple of the lanes); `parts`: which arrays the solver reads. */
+void attn__visible_rows_take(attn__visible_rows *rows, const attn__visible *visible, attn__arena *arena, int64_t count,
+                             unsigned parts);
+/* Queries [first, first + count) of a batch index; fills arrays up to a multiple of `lanes`. */
+void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *canonical, const attn_arrays *arrays,
+                              int64_t batch, int64_t first, int64_t count, int64_t lanes);
+
+/* A block of keys, or taps; the same for each batch index. */
+typedef struct attn__visible_keys {
+    const attn__visible *visible;
+    unsigned parts;
+    int64_t first, count;
+    int32_t *index[ATTN__VISIBLE_AXES]; /* along visible->axis[a] */
+    int64_t *mask, *blocks;             /* offsets, as those of queries */
+    bool adjacent;                      /* the mask has the keys' bytes one after another */
+} attn__visible_keys;
+
+void attn__visible_keys_take(attn__visible_keys *keys, const attn__visible *visible, attn__arena *arena, int64_t count,
+                             unsigned parts);
+void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *canonical, int64_t first, int64_t count);
+
+/* What some queries together see along each axis. */
+typedef struct attn__visible_span {
+    int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them sees a key */
+    int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside: limits hide no key from any */
+} attn__visible_span;
+
+attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows);
+/* Keys [*begin, *end) have all that may weigh anything for these queries; with mask_fill that is all keys. */
+void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible_span *span, int64_t *begin,
+                             int64_t *end);
+/* The same for all queries of a batch index, from bands, lengths and ends of sequences alone. */
+void attn__visible_reach(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
+                         int64_t batch, int64_t *begin, int64_t *end);
+
+/* Rows [row, row + nrows) of a block of queries and keys [key, key + nkeys) of a block of keys. */
+typedef struct attn__visible_tile {
+    const attn__visible_rows *rows;
+    int64_t row, nrows;
+    const attn__visible_keys *keys;
+    int64_t key, nkeys;
+} attn__visible_tile;
+
+/* What hides keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the tile's rows. */
+unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
+/* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */
+void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
+/* Scores of keys by queries in lanes, s[j * width + r] = fill where `parts` hide key j from row r; not for windows, nor
+ * for padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only. */
+void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
+                        float *s, int64_t width, float fill, float *scratch);
+
+/* Of a pair: it takes no part; it scores by its own; it is masked and scores problem.mask_fill. */
+enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
+/* These, for one row's keys. */
+void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
+
+/* ---------------------------------------------------------------------------------------- single masks */
+
+/* The parts of an offset in the mask of blocks that `count` queries, or keys, have. */
 void attn__block_rows(const attn__canonical *canonical, int64_t batch_offset, int64_t first, int64_t count,
                       int64_t *out);
 void attn__block_columns(const attn__canonical *canonical, int64_t first, int64_t count, int64_t *out);

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * dropout.h - which weights dropout drops: a key for each row (batch and query index), a column for each key, the
+ * threshold, and the factor of those that stay.  A pair is dropped if attn__dropout_bits(key, column) < threshold
+ * (base/rng.h), whatever solver asks.
+ */
+#ifndef ATTN_ATTEND_DROPOUT_H
+#define ATTN_ATTEND_DROPOUT_H
+
+#include "attend/block/rows.h"
+#include "base/rng.h"
+
+/* 1 / (1 - p); 1 without dropout. */
+static inline double attn__dropout_factor(const attn__canonical *canonical)
+{
+    return 1 / (1 - canonical->problem.dropout);
+}
+
+/* The key of the row whose indices times attn__axis.drop sum to `row`. */
+static inline uint64_t attn__dropout_row(const attn__canonical *canonical, const attn_arrays *arrays, uint64_t row)
+{
+    const attn_problem *p = &canonical->problem;
+    return attn__dropout_key(p->seed + arrays->seed_offset, p->stream, attn__drop_row(&arrays->drop_rows, row));
+}
+
+/* Keys of the rows of queries [first, first + count) of a batch index. */
+void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                        int64_t count, uint64_t *key);
+/* The same in halves, up to a multiple of `lanes` with that of the last one again. */
+void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                         int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
+/* Columns of keys [first, first + count). */
+void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
+
+#endif
