@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash.h - the plan of flash attention's forward pass and the memory of one thread.
+ * flash.h - flash attention's forward pass: its plan, the memory of one thread, an item.
  *
  * A work item is one batch item and a block of queries; queries are the lanes of the vectors.  Q is packed once,
  * transposed and scaled.  For each block of keys, K and V are packed into panels, which absorbs strides and bf16.  Then
@@ -17,8 +17,9 @@
 #ifndef ATTN_ATTEND_FLASH_H
 #define ATTN_ATTEND_FLASH_H
 
-#include "attend/plan/solver.h"
+#include "attend/block/prefetch.h"
 #include "attend/block/table_panel.h"
+#include "attend/plan/solver.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "kernels/gemm_tile/gemm_tile.h"
@@ -26,7 +27,7 @@
 
 enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
 
-/* A relative table (flash_tables.c). */
+/* A relative table. */
 typedef struct attn__flash_table {
     bool value; /* of values; else of queries */
     attn__table_panel panel;
@@ -39,8 +40,8 @@ typedef struct attn__flash {
     const attn__online_softmax_kernel *lanes;
     const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 in the panels */
     int64_t channel_pairs, ld_pairs;          /* of k's panel of pairs; v's has ldv */
-    const attn__bf16x3_kernel *parts;         /* products on AMX, of ... */
-    int nparts;                               /* ... parts of a number; NULL: in the vector units */
+    const attn__bf16x3_kernel *amx;           /* products on AMX, ... */
+    int terms;                                /* ... of so many bf16 terms per number; NULL: on vectors */
     int64_t channels, values;                 /* of q and k, of v and o */
     int64_t held;                             /* channels of o in scratch memory */
     int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
@@ -121,26 +122,91 @@ typedef struct attn__flash_scratch {
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_scratch;
 
-/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
-                          attn__flash_scratch *scratch);
+/* Queries as wide as the register tile or a little less. */
+typedef struct attn__flash_subtile {
+    int64_t index, lane, width; /* lane: the first; width: lanes with the padding */
+    int64_t lanes;              /* without */
+} attn__flash_subtile;
 
-/* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
+/* A subtile's step of the softmax that is pending on AMX. */
+typedef struct attn__flash_pending {
+    bool any, changed; /* changed: first multiply earlier sums by t->s.shrink */
+    int64_t keys;
+    int tiles; /* which of t->s.tiles.p */
+    attn__flash_subtile sub;
+    attn__bf16x3_softmax softmax;
+} attn__flash_pending;
+
+typedef struct attn__flash_item {
+    const attn__canonical *canonical;
+    const attn__flash *flash;
+    const attn_arrays *arrays;
+    attn__flash_scratch s;
+    int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
+    int64_t subtiles;
+    int64_t k_base, v_base;         /* the batch item's part of the offsets */
+    bool q_ready;                   /* t->s.q is filled */
+    bool q_finite;                  /* all queries are finite, and split into bf16 terms */
+    int64_t key_begin, key_end;     /* outside, no query of the item has a key */
+    int64_t next_batch, next_first; /* the item that this thread will probably run next; next_batch < 0: none */
+    attn__prefetch prefetch;
+    /* On AMX: scores whose exponentials are computed during the next products, and earlier weights whose product with
+     * the values is one of those. */
+    attn__flash_pending scored, weighed;
+} attn__flash_item;
+
+/* One block of keys, in panels. */
+typedef struct attn__flash_keys {
+    int64_t at, keys;
+    int64_t packed; /* keys in the panels, of which `keys` are looked at */
+    bool amx;       /* on AMX */
+    const float *k; /* rows ... */
+    int64_t ldk;    /* ... so far apart: the panel, or the caller's array */
+    bool careful;   /* a value is not finite and may get no weight for being masked or dropped: 0 times it is 0; or a
+                     * table of values is not, whose rows a subtile reads for all its queries */
+} attn__flash_keys;
+
+/* Whether some pairs may get no weight. */
+static inline bool attn__flash_may_hide(const attn__canonical *canonical, const attn__flash *f)
+{
+    return canonical->has_bias || canonical->has_mask || canonical->has_blocks || f->nlimits || canonical->has_dropout;
+}
+
+/* flash.c.  The steps between the two products, on the subtile's scores in t->s.s.  Caps them, adds bias, applies masks;
+ * true if any: */
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* computes weights, applies dropout; `top` is each lane's largest score or NULL.  True: multiply earlier sums by
+ * t->s.shrink. */
+bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top);
+
+/* flash_amx.c.  Packs queries as tiles; */
+void attn__flash_amx_queries(attn__flash_item *t);
+/* packs keys and values as tiles, returns whether the values are finite, sets b->amx; */
+bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b);
+/* scores to t->s.s, of bf16 without the scale; */
+void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* multiplies them by the scale, unless the queries contain it; */
+void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* does everything else of a subtile with a block of keys, ... */
+void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+/* Number of prefetch portions while a subtile sees a block. */
+int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b);
+/* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
+void attn__flash_amx_end(attn__flash_item *t);
+
+/* What other solvers still take from here. */
 const char *attn__flash_refuse(const attn__canonical *canonical);
-/* Sets what follows from the problem alone: kernels, channels, axes with limits.  The caller sets blocks and panels. */
 void attn__flash_describe(attn__flash *flash, const attn__canonical *canonical);
-
-/* Whether AMX is there and faster; then to use it. */
 bool attn__flash_amx_pays(const attn__flash *flash, const attn__canonical *canonical);
 void attn__flash_use_amx(attn__flash *flash, const attn__canonical *canonical);
-
-/* Relative tables (flash_tables.c): their part of the plan and of the memory; */
-void attn__flash_tables_choose(attn__flash *flash, const attn__canonical *canonical);
-void attn__flash_tables_take(const attn__flash *flash, attn__arena *arena, attn__flash_scratch *scratch);
-/* before an execution, of each thread. */
-void attn__flash_tables_start(const attn__flash *flash, const attn__flash_scratch *scratch);
-
-void attn__flash_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                         void *workspace);
+size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
+                          attn__flash_scratch *scratch);
+void attn__flash_begin(attn__flash_item *t, int64_t batch);
+attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out);
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
+void attn__flash_write_lse(const attn__flash_item *t);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_amx.c - the two products on AMX, and what is between them.  Three parts of a number hold it as it
+ * flash_amx.c - the two products on AMX, and what is between them.  Three bf16 terms hold a number as it
  * is, but not infinity: queries, or blocks of keys or values, that are not finite take the vector units' path.
  */
-#include "attend/solve/flash_item.h"
+#include "attend/solve/flash.h"
 
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_split_rows.h"
@@ -29,7 +29,7 @@ static attn__bf16x3_rows rows_of(const attn__flash_item *t, const void *data, co
                                .rows = rows,
                                .columns = columns,
                                .factor = 1.0f,
-                               .parts = t->flash->nparts};
+                               .parts = t->flash->terms};
 }
 
 /* ------------------------------------------------------------------------------------------- operands */
@@ -38,30 +38,30 @@ void attn__flash_amx_queries(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
     attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.query_at.q, t->count, f->channels);
-    if (f->nparts > 1) {
+    if (f->terms > 1) {
         q.factor = (float)scale_of(t);
         t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
         return;
     }
-    f->parts->split_rows(&q, &t->s.tiles.q);
-    f->parts->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
+    f->amx->split_rows(&q, &t->s.tiles.q);
+    f->amx->transpose(t->s.tiles.q.data, t->padded / ATTN__BF16X3_SIDE * t->s.tiles.q.block / ATTN__BF16X3_TILE);
 }
 
-/* One part holds whatever the caller has. */
+/* One term holds whatever the caller has. */
 bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     attn__bf16x3_rows v = rows_of(t, t->arrays->v, t->s.key_at.v, b->keys, f->values);
     attn__bf16x3_rows k = rows_of(t, t->arrays->k, t->s.key_at.k, b->keys, f->channels);
-    if (f->nparts > 1) {
-        b->parts = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
-                   attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);
-        return b->parts;
+    if (f->terms > 1) {
+        b->amx = t->q_finite && attn__bf16x3_split_rows(ATTN__BF16X3_ALONG, &k, &t->s.tiles.k) &&
+                 attn__bf16x3_split_rows(ATTN__BF16X3_TRANSPOSED, &v, &t->s.tiles.v);
+        return b->amx;
     }
-    b->parts = true;
-    f->parts->split_rows(&k, &t->s.tiles.k);
-    bool finite = f->parts->split_pairs(&v, &t->s.tiles.v);
-    f->parts->transpose(t->s.tiles.v.data, f->held / ATTN__BF16X3_SIDE * t->s.tiles.v.block / ATTN__BF16X3_TILE);
+    b->amx = true;
+    f->amx->split_rows(&k, &t->s.tiles.k);
+    bool finite = f->amx->split_pairs(&v, &t->s.tiles.v);
+    f->amx->transpose(t->s.tiles.v.data, f->held / ATTN__BF16X3_SIDE * t->s.tiles.v.block / ATTN__BF16X3_TILE);
     return finite;
 }
 
@@ -71,7 +71,7 @@ static attn__bf16x3_args scores_of(const attn__flash_item *t, const attn__flash_
     return (attn__bf16x3_args){.m = attn__pieces(b->keys, ATTN__BF16X3_SIDE),
                                .n = sub.width / ATTN__BF16X3_SIDE,
                                .k = attn__pieces(f->channels, ATTN__BF16X3_DEPTH),
-                               .parts = f->nparts,
+                               .parts = f->terms,
                                .a = t->s.tiles.k,
                                .b = moved(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
                                .c = t->s.s,
@@ -85,15 +85,15 @@ static attn__tile_hook interleaved(attn__flash_item *t)
 
 void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    attn__bf16x3_args parts = scores_of(t, b, sub);
-    t->flash->parts->weigh(NULL, &parts, 1, interleaved(t));
+    attn__bf16x3_args scores = scores_of(t, b, sub);
+    t->flash->amx->weigh(NULL, &scores, 1, interleaved(t));
 }
 
 int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b)
 {
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
     const attn__flash *f = t->flash;
-    int64_t pairs = f->nparts == 1 ? 1 : PAIRS;
+    int64_t pairs = f->terms == 1 ? 1 : PAIRS;
     int64_t scores = attn__pieces(b->keys, SQUARE) * attn__pieces(f->channels, ATTN__BF16X3_DEPTH) * pairs;
     int64_t values = attn__pieces(f->held, SQUARE) * attn__pieces(b->keys, ATTN__BF16X3_DEPTH) * pairs;
     return attn__pieces(scores + values, ATTN__BF16X3_HOOK_EVERY);
@@ -102,7 +102,7 @@ int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_ke
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     float *factor = t->s.shrink + sub.lane;
-    if (t->flash->nparts > 1)
+    if (t->flash->terms > 1)
         return;
     for (int64_t i = 0; i < sub.width; i++)
         factor[i] = (float)scale_of(t);
@@ -120,7 +120,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     attn__bf16x3_args args = {.m = f->held / ATTN__BF16X3_SIDE,
                               .n = sub.width / ATTN__BF16X3_SIDE,
                               .k = attn__pieces(t->weighed.keys, ATTN__BF16X3_DEPTH),
-                              .parts = f->nparts,
+                              .parts = f->terms,
                               .a = t->s.tiles.v,
                               .b = t->s.tiles.p[t->weighed.tiles],
                               .c = t->s.o + sub.lane * f->held,
@@ -141,13 +141,13 @@ void attn__flash_amx_end(attn__flash_item *t)
         int count = t->weighed.any;
         if (count)
             values = begin_values(t);
-        t->flash->parts->weigh(&t->scored.softmax, &values, count, interleaved(t));
+        t->flash->amx->weigh(&t->scored.softmax, &values, count, interleaved(t));
         t->weighed = t->scored;
         t->scored.any = false;
     }
     if (t->weighed.any) {
         values = begin_values(t);
-        t->flash->parts->weigh(NULL, &values, 1, interleaved(t));
+        t->flash->amx->weigh(NULL, &values, 1, interleaved(t));
     }
 }
 
@@ -160,10 +160,10 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
                            .rows = b->keys,
                            .columns = sub.width,
                            .factor = 1.0f,
-                           .parts = t->flash->nparts};
+                           .parts = t->flash->terms};
     t->weighed = (attn__flash_pending){.any = true, .keys = b->keys, .tiles = 0, .sub = sub};
     t->weighed.changed = attn__flash_softmax(t, b, sub, NULL);
-    t->flash->parts->split_pairs(&p, &t->s.tiles.p[0]);
+    t->flash->amx->split_pairs(&p, &t->s.tiles.p[0]);
     attn__flash_amx_end(t);
 }
 
@@ -175,7 +175,7 @@ static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, at
     if (t->weighed.any)
         products[count++] = begin_values(t);
     products[count++] = scores_of(t, b, sub); /* last, so that they are at hand when their maxima are taken */
-    t->flash->parts->weigh(t->scored.any ? &t->scored.softmax : NULL, products, count, interleaved(t));
+    t->flash->amx->weigh(t->scored.any ? &t->scored.softmax : NULL, products, count, interleaved(t));
     t->weighed = t->scored;
     t->scored.any = false;
 }
@@ -190,12 +190,12 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
                                                .rows = b->keys,
                                                .width = sub.width,
                                                .factor = factor,
-                                               .parts = t->flash->nparts,
+                                               .parts = t->flash->terms,
                                                .m = t->s.m + sub.lane,
                                                .l = t->s.l + sub.lane,
                                                .shrink = t->s.shrink + sub.lane,
                                                .to = t->s.tiles.p[tiles]};
-    t->scored.changed = t->flash->parts->refer(&t->scored.softmax);
+    t->scored.changed = t->flash->amx->refer(&t->scored.softmax);
     t->s.s = t->s.other_s;
     t->s.other_s = s;
 }
@@ -204,7 +204,7 @@ void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__f
 {
     const attn__canonical *canonical = t->canonical;
     const attn__flash_span *span = &t->s.span[sub.index];
-    float factor = t->flash->nparts > 1 ? 1.0f : (float)scale_of(t);
+    float factor = t->flash->terms > 1 ? 1.0f : (float)scale_of(t);
     score_interleaved(t, b, sub);
     bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
                  canonical->has_blocks || b->at < span->open_begin || b->at + b->keys > span->open_end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward.h - the plan and the state of flash attention's backward pass, shared by its files.
+ * flash_backward.h - flash attention's backward pass: its plan, the memory of one thread, the state of a run.
  *
  * One tile is `tile_q` queries by a strip of at most `strip` keys; keys are the lanes.  Five products:
  *
@@ -73,7 +73,16 @@ typedef struct attn__flash_backward_channels {
     const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
 } attn__flash_backward_channels;
 
-/* A relative table (flash_backward_tables.c). */
+/* A relative table.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which lie close
+ * together.  For each table T of queries
+ *
+ *     X[q,d] = Q . T^T          A = rows of Q,  B = T^T;  S[q,k] starts as X[q, d(q,k)]
+ *     D[q,d] = sum of dS[q,k]   over the keys with d(q,k) = d
+ *     dQ[q,c] += D . T          A = D,              B = rows of T
+ *     dT[d,c] += D^T . Q        A = D read across,  B = rows of Q
+ *
+ * and for one of values X = dO . T^T is where dP starts, D has the sums of P, and dT += D^T . dO.  With one KEY axis a
+ * row of X or D and one of S differ by a shift alone.  dT is summed over one item in f32, over items in slots. */
 typedef struct attn__flash_backward_table {
     bool value; /* of values: it meets dout and the weights; else q and the scores */
     attn__table_panel panel;
@@ -86,7 +95,7 @@ typedef struct attn__flash_backward_plan {
     const attn__softmax_backward_kernel *backward;
     const attn__online_softmax_kernel *lanes;
     const attn__bf16x3_kernel *amx;           /* products on AMX; NULL: by `tile` */
-    int parts;                                /* bf16 terms per number there */
+    int terms;                                /* bf16 terms per number there */
     const attn__gemm_tile_bf16_kernel *pairs; /* products of bf16 pairs; NULL: bf16 becomes f32 */
     int64_t row_step;                         /* a strip's products begin at a multiple of so many rows of the tile */
     float score_scale;                        /* scale * log2 e, in K^T */
@@ -153,12 +162,12 @@ typedef struct attn__flash_backward_keys {
 
 /* Where the rows of the tile's queries begin in the caller's arrays: [tile_q]. */
 typedef struct attn__flash_backward_query_at {
-    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias, *mask, *lens, *block;
+    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias, *mask, *lens, *block, *drop;
 } attn__flash_backward_query_at;
 
 /* The same of the block's keys: [block_k]. */
 typedef struct attn__flash_backward_key_at {
-    int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block;
+    int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block, *drop;
 } attn__flash_backward_key_at;
 
 /* A relative table and the tile's products with it. */
@@ -192,7 +201,7 @@ typedef struct attn__flash_backward_scratch {
     int64_t *q_index; /* [ATTN_MAX_BANDS][tile_q] */
     int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
-    attn__flash_backward_amx parts;
+    attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;
     attn__flash_backward_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_scratch;
@@ -222,19 +231,6 @@ typedef struct attn__flash_backward_run {
     int64_t next_q, next_k; /* its first query and key */
 } attn__flash_backward_run;
 
-/* flash_backward_plan.c */
-/* Sets what follows from the problem alone: kernels, sizes, requested gradients.  The caller sets tiles and order. */
-void attn__flash_backward_plan_start(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-unsigned attn__flash_backward_adds_often(const attn__canonical *canonical);
-attn_status attn__flash_backward_plan_make(attn_context *context, const attn__canonical *canonical,
-                                           attn__recipe *recipe);
-size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan, void *memory,
-                                          attn__flash_backward_scratch *scratch);
-
-/* flash_backward_pack.c */
-void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
-                               int64_t *at);
-void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n, int64_t *index);
 /* Rows in the caller's arrays, of n channels each: row i begins at data + at[i], and its channels lie at the offsets
  * `channel`, or, with NULL, next to each other. */
 typedef struct attn__flash_backward_rows {
@@ -244,124 +240,74 @@ typedef struct attn__flash_backward_rows {
     const int64_t *channel;
     int64_t n;
 } attn__flash_backward_rows;
-/* To rows of floats, padded with zeros to `ld`.  False if any number is infinite or NaN. */
-bool attn__flash_backward_gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to,
-                                 int64_t ld);
-/* x = or += scale * from.  Rows go one by one, so that several may lie in one place. */
-void attn__flash_backward_scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
-                                  const float *from, int64_t ld, float scale, bool add);
+
 /* Prefetches row r, if it exists; callers are ATTN__FLASH_BACKWARD_PREFETCH_ROWS rows behind it. */
 enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
-void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x,
-                                       int64_t r);
-/* Moves an item's offsets by `index` along a batch axis. */
+static inline void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan,
+                                                     const attn__flash_backward_rows *x, int64_t r)
+{
+    enum { LINE = 64 };
+    int64_t size = plan->bf16 ? 2 : 4;
+    for (int64_t byte = 0; r < x->rows && byte < x->n * size; byte += LINE)
+        __builtin_prefetch((const char *)x->data + x->at[r] * size + byte, 1, 3);
+}
+
+static inline bool attn__flash_backward_one_key_axis(const attn__canonical *canonical)
+{
+    return canonical->key.n == 1;
+}
+
+/* Indices along one axis of the group. */
+static inline void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n,
+                                              int64_t *index)
+{
+    for (int64_t i = 0; i < n; i++)
+        index[i] = attn__offsets_index(group, axis, begin + i);
+}
+
+/* flash_backward_tile.c */
+/* Decides whether products run on AMX or on pairs, and then sets tiles, strips and blocks; */
+void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+/* their memory. */
+void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                     attn__flash_backward_scratch *scratch);
+/* The interval of keys of each row of the tile, and the row's place along the axis of each band; */
+void attn__flash_backward_limits(attn__flash_backward_run *run);
+/* whether any of the tile's queries attends any key of the block. */
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
+/* Counts the masked keys of row r of the tile, for rows that see no other key. */
+int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t r);
+/* Packs the block's keys and clears their gradients; packs the tile's queries; runs the one against the other. */
+void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
+void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
+void attn__flash_backward_tile_run(attn__flash_backward_run *run);
+/* On AMX: transposes dK^T and dV^T of the block's first n keys into rows; */
+void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t n);
+/* stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
+bool attn__flash_backward_tile_store(const attn__flash_backward_run *run);
+
+/* flash_backward.c */
+/* at[i] = base + the offset of element begin + i of the group, i < n. */
+void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
+                               int64_t *at);
+
+/* What other solvers still take from here. */
+bool attn__flash_backward_sums(const attn__canonical *canonical);
+const char *attn__flash_backward_refuse(const attn__canonical *canonical);
+void attn__flash_backward_plan_start(attn__flash_backward_plan *plan, const attn__canonical *canonical);
+size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan, void *memory,
+                                          attn__flash_backward_scratch *scratch);
 void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index);
 void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
                                     attn__flash_backward_item *found);
-bool attn__flash_backward_is_shared(const attn__canonical *canonical, const attn__axis *axis);
 void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
                                const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *scratch);
-
-/* flash_backward_mask.c */
-bool attn__flash_backward_one_key_axis(const attn__canonical *canonical);
-int64_t attn__flash_backward_key_end(const attn__flash_backward_run *run);
-void attn__flash_backward_limits(attn__flash_backward_run *run);
-void attn__flash_backward_mask(const attn__flash_backward_run *run, int64_t first, int64_t n);
-/* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
-attn__block_view attn__flash_backward_blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows,
-                                                  int64_t first, int64_t n);
-/* By the boolean mask; SOME where that is not known of all pairs at once. */
-attn__block_view attn__flash_backward_mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n,
-                                                int64_t row, int64_t rows);
-int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t row);
-void attn__flash_backward_bias(const attn__flash_backward_run *run, int64_t first, int64_t n);
-void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
-                                    int64_t n);
-
-/* flash_backward_tile.c */
-bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
-                                   attn__softmax_backward_args *t, int64_t *row);
-void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n);
-
-/* flash_backward_tables.c */
-/* Rows row .. row + rows of the tile, keys first .. first + keys of the block. */
-typedef struct attn__flash_backward_part {
-    int64_t row, rows, first, keys;
-} attn__flash_backward_part;
-void attn__flash_backward_tables_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-/* Writes the offsets of the tables' channels to `room`, of contract or value for each table. */
-void attn__flash_backward_tables_channels(attn__flash_backward_plan *plan, const attn__canonical *canonical,
-                                          int64_t *room);
-void attn__flash_backward_tables_place(const attn__flash_backward_plan *plan, attn__arena *arena,
-                                       attn__flash_backward_scratch *scratch);
-/* Before an execution, of each thread. */
-void attn__flash_backward_tables_start(const attn__flash_backward_plan *plan,
-                                       const attn__flash_backward_scratch *scratch);
-/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
-void attn__flash_backward_tables_read(const attn__flash_backward_run *run);
-void attn__flash_backward_tables_store(const attn__flash_backward_run *run, const attn__sums *sums);
-bool attn__flash_backward_tables_finite(const attn__flash_backward_run *run);
-/* A block of keys, and the start and end of a tile. */
-void attn__flash_backward_tables_keys(const attn__flash_backward_run *run);
-void attn__flash_backward_tables_terms(attn__flash_backward_run *run);
-void attn__flash_backward_tables_gradients(const attn__flash_backward_run *run);
-/* Whether there are tables of queries, or of values. */
-bool attn__flash_backward_tables_serve(const attn__flash_backward_run *run, bool value);
-/* s[r][c] = the sum of the terms of these; 0 behind the keys, up to `columns`. */
-void attn__flash_backward_tables_add(const attn__flash_backward_run *run, bool value,
-                                     const attn__flash_backward_part *part, int64_t columns, float *s);
-/* Adds P and dS of the part (NULL: not wanted) to the weights of relative positions. */
-void attn__flash_backward_tables_collect(const attn__flash_backward_run *run, const attn__flash_backward_part *part,
-                                         const float *p, const float *ds);
-/* The gradients of one pair, where others of the tile must not be touched: a weight and a score's gradient, or NULL. */
-void attn__flash_backward_tables_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
-                                      const float *ds);
-
-/* flash_backward_amx.c: the products on AMX. */
-void attn__flash_backward_amx_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-size_t attn__flash_backward_amx_place(const attn__flash_backward_plan *plan, void *memory,
-                                      attn__flash_backward_amx *parts);
-void attn__flash_backward_amx_keys(attn__flash_backward_run *run);
-void attn__flash_backward_amx_queries(attn__flash_backward_run *run);
-/* Transposes dK^T and dV^T of the block's first n keys into rows. */
-void attn__flash_backward_amx_rows(const attn__flash_backward_run *run, int64_t n);
-/* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
-bool attn__flash_backward_amx_store(const attn__flash_backward_run *run);
-/* Returns the gradients that it left out because a number is too large or not finite. */
-unsigned attn__flash_backward_amx_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
-                                        int64_t row);
-
-/* flash_backward_pairs.c: the products on pairs of bf16 numbers, of finite operands. */
-void attn__flash_backward_pairs_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-void attn__flash_backward_pairs_place(const attn__flash_backward_plan *plan, attn__arena *arena,
-                                      attn__flash_backward_pairs *pairs);
-void attn__flash_backward_pairs_keys(attn__flash_backward_run *run);
-void attn__flash_backward_pairs_queries(attn__flash_backward_run *run);
-void attn__flash_backward_pairs_strip(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first,
-                                      int64_t row);
-
-/* flash_backward_guard.c: the products of a tile whose masked pairs would read NaN or infinity. */
-void attn__flash_backward_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *weights,
-                                  int64_t first, int64_t row);
-
-/* flash_backward_prefetch.c: what to prefetch. */
-void attn__flash_backward_next_tile(attn__flash_backward_run *run);
-void attn__flash_backward_next_block(attn__flash_backward_run *run);
-void attn__flash_backward_prefetch_portion(void *run); /* one portion, after each register tile of a product */
-
-/* flash_backward_run.c */
-/* Copies the block's keys, the tile's queries into f32 rows, unless done already; notes whether all are finite. */
-void attn__flash_backward_copy_keys(attn__flash_backward_run *run);
-void attn__flash_backward_copy_queries(attn__flash_backward_run *run);
 void attn__flash_backward_locate_keys(attn__flash_backward_run *run);
 void attn__flash_backward_locate_queries(attn__flash_backward_run *run);
 void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse);
-bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
-void attn__flash_backward_execute(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                                  const attn_arrays *arrays, void *workspace);
-
-/* solve_flash_backward.c */
-bool attn__flash_backward_sums(const attn__canonical *canonical);
-const char *attn__flash_backward_refuse(const attn__canonical *canonical);
+bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
+                                   attn__softmax_backward_args *t, int64_t *row);
+void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
+                                    int64_t n);
 
 #endif

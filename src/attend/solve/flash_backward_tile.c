@@ -1,10 +1,463 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_backward_tile.c - one tile: the packed queries against one strip of the packed keys.
+ * flash_backward_tile.c - one tile: the packed queries against the strips of the packed keys, by products on vectors, on
+ * pairs of bf16 numbers and on AMX.
  */
 #include "attend/solve/flash_backward.h"
 
 #include "base/integers.h"
+#include "kernels/bf16x3/bf16x3_backward.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- what a tile attends */
+
+static int64_t clamp(int64_t x, int64_t low, int64_t high)
+{
+    return x < low ? low : x > high ? high : x;
+}
+
+static void limit_band(const attn__flash_backward_run *run, const attn_band *band, const int64_t *index)
+{
+    const int64_t far = INT64_C(1) << 40, nk = run->plan->nk;
+    int64_t lo = clamp(band->lo, -far, far), hi = clamp(band->hi, -far, far);
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        int32_t from = (int32_t)clamp(index[r] + lo, 0, nk), to = (int32_t)clamp(index[r] + hi + 1, 0, nk);
+        if (from > run->m.from[r])
+            run->m.from[r] = from;
+        if (to < run->m.to[r])
+            run->m.to[r] = to;
+    }
+}
+
+/* The interval of keys of each row of the tile, and the row's place along the axis of each band. */
+void attn__flash_backward_limits(attn__flash_backward_run *run)
+{
+    const attn__canonical *canonical = run->canonical;
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        run->m.from[r] = 0;
+        run->m.to[r] = (int32_t)plan->nk;
+    }
+    if (canonical->has_blocks)
+        attn__block_rows(canonical, run->item.at.blocks, run->tile, run->tile_n, run->m.query_at.block);
+    for (int b = 0; b < canonical->problem.nbands; b++) {
+        int64_t *index = run->m.q_index + b * plan->tile_q;
+        attn__flash_backward_index(&canonical->query, canonical->problem.bands[b].query_dim, run->tile, run->tile_n,
+                                   index);
+        if (attn__flash_backward_one_key_axis(canonical))
+            limit_band(run, &canonical->problem.bands[b], index);
+    }
+    if (!canonical->has_lens)
+        return;
+    attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens,
+                              run->m.query_at.lens);
+    for (int64_t r = 0; r < run->tile_n && attn__flash_backward_one_key_axis(canonical); r++) {
+        int32_t to = (int32_t)clamp(run->arrays->lens[run->m.query_at.lens[r]], 0, plan->nk);
+        if (to < run->m.to[r])
+            run->m.to[r] = to;
+    }
+}
+
+static void mask_structure(const attn__flash_backward_run *run, int64_t first, int64_t n, int64_t r, uint8_t *mask)
+{
+    const attn_problem *problem = &run->canonical->problem;
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int b = 0; b < problem->nbands; b++) {
+        const int64_t *j = run->m.k_index + b * plan->block_k + first, i = run->m.q_index[b * plan->tile_q + r];
+        for (int64_t c = 0; c < n; c++)
+            mask[c] &= (uint8_t)(j[c] - i >= problem->bands[b].lo && j[c] - i <= problem->bands[b].hi);
+    }
+    if (run->canonical->has_lens) {
+        const int64_t *j = run->m.k_index + ATTN_MAX_BANDS * plan->block_k + first;
+        int64_t length = run->arrays->lens[run->m.query_at.lens[r]];
+        for (int64_t c = 0; c < n; c++)
+            mask[c] &= (uint8_t)(j[c] < length);
+    }
+}
+
+static bool keys_adjacent(const attn__canonical *canonical)
+{
+    return attn__flash_backward_one_key_axis(canonical) && canonical->key.axis[0].dim.mask == 1;
+}
+
+/* By the boolean mask; SOME where that is not known of all pairs at once. */
+static attn__block_view mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n, int64_t row,
+                                  int64_t rows)
+{
+    if (!run->canonical->has_mask || run->canonical->has_blocks || !keys_adjacent(run->canonical))
+        return ATTN__BLOCKS_SOME;
+    return attn__mask_seen(run->arrays->mask + run->m.key_at.mask[first], run->m.query_at.mask + row, rows, n);
+}
+
+/* Bytes for keys first .. first + n of the block; nothing to do where intervals say it all. */
+static void fill_mask(const attn__flash_backward_run *run, int64_t first, int64_t n)
+{
+    const attn__canonical *canonical = run->canonical;
+    bool close = keys_adjacent(canonical);
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        uint8_t *mask = run->m.mask + r * run->plan->strip;
+        memset(mask, 1, (size_t)run->plan->strip);
+        if (canonical->has_mask) {
+            const int64_t *at = run->m.key_at.mask + first;
+            const uint8_t *row = run->arrays->mask + run->m.query_at.mask[r], *from = row + at[0];
+            for (int64_t c = 0; close && c < n; c++)
+                mask[c] = from[c] != 0;
+            for (int64_t c = 0; !close && c < n; c++)
+                mask[c] = row[at[c]] != 0;
+        }
+        for (int64_t c = 0; canonical->has_blocks && c < n; c++)
+            mask[c] &= run->arrays->blocks[run->m.query_at.block[r] + run->m.key_at.block[first + c]] != 0;
+        if (!attn__flash_backward_one_key_axis(canonical))
+            mask_structure(run, first, n, r, mask);
+    }
+}
+
+static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
+{
+    const attn__canonical *canonical = run->canonical;
+    const attn_problem *problem = &canonical->problem;
+    bool seen = j >= run->m.from[r] && j < run->m.to[r];
+    if (canonical->has_mask)
+        seen =
+            seen &&
+            run->arrays->mask[run->m.query_at.mask[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
+    if (canonical->has_blocks) {
+        int64_t column;
+        attn__block_columns(canonical, j, 1, &column);
+        seen = seen && run->arrays->blocks[run->m.query_at.block[r] + column];
+    }
+    if (attn__flash_backward_one_key_axis(canonical))
+        return seen;
+    for (int b = 0; b < problem->nbands; b++) {
+        int64_t apart = attn__offsets_index(&canonical->key, problem->bands[b].key_dim, j) -
+                        run->m.q_index[b * run->plan->tile_q + r];
+        seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
+    }
+    if (canonical->has_lens)
+        seen = seen &&
+               attn__offsets_index(&canonical->key, problem->lens_dim, j) < run->arrays->lens[run->m.query_at.lens[r]];
+    return seen;
+}
+
+/* Counts the masked keys of row r of the tile, for rows that see no other key. */
+int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t r)
+{
+    int64_t masked = 0;
+    for (int64_t j = 0; j < run->plan->nk; j++)
+        masked += !sees(run, r, j);
+    return masked;
+}
+
+/* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
+static attn__block_view blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows, int64_t first,
+                                    int64_t n)
+{
+    if (!run->canonical->has_blocks)
+        return ATTN__BLOCKS_ALL;
+    return attn__blocks_seen(run->arrays->blocks, run->m.query_at.block + row, rows, run->m.key_at.block + first, n);
+}
+
+static void copy_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)
+{
+    const float *bias = run->arrays->bias;
+    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.bias == 1;
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        float *row = run->m.bias + r * run->plan->strip;
+        const float *from = bias + run->m.query_at.bias[r];
+        if (close)
+            memcpy(row, from + run->m.key_at.bias[first], (size_t)n * sizeof *row);
+        else
+            for (int64_t c = 0; c < n; c++)
+                row[c] = from[run->m.key_at.bias[first + c]];
+        memset(row + n, 0, (size_t)(run->plan->strip - n) * sizeof *row);
+    }
+}
+
+/* dbias += dS; adds in sequence where a broadcast bias shares entries. */
+void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
+                                    int64_t n)
+{
+    float *dbias = run->arrays->dbias;
+    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.dbias == 1;
+    for (int64_t r = row; r < row + rows; r++) {
+        const float *ds = run->m.dbias + r * run->plan->strip;
+        float *to = dbias + run->m.query_at.dbias[r];
+        const int64_t *at = run->m.key_at.dbias + first;
+        if (close)
+            run->plan->backward->store(to + at[0], ds, n, 1.0f, true);
+        else
+            for (int64_t c = 0; c < n; c++)
+                to[at[c]] += ds[c];
+    }
+}
+
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
+{
+    if (run->canonical->problem.mask_fill != 0.0)
+        return run->block_n > 0;
+    if (blocks_seen(run, 0, run->tile_n, 0, run->block_n) == ATTN__BLOCKS_NONE)
+        return false;
+    for (int64_t r = 0; r < run->tile_n; r++)
+        if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n && run->m.to[r] > run->block)
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------ operands as rows of f32 */
+
+/* To rows of floats, padded with zeros to `ld`.  False if any number is infinite or NaN. */
+static bool gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to, int64_t ld)
+{
+    for (int64_t r = 0; r < x->rows && x->n < ld; r++)
+        memset(to + r * ld + x->n, 0, (size_t)(ld - x->n) * sizeof *to);
+    return plan->lanes->copy(x->data, plan->bf16 ? ATTN_BF16 : ATTN_F32, x->at, x->channel, x->rows, x->n, to, ld);
+}
+
+/* Copies the block's keys into f32 rows, unless done already; notes whether all are finite. */
+static void copy_keys(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
+    attn__flash_backward_rows k = {run->arrays->k, m->key_at.k, run->block_n, plan->channels.k, plan->d};
+    attn__flash_backward_rows v = {run->arrays->v, m->key_at.v, run->block_n, plan->channels.v, plan->dv};
+    if (run->keys_copied)
+        return;
+    run->keys_finite = gather(plan, &k, m->keys.k, plan->ldk);
+    run->keys_finite = gather(plan, &v, m->keys.v, plan->ldv) && run->keys_finite;
+    run->keys_copied = true;
+}
+
+static void copy_queries(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
+    const attn_arrays *x = run->arrays;
+    attn__flash_backward_rows q = {x->q, m->query_at.q, run->tile_n, plan->channels.q, plan->d};
+    attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
+    if (run->queries_copied)
+        return;
+    run->queries_finite = gather(plan, &q, m->q, plan->ldk);
+    run->queries_finite = gather(plan, &dout, m->dout, plan->ldv) && run->queries_finite;
+    run->queries_copied = true;
+}
+
+/* K^T and V^T of keys first .. first + n of the block. */
+static void transpose_strip(const attn__flash_backward_run *run, int64_t first, int64_t n, float *kt, float *vt)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn_dtype dtype = run->canonical->problem.dtype;
+    void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
+    attn__lane_view keys = {k, dtype, run->m.key_at.k + first, plan->channels.k, plan->d, n};
+    attn__lane_view values = {v, dtype, run->m.key_at.v + first, plan->channels.v, plan->dv, n};
+    plan->lanes->gather(&keys, kt, plan->strip, plan->score_scale);
+    plan->lanes->gather(&values, vt, plan->strip, 1.0f);
+}
+
+/* -------------------------------------------------------------------------------------------------- relative tables */
+
+/* Rows row .. row + rows of the tile, keys first .. first + keys of the block. */
+typedef struct rectangle {
+    int64_t row, rows, first, keys;
+} rectangle;
+
+static bool tables_finite(const attn__flash_backward_run *run)
+{
+    bool finite = true;
+    for (int i = 0; i < run->plan->ntables; i++)
+        finite = finite && *run->m.table[i].panel.finite;
+    return finite;
+}
+
+static void find_table_keys(const attn__flash_backward_run *run)
+{
+    for (int i = 0; i < run->plan->ntables; i++)
+        attn__flash_backward_index(&run->canonical->key, run->canonical->problem.relatives[i].key_dim, run->block,
+                                   run->block_n, run->m.table[i].key);
+}
+
+/* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
+ * place key[j] - query[r] of the query's row of terms. */
+static void find_rows(attn__flash_backward_run *run, int i)
+{
+    const attn__table_panel *panel = &run->plan->table[i].panel;
+    attn__flash_backward_table_memory *x = &run->m.table[i];
+    attn__flash_backward_index(&run->canonical->query, run->canonical->problem.relatives[i].query_dim, run->tile,
+                               run->tile_n, x->query);
+    x->reach = attn__table_reach_of(panel, x->query, run->tile_n, x->key, run->block_n);
+    for (int64_t r = 0; r < run->tile_n; r++)
+        x->query[r] += x->reach.low - (panel->queries - 1);
+}
+
+/* X of the tile; D starts at zero. */
+static void multiply_tables(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table *t = &plan->table[i];
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        find_rows(run, i);
+        plan->tile->run(&(attn__gemm_tile_args){.m = run->tile_n,
+                                                .n = attn__round_up(x->reach.n, plan->tile->lanes),
+                                                .k = t->panel.channels,
+                                                .a = t->value ? run->m.dout : run->m.q,
+                                                .am = t->panel.ld,
+                                                .ak = 1,
+                                                .b = x->panel.across + x->reach.low,
+                                                .ldb = t->panel.ld_across,
+                                                .c = x->terms,
+                                                .ldc = t->ld_terms});
+        for (int64_t r = 0; r < run->tile_n; r++)
+            memset(x->weights + r * t->ld_terms, 0, (size_t)x->reach.n * sizeof(float));
+    }
+}
+
+/* Whether there are tables of queries, or of values. */
+static bool tables_serve(const attn__flash_backward_run *run, bool value)
+{
+    for (int i = 0; i < run->plan->ntables; i++)
+        if (run->plan->table[i].value == value)
+            return true;
+    return false;
+}
+
+typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
+
+/* The terms of a run of keys, set or added to a row of s.  Keys of the same index have one term. */
+static void add_row(store_function *add, const float *from, bool steps, int64_t n, bool first, float *to)
+{
+    float same = from[0];
+    if (first && steps)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else if (steps)
+        add(to, from, n, 1.0f, true);
+    else if (first)
+        for (int64_t c = 0; c < n; c++)
+            to[c] = same;
+    else
+        for (int64_t c = 0; c < n; c++)
+            to[c] += same;
+}
+
+/* s[r][c] = the sum of the terms of these; 0 behind the keys, up to `columns`. */
+static void add_table_terms(const attn__flash_backward_run *run, bool value, const rectangle *part, int64_t columns,
+                            float *s)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    bool first = true;
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        const int64_t *key = x->key + part->first, *query = x->query + part->row;
+        const float *terms = x->terms + part->row * plan->table[i].ld_terms;
+        if (plan->table[i].value != value)
+            continue;
+        for (int64_t from = 0, end = 0; from < part->keys; from = end) {
+            bool steps = attn__table_run(key, from, part->keys, &end);
+            for (int64_t r = 0; r < part->rows; r++)
+                add_row(plan->backward->store, terms + r * plan->table[i].ld_terms + (key[from] - query[r]), steps,
+                        end - from, first, s + r * plan->strip + from);
+        }
+        first = false;
+    }
+    for (int64_t r = 0; r < part->rows && !first; r++)
+        memset(s + r * plan->strip + part->keys, 0, (size_t)(columns - part->keys) * sizeof *s);
+}
+
+/* Back again, to the weights of relative positions.  Sums in four chains, each of which waits for its own last one. */
+static void collect_row(store_function *add, const float *from, bool steps, int64_t n, float *to)
+{
+    float sum[4] = {0};
+    int64_t c = 0;
+    if (steps) {
+        add(to, from, n, 1.0f, true);
+        return;
+    }
+    for (; c + 4 <= n; c += 4)
+        for (int i = 0; i < 4; i++)
+            sum[i] += from[c + i];
+    for (; c < n; c++)
+        sum[0] += from[c];
+    to[0] += sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+/* Adds P and dS (NULL: not wanted). */
+static void collect_table_weights(const attn__flash_backward_run *run, const rectangle *part, const float *p,
+                                  const float *ds)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    bool one_axis = attn__flash_backward_one_key_axis(run->canonical);
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table *t = &plan->table[i];
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        const int64_t *key = x->key + part->first, *query = x->query + part->row;
+        const float *weights = t->value ? p : ds;
+        for (int64_t from = 0, end = 0; weights && from < part->keys; from = end) {
+            bool steps = attn__table_run(key, from, part->keys, &end);
+            for (int64_t r = 0; r < part->rows; r++) {
+                float *to = x->weights + (part->row + r) * t->ld_terms + (key[from] - query[r]);
+                if (one_axis) /* then all keys are one run, and each pair has a place of its own */
+                    memcpy(to, weights + r * plan->strip, (size_t)part->keys * sizeof *to);
+                else
+                    collect_row(plan->backward->store, weights + r * plan->strip + from, steps, end - from, to);
+            }
+        }
+    }
+}
+
+/* dQ += D T and dT += D^T Q, or dT += D^T dO. */
+static void add_table_gradients(const attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    if (!run->keys_finite || !run->queries_finite || !tables_finite(run))
+        return; /* they went pair by pair */
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table *t = &plan->table[i];
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        int64_t ld = t->panel.ld;
+        attn__gemm_tile_args g = {.n = t->width, .a = x->weights, .ldb = ld, .accumulate = true};
+        if (!t->value && (run->want & ATTN__FLASH_BACKWARD_Q)) {
+            g.m = run->tile_n;
+            g.k = x->reach.n;
+            g.am = t->ld_terms;
+            g.ak = 1;
+            g.b = x->panel.rows + x->reach.low * ld;
+            g.c = run->dq;
+            g.ldc = plan->ldk;
+            plan->tile->run(&g);
+        }
+        if (run->want & ATTN__FLASH_BACKWARD_TABLES) {
+            g.m = x->reach.n;
+            g.k = run->tile_n;
+            g.am = 1;
+            g.ak = t->ld_terms;
+            g.b = t->value ? run->m.dout : run->m.q;
+            g.c = x->sums + x->reach.low * ld;
+            g.ldc = ld;
+            plan->tile->run(&g);
+        }
+    }
+}
+
+/* The gradients of one pair, where others of the tile must not be touched: a weight and a score's gradient, or NULL. */
+static void add_table_pair(const attn__flash_backward_run *run, int64_t query, int64_t key, const float *p,
+                           const float *ds)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table *t = &plan->table[i];
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        const float *weight = t->value ? p : ds, *side = (t->value ? run->m.dout : run->m.q) + query * t->panel.ld;
+        int64_t at = (x->reach.low + x->key[key] - x->query[query]) * t->panel.ld;
+        for (int64_t c = 0; weight && c < t->panel.channels; c++) {
+            if (!t->value && (run->want & ATTN__FLASH_BACKWARD_Q))
+                run->dq[query * plan->ldk + c] += *weight * x->panel.rows[at + c];
+            if (run->want & ATTN__FLASH_BACKWARD_TABLES)
+                x->sums[at + c] += *weight * side[c];
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- the softmax of a strip */
 
 /* The part of a strip that any query attends: rows [row, row + rows) and the first `keys` keys, and whether all
  * of the rows attend all of the keys. */
@@ -38,7 +491,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
 
 static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
 {
-    return attn__flash_backward_blocks_seen(run, row, 1, first, n) != ATTN__BLOCKS_NONE;
+    return blocks_seen(run, row, 1, first, n) != ATTN__BLOCKS_NONE;
 }
 
 /* By blocks as well: rows at the ends that see none of the keys are cut off. */
@@ -54,7 +507,7 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     skipped -= skipped % run->plan->row_step;
     e.row += skipped;
     e.rows -= skipped;
-    e.open = attn__flash_backward_blocks_seen(run, e.row, e.rows, first, e.keys) == ATTN__BLOCKS_ALL;
+    e.open = blocks_seen(run, e.row, e.rows, first, e.keys) == ATTN__BLOCKS_ALL;
     return e;
 }
 
@@ -95,16 +548,43 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         t.drop_below = plan->drop_below;
         t.drop_scale = plan->drop_scale;
     }
-    if (!run->keys_finite || !run->queries_finite || !attn__flash_backward_tables_finite(run))
+    if (!run->keys_finite || !run->queries_finite || !tables_finite(run))
         t.alive = run->m.alive + skip;
     run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
     t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }
 
-static attn__flash_backward_part part_of(const attn__softmax_backward_args *t, int64_t first, int64_t row)
+/* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
+bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
+                                   attn__softmax_backward_args *t, int64_t *row)
 {
-    return (attn__flash_backward_part){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
+    extent e = find_extent(run, first, n);
+    if (!e.rows)
+        return false;
+    *row = e.row;
+    *t = describe(run, first, e);
+    if (t->mask && mask_seen(run, first, e.keys, e.row, e.rows) == ATTN__BLOCKS_ALL)
+        t->mask = NULL;
+    if (t->mask)
+        fill_mask(run, first, e.keys);
+    if (t->bias)
+        copy_bias(run, first, e.keys);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------- products on vectors */
+
+static void prefetch_portion(void *with)
+{
+    attn__flash_backward_run *run = with;
+    for (int i = 0; i < ATTN__FLASH_BACKWARD_PREFETCHES; i++)
+        attn__prefetch_portion(&run->prefetch[i]);
+}
+
+static rectangle rectangle_of(const attn__softmax_backward_args *t, int64_t first, int64_t row)
+{
+    return (rectangle){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
 }
 
 /* S and dP of the rows. */
@@ -112,7 +592,7 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
 {
     const attn__flash_backward_plan *plan = run->plan;
     int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
-    attn__flash_backward_part part = part_of(t, first, row);
+    rectangle part = rectangle_of(t, first, row);
     attn__gemm_tile_args s = {.m = t->rows,
                               .n = columns,
                               .k = plan->d,
@@ -123,9 +603,9 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                               .ldb = plan->strip,
                               .c = t->s,
                               .ldc = plan->strip,
-                              .accumulate = attn__flash_backward_tables_serve(run, false),
-                              .hook = {attn__flash_backward_prefetch_portion, run}};
-    attn__flash_backward_tables_add(run, false, &part, columns, t->s);
+                              .accumulate = tables_serve(run, false),
+                              .hook = {prefetch_portion, run}};
+    add_table_terms(run, false, &part, columns, t->s);
     plan->tile->run(&s);
     if (!t->dp)
         return;
@@ -139,9 +619,9 @@ static void scores(attn__flash_backward_run *run, const attn__softmax_backward_a
                                .ldb = plan->strip,
                                .c = t->dp,
                                .ldc = plan->strip,
-                               .accumulate = attn__flash_backward_tables_serve(run, true),
-                               .hook = {attn__flash_backward_prefetch_portion, run}};
-    attn__flash_backward_tables_add(run, true, &part, columns, t->dp);
+                               .accumulate = tables_serve(run, true),
+                               .hook = {prefetch_portion, run}};
+    add_table_terms(run, true, &part, columns, t->dp);
     plan->tile->run(&dp);
 }
 
@@ -161,7 +641,7 @@ static void query_gradients(attn__flash_backward_run *run, const attn__softmax_b
                               .c = run->dq + row * plan->ldk,
                               .ldc = plan->ldk,
                               .accumulate = true,
-                              .hook = {attn__flash_backward_prefetch_portion, run}};
+                              .hook = {prefetch_portion, run}};
     if (run->want & ATTN__FLASH_BACKWARD_Q)
         plan->tile->run(&g);
 }
@@ -200,12 +680,8 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
 static void gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn__gemm_tile_args g = {.m = t->keys,
-                              .k = t->rows,
-                              .am = 1,
-                              .ak = plan->strip,
-                              .accumulate = true,
-                              .hook = {attn__flash_backward_prefetch_portion, run}};
+    attn__gemm_tile_args g = {
+        .m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true, .hook = {prefetch_portion, run}};
     if (run->want & ATTN__FLASH_BACKWARD_V) {
         g.a = t->s;
         g.n = plan->dvp;
@@ -225,71 +701,676 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
     query_gradients(run, t, first, row);
 }
 
-/* Packs K^T and V^T of keys that bf16 terms cannot hold, or of tiles with infinity or NaN. */
-static void pack_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
+/* A masked or dropped pair has weight 0, but 0 * NaN is NaN: a tile product would carry the garbage of padding into the
+ * gradients of others.  Where something masked is NaN or infinite such pairs are left out, one multiply-add at a time. */
+static void add(float *to, int64_t step, float weight, const float *from, int64_t n)
+{
+    for (int64_t c = 0; c < n; c++)
+        to[c * step] += weight * from[c];
+}
+
+static void add_guarded(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                        int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn_dtype dtype = run->canonical->problem.dtype;
-    void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
-    attn__lane_view keys = {k, dtype, run->m.key_at.k + first, plan->channels.k, plan->d, n};
-    attn__lane_view values = {v, dtype, run->m.key_at.v + first, plan->channels.v, plan->dv, n};
-    plan->lanes->gather(&keys, run->m.keys.kt, plan->strip, plan->score_scale);
-    plan->lanes->gather(&values, run->m.keys.vt, plan->strip, 1.0f);
+    const attn__flash_backward_scratch *m = &run->m;
+    bool transposed = plan->amx != NULL; /* dK^T and dV^T */
+    int64_t step = transposed ? plan->ld_keys : 1;
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t j = 0; j < t->keys; j++) {
+            bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
+            int64_t key = first + j, query = row + r;
+            if ((run->want & ATTN__FLASH_BACKWARD_V) && counts)
+                add(m->keys.dv + key * (transposed ? 1 : plan->ldv), step, t->s[r * t->ld + j],
+                    m->dout + query * plan->ldv, plan->dv);
+            if ((run->want & ATTN__FLASH_BACKWARD_K) && alive)
+                add(m->keys.dk + key * (transposed ? 1 : plan->ldk), step, t->dp[r * t->ld + j],
+                    m->q + query * plan->ldk, plan->d);
+            if ((run->want & ATTN__FLASH_BACKWARD_Q) && alive)
+                add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->keys.k + key * plan->ldk, plan->d);
+            add_table_pair(run, query, key, counts ? t->s + r * t->ld + j : NULL,
+                           alive && t->dp ? t->dp + r * t->ld + j : NULL);
+        }
+}
+
+/* -------------------------------------------------------------------------------- products on pairs of bf16 numbers */
+
+enum { PAIR = 2 };
+
+static bool all_adjacent(const attn__canonical *canonical)
+{
+    return attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.q)) &&
+           attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) &&
+           attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)) &&
+           attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.dout));
+}
+
+static void choose_pairs(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    bool fits = p->bf16 && !p->amx && all_adjacent(canonical) && attn__cpu_has(ATTN__CPU_BF16_DOT);
+    p->pairs = fits ? attn__gemm_tile_bf16_for(canonical->isa) : NULL;
+}
+
+/* Pairs of a row's channels, in whole vectors. */
+static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
+{
+    return attn__round_up(attn__pieces(channels, PAIR), p->tile->lanes);
+}
+
+static uint32_t *take_pairs(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(uint32_t));
+}
+
+static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_pairs *x)
+{
+    int64_t rows = attn__pieces(p->tile_q, PAIR), strips = p->block_k / p->strip;
+    x->kt = take_pairs(arena, strips * attn__pieces(p->d, PAIR) * p->strip);
+    x->vt = take_pairs(arena, strips * attn__pieces(p->dv, PAIR) * p->strip);
+    x->k = take_pairs(arena, attn__pieces(p->block_k, PAIR) * p->ldk);
+    x->q = take_pairs(arena, p->tile_q * row_of_pairs(p, p->d));
+    x->dout = take_pairs(arena, p->tile_q * row_of_pairs(p, p->dv));
+    x->q_rows = take_pairs(arena, rows * p->ldk);
+    x->dout_rows = take_pairs(arena, rows * p->ldv);
+    x->across = take_pairs(arena, rows * p->strip);
+    x->along = attn__arena_take(arena, p->tile_q * p->strip, sizeof *x->along);
+}
+
+/* ------------------------------------------------------------------------------------------------- packing */
+
+/* The block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
+static void transpose_pairs(attn__flash_backward_run *run, const void *data, const int64_t *at, int64_t channels,
+                            float *strip, uint32_t *to)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__pieces(channels, PAIR) * plan->strip) {
+        int64_t keys = attn__least(plan->strip, run->block_n - s);
+        attn__lane_view view = {(void *)(uintptr_t)data, ATTN_BF16, at + s, NULL, channels, keys};
+        plan->lanes->gather(&view, strip, plan->strip, 1.0f); /* exact: rounding them to bf16 again changes nothing */
+        plan->pairs->round_rows(strip, channels, plan->strip, to);
+    }
+}
+
+static void pack_key_pairs(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    transpose_pairs(run, run->arrays->k, m->key_at.k, plan->d, m->keys.kt, m->pairs.kt);
+    transpose_pairs(run, run->arrays->v, m->key_at.v, plan->dv, m->keys.vt, m->pairs.vt);
+    run->keys_finite =
+        plan->pairs->pair_rows(run->arrays->k, m->key_at.k, run->block_n, plan->d, m->pairs.k, plan->ldk);
+    /* The products read values only transposed: their pairs of rows are made to find infinity and NaN. */
+    uint32_t *unread = (uint32_t *)(void *)m->keys.v;
+    run->keys_finite = plan->pairs->pair_rows(run->arrays->v, m->key_at.v, run->block_n, plan->dv, unread, plan->ldv) &&
+                       run->keys_finite;
+}
+
+static void pack_query_pairs(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__gemm_tile_bf16_kernel *pairs = plan->pairs;
+    const attn__flash_backward_scratch *m = &run->m;
+    const uint16_t *q = run->arrays->q, *dout = run->arrays->dout;
+    pairs->copy_rows(q, m->query_at.q, run->tile_n, plan->d, m->pairs.q, row_of_pairs(plan, plan->d));
+    pairs->copy_rows(dout, m->query_at.dout, run->tile_n, plan->dv, m->pairs.dout, row_of_pairs(plan, plan->dv));
+    run->queries_finite = pairs->pair_rows(q, m->query_at.q, run->tile_n, plan->d, m->pairs.q_rows, plan->ldk);
+    run->queries_finite =
+        pairs->pair_rows(dout, m->query_at.dout, run->tile_n, plan->dv, m->pairs.dout_rows, plan->ldv) &&
+        run->queries_finite;
+}
+
+/* ------------------------------------------------------------------------------------------------ products */
+
+/* S = Q K^T and dP = dO V^T of some rows of the tile. */
+static void pair_scores(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                        int64_t row)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_pairs *x = &run->m.pairs;
+    int64_t k = attn__pieces(plan->d, PAIR), ldq = row_of_pairs(plan, plan->d);
+    attn__gemm_tile_bf16_args g = {.m = t->rows,
+                                   .n = attn__round_up(t->keys, plan->tile->lanes),
+                                   .k = k,
+                                   .a = x->q + row * ldq,
+                                   .am = ldq,
+                                   .ak = 1,
+                                   .b = x->kt + first * k,
+                                   .ldb = plan->strip,
+                                   .c = t->s,
+                                   .ldc = plan->strip,
+                                   .factor = plan->score_scale};
+    plan->pairs->run(&g);
+    if (!t->dp)
+        return;
+    g.k = attn__pieces(plan->dv, PAIR);
+    g.am = row_of_pairs(plan, plan->dv);
+    g.a = x->dout + row * g.am;
+    g.b = x->vt + first * g.k;
+    g.c = t->dp;
+    g.factor = 1.0f;
+    plan->pairs->run(&g);
+}
+
+/* C += from^T B, which is a sum over the rows; g has B and C. */
+static void add_transposed(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, const float *from,
+                           attn__gemm_tile_bf16_args g)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    plan->pairs->round_rows(from, t->rows, plan->strip, run->m.pairs.across);
+    g.m = t->keys;
+    g.k = attn__pieces(t->rows, PAIR);
+    g.a = run->m.pairs.across;
+    g.am = 1;
+    g.ak = plan->strip;
+    g.factor = 1.0f;
+    g.accumulate = true;
+    plan->pairs->run(&g);
+}
+
+/* dV += P^T dO, dK += dS^T Q. */
+static void pair_key_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                               int64_t row)
+{
+    int64_t ldk = run->plan->ldk, ldv = run->plan->ldv;
+    attn__gemm_tile_bf16_args dv = {.n = run->plan->dvp,
+                                    .b = run->m.pairs.dout_rows + row / PAIR * ldv,
+                                    .ldb = ldv,
+                                    .c = run->m.keys.dv + first * ldv,
+                                    .ldc = ldv};
+    attn__gemm_tile_bf16_args dk = {.n = run->plan->dp,
+                                    .b = run->m.pairs.q_rows + row / PAIR * ldk,
+                                    .ldb = ldk,
+                                    .c = run->m.keys.dk + first * ldk,
+                                    .ldc = ldk};
+    if (run->want & ATTN__FLASH_BACKWARD_V)
+        add_transposed(run, t, t->s, dv);
+    if (run->want & ATTN__FLASH_BACKWARD_K)
+        add_transposed(run, t, t->dp, dk);
+}
+
+/* dQ += dS K; columns behind the keys are zero up to whole vectors. */
+static void pair_query_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t,
+                                 int64_t first, int64_t row)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_pairs *x = &run->m.pairs;
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes);
+    for (int64_t r = 0; r < t->rows; r++)
+        plan->backward->store_bf16(x->along + r * plan->strip, t->dp + r * plan->strip, columns, 1.0f, false);
+    plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->rows,
+                                                  .n = plan->dp,
+                                                  .k = attn__pieces(t->keys, PAIR),
+                                                  .a = (const uint32_t *)(const void *)x->along,
+                                                  .am = plan->strip / PAIR,
+                                                  .ak = 1,
+                                                  .b = x->k + first / PAIR * plan->ldk,
+                                                  .ldb = plan->ldk,
+                                                  .c = run->dq + row * plan->ldk,
+                                                  .ldc = plan->ldk,
+                                                  .factor = 1.0f,
+                                                  .accumulate = true});
+}
+
+/* Of finite operands. */
+static void run_pairs(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t row)
+{
+    pair_scores(run, t, first, row);
+    run->plan->backward->weights(t);
+    pair_key_gradients(run, t, first, row);
+    if (run->want & ATTN__FLASH_BACKWARD_Q)
+        pair_query_gradients(run, t, first, row);
+}
+
+/* -------------------------------------------------------------------------------------------------- products on AMX */
+
+enum { AMX_TILE_Q = 128, AMX_STRIP = 64 };
+
+/* Small heads leave too much of each tile empty, and in small problems splitting numbers, into three terms above all, takes
+ * longer than products of them save (docs/performance.md). */
+static bool is_worth_it(const attn__flash_backward_plan *p)
+{
+    int64_t channels = p->bf16 ? 32 : 48, rows = p->bf16 ? 48 : 128;
+    return p->d >= channels && p->dv >= channels && p->nq >= rows && p->nk >= rows;
+}
+
+/* Tiles of the queries, strips and blocks of the keys. */
+static void choose_amx(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    p->amx = attn__bf16x3_for(canonical->isa);
+    p->terms = p->bf16 ? 1 : ATTN__BF16X3_F32;
+    if (!p->amx || !is_worth_it(p)) {
+        p->amx = NULL;
+        return;
+    }
+    p->tile_q = attn__least(AMX_TILE_Q, attn__round_up(p->nq, ATTN__BF16X3_DEPTH));
+    p->strip = attn__least(AMX_STRIP, attn__round_up(p->nk, ATTN__BF16X3_DEPTH));
+    int64_t bytes = 2 * p->terms * (2 * p->dp + p->dvp) + (int64_t)sizeof(float) * (p->dp + p->dvp);
+    int64_t strips = (int64_t)canonical->caches.l2 / 2 / (bytes * p->strip);
+    p->block_k = attn__least(strips > 1 ? strips : 1, attn__pieces(p->nk, p->strip)) * p->strip;
+}
+
+static attn__bf16x3_side take_side(attn__arena *s, int terms, int64_t blocks, int64_t steps)
+{
+    attn__bf16x3_side side = attn__bf16x3_packed(NULL, steps, terms);
+    side.data = attn__arena_take(s, blocks * side.block, sizeof *side.data);
+    return side;
+}
+
+static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__flash_backward_amx *x)
+{
+    const int64_t side = ATTN__BF16X3_SIDE, depth = ATTN__BF16X3_DEPTH;
+    x->p = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
+    x->across = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
+    x->along = take_side(s, p->terms, p->tile_q / side, p->strip / depth);
+    x->q = take_side(s, p->terms, p->tile_q / side, attn__pieces(p->d, depth));
+    x->dout = take_side(s, p->terms, p->tile_q / side, attn__pieces(p->dv, depth));
+    x->q_across = take_side(s, p->terms, p->dp / side, p->tile_q / depth);
+    x->dout_across = take_side(s, p->terms, p->dvp / side, p->tile_q / depth);
+    x->kt = take_side(s, p->terms, p->block_k / side, attn__pieces(p->d, depth));
+    x->vt = take_side(s, p->terms, p->block_k / side, attn__pieces(p->dv, depth));
+    x->k = take_side(s, p->terms, p->dp / side, p->block_k / depth);
+    x->row = attn__arena_take(s, attn__most(p->block_k, p->tile_q), sizeof *x->row);
+    x->ones = attn__arena_take(s, p->ld_keys, sizeof *x->ones);
+}
+
+/* ------------------------------------------------------------------------------------------------- packing */
+
+/* Rows of the caller's, or copies of them if their channels are not neighbours. */
+static attn__bf16x3_pack tile_rows(const attn__flash_backward_run *run, const void *data, const int64_t *at,
+                                   int64_t rows, int64_t columns)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    return (attn__bf16x3_pack){.data = data,
+                               .dtype = plan->bf16 ? ATTN_BF16 : ATTN_F32,
+                               .parts = plan->terms,
+                               .row_at = at,
+                               .rows = rows,
+                               .columns = columns};
+}
+
+static void take_copies(attn__flash_backward_run *run, attn__bf16x3_pack *rows, const float *copies, int64_t ld)
+{
+    int64_t *at = run->m.amx.row;
+    for (int64_t i = 0; i < rows->rows; i++)
+        at[i] = i * ld;
+    rows->data = copies;
+    rows->dtype = ATTN_F32;
+    rows->row_at = at;
+}
+
+static bool pack_tiles(const attn__bf16x3_pack *rows)
+{
+    return attn__bf16x3_pack_rows(rows, 0, attn__round_up(rows->rows, ATTN__BF16X3_DEPTH));
+}
+
+/* Packed blocks to what stands at the other side of a product. */
+static void transpose_tiles(const attn__flash_backward_plan *plan, const attn__bf16x3_side *side, int64_t rows)
+{
+    plan->amx->transpose(side->data, attn__pieces(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
+}
+
+/* The rows of keys and values, split; clears dK^T and dV^T. */
+static void pack_key_tiles(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
+    attn__bf16x3_pack k = tile_rows(run, run->arrays->k, m->key_at.k, run->block_n, plan->d);
+    attn__bf16x3_pack v = tile_rows(run, run->arrays->v, m->key_at.v, run->block_n, plan->dv);
+    run->keys_copied = false;
+    run->keys_finite = true;
+    k.keyed = true;
+    k.along = m->amx.kt;
+    k.across = m->amx.k;
+    v.along = m->amx.vt;
+    if (plan->channels.k || plan->channels.v)
+        copy_keys(run);
+    if (plan->channels.k)
+        take_copies(run, &k, m->keys.k, plan->dp);
+    run->keys_split = pack_tiles(&k);
+    if (plan->channels.v)
+        take_copies(run, &v, m->keys.v, plan->dvp);
+    run->keys_split = pack_tiles(&v) && run->keys_split;
+    if (!run->keys_split)
+        copy_keys(run);
+    transpose_tiles(plan, &k.along, k.rows);
+    transpose_tiles(plan, &v.along, v.rows);
+    memset(m->keys.dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
+    memset(m->keys.dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
+}
+
+static void pack_query_tiles(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
+    attn__bf16x3_pack q = tile_rows(run, run->arrays->q, m->query_at.q, run->tile_n, plan->d);
+    attn__bf16x3_pack dout = tile_rows(run, run->arrays->dout, m->query_at.dout, run->tile_n, plan->dv);
+    run->queries_copied = false;
+    run->queries_finite = true;
+    q.along = m->amx.q;
+    q.across = m->amx.q_across;
+    dout.along = m->amx.dout;
+    dout.across = m->amx.dout_across;
+    if (plan->channels.q || plan->channels.dout)
+        copy_queries(run);
+    if (plan->channels.q)
+        take_copies(run, &q, m->q, plan->dp);
+    run->queries_split = pack_tiles(&q);
+    if (plan->channels.dout)
+        take_copies(run, &dout, m->dout, plan->dvp);
+    run->queries_split = pack_tiles(&dout) && run->queries_split;
+    if (!run->queries_split)
+        copy_queries(run);
+    transpose_tiles(plan, &q.across, q.columns);
+    transpose_tiles(plan, &dout.across, dout.columns);
+}
+
+static void transpose_back(const attn__flash_backward_run *run, const float *sums, int64_t channels, float *rows,
+                           int64_t ld, int64_t n)
+{
+    attn__flash_backward_amx amx = run->m.amx;
+    for (int64_t i = 0; i < n; i++)
+        amx.row[i] = i * ld;
+    attn__lane_view view = {rows, ATTN_F32, amx.row, NULL, channels, n};
+    run->plan->lanes->scatter(&view, sums, run->plan->ld_keys, amx.ones);
+}
+
+/* Transposes dK^T and dV^T of the block's first n keys into rows. */
+void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t n)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    if (n == 0)
+        return;
+    for (int64_t i = 0; i < plan->ld_keys; i++)
+        m->amx.ones[i] = 1.0f;
+    transpose_back(run, m->keys.dk, plan->d, m->keys.dk_rows, plan->dp, n);
+    transpose_back(run, m->keys.dv, plan->dv, m->keys.dv_rows, plan->dvp, n);
+}
+
+/* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the
+ * one before is turned. */
+static void put_transposed(const attn__flash_backward_run *run, const float *sums, const attn__flash_backward_rows *to,
+                           float scale)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    void *data = (void *)(uintptr_t)to->data;
+    for (int64_t i = 0; i < ATTN__BF16X3_SIDE; i++)
+        run->m.amx.ones[i] = scale;
+    for (int64_t i = 0; i < to->rows; i += ATTN__BF16X3_SIDE) {
+        int64_t rows = attn__least(to->rows - i, ATTN__BF16X3_SIDE);
+        for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
+            attn__flash_backward_prefetch_row(plan, to, r);
+        attn__lane_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, to->at + i, NULL, to->n, rows};
+        plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.amx.ones);
+    }
+}
+
+/* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
+bool attn__flash_backward_tile_store(const attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn_arrays *x = run->arrays;
+    const attn_dim *at = &run->item.at;
+    if (!plan->store_kv || !run->first || plan->channels.dk || plan->channels.dv)
+        return false;
+    const attn__flash_backward_scratch *m = &run->m;
+    const attn__group *key = &run->canonical->key;
+    attn__flash_backward_rows dk = {x->dk, m->key_at.dk, run->block_n, NULL, plan->d};
+    attn__flash_backward_rows dv = {x->dv, m->key_at.dv, run->block_n, NULL, plan->dv};
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dk), run->block, run->block_n, at->dk, m->key_at.dk);
+        put_transposed(run, m->keys.dk, &dk, (float)run->canonical->problem.scale);
+    }
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dv), run->block, run->block_n, at->dv, m->key_at.dv);
+        put_transposed(run, m->keys.dv, &dv, 1.0f);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------ products */
+
+/* Sides from this block or step of theirs on. */
+static attn__bf16x3_side from_block(attn__bf16x3_side side, int64_t block)
+{
+    side.data += block * side.block;
+    return side;
+}
+
+static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
+{
+    side.data += step * side.step;
+    return side;
+}
+
+/* A strip in progress: its weights' arguments, and where its rows and keys lie in what is packed. */
+typedef struct strip {
+    attn__flash_backward_run *run;
+    attn__softmax_backward_args *t;
+    int64_t first, row;
+    attn__bf16x3_weights weights;
+} strip;
+
+static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__interleaved *interleaved)
+{
+    x->run->plan->amx->run_interleaved(args, interleaved);
+}
+
+/* S = Q K^T, ... */
+static void amx_scores(const strip *x, attn__interleaved *interleaved)
+{
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_amx *m = &x->run->m.amx;
+    attn__bf16x3_args s = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
+                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
+                           .k = attn__pieces(plan->d, ATTN__BF16X3_DEPTH),
+                           .parts = plan->terms,
+                           .a = from_block(m->q, x->row / ATTN__BF16X3_SIDE),
+                           .b = from_block(m->kt, x->first / ATTN__BF16X3_SIDE),
+                           .c = x->t->s,
+                           .ldc = plan->strip};
+    amx_multiply(x, &s, interleaved);
+}
+
+/* ... dP = dO V^T */
+static void amx_value_scores(const strip *x, attn__interleaved *interleaved)
+{
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_amx *m = &x->run->m.amx;
+    attn__bf16x3_args s = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
+                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
+                           .k = attn__pieces(plan->dv, ATTN__BF16X3_DEPTH),
+                           .parts = plan->terms,
+                           .a = from_block(m->dout, x->row / ATTN__BF16X3_SIDE),
+                           .b = from_block(m->vt, x->first / ATTN__BF16X3_SIDE),
+                           .c = x->t->dp,
+                           .ldc = plan->strip};
+    amx_multiply(x, &s, interleaved);
+}
+
+/* dV^T += dO^T P or dK^T += Q^T dS. */
+static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
+                       float *c, attn__interleaved *interleaved)
+{
+    const attn__flash_backward_plan *plan = x->run->plan;
+    attn__bf16x3_args g = {.m = channels / ATTN__BF16X3_SIDE,
+                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
+                           .k = attn__pieces(x->t->rows, ATTN__BF16X3_DEPTH),
+                           .parts = plan->terms,
+                           .a = from_step(*a, x->row / ATTN__BF16X3_DEPTH),
+                           .b = *b,
+                           .c = c + x->first,
+                           .ldc = plan->ld_keys,
+                           .accumulate = true};
+    amx_multiply(x, &g, interleaved);
+}
+
+/* dQ += dS K. */
+static void amx_along(const strip *x, attn__interleaved *interleaved)
+{
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_amx *m = &x->run->m.amx;
+    attn__bf16x3_args g = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
+                           .n = plan->dp / ATTN__BF16X3_SIDE,
+                           .k = attn__pieces(x->t->keys, ATTN__BF16X3_DEPTH),
+                           .parts = plan->terms,
+                           .a = m->along,
+                           .b = from_step(m->k, x->first / ATTN__BF16X3_DEPTH),
+                           .c = x->run->dq + x->row * plan->dp,
+                           .ldc = plan->dp,
+                           .accumulate = true};
+    amx_multiply(x, &g, interleaved);
+}
+
+/* Weights of their own kind go through memory once more. */
+static void amx_weigh_apart(const strip *x)
+{
+    const attn__flash_backward_plan *plan = x->run->plan;
+    attn__softmax_backward_args *t = x->t;
+    for (int64_t r = 0; r < t->rows; r++)
+        plan->backward->store(t->s + r * t->ld, t->s + r * t->ld, t->keys, plan->score_scale, false);
+    plan->backward->weights(t);
+}
+
+/* S and dP; then P, its weights beside the product dP, or all of one part. */
+static bool amx_weigh(const strip *x)
+{
+    attn__bf16x3_softmax_backward w;
+    bool fused = x->weights.lse, three = x->weights.parts > 1;
+    amx_scores(x, NULL);
+    attn__bf16x3_begin_p(&w, &x->weights);
+    if (x->t->dp)
+        amx_value_scores(x, fused && three ? &w.interleaved : NULL);
+    if (!fused)
+        amx_weigh_apart(x);
+    return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
+}
+
+/* dV beside dS; false if dS is of no use. */
+static bool amx_gradients_of_weights(const strip *x)
+{
+    attn__bf16x3_softmax_backward w;
+    const attn__flash_backward_run *run = x->run;
+    const attn__flash_backward_amx *m = &run->m.amx;
+    bool wanted = x->t->dp && x->weights.parts > 1;
+    if (wanted)
+        attn__bf16x3_begin_ds(&w, &x->weights);
+    if (run->want & ATTN__FLASH_BACKWARD_V)
+        amx_across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.keys.dv, wanted ? &w.interleaved : NULL);
+    return !wanted || attn__bf16x3_finish(&w);
+}
+
+static void amx_gradients_of_scores(const strip *x)
+{
+    const attn__flash_backward_run *run = x->run;
+    const attn__flash_backward_amx *m = &run->m.amx;
+    if (run->want & ATTN__FLASH_BACKWARD_K)
+        amx_across(x, &m->q_across, run->plan->dp, &m->across, run->m.keys.dk, NULL);
+    if (run->want & ATTN__FLASH_BACKWARD_Q)
+        amx_along(x, NULL);
+}
+
+/* Returns the gradients that it left out because a number is too large or not finite. */
+static unsigned run_amx(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t row)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_amx *m = &run->m.amx;
+    bool fused = run->plain && !(run->want & ATTN__FLASH_BACKWARD_BIAS);
+    strip x = {run,
+               t,
+               first,
+               row,
+               {.rows = t->rows,
+                .keys = t->keys,
+                .ld = t->ld,
+                .s = t->s,
+                .dp = t->dp,
+                .lse = fused ? t->lse : NULL,
+                .delta = t->delta,
+                .factor = plan->score_scale,
+                .parts = plan->terms,
+                .p = m->p,
+                .across = m->across,
+                .along = m->along}};
+    if (!run->keys_split || !run->queries_split || !amx_weigh(&x))
+        return run->want;
+    if (!amx_gradients_of_weights(&x))
+        return run->want & ~(unsigned)ATTN__FLASH_BACKWARD_V;
+    amx_gradients_of_scores(&x);
+    return 0;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- a tile */
+
+/* Packs keys and values of the block: rows, and transposed strip by strip; clears dK and dV. */
+void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    attn__flash_backward_scratch *m = &run->m;
+    int64_t n = run->block_n;
+    find_table_keys(run);
+    if (plan->amx) {
+        pack_key_tiles(run);
+        return;
+    }
+    run->keys_copied = false;
+    if (plan->pairs)
+        pack_key_pairs(run);
+    else
+        copy_keys(run);
+    for (int64_t s = 0; s < n && !plan->pairs; s += plan->strip)
+        transpose_strip(run, s, attn__least(plan->strip, n - s), m->keys.kt + s * plan->d, m->keys.vt + s * plan->dv);
+    memset(m->keys.dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
+    memset(m->keys.dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
+}
+
+void attn__flash_backward_tile_queries(attn__flash_backward_run *run)
+{
+    run->queries_copied = false;
+    if (run->plan->amx)
+        pack_query_tiles(run);
+    else if (run->plan->pairs)
+        pack_query_pairs(run);
+    else
+        copy_queries(run);
+    multiply_tables(run);
 }
 
 static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t n,
                      int64_t row)
 {
     if (run->plan->amx || run->plan->pairs) {
-        attn__flash_backward_copy_keys(run);
-        attn__flash_backward_copy_queries(run);
-        pack_strip(run, first, n);
+        copy_keys(run);
+        copy_queries(run);
+        transpose_strip(run, first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 terms or pairs cannot hold them */
     }
     scores(run, t, first, row);
     run->plan->backward->weights(t);
     if (t->alive)
-        attn__flash_backward_guarded(run, t, first, row);
+        add_guarded(run, t, first, row);
     else if (run->plan->amx)
         gradients_across(run, t, first, row);
     else
         gradients(run, t, first, row);
-    attn__flash_backward_part part = part_of(t, first, row);
+    rectangle part = rectangle_of(t, first, row);
     if (!t->alive)
-        attn__flash_backward_tables_collect(run, &part, t->s, t->dp);
-}
-
-/* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
-bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
-                                   attn__softmax_backward_args *t, int64_t *row)
-{
-    extent e = find_extent(run, first, n);
-    if (!e.rows)
-        return false;
-    *row = e.row;
-    *t = describe(run, first, e);
-    if (t->mask && attn__flash_backward_mask_seen(run, first, e.keys, e.row, e.rows) == ATTN__BLOCKS_ALL)
-        t->mask = NULL;
-    if (t->mask)
-        attn__flash_backward_mask(run, first, e.keys);
-    if (t->bias)
-        attn__flash_backward_bias(run, first, e.keys);
-    return true;
+        collect_table_weights(run, &part, t->s, t->dp);
 }
 
 /* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */
-void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
+static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     attn__softmax_backward_args t;
     int64_t row;
     if (!attn__flash_backward_describe(run, first, n, &t, &row))
         return;
-    if (t.mask && !t.fill && attn__flash_backward_mask_seen(run, first, t.keys, row, t.rows) == ATTN__BLOCKS_NONE)
+    if (t.mask && !t.fill && mask_seen(run, first, t.keys, row, t.rows) == ATTN__BLOCKS_NONE)
         return;
     unsigned want = run->want;
     if (run->plan->amx)
-        run->want = attn__flash_backward_amx_strip(run, &t, first, row);
+        run->want = run_amx(run, &t, first, row);
     if (run->plan->pairs && !t.alive) {
-        attn__flash_backward_pairs_strip(run, &t, first, row);
+        run_pairs(run, &t, first, row);
         run->want = 0;
     }
     if (run->want)
@@ -297,4 +1378,26 @@ void attn__flash_backward_strip(attn__flash_backward_run *run, int64_t first, in
     run->want = want;
     if (want & ATTN__FLASH_BACKWARD_BIAS)
         attn__flash_backward_add_dbias(run, first, row, t.rows, t.keys);
+}
+
+void attn__flash_backward_tile_run(attn__flash_backward_run *run)
+{
+    for (int64_t s = 0; s < run->block_n; s += run->plan->strip)
+        run_strip(run, s, attn__least(run->plan->strip, run->block_n - s));
+    add_table_gradients(run);
+}
+
+void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical)
+{
+    choose_amx(plan, canonical);
+    choose_pairs(plan, canonical);
+}
+
+void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
+                                     attn__flash_backward_scratch *m)
+{
+    if (plan->pairs)
+        place_pairs(plan, arena, &m->pairs);
+    if (plan->amx)
+        place_amx(plan, arena, &m->amx);
 }

@@ -61,7 +61,7 @@ static void choose_blocks(attn__wide_head *w, const attn__canonical *canonical)
     int64_t wide_head = f->tile->lanes * f->vectors;
     int64_t room = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float);
     f->key_block = w->amx ? part(canonical->key.size, STREAMED, ATTN__BF16X3_DEPTH)
-                          : part(canonical->key.size, 512, f->parts ? ATTN__BF16X3_DEPTH : 8);
+                          : part(canonical->key.size, 512, f->amx ? ATTN__BF16X3_DEPTH : 8);
     int64_t most = room / f->key_block;
     most = most < wide_head ? wide_head : most > 288 ? 288 : most / wide_head * wide_head;
     f->query_block = part(canonical->query.size, most, f->tile->lanes);
@@ -88,7 +88,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
         w->amx = attn__bf16x3_for(canonical->isa);
         f->vectors = 2; /* a subtile is as wide as a square of tiles */
     }
-    int64_t chunk = f->parts ? ATTN__WIDE_HEAD_AMX_CHUNK : ATTN__WIDE_HEAD_CHUNK;
+    int64_t chunk = f->amx ? ATTN__WIDE_HEAD_AMX_CHUNK : ATTN__WIDE_HEAD_CHUNK;
     f->channels = attn__least(w->channels, chunk);
     f->values = attn__least(attn__round_up(w->values, 16), chunk);
     f->ldk = attn__round_up(f->channels, 16);
@@ -98,10 +98,10 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     recipe->data = w;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__wide_head_bytes(w, canonical));
     char unit[40];
-    int nparts = w->amx ? ATTN__BF16X3_F32 : f->nparts;
-    if (f->parts || w->amx)
-        snprintf(unit, sizeof unit, "%s, %d bf16 term%s", attn__isa_text(canonical->isa), nparts,
-                 nparts == 1 ? "" : "s");
+    int terms = w->amx ? ATTN__BF16X3_F32 : f->terms;
+    if (f->amx || w->amx)
+        snprintf(unit, sizeof unit, "%s, %d bf16 term%s", attn__isa_text(canonical->isa), terms,
+                 terms == 1 ? "" : "s");
     else
         snprintf(unit, sizeof unit, "%s tile %dx%d", attn__isa_text(f->tile->isa), f->tile->rows,
                  f->tile->lanes * f->tile->vectors);

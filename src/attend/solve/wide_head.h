@@ -16,7 +16,7 @@
 #ifndef ATTN_ATTEND_WIDE_HEAD_H
 #define ATTN_ATTEND_WIDE_HEAD_H
 
-#include "attend/solve/flash_item.h"
+#include "attend/solve/flash.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/pairwise/pairwise.h"
 

@@ -15,11 +15,11 @@ void attn__wide_head_amx_scores(attn__wide_head_item *x, const attn__flash_keys 
                           &(attn__wide_head_panel){t->s.k, f->ldk, x->table}, k);
     attn__wide_head_split(&(attn__wide_head_chunk){attn__wide_head_queries(x), first, n}, f,
                           &(attn__wide_head_panel){t->s.q, f->channels, x->table}, q);
-    f->parts->transpose(q->data, t->padded / ATTN__BF16X3_SIDE * q->block / ATTN__BF16X3_TILE);
+    f->amx->transpose(q->data, t->padded / ATTN__BF16X3_SIDE * q->block / ATTN__BF16X3_TILE);
     attn__wide_head_plan_prefetch(x, b, first + n);
     attn__bf16x3_args args = {.m = attn__pieces(b->keys, ATTN__BF16X3_SIDE),
                               .k = attn__pieces(n, ATTN__BF16X3_DEPTH),
-                              .parts = f->nparts,
+                              .parts = f->terms,
                               .a = *k,
                               .b = *q,
                               .accumulate = first > 0};
@@ -31,7 +31,7 @@ void attn__wide_head_amx_scores(attn__wide_head_item *x, const attn__flash_keys 
         args.b.data = q->data + sub.lane / ATTN__BF16X3_SIDE * q->block;
         args.c = x->s + sub.lane * b->packed;
         args.ldc = sub.width;
-        f->parts->run(&args);
+        f->amx->run(&args);
         attn__prefetch_portion(&x->prefetch);
     }
 }
@@ -47,9 +47,9 @@ void attn__wide_head_split_weights(attn__wide_head_item *x, const attn__flash_ke
                            .rows = b->keys,
                            .columns = sub.width,
                            .factor = 1.0f,
-                           .parts = f->nparts};
-    f->parts->split_pairs(&p, &to);
-    f->parts->transpose(to.data, sub.width / ATTN__BF16X3_SIDE * to.block / ATTN__BF16X3_TILE);
+                           .parts = f->terms};
+    f->amx->split_pairs(&p, &to);
+    f->amx->transpose(to.data, sub.width / ATTN__BF16X3_SIDE * to.block / ATTN__BF16X3_TILE);
 }
 
 void attn__wide_head_load_values(attn__wide_head_item *x, attn__flash_keys *b, int64_t first, int64_t n)
@@ -59,12 +59,12 @@ void attn__wide_head_load_values(attn__wide_head_item *x, attn__flash_keys *b, i
     bool finite = false, hides = attn__flash_may_hide(t->canonical, f);
     attn__wide_head_chunk v = {attn__wide_head_values(x, b), first, n};
     attn__wide_head_panel panel = {t->s.v, f->ldv, x->table};
-    b->parts = false;
-    if (f->parts) {
+    b->amx = false;
+    if (f->amx) {
         finite = attn__wide_head_split_pairs(&v, f, &panel, &t->s.tiles.v);
-        b->parts = finite || !hides; /* one part holds any number */
+        b->amx = finite || !hides; /* one part holds any number */
     }
-    if (!b->parts)
+    if (!b->amx)
         finite = attn__wide_head_copy(&v, f->lanes, &panel);
     b->careful = !finite && hides;
 }
@@ -75,12 +75,12 @@ void attn__wide_head_amx_values(attn__wide_head_item *x, const attn__flash_keys 
     attn__bf16x3_args args = {.m = sub.width / ATTN__BF16X3_SIDE,
                               .n = attn__pieces(n, ATTN__BF16X3_SIDE),
                               .k = attn__pieces(b->keys, ATTN__BF16X3_DEPTH),
-                              .parts = f->nparts,
+                              .parts = f->terms,
                               .a = x->p,
                               .b = x->t.s.tiles.v,
                               .c = x->t.s.o,
                               .ldc = attn__wide_head_whole_lanes(f, n)};
     args.a.data += sub.lane / ATTN__BF16X3_SIDE * args.a.block;
-    f->parts->run(&args);
+    f->amx->run(&args);
     attn__prefetch_portion(&x->prefetch);
 }

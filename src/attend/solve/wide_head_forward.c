@@ -21,9 +21,9 @@ static size_t place(const attn__wide_head *w, const attn__canonical *canonical, 
     attn__arena arena = {base, attn__flash_divide(f, canonical, base, &x->t.s)};
     x->s = attn__arena_take(&arena, square, sizeof(float));
     x->hidden = attn__arena_take(&arena, attn__flash_may_hide(canonical, f) ? square : 0, 1);
-    x->p = attn__bf16x3_packed(NULL, f->key_block / ATTN__BF16X3_DEPTH, f->nparts);
-    if (f->parts)
-        x->p.data = attn__arena_take(&arena, square * f->nparts, sizeof *x->p.data);
+    x->p = attn__bf16x3_packed(NULL, f->key_block / ATTN__BF16X3_DEPTH, f->terms);
+    if (f->amx)
+        x->p.data = attn__arena_take(&arena, square * f->terms, sizeof *x->p.data);
     x->sums = attn__arena_take(&arena, w->private_sums ? f->query_block * w->values : 0, sizeof(float));
     x->sums_at = attn__arena_take(&arena, f->query_block, sizeof(int64_t));
     x->factor = attn__arena_take(&arena, f->query_block, sizeof(float));
@@ -73,7 +73,7 @@ void attn__wide_head_plan_prefetch(attn__wide_head_item *x, const attn__flash_ke
         int64_t n = attn__least(w->values, w->flash->values);
         attn__wide_head_prefetch(&x->prefetch, &(attn__wide_head_chunk){attn__wide_head_values(x, b), 0, n});
     }
-    attn__prefetch_divide(&x->prefetch, t->subtiles * (w->flash->parts ? 1 : (b->keys + rows - 1) / rows));
+    attn__prefetch_divide(&x->prefetch, t->subtiles * (w->flash->amx ? 1 : (b->keys + rows - 1) / rows));
 }
 
 static void add_scores(attn__wide_head_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n,
@@ -120,7 +120,7 @@ static void score(attn__wide_head_item *x, attn__flash_keys *b)
     }
     for (int64_t first = 0, n; first < w->channels; first += n) {
         n = attn__least(w->channels - first, w->flash->channels);
-        if (w->flash->parts) {
+        if (w->flash->amx) {
             attn__wide_head_amx_scores(x, b, first, n);
             continue;
         }
@@ -152,14 +152,14 @@ static void weigh(attn__wide_head_item *x, const attn__flash_keys *b)
         if (!attn__wide_head_sees(x, b, i))
             continue;
         attn__wide_head_aim(x, b, sub);
-        if (t->flash->parts)
+        if (t->flash->amx)
             attn__flash_amx_scale(t, b, sub);
         attn__flash_mask(t, b, sub);
         if (attn__flash_may_hide(t->canonical, t->flash))
             attn__flash_note_hidden(t, b, sub);
         bool changed = attn__flash_softmax(t, b, sub, NULL);
         find_factors(x, b, sub, changed);
-        if (t->flash->parts)
+        if (t->flash->amx)
             attn__wide_head_split_weights(x, b, sub);
         if (x->wide_head->amx &&
             !attn__wide_head_stream_weights(&x->stream, t->s.s, sub.width, b->keys, sub.lane, sub.width))
@@ -256,7 +256,7 @@ static void prefetch_values(attn__wide_head_item *x, const attn__flash_keys *b, 
         attn__wide_head_prefetch(&x->prefetch, &o);
     attn__wide_head_prefetch(&x->prefetch, &v);
     attn__prefetch_divide(&x->prefetch,
-                          b->parts ? t->subtiles : attn__wide_head_portions(w->flash->tile, t->count, n, b->keys));
+                          b->amx ? t->subtiles : attn__wide_head_portions(w->flash->tile, t->count, n, b->keys));
 }
 
 static void add_chunk_of_values(attn__wide_head_item *x, attn__flash_keys *b, int64_t first, int64_t n)
@@ -269,7 +269,7 @@ static void add_chunk_of_values(attn__wide_head_item *x, attn__flash_keys *b, in
         if (!attn__wide_head_sees(x, b, i))
             continue;
         attn__wide_head_aim(x, b, sub);
-        if (b->parts)
+        if (b->amx)
             attn__wide_head_amx_values(x, b, sub, n);
         else if (b->careful)
             multiply_carefully(x, b, sub, n);
@@ -304,7 +304,7 @@ static void key_block(attn__wide_head_item *x, int64_t at, int64_t keys)
 {
     attn__flash_item *t = &x->t;
     attn__flash_keys b = {.at = at, .keys = keys};
-    b.packed = attn__round_up(keys, t->flash->parts || x->wide_head->amx ? ATTN__BF16X3_SIDE : 1);
+    b.packed = attn__round_up(keys, t->flash->amx || x->wide_head->amx ? ATTN__BF16X3_SIDE : 1);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
     attn__flash_key_offsets(t, &b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
     attn__flash_key_tables(t, &b);
@@ -366,7 +366,7 @@ static void run_item(void *user, int64_t number, int thread)
     for (int64_t i = 0; i < x.t.count; i++)
         x.sums_at[i] = i * j->wide_head->values;
     attn__flash_begin(&x.t, batch);
-    const attn__bf16x3_kernel *amx = f->parts ? f->parts : j->wide_head->amx;
+    const attn__bf16x3_kernel *amx = f->amx ? f->amx : j->wide_head->amx;
     if (amx)
         amx->begin();
     for (int64_t at = x.t.key_begin; at < x.t.key_end; at += f->key_block)

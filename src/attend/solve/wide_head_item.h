@@ -64,7 +64,7 @@ void attn__wide_head_plan_prefetch(attn__wide_head_item *x, const attn__flash_ke
 void attn__wide_head_amx_scores(attn__wide_head_item *x, const attn__flash_keys *b, int64_t first, int64_t n);
 /* weights of a subtile to tiles; */
 void attn__wide_head_split_weights(attn__wide_head_item *x, const attn__flash_keys *b, attn__flash_subtile sub);
-/* packs a chunk of values as tiles or as a panel, sets b->parts and b->careful; */
+/* packs a chunk of values as tiles or as a panel, sets b->amx and b->careful; */
 void attn__wide_head_load_values(attn__wide_head_item *x, attn__flash_keys *b, int64_t first, int64_t n);
 /* O[queries, chunk] = P V. */
 void attn__wide_head_amx_values(attn__wide_head_item *x, const attn__flash_keys *b, attn__flash_subtile sub, int64_t n);

@@ -114,7 +114,7 @@ static bool split(const attn__wide_head_chunk *x, const attn__flash *flash, cons
                   attn__bf16x3_side to, tiling how)
 {
     attn__bf16x3_rows rows = {
-        .dtype = x->of.operand->dtype, .row_at = x->of.at, .rows = x->of.rows, .factor = 1.0f, .parts = flash->nparts};
+        .dtype = x->of.operand->dtype, .row_at = x->of.at, .rows = x->of.rows, .factor = 1.0f, .parts = flash->terms};
     if (!splits_in_place(x, how.unit)) {
         attn__wide_head_copy(x, flash->lanes, between);
         rows.data = between->data;
@@ -138,13 +138,13 @@ static bool split(const attn__wide_head_chunk *x, const attn__flash *flash, cons
 void attn__wide_head_split(const attn__wide_head_chunk *x, const attn__flash *flash,
                            const attn__wide_head_panel *between, const attn__bf16x3_side *to)
 {
-    split(x, flash, between, *to, (tiling){flash->parts->split_rows, ATTN__BF16X3_DEPTH, to->step});
+    split(x, flash, between, *to, (tiling){flash->amx->split_rows, ATTN__BF16X3_DEPTH, to->step});
 }
 
 bool attn__wide_head_split_pairs(const attn__wide_head_chunk *x, const attn__flash *flash,
                                  const attn__wide_head_panel *between, const attn__bf16x3_side *to)
 {
-    return split(x, flash, between, *to, (tiling){flash->parts->split_pairs, ATTN__BF16X3_SIDE, to->block});
+    return split(x, flash, between, *to, (tiling){flash->amx->split_pairs, ATTN__BF16X3_SIDE, to->block});
 }
 
 /* Channels [c, c + n) of the chunk, which are adjacent. */

@@ -1,0 +1,1287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash.c - flash attention's forward pass: what it accepts, its plan, its items.  flash.h has the algorithm.
+ */
+#include "attend/solve/flash.h"
+
+#include "attend/block/packed_sequences.h"
+#include "attend/block/rows.h"
+#include "attend/block/visible.h"
+#include "base/arena.h"
+#include "base/constants.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "kernels/bf16x3/bf16x3_split_rows.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------- relative tables in the plan */
+
+/* A subtile's queries and a block of keys meet at relative positions that lie close together.  For a table T of queries,
+ * X = Q T^T has a row for each query and a column for each such position.  The terms of query i and keys 0, 1, 2, ...
+ * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
+ * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
+ * keys at position d, and O^T += T^T D^T. */
+static void choose_tables(attn__flash *f, const attn__canonical *canonical)
+{
+    int64_t wide = f->tile->lanes * f->vectors;
+    f->ntables = canonical->problem.nrelatives;
+    for (int i = 0; i < f->ntables; i++) {
+        attn__flash_table *table = &f->table[i];
+        table->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
+        table->panel = attn__table_panel_make(canonical, i, attn__odd_lines(f->values), f->tile->lanes);
+        table->ld = attn__odd_lines(attn__table_most_rows(canonical, i, wide, f->key_block));
+    }
+}
+
+static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
+{
+    int64_t wide = f->tile->lanes * f->vectors;
+    for (int i = 0; i < f->ntables; i++) {
+        attn__flash_table_memory *x = &s->table[i];
+        attn__table_memory_take(&f->table[i].panel, arena, f->table[i].value, &x->panel);
+        x->terms = attn__arena_take(arena, wide * f->table[i].ld, sizeof(float));
+        x->query = attn__arena_take(arena, f->query_block, sizeof(int64_t));
+        x->key = attn__arena_take(arena, f->key_block, sizeof(int64_t));
+        x->lane = attn__arena_take(arena, wide, sizeof(int64_t));
+    }
+}
+
+/* Before an execution, of each thread. */
+static void start_tables(const attn__flash *f, const attn__flash_scratch *s)
+{
+    for (int i = 0; i < f->ntables; i++)
+        attn__table_memory_start(&s->table[i].panel);
+}
+
+/* --------------------------------------------------------------------------------------------------- scratch memory */
+
+static void take_queries(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
+{
+    int64_t n = f->query_block;
+    s->q = attn__arena_take(p, n * f->channels, sizeof(float));
+    s->o = attn__arena_take(p, n * f->held, sizeof(float));
+    s->pairs.q = attn__arena_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
+    s->m = attn__arena_take(p, n, sizeof(float));
+    s->l = attn__arena_take(p, n, sizeof(float));
+    s->shrink = attn__arena_take(p, n, sizeof(float));
+    s->query_at.q = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.o = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.lse = attn__arena_take(p, n, sizeof(int64_t));
+    s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->query_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->query_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
+    s->row = attn__arena_take(p, canonical->has_dropout || (canonical->extras & ATTN__SINKS) ? n : 0, sizeof(int64_t));
+    s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
+    s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
+    s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));
+    for (int i = 0; i < f->nlimits; i++) {
+        s->from[i] = attn__arena_take(p, n, sizeof(int32_t));
+        s->to[i] = attn__arena_take(p, n, sizeof(int32_t));
+    }
+}
+
+static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
+{
+    int64_t n = f->key_block, width = f->tile->lanes * f->vectors, square = n * width;
+    int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
+    s->s = attn__arena_take(p, square, sizeof(float));
+    s->other_s = attn__arena_take(p, f->amx ? attn__round_up(n, ATTN__BF16X3_SIDE) * width : 0, sizeof(float));
+    s->top = attn__arena_take(p, width, sizeof(float));
+    bool extra = canonical->has_bias || canonical->has_mask || f->ntables > 1;
+    s->extra = attn__arena_take(p, extra ? square : 0, sizeof(float));
+    s->hidden = attn__arena_take(p, square, 1);
+    s->k = attn__arena_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
+    s->pairs.k = attn__arena_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
+    s->pairs.v = attn__arena_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
+    s->pairs.p = attn__arena_take(p, f->pairs ? square : 0, sizeof(uint32_t));
+    s->v = attn__arena_take(p, n * (groups > f->ldv ? groups : f->ldv), sizeof(float));
+    s->key_at.k = attn__arena_take(p, n, sizeof(int64_t));
+    s->key_at.v = attn__arena_take(p, n, sizeof(int64_t));
+    s->key_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->key_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
+    s->key_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
+    s->key_at.column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
+    s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
+    for (int i = 0; i < f->nlimits; i++)
+        s->index[i] = attn__arena_take(p, n, sizeof(int32_t));
+}
+
+/* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
+static attn__bf16x3_side take_tiles(attn__arena *p, const attn__flash *f, int64_t blocks, int64_t depth)
+{
+    attn__bf16x3_side side = attn__bf16x3_packed(NULL, attn__pieces(depth, ATTN__BF16X3_DEPTH), f->terms);
+    side.data = attn__arena_take(p, blocks * side.block, sizeof *side.data);
+    return side;
+}
+
+static void take_terms(attn__arena *p, const attn__flash *f, attn__flash_scratch *s)
+{
+    enum { SIDE = ATTN__BF16X3_SIDE };
+    s->tiles.q = take_tiles(p, f, f->query_block / SIDE, f->channels);
+    s->tiles.k = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
+    s->tiles.v = take_tiles(p, f, f->held / SIDE, f->key_block);
+    for (int i = 0; i < 2; i++)
+        s->tiles.p[i] = take_tiles(p, f, f->vectors, f->key_block);
+}
+
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
+                          attn__flash_scratch *scratch)
+{
+    attn__arena p = {base, 0};
+    take_queries(&p, flash, canonical, scratch);
+    take_keys(&p, flash, canonical, scratch);
+    take_tables(flash, &p, scratch);
+    if (flash->amx)
+        take_terms(&p, flash, scratch);
+    return p.used;
+}
+
+/* --------------------------------------------------------------------------------------------------------- the plan */
+
+static const char *refuse_usual(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    if (canonical->backward)
+        return "forward only";
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "softmax only";
+    if (p->nwindows)
+        return "keys have a window";
+    if (canonical->key.size > INT32_MAX)
+        return "more than 2^31 keys";
+    return NULL;
+}
+
+/* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
+const char *attn__flash_refuse(const attn__canonical *canonical)
+{
+    const char *why = refuse_usual(canonical);
+    return !why && canonical->problem.nrelatives ? "has relative tables" : why;
+}
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
+        return "head size above 512";
+    const char *why = refuse_usual(canonical);
+    return why ? why : attn__table_panels_refuse(canonical);
+}
+
+/* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */
+static int64_t panel_width(int64_t channels)
+{
+    int64_t width = attn__round_up(channels, 16);
+    return width % 256 == 0 ? width + 16 : width;
+}
+
+/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Queries are
+ * spread evenly over their blocks.  Threads have no say: neither bits nor blocks depend on them. */
+static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
+{
+    int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
+    int64_t l2 = (int64_t)canonical->caches.l2, queries = canonical->query.size, keys = canonical->key.size;
+    /* Blocks end where the order of sums does: of packed sequences none depends on the others' lengths. */
+    bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
+    f->key_block =
+        keys < 256 && !f->pairs && !fixed ? 96 : 128; /* with only two blocks, all rows would be prefetched at once */
+    while (f->key_block > 32 && f->key_block * row > l2 / 4)
+        f->key_block /= 2;
+    if (keys > 0 && !fixed)
+        f->key_block = attn__round_up(
+            (keys + (keys + f->key_block - 1) / f->key_block - 1) / ((keys + f->key_block - 1) / f->key_block), 8);
+    int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
+    most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
+    int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
+    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
+    if (f->query_block < lanes)
+        f->query_block = lanes;
+    f->query_blocks = queries > 0 ? (queries + f->query_block - 1) / f->query_block : 0;
+    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+}
+
+/* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
+static int64_t least_queries(const attn__flash *f, const attn__canonical *canonical)
+{
+    enum { ONE_PART = 32, THREE = 96, THREE_OF_SLIM = 192, USUAL = 64 };
+    if (canonical->problem.dtype == ATTN_BF16)
+        return ONE_PART;
+    return f->channels < USUAL ? THREE_OF_SLIM : THREE;
+}
+
+/* Whether AMX is there and faster, though its tiles are filled up with zeros. */
+bool attn__flash_amx_pays(const attn__flash *f, const attn__canonical *canonical)
+{
+    if (!attn__bf16x3_for(canonical->isa) || f->channels == 0 || canonical->key.size == 0 ||
+        canonical->query.size < least_queries(f, canonical))
+        return false;
+    enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
+    int64_t queries = attn__round_up(canonical->query.size, SIDE);
+    double plain = (double)queries * (double)canonical->key.size * (double)(f->channels + f->values);
+    double whole =
+        (double)queries * (double)(attn__round_up(canonical->key.size, SIDE) * attn__round_up(f->channels, DEPTH) +
+                                   attn__round_up(canonical->key.size, DEPTH) * attn__round_up(f->values, SIDE));
+    return whole <= 1.5 * plain;
+}
+
+void attn__flash_use_amx(attn__flash *f, const attn__canonical *canonical)
+{
+    f->amx = attn__bf16x3_for(canonical->isa);
+    f->pairs = NULL;
+    f->terms = canonical->problem.dtype == ATTN_BF16 ? 1 : ATTN__BF16X3_F32;
+    f->vectors = 2;
+}
+
+enum { MANY = 8 }; /* heads, which are work for all threads */
+
+/* As above for panels of bf16 terms, which cost more to pack: more queries share them, unless there are few heads.
+ * Subtiles are as wide as two AMX tiles. */
+static void choose_amx(attn__flash *f, const attn__canonical *canonical)
+{
+    attn__flash_use_amx(f, canonical);
+    f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
+    int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
+    int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = canonical->query.size,
+            keys = canonical->key.size;
+    enum { ONE_BLOCK = 256 }; /* keeps all sums of the values in AMX tiles */
+    int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
+    while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
+        most /= 2;
+    int64_t blocks = (keys + most - 1) / most;
+    f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__BF16X3_DEPTH);
+    most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
+    most = attn__most(wide, attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide);
+    blocks = (queries + most - 1) / most;
+    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
+    f->query_blocks = (queries + f->query_block - 1) / f->query_block;
+    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+}
+
+/* The key axes that bands and lengths refer to, each once. */
+static void find_limit_axes(attn__flash *f, const attn__canonical *canonical)
+{
+    for (int i = 0; i < canonical->problem.nbands + (canonical->has_lens ? 1 : 0); i++) {
+        int axis = i < canonical->problem.nbands ? canonical->problem.bands[i].key_dim : canonical->problem.lens_dim,
+            known = 0;
+        while (known < f->nlimits && f->limit_axis[known] != axis)
+            known++;
+        f->limit_axis[known] = axis;
+        f->nlimits += known == f->nlimits;
+    }
+    f->skips = canonical->key.n == 1 && canonical->problem.mask_fill == 0.0;
+}
+
+/* NULL where the channels are adjacent, else their offsets, written to the next free part of the tables. */
+static const int64_t *channel_table(const attn__group *group, size_t stride, int64_t **next)
+{
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    int64_t *table = *next;
+    attn__offsets_fill(group, stride, 0, group->size, table);
+    *next += group->size;
+    return table;
+}
+
+/* Sets what follows from the problem alone: kernels, channels, axes with limits. */
+void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
+{
+    f->tile = attn__gemm_tile_for(canonical->isa);
+    f->lanes = attn__online_softmax_for(canonical->isa);
+    f->channels = canonical->contract.size;
+    f->values = canonical->value.size;
+    f->held = f->values;
+    f->vectors = f->tile->vectors;
+    find_limit_axes(f, canonical);
+}
+
+/* Steps that see whole blocks of the mask or nothing, if their size allows it; at most as large as they are. */
+static void fit_blocks(attn__flash *f, int64_t block, int64_t step)
+{
+    enum { LEAST = 32 };
+    int64_t parts = attn__pieces(block, f->key_block), fit = block % parts == 0 ? block / parts : 0;
+    if (block < LEAST)
+        fit = attn__round_up(LEAST, block);
+    if (fit > 0 && fit <= f->key_block && fit % step == 0)
+        f->key_block = fit;
+}
+
+static void fill_flash(attn__flash *f, const attn__canonical *canonical)
+{
+    attn__flash_describe(f, canonical);
+    f->ldk = panel_width(f->channels);
+    f->ldv = panel_width(f->values);
+    int64_t *next = f->tables;
+    f->q_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.q), &next);
+    f->k_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.k), &next);
+    f->v_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.v), &next);
+    f->o_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
+    bool adjacent = !f->k_channel && !f->v_channel;
+    if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
+        f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
+    f->channel_pairs = (f->channels + 1) / 2;
+    f->ld_pairs = panel_width(f->channel_pairs);
+    if (!f->q_channel && !f->k_channel && !f->v_channel && !tables && attn__flash_amx_pays(f, canonical))
+        choose_amx(f, canonical);
+    else
+        choose_blocks(f, canonical);
+    if (canonical->has_blocks)
+        fit_blocks(f, canonical->problem.blocks.keys, f->amx ? ATTN__BF16X3_DEPTH : 8);
+    choose_tables(f, canonical);
+    for (int i = 0; i < f->ntables; i++) {
+        f->table[i].panel.channel = next;
+        next = attn__table_channel_offsets(canonical, i, next);
+    }
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    size_t channels = (size_t)canonical->contract.size + (size_t)canonical->value.size;
+    size_t tables = (2 + (size_t)canonical->problem.nrelatives) * channels * sizeof(int64_t);
+    attn__flash *f = attn__alloc_zero(context, sizeof *f + tables);
+    if (!f)
+        return ATTN_ERROR_MEMORY;
+    fill_flash(f, canonical);
+    recipe->data = f;
+    attn__flash_scratch unused;
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__flash_divide(f, canonical, NULL, &unused));
+    if (f->amx)
+        snprintf(recipe->text, sizeof recipe->text, "%s, %d bf16 term%s, blocks of %d queries x %d keys",
+                 attn__isa_text(f->amx->isa), f->terms, f->terms == 1 ? "" : "s", (int)f->query_block,
+                 (int)f->key_block);
+    else
+        snprintf(recipe->text, sizeof recipe->text, "%s%s tile %dx%d, blocks of %d queries x %d keys",
+                 attn__isa_text(f->tile->isa), f->pairs ? " bf16 pairs" : "", f->tile->rows,
+                 f->tile->lanes * f->tile->vectors, (int)f->query_block, (int)f->key_block);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ an item's queries */
+
+/* Batch and query part of the offsets of one operand, for each query of the item. */
+static void query_offsets(const attn__flash_item *t, size_t stride, int64_t batch, int64_t *out)
+{
+    int64_t base = attn__offsets_one(&t->canonical->batch, stride, batch);
+    attn__offsets_fill(&t->canonical->query, stride, t->first, t->count, out);
+    for (int64_t i = 0; i < t->count; i++)
+        out[i] += base;
+}
+
+static void dropout_keys(attn__flash_item *t, int64_t batch)
+{
+    const attn_problem *p = &t->canonical->problem;
+    query_offsets(t, ATTN__STRIDE(drop), batch, t->s.row);
+    for (int64_t i = 0; i < t->padded; i++) {
+        uint64_t row = attn__drop_row(&t->arrays->drop_rows, (uint64_t)t->s.row[i < t->count ? i : t->count - 1]);
+        uint64_t key = attn__dropout_key(p->seed + t->arrays->seed_offset, p->stream, row);
+        t->s.key_low[i] = (uint32_t)key;
+        t->s.key_high[i] = (uint32_t)(key >> 32);
+    }
+}
+
+/* Subtiles share the vectors evenly: a lone vector would leave the tile product waiting for its sums. */
+static void divide_subtiles(attn__flash_item *t)
+{
+    int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes;
+    t->subtiles = (vectors + t->flash->vectors - 1) / t->flash->vectors;
+}
+
+attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
+{
+    int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
+    int64_t each = vectors / n, more = vectors % n;
+    attn__flash_subtile sub = {.index = i};
+    sub.lane = (i * each + (i < more ? i : more)) * lanes;
+    sub.width = (each + (i < more)) * lanes;
+    sub.lanes = t->count - sub.lane < sub.width ? t->count - sub.lane : sub.width;
+    return sub;
+}
+
+/* Queries as rows of lanes, unless they are there already. */
+static void gather_queries(attn__flash_item *t)
+{
+    const attn__flash *f = t->flash;
+    if (t->q_ready)
+        return;
+    t->q_ready = true;
+    float factor = f->pairs ? 1.0f : (float)(t->canonical->problem.scale * ATTN__LOG2E);
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
+                                t->canonical->problem.dtype,
+                                t->s.query_at.q + sub.lane,
+                                f->q_channel,
+                                f->channels,
+                                sub.lanes};
+        float *q = t->s.q + sub.lane * f->channels;
+        f->lanes->gather(&view, q, sub.width, factor);
+        if (f->pairs) /* exact: unscaled, they are bf16 still */
+            f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
+    }
+}
+
+/* A sink is in the running sums before any key. */
+static void begin_sums(attn__flash_item *t, int64_t batch)
+{
+    attn__flash_scratch *s = &t->s;
+    const float *sinks = t->arrays->sinks;
+    for (int64_t i = 0; i < t->padded; i++) {
+        s->m[i] = -INFINITY;
+        s->l[i] = 0.0f;
+    }
+    if (!(t->canonical->extras & ATTN__SINKS))
+        return;
+    query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->row);
+    for (int64_t i = 0; i < t->count; i++) {
+        s->m[i] = (float)((double)sinks[s->row[i]] * ATTN__LOG2E);
+        s->l[i] = s->m[i] == -INFINITY ? 0.0f : 1.0f;
+    }
+}
+
+static int64_t clamp(int64_t x, int64_t n)
+{
+    return x < 0 ? 0 : x > n ? n : x;
+}
+
+/* index + bound without overflow; the bounds may be open ends, the index is not negative. */
+static int64_t add_bound(int64_t index, int64_t bound)
+{
+    return bound > 0 && index > INT64_MAX - bound ? INT64_MAX : index + bound;
+}
+
+/* [from, to) of one query along one key axis. */
+static void range_of(const attn__flash_item *t, int axis, int64_t lens_base, int64_t query, int64_t *from, int64_t *to)
+{
+    const attn__canonical *canonical = t->canonical;
+    const attn_problem *p = &canonical->problem;
+    int64_t n = canonical->key.axis[axis].dim.n;
+    *from = 0;
+    *to = n;
+    for (int b = 0; b < p->nbands; b++) {
+        if (p->bands[b].key_dim != axis)
+            continue;
+        int64_t i = attn__offsets_index(&canonical->query, p->bands[b].query_dim, query);
+        int64_t low = clamp(add_bound(i, p->bands[b].lo), n), high = add_bound(i, p->bands[b].hi);
+        high = clamp(high == INT64_MAX ? high : high + 1, n);
+        *from = low > *from ? low : *from;
+        *to = high < *to ? high : *to;
+    }
+    if (canonical->has_lens && p->lens_dim == axis) {
+        int64_t len = t->arrays->lens[lens_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lens), query)];
+        len = clamp(len, n);
+        *to = len < *to ? len : *to;
+    }
+}
+
+/* The intersection of a subtile's ranges, for one key axis. */
+static void find_span(attn__flash_item *t, attn__flash_subtile sub)
+{
+    attn__flash_span span = {t->canonical->key.size, 0, 0, t->canonical->key.size, false};
+    const int32_t *from = t->s.from[0], *to = t->s.to[0];
+    for (int64_t i = sub.lane; i < sub.lane + sub.lanes; i++) {
+        if (from[i] < to[i]) {
+            span.begin = from[i] < span.begin ? from[i] : span.begin;
+            span.end = to[i] > span.end ? to[i] : span.end;
+        }
+        span.open_begin = from[i] > span.open_begin ? from[i] : span.open_begin;
+        span.open_end = to[i] < span.open_end ? to[i] : span.open_end;
+    }
+    t->s.span[sub.index] = span;
+}
+
+/* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
+static void find_limits(attn__flash_item *t, int64_t batch)
+{
+    const attn__flash *f = t->flash;
+    int64_t keys = t->canonical->key.size;
+    int64_t lens_base =
+        t->canonical->has_lens ? attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.lens), batch) : 0;
+    for (int l = 0; l < f->nlimits; l++) {
+        int64_t from = 0, to = 0;
+        for (int64_t i = 0; i < t->padded; i++) {
+            if (i < t->count)
+                range_of(t, f->limit_axis[l], lens_base, t->first + i, &from, &to);
+            t->s.from[l][i] = (int32_t)from;
+            t->s.to[l][i] = (int32_t)to;
+        }
+    }
+    bool skips = f->skips && f->nlimits;
+    t->key_begin = skips ? keys : 0;
+    t->key_end = skips ? 0 : keys;
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        attn__flash_span *span = &t->s.span[i];
+        *span = (attn__flash_span){0, keys, f->nlimits ? keys : 0, f->nlimits ? 0 : keys, false};
+        if (!skips)
+            continue;
+        find_span(t, attn__flash_subtile_at(t, i));
+        t->key_begin = span->begin < t->key_begin ? span->begin : t->key_begin;
+        t->key_end = span->end > t->key_end ? span->end : t->key_end;
+    }
+    /* Blocks begin at the same keys whatever the queries. */
+    t->key_begin -= t->key_begin % f->key_block;
+}
+
+static void indices(const attn__group *group, int axis, int64_t first, int64_t n, int64_t *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = attn__offsets_index(group, axis, first + i);
+}
+
+static void read_tables(const attn__flash_item *t, int64_t batch)
+{
+    for (int i = 0; i < t->flash->ntables; i++) {
+        int64_t at = attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
+        attn__table_panel_read(&t->flash->table[i].panel, t->canonical, t->arrays, at, 1.0f, &t->s.table[i].panel);
+        indices(&t->canonical->query, t->canonical->problem.relatives[i].query_dim, t->first, t->count,
+                t->s.table[i].query);
+    }
+}
+
+/* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
+void attn__flash_begin(attn__flash_item *t, int64_t batch)
+{
+    const attn__canonical *canonical = t->canonical;
+    attn__flash_scratch *s = &t->s;
+    int64_t lanes = t->flash->tile->lanes;
+    t->padded = (t->count + lanes - 1) / lanes * lanes;
+    query_offsets(t, ATTN__STRIDE(dim.q), batch, s->query_at.q);
+    query_offsets(t, ATTN__STRIDE(dim.o), batch, s->query_at.o);
+    if (canonical->problem.flags & ATTN_WANT_LSE)
+        query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->query_at.lse);
+    if (canonical->has_bias)
+        query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->query_at.bias);
+    if (canonical->has_mask)
+        query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->query_at.mask);
+    if (canonical->has_blocks)
+        attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), t->first,
+                         t->count, s->query_at.block);
+    if (canonical->has_dropout)
+        dropout_keys(t, batch);
+    t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
+    t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
+    begin_sums(t, batch);
+    divide_subtiles(t);
+    find_limits(t, batch);
+    read_tables(t, batch);
+}
+
+/* -------------------------------------------------------------------------------------------------- a block of keys */
+
+enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
+
+/* Offsets of the block's keys in one operand. */
+void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
+                             int64_t *out)
+{
+    attn__offsets_fill(&t->canonical->key, stride, b->at, b->keys, out);
+    for (int64_t i = 0; i < b->keys; i++)
+        out[i] += base;
+}
+
+/* Channels of values as rows of A.  False if any is not finite. */
+static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
+    attn_dtype dtype = t->canonical->problem.dtype;
+    bool finite = true;
+    for (int64_t c = 0; c < f->values; c += group) {
+        const char *base = t->arrays->v;
+        if (!f->v_channel)
+            base += c * (int64_t)attn_dtype_size(dtype);
+        finite = f->lanes->copy(base, dtype, t->s.key_at.v, f->v_channel ? f->v_channel + c : NULL, b->keys,
+                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) &&
+                 finite;
+    }
+    return finite;
+}
+
+/* Keys as rows of A.  A panel is near whatever the strides are, but one subtile alone does not repay the copy. */
+static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    attn_dtype dtype = t->canonical->problem.dtype;
+    int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
+    bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->k_channel && t->canonical->key.n == 1;
+    b->k = here ? (const float *)t->arrays->k + t->s.key_at.k[0] : t->s.k;
+    b->ldk = here ? step : f->ldk;
+    if (!here)
+        f->lanes->copy(t->arrays->k, dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
+}
+
+/* --------------------------------------------------------------------------------------- relative tables of a block */
+
+/* The indices of the block's keys. */
+static void find_table_keys(const attn__flash_item *t, const attn__flash_keys *b)
+{
+    for (int i = 0; i < t->flash->ntables; i++)
+        indices(&t->canonical->key, t->canonical->problem.relatives[i].key_dim, b->at, b->keys, t->s.table[i].key);
+}
+
+static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
+{
+    const attn__flash_table_memory *x = &t->s.table[i];
+    return attn__table_reach_of(&t->flash->table[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
+}
+
+/* Of queries: X, and where a key of index 0 would meet each lane. */
+static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
+{
+    const attn__flash *f = t->flash;
+    const attn__flash_table *table = &f->table[i];
+    const attn__flash_table_memory *x = &t->s.table[i];
+    attn__table_reach reach = reach_of(t, b, sub, i);
+    f->tile->run(&(attn__gemm_tile_args){.m = sub.lanes,
+                                         .n = attn__round_up(reach.n, f->tile->lanes),
+                                         .k = f->channels,
+                                         .a = t->s.q + sub.lane * f->channels,
+                                         .am = 1,
+                                         .ak = sub.width,
+                                         .b = x->panel.across + reach.low,
+                                         .ldb = table->panel.ld_across,
+                                         .c = x->terms,
+                                         .ldc = table->ld});
+    for (int64_t r = 0; r < sub.lanes; r++)
+        x->lane[r] = r * table->ld - x->query[sub.lane + r] + table->panel.queries - 1 - reach.low;
+}
+
+/* The terms of one table, to rows of s. */
+static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
+                            float *s)
+{
+    const attn__flash_table_memory *x = &t->s.table[i];
+    for (int64_t from = 0, end = 0; from < b->keys; from = end) {
+        bool steps = attn__table_run(x->key, from, b->keys, &end);
+        float *first = s + from * sub.width;
+        attn__lane_view view = {x->terms + x->key[from], ATTN_F32, x->lane, NULL, steps ? end - from : 1, sub.lanes};
+        t->flash->lanes->gather(&view, first, sub.width, 1.0f);
+        for (int64_t key = from + 1; !steps && key < end; key++)
+            memcpy(s + key * sub.width, first, (size_t)sub.width * sizeof *s);
+    }
+}
+
+/* Sets the scores to the terms of tables of queries; false if there are none. */
+static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    bool any = false;
+    for (int i = 0; i < t->flash->ntables; i++) {
+        if (t->flash->table[i].value)
+            continue;
+        multiply_table(t, b, sub, i);
+        transpose_terms(t, b, sub, i, any ? t->s.extra : t->s.s);
+        if (any)
+            t->flash->lanes->add(t->s.s, t->s.extra, b->keys * sub.width, 1.0f);
+        any = true;
+    }
+    return any;
+}
+
+/* Those of values. */
+static bool tables_finite(const attn__flash_item *t)
+{
+    bool finite = true;
+    for (int i = 0; i < t->flash->ntables; i++)
+        finite = finite && (!t->flash->table[i].value || *t->s.table[i].panel.finite);
+    return finite;
+}
+
+/* Pair by pair, without those that do not see each other: a product would have each row meet weights of 0. */
+static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
+                                int64_t low)
+{
+    const attn__table_panel *panel = &t->flash->table[i].panel;
+    const attn__flash_table_memory *x = &t->s.table[i];
+    float *o = t->s.o + sub.lane * t->flash->held;
+    for (int64_t key = 0; key < b->keys; key++)
+        for (int64_t lane = 0; lane < sub.lanes; lane++) {
+            float p = t->s.s[key * sub.width + lane];
+            int64_t row = low + x->key[key] - x->query[sub.lane + lane];
+            bool counts = p != 0.0f || !t->s.hidden[key * sub.width + lane];
+            for (int64_t c = 0; counts && c < panel->channels; c++)
+                o[c * sub.width + lane] += p * x->panel.rows[row * panel->ld + c];
+        }
+}
+
+/* D^T. */
+static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
+                            attn__table_reach reach, int64_t low)
+{
+    const attn__flash_table_memory *x = &t->s.table[i];
+    const int64_t *query = x->query + sub.lane;
+    memset(x->terms, 0, (size_t)(reach.n * sub.width) * sizeof(float));
+    for (int64_t key = 0; key < b->keys; key++)
+        for (int64_t lane = 0; lane < sub.lanes; lane++)
+            x->terms[(low + x->key[key] - query[lane] - reach.low) * sub.width + lane] +=
+                t->s.s[key * sub.width + lane];
+}
+
+/* Adds those of values to the sums, after the values themselves. */
+static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    for (int i = 0; i < f->ntables; i++) {
+        const attn__table_panel *panel = &f->table[i].panel;
+        const attn__flash_table_memory *x = &t->s.table[i];
+        int64_t low = panel->queries - 1;
+        if (!f->table[i].value)
+            continue;
+        if (b->careful) {
+            add_table_carefully(t, b, sub, i, low);
+            continue;
+        }
+        attn__table_reach reach = reach_of(t, b, sub, i);
+        collect_weights(t, b, sub, i, reach, low);
+        f->tile->run(&(attn__gemm_tile_args){.m = f->values,
+                                             .n = sub.width,
+                                             .k = reach.n,
+                                             .a = x->panel.rows + reach.low * panel->ld,
+                                             .am = 1,
+                                             .ak = panel->ld,
+                                             .b = x->terms,
+                                             .ldb = sub.width,
+                                             .c = t->s.o + sub.lane * f->held,
+                                             .ldc = sub.width,
+                                             .accumulate = true});
+    }
+}
+
+/* ------------------------------------------------------------------------------------ a subtile and a block of keys */
+
+static void load_panels(attn__flash_item *t, attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
+    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
+    bool finite;
+    if (f->amx && (finite = attn__flash_amx_panels(t, b), b->amx)) {
+        b->careful = !finite && attn__flash_may_hide(t->canonical, f);
+        if (b->careful)
+            pack_values(t, b);
+        return;
+    }
+    gather_queries(t);
+    if (f->pairs) {
+        f->pairs->copy_rows(t->arrays->k, t->s.key_at.k, b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.key_at.v, b->keys, f->values, t->s.pairs.v, f->ldv);
+    } else {
+        pack_keys(t, b);
+        finite = pack_values(t, b);
+    }
+    b->careful = !tables_finite(t) || (!finite && attn__flash_may_hide(t->canonical, f));
+    if (b->careful && f->pairs)
+        pack_values(t, b);
+}
+
+/* What masks, bias, dropout and tables need of the block's keys. */
+void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
+{
+    const attn__flash *f = t->flash;
+    if (t->canonical->has_bias)
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_at.bias);
+    if (t->canonical->has_mask)
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_at.mask);
+    for (int l = 0; l < f->nlimits; l++) {
+        for (int64_t i = 0; i < b->keys; i++)
+            t->s.index[l][i] = (int32_t)attn__offsets_index(&t->canonical->key, f->limit_axis[l], b->at + i);
+    }
+    if (t->canonical->has_dropout) {
+        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.key_at.column);
+        for (int64_t i = 0; i < b->keys; i++)
+            t->s.column[i] = (uint32_t)t->s.key_at.column[i];
+    }
+    find_table_keys(t, b);
+}
+
+/* Asked for each sequence of packed ones: a shorter one's keys need not be adjacent. */
+static bool mask_adjacent(const attn__flash_item *t)
+{
+    return attn__offsets_adjacent(&t->canonical->key, ATTN__STRIDE(dim.mask));
+}
+
+/* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
+static attn__lane_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
+                                const int64_t *lane_at, const int64_t *key_at, bool adjacent)
+{
+    const char *start = base;
+    if (adjacent)
+        start += key_at[0] * (int64_t)attn_dtype_size(dtype);
+    return (attn__lane_view){(void *)(uintptr_t)start, dtype,   lane_at + sub.lane,
+                             adjacent ? NULL : key_at, b->keys, sub.lanes};
+}
+
+/* The score of a masked key, in powers of two. */
+static float fill_of(const attn__canonical *canonical)
+{
+    return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * (float)ATTN__LOG2E;
+}
+
+/* What the lanes of a subtile see of the block's keys by the mask of blocks; ALL without one. */
+static attn__block_view blocks_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (!t->canonical->has_blocks)
+        return ATTN__BLOCKS_ALL;
+    return attn__blocks_seen(t->arrays->blocks, t->s.query_at.block + sub.lane, sub.lanes, t->s.key_at.block, b->keys);
+}
+
+static attn__block_view mask_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (!t->canonical->has_mask)
+        return ATTN__BLOCKS_ALL;
+    if (!mask_adjacent(t))
+        return ATTN__BLOCKS_SOME;
+    return attn__mask_seen(t->arrays->mask + t->s.key_at.mask[0], t->s.query_at.mask + sub.lane, sub.lanes, b->keys);
+}
+
+/* Lanes of padding score what they like. */
+static void hide_blocks(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float fill)
+{
+    const int64_t *rows = t->s.query_at.block + sub.lane;
+    for (int64_t key = 0; key < b->keys; key++) {
+        const uint8_t *column = t->arrays->blocks + t->s.key_at.block[key];
+        float *s = t->s.s + key * sub.width;
+        for (int64_t i = 0; i < sub.lanes; i++)
+            s[i] = column[rows[i]] ? s[i] : fill;
+    }
+}
+
+bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    const attn__canonical *canonical = t->canonical;
+    attn__flash_scratch *s = &t->s;
+    const attn__flash_span *span = &s->span[sub.index];
+    float fill = fill_of(canonical);
+    bool capped = canonical->problem.softcap != 0;
+    if (capped)
+        f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
+    if (canonical->has_bias) {
+        attn__lane_view view = key_view(b, sub, t->arrays->bias, ATTN_F32, s->query_at.bias, s->key_at.bias,
+                                        attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.bias)));
+        f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
+        f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
+    }
+    bool masks = mask_seen(t, b, sub) != ATTN__BLOCKS_ALL;
+    if (masks) {
+        attn__lane_view view =
+            key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, mask_adjacent(t));
+        f->lanes->gather(&view, s->extra, sub.width, 1.0f);
+        f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
+    }
+    bool hides = blocks_seen(t, b, sub) != ATTN__BLOCKS_ALL;
+    if (hides)
+        hide_blocks(t, b, sub, fill);
+    if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
+        return capped || hides || canonical->has_bias || masks;
+    for (int l = 0; l < f->nlimits; l++)
+        f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
+    return true;
+}
+
+/* Notes the scores of masked keys. */
+void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    float fill = fill_of(t->canonical);
+    for (int64_t i = 0; i < b->keys * sub.width; i++)
+        t->s.hidden[i] = t->s.s[i] == fill || t->canonical->has_dropout;
+}
+
+static float value_of(const attn__flash_item *t, const attn__flash_keys *b, int64_t key, int64_t channel)
+{
+    int64_t group = t->flash->tile->group;
+    return t->s.v[channel / group * group * b->packed + key * group + channel % group];
+}
+
+static bool value_is_finite(const attn__flash_item *t, const attn__flash_keys *b, int64_t key)
+{
+    float check = 0.0f;
+    for (int64_t c = 0; c < t->flash->values; c++)
+        check += value_of(t, b, key, c) * 0.0f;
+    return check == check;
+}
+
+/* Adds the values of keys [from, to) of the block. */
+static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t from,
+                       int64_t to)
+{
+    const attn__flash *f = t->flash;
+    int64_t group = f->tile->group;
+    if (from == to)
+        return;
+    attn__gemm_tile_packed_args args = {.m = f->values,
+                                        .k = to - from,
+                                        .vectors = (int)(sub.width / f->tile->lanes),
+                                        .a = t->s.v + from * group,
+                                        .ak = group,
+                                        .group = group * b->packed,
+                                        .b = t->s.s + from * sub.width,
+                                        .c = t->s.o + sub.lane * f->held,
+                                        .accumulate = t->s.span[sub.index].started,
+                                        .hook = {attn__prefetch_portion, &t->prefetch}};
+    f->tile->run_packed(&args);
+    t->s.span[sub.index].started = true;
+}
+
+/* One key, for the lanes that give it a weight, or that do see it. */
+static void add_value_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t key)
+{
+    const attn__flash *f = t->flash;
+    const float *p = t->s.s + key * sub.width;
+    const uint8_t *hidden = t->s.hidden + key * sub.width;
+    float *o = t->s.o + sub.lane * f->held;
+    bool started = t->s.span[sub.index].started;
+    for (int64_t c = 0; c < f->values; c++) {
+        float v = value_of(t, b, key, c);
+        for (int64_t i = 0; i < sub.width; i++) {
+            float sum = started ? o[c * sub.width + i] : 0.0f;
+            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v;
+        }
+    }
+    t->s.span[sub.index].started = true;
+}
+
+static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    int64_t from = 0;
+    for (int64_t key = 0; key < b->keys; key++) {
+        if (value_is_finite(t, b, key))
+            continue;
+        add_values(t, b, sub, from, key);
+        add_value_carefully(t, b, sub, key);
+        from = key + 1;
+    }
+    add_values(t, b, sub, from, b->keys);
+}
+
+static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    f->pairs->round_rows(t->s.s, b->keys, sub.width, t->s.pairs.p);
+    attn__gemm_tile_bf16_args args = {.m = f->values,
+                                      .n = sub.width,
+                                      .k = (b->keys + 1) / 2,
+                                      .a = t->s.pairs.v,
+                                      .am = 1,
+                                      .ak = f->ldv,
+                                      .b = t->s.pairs.p,
+                                      .ldb = sub.width,
+                                      .c = t->s.o + sub.lane * f->held,
+                                      .ldc = sub.width,
+                                      .factor = 1.0f,
+                                      .accumulate = t->s.span[sub.index].started};
+    f->pairs->run(&args);
+    t->s.span[sub.index].started = true;
+}
+
+bool attn__flash_softmax(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, const float *top)
+{
+    const attn__flash *f = t->flash;
+    attn__flash_scratch *s = &t->s;
+    bool changed;
+    attn__online_softmax_args softmax = {
+        s->s, b->keys, sub.width, top, s->m + sub.lane, s->l + sub.lane, s->shrink + sub.lane, &changed};
+    f->lanes->softmax(&softmax);
+    if (t->canonical->has_dropout) {
+        attn__lane_dropout dropout = {s->s,
+                                      b->keys,
+                                      sub.width,
+                                      s->key_low + sub.lane,
+                                      s->key_high + sub.lane,
+                                      s->column,
+                                      attn__dropout_threshold(t->canonical->problem.dropout)};
+        f->lanes->dropout(&dropout);
+    }
+    return changed;
+}
+
+/* S^T = K Q^T, added to the terms of tables. */
+static void score(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__gemm_tile_args args = {.m = b->keys,
+                                 .n = sub.width,
+                                 .k = f->channels,
+                                 .a = b->k,
+                                 .am = b->ldk,
+                                 .ak = 1,
+                                 .b = t->s.q + sub.lane * f->channels,
+                                 .ldb = sub.width,
+                                 .c = t->s.s,
+                                 .ldc = sub.width,
+                                 .accumulate = set_table_terms(t, b, sub),
+                                 .top = t->s.top,
+                                 .hook = {attn__prefetch_portion, &t->prefetch}};
+    for (int64_t i = 0; i < sub.width; i++)
+        t->s.top[i] = -INFINITY;
+    f->tile->run(&args);
+}
+
+static void score_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    const attn__flash *f = t->flash;
+    attn__gemm_tile_bf16_args args = {.n = sub.width,
+                                      .k = f->channel_pairs,
+                                      .am = f->ld_pairs,
+                                      .ak = 1,
+                                      .b = t->s.pairs.q + sub.lane * f->channel_pairs,
+                                      .ldb = sub.width,
+                                      .ldc = sub.width,
+                                      .factor = (float)t->canonical->problem.scale * (float)ATTN__LOG2E};
+    for (int64_t key = 0; key < b->keys; key += STEP) {
+        args.m = b->keys - key < STEP ? b->keys - key : STEP;
+        args.a = t->s.pairs.k + key * f->ld_pairs;
+        args.c = t->s.s + key * sub.width;
+        f->pairs->run(&args);
+        attn__prefetch_portion(&t->prefetch);
+    }
+}
+
+static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    if (b->amx && !b->careful) {
+        attn__flash_amx_see(t, b, sub);
+        return;
+    }
+    bool top_known = !t->flash->pairs && !b->amx;
+    if (b->amx) {
+        attn__flash_amx_score(t, b, sub);
+        attn__flash_amx_scale(t, b, sub);
+    } else if (t->flash->pairs) {
+        score_pairs(t, b, sub);
+    } else {
+        score(t, b, sub);
+    }
+    top_known = !attn__flash_mask(t, b, sub) && top_known;
+    if (b->careful)
+        attn__flash_note_hidden(t, b, sub);
+    if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
+        t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
+    if (b->careful)
+        add_values_carefully(t, b, sub);
+    else if (t->flash->pairs)
+        add_value_pairs(t, b, sub);
+    else
+        add_values(t, b, sub, 0, b->keys);
+    add_table_values(t, b, sub);
+}
+
+/* Number of prefetch portions while a subtile sees a block: one after every STEP keys, or register tile. */
+static int64_t portions(const attn__flash *f, int64_t keys)
+{
+    int64_t whole = (keys + f->values) / f->tile->rows;
+    return f->pairs ? (keys + STEP - 1) / STEP : attn__most(whole, 1);
+}
+
+/* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
+static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    return t->canonical->problem.mask_fill != 0.0 ||
+           (blocks_seen(t, b, sub) != ATTN__BLOCKS_NONE && mask_seen(t, b, sub) != ATTN__BLOCKS_NONE);
+}
+
+/* ------------------------------------------------------------------------------------------------------ prefetching */
+
+enum { STORES = 4096 }; /* bytes that the store buffers absorb */
+
+/* Rows [from, to) of an operand along a group of one dim; several dims are left to the machine. */
+static void stream(attn__flash_item *t, const void *base, const attn__group *group, size_t stride, int64_t offset,
+                   int64_t from, int64_t to, int64_t channels)
+{
+    int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype);
+    int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
+    if (group->n == 1)
+        attn__prefetch_add(&t->prefetch, (const char *)base + (offset + from * step) * size, step * size, NULL,
+                           to - from, channels * size);
+}
+
+static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int64_t from, int64_t to)
+{
+    const attn__group *key = &t->canonical->key;
+    if (!t->flash->k_channel)
+        stream(t, t->arrays->k, key, ATTN__STRIDE(dim.k), k_base, from, to, t->flash->channels);
+    if (!t->flash->v_channel)
+        stream(t, t->arrays->v, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
+}
+
+/* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
+static int64_t rows_near(const attn__flash_item *t, int64_t rows)
+{
+    return t->flash->terms == ATTN__BF16X3_F32 ? attn__least(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
+}
+
+/* Prefetches part `part` of `parts` of the next item's first queries, ... */
+static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
+{
+    const attn__flash *f = t->flash;
+    int64_t count = rows_near(t, attn__least(t->canonical->query.size - t->next_first, f->query_block));
+    if (!f->q_channel)
+        stream(t, t->arrays->q, &t->canonical->query, ATTN__STRIDE(dim.q),
+               attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.q), t->next_batch),
+               t->next_first + count * part / parts, t->next_first + count * (part + 1) / parts, f->channels);
+}
+
+/* ... and of where this one's output goes: more stores than that to lines that are not there hold up everything behind
+ * them. */
+static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
+{
+    int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
+    int64_t from = t->count * part / parts, to = t->count * (part + 1) / parts;
+    if (!t->flash->o_channel && t->count * row > STORES)
+        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.query_at.o + from, to - from, row);
+}
+
+static void stream_next_keys(attn__flash_item *t)
+{
+    const attn__group *batch = &t->canonical->batch;
+    stream_keys(t, attn__offsets_one(batch, ATTN__STRIDE(dim.k), t->next_batch),
+                attn__offsets_one(batch, ATTN__STRIDE(dim.v), t->next_batch), 0,
+                rows_near(t, attn__least(t->canonical->key.size, t->flash->key_block)));
+}
+
+/* What to prefetch during a key block: the next block, or after the last one the output rows and the next item's
+ * queries and first keys. */
+static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
+{
+    attn__prefetch_clear(&t->prefetch);
+    int64_t block = t->flash->key_block, next = at + keys;
+    int64_t part = (at - t->key_begin) / block, parts = (t->key_end - t->key_begin + block - 1) / block;
+    stream_output(t, part, parts);
+    if (t->next_batch >= 0)
+        stream_next_queries(t, part, parts);
+    if (next < t->key_end)
+        stream_keys(t, t->k_base, t->v_base, next, next + rows_near(t, attn__least(t->key_end - next, block)));
+    else if (t->next_batch >= 0)
+        stream_next_keys(t);
+    attn__prefetch_divide(&t->prefetch, portions);
+}
+
+/* Lets every subtile see keys [at, at + keys). */
+static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
+{
+    attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
+    bool seen_at_all = false;
+    if (t->canonical->has_blocks)
+        attn__block_columns(t->canonical, at, keys, t->s.key_at.block);
+    attn__flash_key_tables(t, &b);
+    for (int64_t i = 0; i < t->subtiles && !seen_at_all; i++)
+        seen_at_all = sees(t, &b, attn__flash_subtile_at(t, i));
+    if (!seen_at_all)
+        return;
+    load_panels(t, &b);
+    plan_prefetch(t, at, keys, t->subtiles * (b.amx ? attn__flash_amx_portions(t, &b) : portions(t->flash, keys)));
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        const attn__flash_span *span = &t->s.span[i];
+        if (at >= span->end || at + keys <= span->begin)
+            continue;
+        /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
+        attn__flash_keys seen = b;
+        seen.keys = span->end - at < keys ? span->end - at : keys;
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        if (sees(t, &seen, sub))
+            see_keys(t, &seen, sub);
+    }
+    if (b.amx)
+        attn__flash_amx_end(t);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- output */
+
+void attn__flash_write_lse(const attn__flash_item *t)
+{
+    float *lse = t->arrays->lse;
+    for (int64_t i = 0; i < t->count; i++) {
+        double l = t->s.l[i], m = t->s.m[i];
+        lse[t->s.query_at.lse[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
+    }
+}
+
+/* A row without keys has l = 0 and, as nothing was ever added, o = 0. */
+static void finish(attn__flash_item *t)
+{
+    const attn__flash *f = t->flash;
+    float kept = (float)(1.0 / (1.0 - t->canonical->problem.dropout));
+    for (int64_t i = 0; i < t->padded; i++)
+        t->s.shrink[i] = t->s.l[i] == 0.0f ? 0.0f : kept / t->s.l[i];
+    for (int64_t i = 0; i < t->subtiles; i++) {
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        float *o = t->s.o + sub.lane * f->held;
+        if (!t->s.span[i].started)
+            memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
+        attn__lane_view view = {
+            t->arrays->o, t->canonical->problem.dtype, t->s.query_at.o + sub.lane, f->o_channel, f->values, sub.lanes};
+        f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
+    }
+    if (t->canonical->problem.flags & ATTN_WANT_LSE)
+        attn__flash_write_lse(t);
+}
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const attn__flash *flash;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each; /* bytes of one thread */
+} job;
+
+/* The last block of queries first: under a causal mask it is the longest. */
+static void run_item(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const attn__flash *f = j->flash;
+    int64_t batch = item / f->query_blocks, block = f->query_blocks - 1 - item % f->query_blocks;
+    attn__flash_item t = {.canonical = j->canonical, .flash = f, .arrays = j->arrays, .first = block * f->query_block};
+    t.count = j->canonical->query.size - t.first < f->query_block ? j->canonical->query.size - t.first : f->query_block;
+    int64_t next = item + 1; /* mostly this thread's too */
+    t.next_batch = next < j->canonical->batch.size * f->query_blocks ? next / f->query_blocks : -1;
+    t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
+    attn__sequence one;
+    if (attn__is_packed(j->canonical)) {
+        int64_t sequence = attn__packed_sequence(j->canonical, batch);
+        if (t.first >= attn__packed_rows(j->canonical, j->arrays, sequence))
+            return;
+        attn__sequence_at(&one, j->canonical, j->arrays, sequence);
+        t.canonical = &one.canonical, t.arrays = &one.arrays;
+        t.count = attn__least(one.canonical.query.size - t.first, f->query_block);
+        t.next_batch = -1; /* of another sequence */
+    }
+    attn__flash_divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    attn__flash_begin(&t, batch);
+    if (f->amx) {
+        f->amx->begin();
+        attn__flash_amx_queries(&t);
+    } else {
+        gather_queries(&t);
+    }
+    for (int64_t at = t.key_begin; at < t.key_end; at += f->key_block)
+        run_key_block(&t, at, t.key_end - at < f->key_block ? t.key_end - at : f->key_block);
+    if (f->amx)
+        f->amx->end();
+    finish(&t);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    job j = {.canonical = canonical, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
+    attn__flash_scratch scratch;
+    j.each = attn__flash_divide(j.flash, canonical, NULL, &scratch);
+    for (int thread = 0; j.flash->ntables && thread < canonical->threads; thread++) {
+        attn__flash_divide(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
+        start_tables(j.flash, &scratch);
+    }
+    attn__parallel_items(canonical->threads, canonical->batch.size * j.flash->query_blocks, run_item, &j);
+}
+
+const attn__solver attn__solver_flash = {.name = "flash",
+                                         .refuse = refuse,
+                                         .plan = plan,
+                                         .apply = apply,
+                                         .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
+                                                   ATTN__BATCH_INVARIANT};

@@ -1,0 +1,1208 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * flash_backward.c - softmax attention backwards in one fused pass, the weights recomputed tile by tile from the
+ * log-sum-exp (Dao et al. 2022, arXiv:2205.14135): what it accepts, tile sizes, loop order, memory, and the walk over
+ * items, blocks of keys and tiles of queries.  flash_backward.h has the algorithm, flash_backward_tile.c the products.
+ */
+#include "attend/solve/flash_backward.h"
+
+#include "attend/block/packed_sequences.h"
+#include "base/constants.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------------- rows in the caller's arrays */
+
+/* at[i] = base + the offset of element begin + i of the group, i < n. */
+void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
+                               int64_t *at)
+{
+    attn__offsets_fill(group, stride, begin, n, at);
+    for (int64_t i = 0; i < n; i++)
+        at[i] += base;
+}
+
+/* x = or += scale * from.  Rows go one by one, so that several may lie in one place. */
+static void scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, const float *from,
+                    int64_t ld, float scale, bool add)
+{
+    float *f32 = (float *)(uintptr_t)x->data;
+    uint16_t *bf16 = (uint16_t *)(uintptr_t)x->data;
+    for (int64_t r = 0; r < x->rows; r++, from += ld) {
+        if (!x->channel)
+            attn__flash_backward_prefetch_row(plan, x, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
+        if (!x->channel && plan->bf16)
+            plan->backward->store_bf16(bf16 + x->at[r], from, x->n, scale, add);
+        else if (!x->channel)
+            plan->backward->store(f32 + x->at[r], from, x->n, scale, add);
+        else if (plan->bf16)
+            for (int64_t c = 0; c < x->n; c++)
+                plan->backward->store_bf16(bf16 + x->at[r] + x->channel[c], from + c, 1, scale, add);
+        else
+            for (int64_t c = 0; c < x->n; c++)
+                f32[x->at[r] + x->channel[c]] = (add ? f32[x->at[r] + x->channel[c]] : 0.0f) + scale * from[c];
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ batch items */
+
+/* Whether a requested gradient is broadcast along this BATCH axis, so that its items add to the same elements. */
+static bool is_shared(const attn__canonical *canonical, const attn__axis *axis)
+{
+    unsigned with = canonical->problem.flags;
+    const attn_dim *dim = &axis->dim;
+    if (axis->packed) /* tokens are the sequence's own */
+        return dim->n > 1 && (with & ATTN_WANT_DBIAS) && dim->dbias == 0;
+    return dim->n > 1 && (((with & ATTN_WANT_DQ) && dim->dq == 0) || ((with & ATTN_WANT_DK) && dim->dk == 0) ||
+                          ((with & ATTN_WANT_DV) && dim->dv == 0) || ((with & ATTN_WANT_DBIAS) && dim->dbias == 0));
+}
+
+/* Moves an item's offsets by `index` along a batch axis. */
+void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index)
+{
+    attn_dim *at = &item->at;
+    const attn_dim *dim = &axis->dim;
+    at->q += index * dim->q;
+    at->k += index * dim->k;
+    at->v += index * dim->v;
+    at->o += index * dim->o;
+    at->bias += index * dim->bias;
+    at->mask += index * dim->mask;
+    at->blocks += index * dim->blocks;
+    at->lens += index * dim->lens;
+    at->lse += index * dim->lse;
+    at->dq += index * dim->dq;
+    at->dk += index * dim->dk;
+    at->dv += index * dim->dv;
+    at->dout += index * dim->dout;
+    at->dbias += index * dim->dbias;
+    item->drop += (uint64_t)(index * axis->drop);
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
+        item->table[i] += index * axis->table[i];
+}
+
+/* The batch item with number `item` among the independent ones and `shared` among those of one cell. */
+void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
+                                    attn__flash_backward_item *found)
+{
+    memset(found, 0, sizeof *found);
+    for (int a = canonical->batch.n - 1; a >= 0; a--) {
+        const attn__axis *axis = &canonical->batch.axis[a];
+        int64_t *number = is_shared(canonical, axis) ? &shared : &item, index = *number % axis->dim.n;
+        *number /= axis->dim.n;
+        attn__flash_backward_item_advance(found, axis, index);
+        if (axis->packed)
+            found->sequence = index;
+        if (index > 0)
+            found->reached |= axis->packed ? (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS)
+                                           : (axis->dim.dq ? 0u : ATTN__FLASH_BACKWARD_Q) |
+                                                 (axis->dim.dk ? 0u : ATTN__FLASH_BACKWARD_K) |
+                                                 (axis->dim.dv ? 0u : ATTN__FLASH_BACKWARD_V) |
+                                                 (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------- what it accepts */
+
+static bool broadcast(const attn__group *group, bool q, bool k, bool v)
+{
+    for (int a = 0; a < group->n; a++) {
+        const attn_dim *dim = &group->axis[a].dim;
+        if (dim->n > 1 && !group->axis[a].packed && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
+            return true;
+    }
+    return false;
+}
+
+/* True if an element of a gradient may have several batch items, rows or channels to come from. */
+bool attn__flash_backward_sums(const attn__canonical *canonical)
+{
+    unsigned with = canonical->problem.flags;
+    bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
+    return broadcast(&canonical->batch, q, k, v) || broadcast(&canonical->query, q, false, false) ||
+           broadcast(&canonical->key, false, k, v) || broadcast(&canonical->contract, q, k, false) ||
+           broadcast(&canonical->value, false, false, v);
+}
+
+static const char *refuse_usual(const attn__canonical *canonical)
+{
+    const attn_problem *problem = &canonical->problem;
+    if (!canonical->backward)
+        return "backward only";
+    if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
+        return "neither f32 nor bf16";
+    if (problem->score != ATTN_SCORE_DOT)
+        return "the score is not a dot product";
+    if (problem->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "not a softmax";
+    if (problem->nwindows)
+        return "keys have a window";
+    if (canonical->key.size >= INT32_MAX / 2)
+        return "too many keys for 32-bit positions";
+    if (problem->dtype == ATTN_BF16 && attn__flash_backward_sums(canonical)) /* which cannot hold partial sums */
+        return "bf16 gradients summed over broadcast dims";
+    return NULL;
+}
+
+const char *attn__flash_backward_refuse(const attn__canonical *canonical)
+{
+    const char *why = refuse_usual(canonical);
+    return !why && canonical->problem.nrelatives ? "relative tables" : why;
+}
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    if (canonical->contract.size > 512 || canonical->value.size > 512)
+        return "heads of more than 512 channels";
+    const char *why = refuse_usual(canonical);
+    return why ? why : attn__table_panels_refuse(canonical);
+}
+
+/* -------------------------------------------------------------------------------------------------- relative tables */
+
+static void choose_tables(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    p->ntables = canonical->problem.nrelatives;
+    for (int i = 0; i < p->ntables; i++) {
+        attn__flash_backward_table *t = &p->table[i];
+        t->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
+        t->panel = attn__table_panel_make(canonical, i, t->value ? p->ldv : p->ldk, p->tile->lanes);
+        t->width = t->value ? p->dvp : p->dp;
+        t->ld_terms = attn__odd_lines(attn__table_most_rows(canonical, i, p->tile_q, p->block_k));
+    }
+}
+
+/* Writes the offsets of their channels to `room`, of contract or value for each table. */
+static void find_table_channels(attn__flash_backward_plan *p, const attn__canonical *canonical, int64_t *room)
+{
+    for (int i = 0; i < p->ntables; i++) {
+        p->table[i].panel.channel = room;
+        room = attn__table_channel_offsets(canonical, i, room);
+    }
+}
+
+static void place_tables(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
+{
+    for (int i = 0; i < p->ntables; i++) {
+        const attn__flash_backward_table *t = &p->table[i];
+        attn__flash_backward_table_memory *x = &m->table[i];
+        attn__table_memory_take(&t->panel, arena, true, &x->panel);
+        x->sums = attn__arena_take(arena, t->panel.rows * t->panel.ld, sizeof(float));
+        x->terms = attn__arena_take(arena, p->tile_q * t->ld_terms, sizeof(float));
+        x->weights = attn__arena_take(arena, p->tile_q * t->ld_terms, sizeof(float));
+        x->query = attn__arena_take(arena, p->tile_q, sizeof(int64_t));
+        x->key = attn__arena_take(arena, p->block_k, sizeof(int64_t));
+    }
+}
+
+/* Before an execution, of each thread. */
+static void start_tables(const attn__flash_backward_plan *plan, const attn__flash_backward_scratch *m)
+{
+    for (int i = 0; i < plan->ntables; i++)
+        attn__table_memory_start(&m->table[i].panel);
+}
+
+/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
+static void read_tables(const attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int i = 0; i < plan->ntables; i++) {
+        const attn__flash_backward_table *t = &plan->table[i];
+        const attn__flash_backward_table_memory *x = &run->m.table[i];
+        attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.table[i],
+                               t->value ? 1.0f : plan->score_scale, &x->panel);
+        if (run->want & ATTN__FLASH_BACKWARD_TABLES)
+            memset(x->sums, 0, (size_t)(t->panel.rows * t->panel.ld) * sizeof(float));
+    }
+}
+
+static void store_tables(const attn__flash_backward_run *run, const attn__sums *sums)
+{
+    for (int i = 0; i < run->plan->ntables && (run->want & ATTN__FLASH_BACKWARD_TABLES); i++) {
+        const attn__table_panel *t = &run->plan->table[i].panel;
+        const attn_relative *r = &run->canonical->problem.relatives[i];
+        double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.table[i];
+        double factor = run->plan->table[i].value ? 1.0 : run->canonical->problem.scale;
+        for (int64_t row = attn__most(0, -t->first); row < attn__least(t->rows, r->rows - t->first); row++) {
+            const float *from = run->m.table[i].sums + row * t->ld;
+            double *at = to + (t->first + row) * r->row_stride;
+            for (int64_t c = 0; c < t->channels; c++)
+                if (t->channel[c] != INT64_MIN)
+                    at[t->channel[c]] += factor * (double)from[c];
+        }
+    }
+}
+
+/* --------------------------------------------------------------------------------------------------------- the plan */
+
+enum {
+    TILE_Q = 64,           /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
+    STRIP = 96,            /* a multiple of the widest register tile of every kernel */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside AMX, ... */
+    RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
+    CELLS = 64,                      /* enough pieces for any number of threads */
+    FEW_CELLS = 32,
+    MANY_ITEMS = 8 /* batch items that keep most machines busy by themselves */
+};
+
+/* True if no axis of the group stands still for this operand: each element has a place of its own. */
+static bool moves(const attn__group *group, size_t stride)
+{
+    for (int a = 0; a < group->n; a++) {
+        int64_t step;
+        memcpy(&step, (const char *)&group->axis[a] + stride, sizeof step);
+        if (group->axis[a].dim.n > 1 && step == 0 && !group->axis[a].packed)
+            return false;
+    }
+    return true;
+}
+
+typedef struct freedom {
+    bool q, k;          /* chunks of queries (keys) never write the same element of any gradient */
+    bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
+} freedom;
+
+static freedom find_freedom(const attn__canonical *canonical, unsigned want)
+{
+    bool q = !(want & ATTN__FLASH_BACKWARD_Q) || moves(&canonical->query, ATTN__STRIDE(dim.dq));
+    bool k = !(want & ATTN__FLASH_BACKWARD_K) || moves(&canonical->key, ATTN__STRIDE(dim.dk));
+    bool v = !(want & ATTN__FLASH_BACKWARD_V) || moves(&canonical->key, ATTN__STRIDE(dim.dv));
+    freedom f = {.q = q, .k = k && v};
+    f.own_q = q && (!(want & ATTN__FLASH_BACKWARD_Q) || (moves(&canonical->batch, ATTN__STRIDE(dim.dq)) &&
+                                                         moves(&canonical->contract, ATTN__STRIDE(dim.dq))));
+    f.own_kv = k && v &&
+               (!(want & ATTN__FLASH_BACKWARD_K) ||
+                (moves(&canonical->batch, ATTN__STRIDE(dim.dk)) && moves(&canonical->contract, ATTN__STRIDE(dim.dk))));
+    f.own_kv = f.own_kv && (!(want & ATTN__FLASH_BACKWARD_V) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
+                                                                 moves(&canonical->value, ATTN__STRIDE(dim.dv))));
+    return f;
+}
+
+static void count_items(const attn__canonical *canonical, attn__flash_backward_plan *p)
+{
+    p->items = p->shared = 1;
+    for (int a = 0; a < canonical->batch.n; a++)
+        *(is_shared(canonical, &canonical->batch.axis[a]) ? &p->shared : &p->items) *= canonical->batch.axis[a].dim.n;
+}
+
+/* The size of each of `count` even shares of n, a multiple of `to`: a short last tile passes over the sums as often as a
+ * whole one. */
+static int64_t share(int64_t n, int64_t count, int64_t to)
+{
+    return count > 1 ? attn__round_up(attn__pieces(n, count), to) : attn__round_up(n, to);
+}
+
+/* Where tiles and waves may not depend on lengths: of packed sequences none depends on the others'. */
+static bool fixed_order(const attn__canonical *canonical)
+{
+    return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
+}
+
+/* The largest part of a block, or number of whole blocks, up to `most`; 0: there is none of the kind `step` wants. */
+static int64_t fit(int64_t block, int64_t most, int64_t step)
+{
+    enum { LEAST = 32 };
+    int64_t count = attn__pieces(block, most), size = block % count == 0 ? block / count : 0;
+    if (block < LEAST)
+        size = attn__round_up(LEAST, block);
+    return size <= most && size % step == 0 ? size : 0;
+}
+
+/* Tiles that see whole blocks of the mask or nothing, where sizes allow it. */
+static void fit_blocks(attn__flash_backward_plan *p, const attn_blocks *blocks)
+{
+    int64_t rows = fit(blocks->queries, TILE_Q + TILE_Q / 4, 1), keys = fit(blocks->keys, STRIP, p->tile->lanes);
+    p->tile_q = rows > 0 ? rows : p->tile_q;
+    p->strip = keys > 0 ? keys : p->strip;
+}
+
+static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_plan *p)
+{
+    int64_t lanes = p->tile->lanes;
+    p->dp = attn__round_up(p->d, lanes);
+    p->dvp = attn__round_up(p->dv, lanes);
+    int64_t rows = share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows);
+    p->tile_q = attn__most(1, attn__least(p->nq, rows));
+    p->strip = attn__most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
+    if (fixed_order(canonical)) {
+        p->tile_q = attn__round_up(TILE_Q, p->tile->rows);
+        p->strip = STRIP;
+    }
+    if (canonical->has_blocks)
+        fit_blocks(p, &canonical->problem.blocks);
+    int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
+    p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
+    p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
+}
+
+/* Whether different queries, and different keys, may add to the same number of the bias's gradient. */
+static bool bias_meets(const attn__canonical *canonical, const attn__flash_backward_plan *p)
+{
+    return (p->want & ATTN__FLASH_BACKWARD_BIAS) && (canonical->extras & ATTN__BIAS_MEETS);
+}
+
+static int64_t resident(const attn__flash_backward_plan *p)
+{
+    return p->amx ? 2 * RESIDENT : RESIDENT;
+}
+
+/* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
+static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
+{
+    bool bias = bias_meets(canonical, p) ||
+                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
+    int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
+    int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
+    p->waves = 1;
+    p->chunk_k = f.k && !bias ? p->block_k : attn__most(1, attn__round_up(p->nk, p->strip));
+    p->chunk_q = f.q ? attn__least(room, attn__most(share, 4 * p->tile_q)) : attn__most(1, p->nq);
+    p->resident_q = p->chunk_q <= room;
+    p->chunks_q = attn__most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
+    p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
+}
+
+/* Each wave reads all operands and adds to all gradients once: as few as keep the machine busy. */
+static int64_t count_waves(const attn__flash_backward_plan *p)
+{
+    int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);
+    return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
+}
+
+static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
+{
+    bool bias = bias_meets(canonical, p) ||
+                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
+                 !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
+    int64_t waves = count_waves(p);
+    if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
+        (p->want & ATTN__FLASH_BACKWARD_TABLES)) /* one thread sums them over an item */
+        waves = 1;
+    p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
+    p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
+    p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
+    int64_t room = p->bf16 ? RESIDENT_BF16 : resident(p);
+    p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
+}
+
+static void choose_order(const attn__canonical *canonical, attn__flash_backward_plan *p)
+{
+    freedom f = find_freedom(canonical, p->want);
+    bool accumulate = canonical->problem.accumulate;
+    choose_waves(canonical, p, f);
+    bool only_q = p->want == ATTN__FLASH_BACKWARD_Q, only_others = !(p->want & ATTN__FLASH_BACKWARD_Q);
+    bool small = p->resident_q && (p->items >= MANY_ITEMS || p->nq * p->nk < 128 * 128);
+    p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
+    p->two_pass = p->two_pass || (p->bf16 && !small);
+    if (p->two_pass)
+        choose_passes(canonical, p, f);
+    p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
+    p->store_q = f.own_q && !accumulate && p->resident_q;
+    p->store_kv = f.own_kv && !accumulate;
+    p->clears =
+        !accumulate && (((p->want & ATTN__FLASH_BACKWARD_Q) && !p->store_q) || (p->want & ATTN__FLASH_BACKWARD_BIAS) ||
+                        ((p->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V)) && !p->store_kv));
+}
+
+/* ------------------------------------------------------------------------------------- scratch memory */
+
+/* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
+static float *floats(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(float));
+}
+
+static int64_t *offsets(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(int64_t));
+}
+
+static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
+{
+    bool apart = p->amx || p->pairs; /* f32 copies are for tiles with infinity or NaN alone */
+    int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
+    m->kt = floats(arena, packed * p->ldk);
+    m->vt = floats(arena, packed * p->ldv);
+    m->k = floats(arena, p->block_k * p->ldk);
+    m->dk = floats(arena, summed * p->ldk);
+    m->dv = floats(arena, summed * p->ldv);
+    m->v = apart ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
+    m->dk_rows = p->amx ? m->k : m->dk;                        /* keys and values are, until their block is done */
+    m->dv_rows = p->amx ? m->v : m->dv;
+}
+
+static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
+{
+    attn__flash_backward_query_at *q = &m->query_at;
+    attn__flash_backward_key_at *k = &m->key_at;
+    int64_t **const rows[] = {&q->q,     &q->dq,   &q->o,    &q->dout,  &q->lse, &q->bias,
+                              &q->dbias, &q->mask, &q->lens, &q->block, &q->drop};
+    int64_t **const keys[] = {&k->k, &k->dk, &k->v, &k->dv, &k->bias, &k->dbias, &k->mask, &k->block, &k->drop};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = offsets(arena, p->tile_q);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        *keys[i] = offsets(arena, p->block_k);
+    m->q_index = offsets(arena, ATTN_MAX_BANDS * p->tile_q);
+    m->k_index = offsets(arena, (ATTN_MAX_BANDS + 1) * p->block_k);
+    for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
+        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = offsets(arena, p->tile_q);
+        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = offsets(arena, p->block_k);
+    }
+}
+
+size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, void *memory,
+                                          attn__flash_backward_scratch *m)
+{
+    attn__arena arena = {memory, 0};
+    m->s = floats(&arena, p->tile_q * p->strip);
+    m->ds = floats(&arena, p->tile_q * p->strip);
+    m->q = floats(&arena, p->tile_q * p->ldk);
+    m->dout = floats(&arena, p->tile_q * p->ldv);
+    place_keys(p, &arena, &m->keys);
+    m->dq = floats(&arena, attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
+    m->row = floats(&arena, p->dvp);
+    m->bias = floats(&arena, p->has_bias ? p->tile_q * p->strip : 0);
+    m->dbias = p->softcap != 0.0f && p->has_bias ? floats(&arena, p->tile_q * p->strip) : m->ds;
+    m->lse = floats(&arena, p->tile_q);
+    m->delta = floats(&arena, p->tile_q);
+    m->fill = floats(&arena, p->tile_q);
+    m->kept = floats(&arena, p->resident_q ? p->chunk_q : 0);
+    m->known = attn__arena_take(&arena, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
+    m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
+    m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
+    m->from = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    m->to = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
+    m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
+    place_offsets(p, &arena, m);
+    place_tables(p, &arena, m);
+    attn__flash_backward_tile_place(p, &arena, m);
+    return arena.used;
+}
+
+/* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
+static const int64_t *channels(const attn__group *group, size_t stride, int64_t **room)
+{
+    int64_t *at = *room;
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    *room += group->size;
+    return at;
+}
+
+static void find_channels(const attn__canonical *canonical, attn__flash_backward_plan *p)
+{
+    int64_t *room = (int64_t *)(void *)(p + 1);
+    p->channels.q = channels(&canonical->contract, ATTN__STRIDE(dim.q), &room);
+    p->channels.k = channels(&canonical->contract, ATTN__STRIDE(dim.k), &room);
+    p->channels.dq = channels(&canonical->contract, ATTN__STRIDE(dim.dq), &room);
+    p->channels.dk = channels(&canonical->contract, ATTN__STRIDE(dim.dk), &room);
+    p->channels.v = channels(&canonical->value, ATTN__STRIDE(dim.v), &room);
+    p->channels.o = channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
+    p->channels.dv = channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
+    p->channels.dout = channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
+    find_table_channels(p, canonical, room);
+}
+
+static unsigned wanted(unsigned with)
+{
+    return (with & ATTN_WANT_DQ ? ATTN__FLASH_BACKWARD_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__FLASH_BACKWARD_K : 0u) |
+           (with & ATTN_WANT_DV ? ATTN__FLASH_BACKWARD_V : 0u) |
+           (with & ATTN_WANT_DBIAS ? ATTN__FLASH_BACKWARD_BIAS : 0u) |
+           (with & ATTN_WANT_DTABLES ? ATTN__FLASH_BACKWARD_TABLES : 0u);
+}
+
+/* Sets what follows from the problem alone: kernels, sizes, requested gradients. */
+void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    p->tile = attn__gemm_tile_for(canonical->isa);
+    p->backward = attn__softmax_backward_for(p->tile->isa);
+    p->lanes = attn__online_softmax_for(p->tile->isa);
+    p->score_scale = (float)(canonical->problem.scale * ATTN__LOG2E);
+    p->softcap = (float)(canonical->problem.softcap * ATTN__LOG2E);
+    p->nq = canonical->query.size;
+    p->nk = canonical->key.size;
+    p->d = canonical->contract.size;
+    p->dv = canonical->value.size;
+    p->want = wanted(canonical->problem.flags);
+    p->bf16 = canonical->problem.dtype == ATTN_BF16;
+    p->row_step = 1;
+    p->has_bias = canonical->has_bias;
+    p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
+    p->drop_scale = (float)(1.0 / (1.0 - canonical->problem.dropout));
+    count_items(canonical, p);
+}
+
+/* Packed sequences that one cell does not run one after another. */
+static int64_t independent_sequences(const attn__canonical *canonical)
+{
+    int64_t n = 1;
+    for (int a = 0; a < canonical->batch.n; a++) {
+        const attn__axis *axis = &canonical->batch.axis[a];
+        if (axis->packed && axis->dim.n > 1 && !is_shared(canonical, axis))
+            n = axis->dim.n;
+    }
+    return n;
+}
+
+/* Floats from one row of an operand to the next.  A register tile reads few columns of 64 to 96 rows; at strides of
+ * 256 bytes or a multiple of them these would share few sets of the first cache. */
+static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
+{
+    enum { STRIDE = 64, LINE = 16 };
+    return !p->amx && channels % STRIDE == 0 ? channels + LINE : channels;
+}
+
+/* The order for a packed sequence is the one that it has alone, and so are its bits. */
+static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
+{
+    int64_t sequences = independent_sequences(canonical);
+    attn__flash_backward_plan_start(p, canonical);
+    p->items /= sequences;
+    choose_tiles(canonical, p);
+    if (canonical->problem.nrelatives == 0) /* their products are in f32, on vectors */
+        attn__flash_backward_tile_choose(p, canonical);
+    p->row_step = p->amx ? ATTN__BF16X3_DEPTH : p->pairs ? 2 : p->row_step;
+    p->ldk = row_length(p, p->dp);
+    p->ldv = row_length(p, p->dvp);
+    choose_order(canonical, p);
+    p->items *= sequences;
+    p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
+    choose_tables(p, canonical);
+}
+
+/* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
+static unsigned adds_often(const attn__canonical *canonical)
+{
+    attn__flash_backward_plan p = {0};
+    choose(&p, canonical);
+    if (p.waves > 1)
+        return ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV;
+    return p.resident_q || p.nk <= p.block_k ? 0u : ATTN_WANT_DQ;
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    int64_t channels_held = (4 + canonical->problem.nrelatives) * (canonical->contract.size + canonical->value.size);
+    attn__flash_backward_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
+    if (!p)
+        return ATTN_ERROR_MEMORY;
+    choose(p, canonical);
+    find_channels(canonical, p);
+    attn__flash_backward_scratch unused;
+    p->thread_bytes = attn__flash_backward_scratch_place(p, NULL, &unused);
+    recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
+    if (p->want & ATTN__FLASH_BACKWARD_TABLES)
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+    recipe->data = p;
+    snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
+             attn__isa_text(p->amx ? p->amx->isa : p->tile->isa), (long long)p->tile_q, (long long)p->strip,
+             (long long)p->block_k, p->two_pass ? "chunks" : "waves",
+             (long long)(p->two_pass ? p->chunks_q * p->chunks_k : p->waves));
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------- gradients that start at zero */
+
+/* Rows of a gradient of one batch item. */
+typedef struct target {
+    void *array;
+    int64_t base;
+    const attn__group *rows;
+    size_t stride;
+    const int64_t *channel;
+    int64_t n;
+} target;
+
+static void zero_rows(const attn__flash_backward_plan *plan, const target *t, attn__flash_backward_scratch *m)
+{
+    const float *zeros = t->n == plan->d ? m->q : m->dout;
+    for (int64_t i = 0; i < t->rows->size; i += plan->tile_q) {
+        int64_t n = attn__least(t->rows->size - i, plan->tile_q);
+        attn__flash_backward_rows rows = {t->array, m->query_at.q, n, t->channel, t->n};
+        attn__flash_backward_walk(t->rows, t->stride, i, n, t->base, m->query_at.q);
+        scatter(plan, &rows, zeros, 0, 0.0f, false);
+    }
+}
+
+static void zero_bias(const attn__canonical *canonical, const attn__flash_backward_plan *plan, float *dbias,
+                      int64_t base, attn__flash_backward_scratch *m)
+{
+    for (int64_t i = 0; i < plan->nq; i++) {
+        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->query_at.q);
+        for (int64_t j = 0; j < plan->nk; j += plan->block_k) {
+            int64_t n = plan->nk - j < plan->block_k ? plan->nk - j : plan->block_k;
+            attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dbias), j, n, m->query_at.q[0], m->key_at.k);
+            for (int64_t c = 0; c < n; c++)
+                dbias[m->key_at.k[c]] = 0.0f;
+        }
+    }
+}
+
+/* Clears those of one batch item but the ones that an earlier item reaches, too. */
+static void zero_one(const attn__canonical *canonical, const attn__flash_backward_plan *plan, const attn_arrays *arrays,
+                     const attn__flash_backward_item *found, attn__flash_backward_scratch *m)
+{
+    const attn_dim *at = &found->at;
+    unsigned missing = plan->want & ~found->reached;
+    const attn__group *query = &canonical->query, *key = &canonical->key;
+    const attn__flash_backward_channels *channels = &plan->channels;
+    target dq = {arrays->dq, at->dq, query, ATTN__STRIDE(dim.dq), channels->dq, plan->d};
+    target dk = {arrays->dk, at->dk, key, ATTN__STRIDE(dim.dk), channels->dk, plan->d};
+    target dv = {arrays->dv, at->dv, key, ATTN__STRIDE(dim.dv), channels->dv, plan->dv};
+    if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
+        zero_rows(plan, &dq, m);
+    if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
+        zero_rows(plan, &dk, m);
+    if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
+        zero_rows(plan, &dv, m);
+}
+
+/* Clears the gradients that one independent item adds into. */
+void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *m)
+{
+    memset(m->q, 0, (size_t)plan->dp * sizeof(float));
+    memset(m->dout, 0, (size_t)plan->dvp * sizeof(float));
+    for (int64_t s = 0; s < plan->shared; s++) {
+        attn__flash_backward_item found;
+        attn__sequence one;
+        attn__flash_backward_item_find(canonical, item, s, &found);
+        if (attn__is_packed(canonical)) {
+            attn__sequence_at(&one, canonical, arrays, found.sequence);
+            zero_one(&one.canonical, plan, &one.arrays, &found, m);
+        } else {
+            zero_one(canonical, plan, arrays, &found, m);
+        }
+        if (plan->want & ~found.reached & ATTN__FLASH_BACKWARD_BIAS)
+            zero_bias(canonical, plan, arrays->dbias, found.at.dbias, m);
+    }
+}
+
+/* --------------------------------------------------------------------------------------- places, log-sum-exp, delta */
+
+static bool lens_per_query(const attn__canonical *canonical)
+{
+    for (int a = 0; a < canonical->query.n; a++)
+        if (canonical->query.axis[a].dim.n > 1 && canonical->query.axis[a].dim.lens != 0)
+            return true;
+    return false;
+}
+
+/* Past this key no query of the item attends any: keys that only pad a batch cost nothing. */
+static int64_t key_end(const attn__flash_backward_run *run)
+{
+    const attn__canonical *canonical = run->canonical;
+    if (!canonical->has_lens || !attn__flash_backward_one_key_axis(canonical) || lens_per_query(canonical) ||
+        canonical->problem.mask_fill != 0.0)
+        return run->plan->nk;
+    return attn__most(0, attn__least(run->arrays->lens[run->item.at.lens], run->plan->nk));
+}
+
+/* Where the keys of the block lie, in every array that has them. */
+void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
+{
+    const attn__canonical *canonical = run->canonical;
+    const attn__group *key = &canonical->key;
+    attn__flash_backward_scratch *m = &run->m;
+    int64_t begin = run->block, n = run->block_n;
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->key_at.k);
+    attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->key_at.v);
+    if (canonical->has_mask)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->key_at.mask);
+    if (canonical->has_bias)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->key_at.bias);
+    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
+        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->key_at.dbias);
+    if (!attn__flash_backward_one_key_axis(canonical)) {
+        for (int b = 0; b < canonical->problem.nbands; b++)
+            attn__flash_backward_index(key, canonical->problem.bands[b].key_dim, begin, n,
+                                       m->k_index + b * run->plan->block_k);
+        if (canonical->has_lens)
+            attn__flash_backward_index(key, canonical->problem.lens_dim, begin, n,
+                                       m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
+    }
+    if (canonical->has_dropout) {
+        attn__flash_backward_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->key_at.drop);
+        for (int64_t j = 0; j < n; j++)
+            m->drop_column[j] = (int32_t)(uint32_t)m->key_at.drop[j];
+    }
+}
+
+/* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
+ * there are no others of weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are
+ * then 1 / count.  A key beside them whose score is near the fill keeps its own weight. */
+void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse)
+{
+    double fill = run->canonical->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
+    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
+    double count = alone ? (double)attn__flash_backward_count_masked(run, r) : 0.0;
+    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
+    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
+    run->m.fill[r] = weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
+}
+
+/* A row of the caller's as floats: where it is, or `copy`. */
+static const float *row_of(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, int64_t r,
+                           float *copy)
+{
+    if (!x->channel && !plan->bf16)
+        return (const float *)x->data + x->at[r];
+    plan->lanes->copy(x->data, plan->bf16 ? ATTN_BF16 : ATTN_F32, x->at + r, x->channel, 1, x->n, copy, plan->dvp);
+    return copy;
+}
+
+/* delta = sum over v of dout * o, less the gradient of the log-sum-exp. */
+static void find_deltas(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn_arrays *x = run->arrays;
+    attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_rows o = {x->o, m->query_at.o, run->tile_n, plan->channels.o, plan->dv};
+    const attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
+    for (int64_t r = 0; r < run->tile_n; r++) {
+        float *copy = m->dout + r * plan->ldv;
+        if (!o.channel)
+            attn__flash_backward_prefetch_row(plan, &o, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
+        const float *gradient = run->queries_copied ? copy : row_of(plan, &dout, r, copy);
+        m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
+        if ((run->canonical->extras & ATTN__DLSE) && m->lse[r] != INFINITY) /* a row without keys has no use for it */
+            m->delta[r] -= ((const float *)x->dlse)[m->query_at.lse[r]];
+    }
+}
+
+/* Those, which the blocks of keys share, and the log-sum-exp. */
+static void pack_row_numbers(attn__flash_backward_run *run)
+{
+    attn__flash_backward_scratch *m = &run->m;
+    const float *lse = run->arrays->lse;
+    int64_t at = run->tile - run->q_begin;
+    uint8_t *known = m->known + at / run->plan->tile_q;
+    for (int64_t r = 0; r < run->tile_n; r++)
+        attn__flash_backward_set_lse(run, r, lse[m->query_at.lse[r]]);
+    if (run->keeps && *known) {
+        memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
+        return;
+    }
+    find_deltas(run);
+    if (run->keeps) {
+        memcpy(m->kept + at, m->delta, (size_t)run->tile_n * sizeof(float));
+        *known = 1;
+    }
+}
+
+/* Where the queries of the tile lie, and their keys for dropout. */
+void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
+{
+    const attn__canonical *canonical = run->canonical;
+    const attn__group *query = &canonical->query;
+    const attn_dim *at = &run->item.at;
+    attn__flash_backward_scratch *m = &run->m;
+    int64_t begin = run->tile, n = run->tile_n;
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->query_at.q);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->query_at.o);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->query_at.dout);
+    attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->query_at.lse);
+    if (canonical->has_mask)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->query_at.mask);
+    if (canonical->has_bias)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->query_at.bias);
+    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
+        attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->query_at.dbias);
+    if (canonical->has_dropout) {
+        uint64_t seed = canonical->problem.seed + run->arrays->seed_offset;
+        attn__flash_backward_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->query_at.drop);
+        for (int64_t r = 0; r < n; r++)
+            m->drop_key[r] = attn__dropout_key(seed, canonical->problem.stream,
+                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->query_at.drop[r]));
+    }
+}
+
+static void store_queries(const attn__flash_backward_run *run, int64_t begin, int64_t n, const float *dq, bool add)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    for (int64_t i = 0; i < n; i += plan->tile_q) {
+        int64_t rows = attn__least(plan->tile_q, n - i);
+        attn__flash_backward_walk(&run->canonical->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq,
+                                  run->m.query_at.dq);
+        attn__flash_backward_rows to = {run->arrays->dq, run->m.query_at.dq, rows, plan->channels.dq, plan->d};
+        scatter(plan, &to, dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
+    }
+}
+
+static void store_keys(const attn__flash_backward_run *run, int64_t n)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    bool add = !plan->store_kv || !run->first;
+    if (run->want & ATTN__FLASH_BACKWARD_K) {
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk,
+                                  m->key_at.dk);
+        attn__flash_backward_rows to = {run->arrays->dk, m->key_at.dk, n, plan->channels.dk, plan->d};
+        scatter(plan, &to, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
+    }
+    if (run->want & ATTN__FLASH_BACKWARD_V) {
+        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv,
+                                  m->key_at.dv);
+        attn__flash_backward_rows to = {run->arrays->dv, m->key_at.dv, n, plan->channels.dv, plan->dv};
+        scatter(plan, &to, m->keys.dv_rows, plan->ldv, 1.0f, add);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------ prefetching */
+
+enum { MATRIX = 4 }; /* smallest number of portions of a strip on AMX */
+
+/* Register tiles of the products of `tiles` tiles of queries with the whole block. */
+static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
+{
+    const attn__flash_backward_plan *p = run->plan;
+    if (p->amx)
+        return attn__most(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
+    int64_t rows = run->tile_n, products = run->want & ATTN__FLASH_BACKWARD_V ? p->dv : 0;
+    products += rows + (run->want & ~(unsigned)ATTN__FLASH_BACKWARD_V ? rows : 0);
+    products += run->want & ATTN__FLASH_BACKWARD_K ? p->d : 0;
+    int64_t sums = run->block_n * products;
+    sums += run->want & ATTN__FLASH_BACKWARD_Q ? rows * p->d * ((run->block_n + p->strip - 1) / p->strip) : 0;
+    return attn__most(1, tiles * sums / (p->tile->rows * p->tile->vectors * p->tile->lanes));
+}
+
+typedef struct rows {
+    const void *base;
+    const attn__group *group;
+    size_t stride;
+    int64_t offset, begin, n;
+    const int64_t *scattered; /* channels that are not neighbours are left to the machine */
+    int64_t channels;
+} rows;
+
+static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FLASH_BACKWARD_STREAMS],
+                 int64_t portion_count)
+{
+    int64_t size = run->plan->bf16 ? 2 : 4;
+    attn__prefetch *prefetch = &run->prefetch[which];
+    attn__prefetch_clear(prefetch);
+    for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
+        if (r[i].scattered || r[i].n <= 0)
+            continue;
+        attn__flash_backward_walk(r[i].group, r[i].stride, r[i].begin, r[i].n, r[i].offset,
+                                  run->m.prefetch_at[which][i]);
+        attn__prefetch_add(prefetch, r[i].base, size, run->m.prefetch_at[which][i], r[i].n, r[i].channels * size);
+    }
+    attn__prefetch_divide(prefetch, portion_count);
+}
+
+/* The tile after this one, or the first one again for the next block of keys, or the next cell's first; and where its
+ * dQ goes. */
+static void prefetch_next_tile(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_channels *c = &plan->channels;
+    const attn_arrays *x = run->arrays;
+    const attn__group *query = &run->canonical->query;
+    const attn_dim *at = &run->item.at, *next = at;
+    bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
+    bool writes = (run->want & ATTN__FLASH_BACKWARD_Q) && (end || !plan->resident_q);
+    int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
+    int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
+    if (last && end && run->has_next) {
+        next = &run->next.at;
+        begin = run->next_q;
+        n = attn__least(plan->tile_q, plan->nq - begin);
+    }
+    const rows wanted[] = {
+        {x->dq, query, ATTN__STRIDE(dim.dq), at->dq, run->tile, writes ? run->tile_n : 0, c->dq, plan->d},
+        {x->q, query, ATTN__STRIDE(dim.q), next->q, begin, n, c->q, plan->d},
+        {x->dout, query, ATTN__STRIDE(dim.dout), next->dout, begin, n, c->dout, plan->dv},
+        {x->o, query, ATTN__STRIDE(dim.o), next->o, begin, n, c->o, plan->dv},
+    };
+    want(run, ATTN__FLASH_BACKWARD_TILES, wanted, portions(run, 1));
+}
+
+/* The keys and values of the next block, or of the next cell's first one, and where this one's gradients go. */
+static void prefetch_next_block(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_channels *c = &plan->channels;
+    const attn_arrays *x = run->arrays;
+    const attn__group *key = &run->canonical->key;
+    const attn_dim *at = &run->item.at, *next = at;
+    int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
+    int64_t dk_n = run->want & ATTN__FLASH_BACKWARD_K ? run->block_n : 0,
+            dv_n = run->want & ATTN__FLASH_BACKWARD_V ? run->block_n : 0;
+    if (n <= 0 && run->has_next) {
+        next = &run->next.at;
+        begin = run->next_k;
+        n = attn__least(plan->block_k, plan->nk - begin);
+    }
+    const rows wanted[] = {
+        {x->dk, key, ATTN__STRIDE(dim.dk), at->dk, run->block, dk_n, c->dk, plan->d},
+        {x->dv, key, ATTN__STRIDE(dim.dv), at->dv, run->block, dv_n, c->dv, plan->dv},
+        {x->k, key, ATTN__STRIDE(dim.k), next->k, begin, n, c->k, plan->d},
+        {x->v, key, ATTN__STRIDE(dim.v), next->v, begin, n, c->v, plan->dv},
+    };
+    want(run, ATTN__FLASH_BACKWARD_BLOCKS, wanted,
+         portions(run, (run->q_end - run->tile + plan->tile_q - 1) / plan->tile_q));
+}
+
+/* -------------------------------------------------------------------------------------- a range of queries and keys */
+
+/* Everything of the tile's queries but what decides whether the tile is needed at all. */
+static void pack_queries(attn__flash_backward_run *run)
+{
+    attn__flash_backward_locate_queries(run);
+    attn__flash_backward_tile_queries(run);
+    pack_row_numbers(run);
+}
+
+/* The tile at run->tile against every strip of the block. */
+static void run_tile(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    bool wants_q = run->want & ATTN__FLASH_BACKWARD_Q;
+    pack_queries(run);
+    if (plan->resident_q && wants_q)
+        run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
+    else if (wants_q)
+        memset(run->dq = run->m.dq, 0, (size_t)(run->tile_n * plan->ldk) * sizeof(float));
+    if (!plan->amx) /* whose own loads leave no room for others: what came early came at their cost */
+        prefetch_next_tile(run);
+    attn__flash_backward_tile_run(run);
+    if (wants_q && !plan->resident_q)
+        store_queries(run, run->tile, run->tile_n, run->dq, true);
+}
+
+/* One block of `size` keys, block_n of which may be attended, against all queries of the run. */
+static void run_block(attn__flash_backward_run *run, int64_t size)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    bool packed = false;
+    if (run->canonical->has_blocks)
+        attn__block_columns(run->canonical, run->block, run->block_n, run->m.key_at.block);
+    for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
+        run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
+        attn__flash_backward_limits(run);
+        if (!attn__flash_backward_tile_is_needed(run))
+            continue;
+        if (!packed) {
+            attn__flash_backward_locate_keys(run);
+            attn__flash_backward_tile_keys(run);
+            if (!plan->amx)
+                prefetch_next_block(run);
+        }
+        packed = true;
+        run_tile(run);
+    }
+    bool writes = run->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V);
+    if (!writes || (!packed && !(plan->store_kv && run->first)))
+        return;
+    int64_t done = packed ? run->block_n : 0;
+    if (plan->amx && done == size && attn__flash_backward_tile_store(run))
+        return;
+    if (plan->amx)
+        attn__flash_backward_tile_rows(run, done);
+    memset(run->m.keys.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
+    memset(run->m.keys.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
+    store_keys(run, size);
+}
+
+static void run_range(attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    int64_t end = key_end(run), queries = run->q_end - run->q_begin;
+    bool holds_q = plan->resident_q && (run->want & ATTN__FLASH_BACKWARD_Q);
+    if (holds_q)
+        memset(run->m.dq, 0, (size_t)(queries * plan->ldk) * sizeof(float));
+    run->keeps = plan->resident_q && queries <= plan->chunk_q;
+    if (run->keeps)
+        memset(run->m.known, 0, (size_t)attn__pieces(queries, plan->tile_q));
+    for (run->block = run->k_begin; run->block < run->k_end; run->block += plan->block_k) {
+        int64_t size = attn__least(plan->block_k, run->k_end - run->block), alive = end - run->block;
+        run->block_n = alive < 0 ? 0 : attn__least(size, alive);
+        run_block(run, size);
+    }
+    if (holds_q)
+        store_queries(run, run->q_begin, queries, run->m.dq, !plan->store_q || !run->first);
+}
+
+/* ------------------------------------------------------------------------------------- the order of runs */
+
+typedef struct work {
+    const attn__canonical *canonical;
+    const attn__flash_backward_plan *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    int64_t step;
+    attn__slots slots; /* of the gradients of tables, if they are wanted; each runs some items in turn */
+} work;
+
+/* `cell` is the number after this thread's own, mostly its next one too. */
+static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run)
+{
+    const attn__flash_backward_plan *plan = w->plan;
+    int64_t chunk = cell % plan->waves;
+    run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
+    if (!run->has_next)
+        return;
+    attn__flash_backward_item_find(w->canonical, cell / plan->waves, 0, &run->next);
+    run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
+    run->next_k = chunk * plan->chunk_k;
+}
+
+/* Chunks of queries and keys, -1: all of them. */
+static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    run->q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
+    run->q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run->q_begin + plan->chunk_q);
+    run->k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
+    run->k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run->k_begin + plan->chunk_k);
+    run_range(run);
+}
+
+/* The same of the item's sequence, whose chunks past its end are empty. */
+static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
+{
+    attn__sequence one;
+    attn__flash_backward_run of_one = *run;
+    attn__flash_backward_plan plan = *run->plan;
+    attn__sequence_at(&one, run->canonical, run->arrays, run->item.sequence);
+    plan.nq = one.canonical.query.size;
+    plan.nk = one.canonical.key.size;
+    of_one.canonical = &one.canonical;
+    of_one.arrays = &one.arrays;
+    of_one.plan = &plan;
+    run_chunks(&of_one, chunk_q, chunk_k);
+}
+
+static void place_scratch(const work *w, int thread, attn__flash_backward_scratch *m)
+{
+    attn__flash_backward_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
+}
+
+/* `next` is the number of the cell that follows, negative if that is not known.  `sums` are those of the slot that runs
+ * the cell, or NULL. */
+static void run_cell(const work *w, int thread, int64_t item, unsigned want, int64_t chunk_q, int64_t chunk_k,
+                     int64_t next, const attn__sums *sums)
+{
+    const attn__flash_backward_plan *plan = w->plan;
+    attn__flash_backward_run run = {
+        .canonical = w->canonical, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
+    bool packed = attn__is_packed(w->canonical);
+    place_scratch(w, thread, &run.m);
+    if (next >= 0 && !packed)
+        find_next(w, next, &run);
+    if (plan->amx)
+        plan->amx->begin();
+    for (int64_t s = 0; s < plan->shared; s++) {
+        attn__flash_backward_item_find(w->canonical, item, s, &run.item);
+        read_tables(&run);
+        if (packed)
+            run_sequence(&run, chunk_q, chunk_k);
+        else
+            run_chunks(&run, chunk_q, chunk_k);
+        store_tables(&run, sums);
+    }
+    if (plan->amx)
+        plan->amx->end();
+}
+
+static void zero_item(void *user, int64_t item, int thread)
+{
+    const work *w = user;
+    attn__flash_backward_scratch m;
+    place_scratch(w, thread, &m);
+    attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item, &m);
+}
+
+static void wave_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    int64_t chunk = number % w->plan->waves;
+    run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1, NULL);
+}
+
+static void key_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__FLASH_BACKWARD_Q, -1, number % w->plan->chunks_k,
+             -1, NULL);
+}
+
+static void query_cell(void *user, int64_t number, int thread)
+{
+    const work *w = user;
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1, NULL);
+}
+
+/* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients.  Slots and
+ * the plan count the same items: BATCH indices that share a gradient of q, k, v or the bias are one. */
+static void slot_cells(void *user, int64_t slot, int thread)
+{
+    const work *w = user;
+    const attn__flash_backward_plan *plan = w->plan;
+    unsigned want = plan->two_pass ? ~(unsigned)ATTN__FLASH_BACKWARD_Q : ~0u;
+    int64_t chunks = plan->two_pass ? plan->chunks_k : 1, item, end;
+    attn__sums sums;
+    for (attn__slots_start(&w->slots, slot, &sums, &item, &end); item < end; item++) {
+        int64_t next = plan->two_pass || item + 1 == end ? -1 : item + 1;
+        for (int64_t chunk = 0; chunk < chunks; chunk++)
+            run_cell(w, thread, item, want, -1, plan->two_pass ? chunk : -1, next, &sums);
+    }
+}
+
+static void run_waves(work *w)
+{
+    for (w->step = 0; w->step < w->plan->waves; w->step++)
+        attn__parallel_items(w->canonical->threads, w->plan->items * w->plan->waves, wave_cell, w);
+}
+
+static void run_passes(work *w)
+{
+    const attn__flash_backward_plan *plan = w->plan;
+    unsigned others = plan->want & ~(unsigned)(ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_TABLES);
+    int threads = w->canonical->threads;
+    if (others && !(plan->want & ATTN__FLASH_BACKWARD_TABLES))
+        attn__parallel_items(threads, plan->items * plan->chunks_k, key_cell, w);
+    if (plan->want & ATTN__FLASH_BACKWARD_Q)
+        attn__parallel_items(threads, plan->items * plan->chunks_q, query_cell, w);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    const attn__flash_backward_plan *plan = recipe->data;
+    work w = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
+    bool tables = plan->want & ATTN__FLASH_BACKWARD_TABLES;
+    for (int thread = 0; plan->ntables && thread < canonical->threads; thread++) {
+        attn__flash_backward_scratch m;
+        place_scratch(&w, thread, &m);
+        start_tables(plan, &m);
+    }
+    if (plan->clears)
+        attn__parallel_items(canonical->threads, plan->items, zero_item, &w);
+    if (tables) {
+        attn__slots_make(&w.slots, canonical, w.workspace + (size_t)canonical->threads * plan->thread_bytes);
+        attn__parallel_items(canonical->threads, w.slots.n, slot_cells, &w);
+        attn__slots_store(&w.slots, arrays);
+    }
+    if (plan->two_pass)
+        run_passes(&w);
+    else if (!tables)
+        run_waves(&w);
+}
+
+const attn__solver attn__solver_flash_backward = {
+    .name = "flash_backward",
+    .refuse = refuse,
+    .adds_often = adds_often,
+    .plan = plan,
+    .apply = apply,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__BATCH_INVARIANT,
+};
