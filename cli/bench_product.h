@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * bench_product.h - one product of matrices as a tape computes it, for `attn bench` and bench/peers/products.py, which
- * compiles bench_product.c by itself. */
+ * compiles bench_product.c into a shared library of its own. */
 #ifndef CLI_BENCH_PRODUCT_H
 #define CLI_BENCH_PRODUCT_H
 

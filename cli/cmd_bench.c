@@ -17,7 +17,7 @@ static const char description[] =
     "  products   a few of attn bench products, in f32, bf16 and int8, on its numbers\n"
     "  attention  the problems of attn bench attend, forward and backward\n"
     "  subnormal  attention whose weights are nearly 0, by a mask of -100 and by\n"
-    "             scores far apart, beside the same problems with usual ones\n"
+    "             widely spread scores, compared with ordinary weights\n"
     "  training   a step of d2l's Transformer, of one 512 wide with 2 + 2 blocks, and\n"
     "             of d2l's Vision Transformer\n"
     "  vit        ViT-B/16 forward, weights packed, in f32 and bf16\n"
