@@ -505,7 +505,7 @@ static attn_tensor *attend(attn_tape *tape, const attn_attention *a, attn_tensor
     attn_arrays arrays = {0};
     if (problem.dropout > 0) {
         arrays.seed_offset = attn__mix64(attn__mix64(tape->options.seed) ^ tape->stream++);
-        arrays.drop_rows = attn__dropout_rows(tape, rows_of_example(tape, &problem, a->examples));
+        arrays.drop_rows = attn__dropout_shard(tape, rows_of_example(tape, &problem, a->examples));
     }
     attn_tensor *y = attn__op_result(tape, problem.dtype, a->rank, a->shape);
     attn__node *node;

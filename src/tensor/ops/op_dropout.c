@@ -12,7 +12,7 @@ bool attn__dropout_accepts(attn_tape *tape, const char *op, double p)
     return false;
 }
 
-attn_drop_rows attn__dropout_rows(const attn_tape *tape, int64_t each)
+attn_drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
 {
     const attn_shard *s = &tape->share;
     int64_t here = s->count > 0 ? s->count : 1;
@@ -36,7 +36,7 @@ attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p
     if (!tape->options.train || p == 0)
         return (attn__dropout){.scale = 1};
     return (attn__dropout){tape->options.seed, tape->stream++, attn__dropout_threshold(p), 1 / (1 - p),
-                           attn__dropout_rows(tape, rows_of_example(tape, x))};
+                           attn__dropout_shard(tape, rows_of_example(tape, x))};
 }
 
 void attn__dropout_set(attn__elementwise_args *args, const attn__dropout *dropout)
