@@ -4,6 +4,8 @@
  */
 #include "attend/block/rows.h"
 
+#include <string.h>
+
 static int64_t stride_of(const attn__axis *axis, size_t stride)
 {
     return *(const int64_t *)(const void *)((const char *)axis + stride);
@@ -42,6 +44,43 @@ void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, 
     }
 }
 
+void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
+                        int64_t *out)
+{
+    attn__offsets_fill(group, stride, first, count, out);
+    for (int64_t i = 0; i < count; i++)
+        out[i] += base;
+}
+
+void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
+                         int64_t *out)
+{
+    attn__offsets_from(&canonical->query, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count,
+                       out);
+}
+
+void attn__key_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
+                       int64_t *out)
+{
+    attn__offsets_from(&canonical->key, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count, out);
+}
+
+void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out)
+{
+    for (int64_t i = 0; i < count; i++)
+        out[i] = attn__offsets_index(group, axis, first + i);
+}
+
+const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
+{
+    int64_t *at = *room;
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    *room += group->size;
+    return at;
+}
+
 bool attn__offsets_adjacent(const attn__group *group, size_t stride)
 {
     return attn__offsets_even(group, stride, 1);
@@ -55,4 +94,79 @@ bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step)
         step *= group->axis[a].dim.n;
     }
     return true;
+}
+
+/* ------------------------------------------------------------------------------------------- batch indices */
+
+void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
+{
+#define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+    place->drop += (uint64_t)by * (uint64_t)axis->drop;
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
+        place->table[i] += by * axis->table[i];
+}
+
+attn__place attn__place_of(const attn__canonical *canonical, int64_t batch)
+{
+    attn__place place = {.drop = 0};
+    for (int a = canonical->batch.n - 1; a >= 0; a--) {
+        int64_t n = canonical->batch.axis[a].dim.n;
+        attn__place_advance(&place, &canonical->batch.axis[a], n > 1 ? batch % n : 0);
+        batch /= n > 1 ? n : 1;
+    }
+    return place;
+}
+
+/* ------------------------------------------------------------------------------------------- rows as f32 */
+
+bool attn__rows_load(const attn__rows *x, const attn__online_softmax_kernel *kernel, float *to, int64_t ld)
+{
+    for (int64_t r = 0; r < x->rows && x->n < ld; r++)
+        memset(to + r * ld + x->n, 0, (size_t)(ld - x->n) * sizeof *to);
+    return kernel->copy(x->data, x->dtype, x->at, x->channel, x->rows, x->n, to, ld);
+}
+
+void attn__rows_prefetch(const attn__rows *x, int64_t r)
+{
+    enum { LINE = 64 };
+    int64_t size = x->dtype == ATTN_BF16 ? 2 : 4;
+    for (int64_t byte = 0; r < x->rows && byte < x->n * size; byte += LINE)
+        __builtin_prefetch((const char *)x->data + x->at[r] * size + byte, 1, 3);
+}
+
+static void store_row(const attn__rows *x, const attn__softmax_backward_kernel *kernel, int64_t at, const float *from,
+                      float scale, bool add)
+{
+    if (x->dtype == ATTN_BF16)
+        kernel->store_bf16((uint16_t *)(uintptr_t)x->data + at, from, x->n, scale, add);
+    else
+        kernel->store((float *)(uintptr_t)x->data + at, from, x->n, scale, add);
+}
+
+static void store_channels(const attn__rows *x, const attn__softmax_backward_kernel *kernel, int64_t at,
+                           const float *from, float scale, bool add)
+{
+    float *f32 = (float *)(uintptr_t)x->data;
+    for (int64_t c = 0; c < x->n; c++) {
+        int64_t to = at + x->channel[c];
+        if (x->dtype == ATTN_BF16)
+            kernel->store_bf16((uint16_t *)(uintptr_t)x->data + to, from + c, 1, scale, add);
+        else
+            f32[to] = (add ? f32[to] : 0.0f) + scale * from[c];
+    }
+}
+
+void attn__rows_store(const attn__rows *x, const attn__softmax_backward_kernel *kernel, const float *from, int64_t ld,
+                      float scale, bool add)
+{
+    for (int64_t r = 0; r < x->rows; r++, from += ld) {
+        if (x->channel) {
+            store_channels(x, kernel, x->at[r], from, scale, add);
+            continue;
+        }
+        attn__rows_prefetch(x, r + ATTN__ROWS_AHEAD);
+        store_row(x, kernel, x->at[r], from, scale, add);
+    }
 }

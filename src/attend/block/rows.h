@@ -1,23 +1,76 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows.h - from an index over a group of dims, the last one fastest, to element offsets.
+ * rows.h - where the rows of a block of queries or keys lie in an operand: from an index over a group of dims, the last
+ * one fastest, to element offsets; and such rows as f32, next to each other, and back.  A row's channels may lie at any
+ * offsets, and a batch index or a packed sequence adds its part to all rows.
  */
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
 
 #include "attend/problem/canonical.h"
+#include "attend/problem/operand.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/softmax_backward/softmax_backward.h"
 
 /* Which stride of attn__axis: ATTN__STRIDE(dim.q), ATTN__STRIDE(drop), ... */
 #define ATTN__STRIDE(field) offsetof(attn__axis, field)
 
-/* out[i] = offset of index first + i, for count of them. */
+static inline size_t attn__stride_of(attn__operand op)
+{
+    return offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+}
+
+/* out[i] = offset of index first + i, for count of them; */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out);
+/* with `base` added to each, as a batch index has it; */
+void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
+                        int64_t *out);
+/* of queries, or keys, of a batch index. */
+void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
+                         int64_t *out);
+void attn__key_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
+                       int64_t *out);
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
 /* The index along one axis of the group, of the group's index. */
 int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index);
+/* out[i] = that of the group's index first + i. */
+void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
+/* The offsets of a group of channels, written to *room, which moves behind them; NULL if they are adjacent. */
+const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room);
 /* True if the group is one run of adjacent elements for this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
 /* True if index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
+
+/* What a batch index adds to the offsets of all operands, tables and dropout's rows. */
+typedef struct attn__place {
+    attn_dim at; /* each field: an offset in that operand */
+    int64_t table[ATTN_MAX_RELATIVE];
+    uint64_t drop;
+} attn__place;
+
+attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
+/* By so many indices along one BATCH axis. */
+void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by);
+
+/* Rows of an operand, f32 or bf16: row r has n channels, from element at[r] on or at `channel`'s offsets from there. */
+typedef struct attn__rows {
+    const void *data;
+    attn_dtype dtype;
+    const int64_t *at;
+    int64_t rows;
+    const int64_t *channel; /* NULL: adjacent */
+    int64_t n;
+} attn__rows;
+
+enum { ATTN__ROWS_AHEAD = 8 }; /* rows fetched early while others are stored */
+
+/* to[r * ld + c] = channel c of row r, zeros from n to ld; false if any is NaN or infinite. */
+bool attn__rows_load(const attn__rows *rows, const attn__online_softmax_kernel *kernel, float *to, int64_t ld);
+/* The reverse: the rows become, or increase by, scale * from. */
+void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kernel *kernel, const float *from,
+                      int64_t ld, float scale, bool add);
+/* Fetches a row that will be written; nothing past the last one. */
+void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 
 #endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ * Rows with NaN and infinity, and the products that go around them. */
+#include "attend/block/finite.h"
+
+#include <string.h>
+
+/* A finite number times 0 is 0, all others give NaN, which stays in the sum. */
+bool attn__finite_row(const float *x, int64_t n)
+{
+    float check = 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        check += x[i] * 0.0f;
+    return check == check;
+}
+
+bool attn__finite_row_f64(const double *x, int64_t n)
+{
+    double check = 0;
+    for (int64_t i = 0; i < n; i++)
+        check += x[i] * 0;
+    return check == check;
+}
+
+int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
+                           int64_t *bad)
+{
+    int64_t found = 0;
+    for (int64_t r = 0; r < rows; r++, x += ld, clean += ld_clean) {
+        bool finite = attn__finite_row(x, n);
+        if (finite)
+            memcpy(clean, x, (size_t)n * sizeof *x);
+        else
+            memset(clean, 0, (size_t)n * sizeof *x);
+        bad[found] = r;
+        found += !finite;
+    }
+    return found;
+}
+
+int64_t attn__finite_clean_f64(const double *x, int64_t ld, int64_t rows, int64_t n, double *clean, int64_t ld_clean,
+                               int64_t *bad)
+{
+    int64_t found = 0;
+    for (int64_t r = 0; r < rows; r++, x += ld, clean += ld_clean) {
+        bool finite = attn__finite_row_f64(x, n);
+        if (finite)
+            memcpy(clean, x, (size_t)n * sizeof *x);
+        else
+            memset(clean, 0, (size_t)n * sizeof *x);
+        bad[found] = r;
+        found += !finite;
+    }
+    return found;
+}
+
+static void repair_row(const attn__finite_sums *t, int64_t r)
+{
+    const float *x = t->x + r * t->x_row;
+    int64_t group = t->x_group ? t->x_group : t->channels, step = t->x_group ? t->x_step : 0;
+    for (int64_t i = 0; i < t->outs; i++) {
+        int64_t pair = i * t->w_out + r * t->w_row;
+        if (t->alive ? !(t->alive[pair] & t->bit) : t->w[pair] == 0.0f)
+            continue;
+        float weight = t->w[pair] * (t->out_factor ? t->factor * t->out_factor[i] : t->factor);
+        float *out = t->out + (t->out_at ? t->out_at[i] : i * t->out_row);
+        for (int64_t c = 0; c < t->channels; c++)
+            out[c * t->out_channel] += weight * x[c / group * step + c % group];
+    }
+}
+
+void attn__finite_repair(const attn__finite_sums *t, const int64_t *bad, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        repair_row(t, bad[i]);
+}
+
+bool attn__finite_next_run(const uint8_t *alive, uint8_t bit, int64_t to, int64_t *at, int64_t *end)
+{
+    while (*at < to && !(alive[*at] & bit))
+        ++*at;
+    *end = *at;
+    while (*end < to && (alive[*end] & bit))
+        ++*end;
+    return *at < to;
+}

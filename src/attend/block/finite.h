@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * finite.h - products in which a weight of 0 must not meet NaN or infinity: 0 * NaN is NaN, and a masked key or query
+ * may hold anything.  The rows of an operand that are not finite are found and, in a copy, replaced by zeros; the product
+ * runs as ever, with the same bits for all others; then attn__finite_repair adds the rows that were left out, pair by
+ * pair, but for the pairs that are masked or dropped.
+ *
+ *     if (attn__finite_clean(...)) { product of the copy; attn__finite_repair(...); }
+ */
+#ifndef ATTN_ATTEND_FINITE_H
+#define ATTN_ATTEND_FINITE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+bool attn__finite_row(const float *x, int64_t n);
+bool attn__finite_row_f64(const double *x, int64_t n);
+
+/* Copies rows of n numbers to `clean`, zeros in place of those that are not finite, and lists these in `bad` [rows];
+ * returns how many. */
+int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
+                           int64_t *bad);
+int64_t attn__finite_clean_f64(const double *x, int64_t ld, int64_t rows, int64_t n, double *clean, int64_t ld_clean,
+                               int64_t *bad);
+
+/* out[i][c] += weight(i, r) * x[r][c] for each listed row r: the terms that a product of the clean copy lacks. */
+typedef struct attn__finite_sums {
+    int64_t outs, channels;
+    const float *w;       /* weight(i, r) = w[i * w_out + r * w_row] * factor * out_factor[i] */
+    const uint8_t *alive; /* the same index; pairs whose byte lacks `bit` are left out.  NULL: those of weight 0 are */
+    uint8_t bit;
+    int64_t w_out, w_row;
+    float factor;
+    const float *out_factor; /* NULL: none */
+    /* x[r * x_row + c], the original; with x_group > 0 channels lie in groups of so many, x_step from one to the next. */
+    const float *x;
+    int64_t x_row, x_group, x_step;
+    float *out; /* out[(out_at ? out_at[i] : i * out_row) + c * out_channel] */
+    const int64_t *out_at;
+    int64_t out_row, out_channel;
+} attn__finite_sums;
+void attn__finite_repair(const attn__finite_sums *sums, const int64_t *bad, int64_t n);
+
+/* The next run [*at, *end) of bytes that have the bit, before `to`; false: there is none.  Sums over such runs read
+ * nothing else. */
+bool attn__finite_next_run(const uint8_t *alive, uint8_t bit, int64_t to, int64_t *at, int64_t *end);
+
+#endif

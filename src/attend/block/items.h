@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * items.h - the work of a forward pass, cut into items that threads share: a batch index and a block of queries each.
+ * Of packed sequences an item's problem is its sequence's, and blocks past its end are empty.  The item that follows is
+ * named, since its thread mostly runs it next and may fetch its rows.
+ */
+#ifndef ATTN_ATTEND_ITEMS_H
+#define ATTN_ATTEND_ITEMS_H
+
+#include "attend/block/packed_sequences.h"
+
+typedef struct attn__items {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    int64_t block;  /* queries of an item, at most */
+    int64_t blocks; /* of a batch index */
+    int64_t n;
+} attn__items;
+
+attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block);
+
+typedef struct attn__item {
+    const attn__canonical *canonical; /* of the item's sequence, if sequences are packed */
+    const attn_arrays *arrays;
+    int64_t batch, first, count;    /* queries [first, first + count) */
+    int64_t next_batch, next_first; /* of the next item; next_batch < 0: none, or of another sequence */
+    attn__sequence one;
+} attn__item;
+
+/* Item `number` of items->n.  The last block of queries comes first: under a causal mask it has the most keys.  False:
+ * there is nothing to do. */
+bool attn__item_start(attn__item *item, const attn__items *items, int64_t number);
+
+#endif

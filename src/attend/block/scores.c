@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ * Bias, running sums and log-sum-exp of blocks. */
+#include "attend/block/scores.h"
+
+#include "base/integers.h"
+
+#include <string.h>
+
+attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
+                         int64_t rows, const int64_t *key_at, int64_t keys)
+{
+    size_t stride = dbias ? ATTN__STRIDE(dim.dbias) : ATTN__STRIDE(dim.bias);
+    const void *base = dbias ? arrays->dbias : arrays->bias;
+    return (attn__bias){.base = (float *)(uintptr_t)base,
+                        .row_at = row_at,
+                        .key_at = key_at,
+                        .rows = rows,
+                        .keys = keys,
+                        .adjacent = attn__offsets_adjacent(&canonical->key, stride)};
+}
+
+void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
+                      int64_t width)
+{
+    attn__lane_view view = {bias->base + (bias->adjacent ? bias->key_at[0] : 0),
+                            ATTN_F32,
+                            bias->row_at,
+                            bias->adjacent ? NULL : bias->key_at,
+                            bias->keys,
+                            bias->rows};
+    lanes->gather(&view, tile, width, factor);
+}
+
+void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64_t ld)
+{
+    for (int64_t i = 0; i < bias->rows; i++, tile += ld) {
+        const float *row = bias->base + bias->row_at[i];
+        if (bias->adjacent)
+            memcpy(tile, row + bias->key_at[0], (size_t)bias->keys * sizeof *tile);
+        for (int64_t j = 0; !bias->adjacent && j < bias->keys; j++)
+            tile[j] = row[bias->key_at[j]];
+        for (int64_t j = bias->keys; j < columns; j++)
+            tile[j] = 0.0f;
+    }
+}
+
+void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile, int64_t ld)
+{
+    for (int64_t i = 0; i < dbias->rows; i++, tile += ld) {
+        float *row = dbias->base + dbias->row_at[i];
+        if (dbias->adjacent)
+            kernel->store(row + dbias->key_at[0], tile, dbias->keys, 1.0f, true);
+        for (int64_t j = 0; !dbias->adjacent && j < dbias->keys; j++)
+            row[dbias->key_at[j]] += tile[j];
+    }
+}
+
+enum { CHUNK = 64 };
+
+/* Calls `with` for up to CHUNK queries at a time with their offsets. */
+typedef struct rows {
+    const attn__canonical *canonical;
+    size_t stride;
+    int64_t base, first, count, at;
+    int64_t offset[CHUNK];
+} rows;
+
+static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count)
+{
+    return (rows){.canonical = canonical,
+                  .stride = stride,
+                  .base = attn__offsets_one(&canonical->batch, stride, batch),
+                  .first = first,
+                  .count = count};
+}
+
+/* The offset of query first + i, asked for in order. */
+static inline int64_t offset_of(rows *r, int64_t i)
+{
+    if (i % CHUNK == 0)
+        attn__offsets_fill(&r->canonical->query, r->stride, r->first + i, attn__least(r->count - i, CHUNK), r->offset);
+    return r->base + r->offset[i % CHUNK];
+}
+
+void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                         int64_t count, int64_t padded, float *max, float *sum)
+{
+    for (int64_t i = 0; i < padded; i++) {
+        max[i] = -INFINITY;
+        sum[i] = 0.0f;
+    }
+    if (!(canonical->extras & ATTN__SINKS))
+        return;
+    rows r = rows_of(canonical, ATTN__STRIDE(dim.sinks), batch, first, count);
+    for (int64_t i = 0; i < count; i++) {
+        max[i] = (float)((double)((const float *)arrays->sinks)[offset_of(&r, i)] * ATTN__LOG2E);
+        sum[i] = max[i] == -INFINITY ? 0.0f : 1.0f;
+    }
+}
+
+void attn__running_store(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                         int64_t count, const float *max, const float *sum)
+{
+    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
+    for (int64_t i = 0; i < count; i++)
+        ((float *)arrays->lse)[offset_of(&r, i)] = attn__running_lse(max[i], sum[i]);
+}
+
+void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                    int64_t count, float *lse)
+{
+    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
+    for (int64_t i = 0; i < count; i++)
+        lse[i] = attn__lse_in(((const float *)arrays->lse)[offset_of(&r, i)]);
+}
+
+void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                        int64_t count, const float *lse, float *delta)
+{
+    rows r = rows_of(canonical, ATTN__STRIDE(dim.lse), batch, first, count);
+    for (int64_t i = 0; (canonical->extras & ATTN__DLSE) && i < count; i++) {
+        float gradient = ((const float *)arrays->dlse)[offset_of(&r, i)];
+        delta[i] -= lse[i] == INFINITY ? 0.0f : gradient;
+    }
+}
+
+/* What log-sum-exps of a large fill are rounded to. */
+static double slack_of(double fill)
+{
+    return 2.5e-7 * fabs(fill);
+}
+
+bool attn__fill_dominates(const attn__canonical *canonical, float lse, int64_t keys)
+{
+    double fill = canonical->problem.mask_fill, slack = slack_of(fill);
+    return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)keys) + slack;
+}
+
+/* A key beside the masked ones whose score is near the fill keeps its own weight. */
+float attn__fill_weight(const attn__canonical *canonical, float lse, int64_t masked)
+{
+    double fill = canonical->problem.mask_fill, count = (double)masked;
+    bool alone = masked > 0 && fabs(lse - fill - log(count)) <= slack_of(fill);
+    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
+}

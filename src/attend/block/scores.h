@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * scores.h - what becomes of a score between the two products, f32 and in powers of two: softcap, bias, the score of a
+ * masked key, sinks, the running maximum and sum up to the log-sum-exp, and, backward, the way back from that.
+ *
+ * A bias is read by rows of queries (keys are the lanes) or with queries in the lanes; running numbers are per query.
+ * Masks are visible.h's.
+ */
+#ifndef ATTN_ATTEND_SCORES_H
+#define ATTN_ATTEND_SCORES_H
+
+#include "attend/block/rows.h"
+#include "base/constants.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+
+#include <math.h>
+
+/* The factor of a dot product that gives scores in powers of two. */
+static inline float attn__score_factor(const attn__canonical *canonical)
+{
+    return (float)(canonical->problem.scale * ATTN__LOG2E);
+}
+
+/* The softcap of such scores; 0: none.  Both kernels take it: online_softmax's softcap, softmax_backward's args. */
+static inline float attn__softcap(const attn__canonical *canonical)
+{
+    return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
+}
+
+/* cap tanh(x / cap), and its derivative. */
+static inline double attn__cap_score(double cap, double x, double *slope)
+{
+    double t = tanh(x / cap);
+    *slope = 1 - t * t;
+    return cap * t;
+}
+
+/* What a masked key scores: nothing, or mask_fill. */
+static inline float attn__masked_score(const attn__canonical *canonical)
+{
+    double fill = canonical->problem.mask_fill;
+    return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
+}
+
+/* ------------------------------------------------------------------------------------------------- bias */
+
+/* The bias of some queries and keys: element (i, j) is base[row_at[i] + key_at[j]], or, where keys are adjacent,
+ * base[row_at[i] + key_at[0] + j].  The same struct describes its gradient. */
+typedef struct attn__bias {
+    float *base;
+    const int64_t *row_at, *key_at;
+    int64_t rows, keys;
+    bool adjacent;
+} attn__bias;
+
+/* Of arrays->bias; `dbias`: of its gradient. */
+attn__bias attn__bias_of(const attn__canonical *canonical, const attn_arrays *arrays, bool dbias, const int64_t *row_at,
+                         int64_t rows, const int64_t *key_at, int64_t keys);
+/* tile[j * width + i] = factor * element (i, j); lanes from bias->rows on may hold anything finite. */
+void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel *lanes, float factor, float *tile,
+                      int64_t width);
+/* tile[i * ld + j] = element (i, j), and 0 from bias->keys to `columns`. */
+void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64_t ld);
+/* Adds a tile of gradients, by rows, one after the other: a broadcast bias shares elements. */
+void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
+                    int64_t ld);
+
+/* ------------------------------------------------------------------------- running maximum and sum, log-sum-exp */
+
+/* Before the first key: -infinity and 0, or what a sink gives, a key of value 0.  Of queries [first, first + count) of a
+ * batch index; up to `padded` without sinks. */
+void attn__running_begin(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                         int64_t count, int64_t padded, float *max, float *sum);
+
+/* The log-sum-exp of a row; -infinity without keys. */
+static inline float attn__running_lse(float max, float sum)
+{
+    return sum == 0.0f ? -INFINITY : (float)(log((double)sum) + (double)max / ATTN__LOG2E);
+}
+
+/* What an output's sum is to be multiplied by: 1 / (1 - dropout) over the weights' sum; 0 without keys. */
+static inline float attn__running_factor(const attn__canonical *canonical, float sum)
+{
+    return sum == 0.0f ? 0.0f : (float)(1.0 / (1.0 - canonical->problem.dropout)) / sum;
+}
+
+/* Writes arrays->lse. */
+void attn__running_store(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                         int64_t count, const float *max, const float *sum);
+
+/* ---------------------------------------------------------------------------------------------- backward */
+
+/* A log-sum-exp as softmax_backward wants it, in powers of two; a row without keys gets +infinity, which makes its
+ * weights 0. */
+static inline float attn__lse_in(float lse)
+{
+    return lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
+}
+
+/* Reads arrays->lse so. */
+void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                    int64_t count, float *lse);
+/* Takes the gradient of the log-sum-exp off delta = sum over v of dout * o, but for rows without keys; nothing without
+ * one.  `lse` is attn__lse_load's. */
+void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
+                        int64_t count, const float *lse, float *delta);
+
+/* The weight of masked keys with mask_fill.  Where a large fill stands for nearly all of a row, lse = fill + log(count)
+ * has lost its last digits in f32, and only the count of masked keys tells the weight: attn__fill_dominates says that
+ * it may be so (`keys`: of the row in all), and then attn__fill_weight wants that count, else 0.  The result is a
+ * logarithm in powers of two. */
+bool attn__fill_dominates(const attn__canonical *canonical, float lse, int64_t keys);
+float attn__fill_weight(const attn__canonical *canonical, float lse, int64_t masked);
+
+#endif
