@@ -118,16 +118,13 @@ static void assert_turns(const attn_problem *problem, int64_t queries, int64_t k
     }
 }
 
-/* Those that compute in f32, each forward and backward.  In windows `pairwise` meets the largest score last, and its two
- * factors for what came before are not so small. */
+/* Those that compute in f32, each forward and backward. */
 static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries, int64_t keys, int64_t dim,
                          const char *isa)
 {
-    static const char *const solvers[] = {"decode",    "small_sequence", "small_head", "flash",
-                                          "wide_head", "window",         "pairwise"};
+    static const char *const solvers[] = {"decode", "small_sequence", "small_head", "flash", "wide_head", "window"};
     static const char *const back[] = {"decode_backward", "small_sequence_backward", "small_head_backward",
-                                       "flash_backward",  "wide_head_backward",      "window",
-                                       "pairwise"};
+                                       "flash_backward",  "wide_head_backward",      "window"};
     int64_t runs = 0;
     fill_turns(queries, keys, dim);
     for (size_t i = 0; i < 2 * sizeof solvers / sizeof *solvers; i++) {
@@ -136,10 +133,9 @@ static int64_t try_turns(attn_context *c, attn_problem problem, int64_t queries,
         char what[128];
         (void)snprintf(what, sizeof what, "%s, %s, %d x %d x %d", isa, solver, (int)queries, (int)keys, (int)dim);
         if (backward)
-            assert_true(run(c, problem, ATTN_DIRECTION_FORWARD, "pairwise"));
+            assert_true(run(c, problem, ATTN_DIRECTION_FORWARD, "blocked"));
         problem.direction = backward ? ATTN_DIRECTION_BACKWARD : ATTN_DIRECTION_FORWARD;
-        if ((problem.nwindows && !backward && !strcmp(solver, "pairwise")) ||
-            !run(c, problem, problem.direction, solver))
+        if (!run(c, problem, problem.direction, solver))
             continue;
         assert_turns(&problem, queries, keys, dim, what);
         runs++;
@@ -160,7 +156,7 @@ static void tiny_weights_are_zero(void **state)
         for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
             const int *n = sizes[i];
             attn_heads h = {.batch = 1, .heads = HEADS, .queries = n[0], .keys = n[1], .dim = n[2]};
-            assert_true(try_turns(c, heads_of(&h), n[0], n[1], n[2], name) >= 6);
+            assert_true(try_turns(c, heads_of(&h), n[0], n[1], n[2], name) >= 4);
         }
         attn_problem window;
         assert_int_equal(
@@ -169,7 +165,7 @@ static void tiny_weights_are_zero(void **state)
                 &(attn_window2d){
                     .batch = HEADS, .height = 1, .width = 90, .heads = 1, .dim = 32, .window_y = 1, .window_x = 7}),
             ATTN_OK);
-        assert_true(try_turns(c, window, 90, 90, 32, name) >= 3);
+        assert_true(try_turns(c, window, 90, 90, 32, name) >= 2);
         attn_context_destroy(c);
     }
 }

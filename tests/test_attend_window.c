@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The window solver on images and volumes of odd sizes against the pairwise solver, forward and backward, with and
+ * The window solver on images and volumes of odd sizes against the solver of blocks, forward and backward, with and
  * without relative tables and biases, and the same bits for any number of threads. */
 #include "support/cmocka.h"
 
@@ -123,7 +123,7 @@ static void check_close(const shape *s, int number, const array *a, const double
 
 static void check_direction(attn_context *c, const shape *s, int number, random_problem *r, attn_direction direction)
 {
-    const char *other = s->dtype == ATTN_BF16 && direction == ATTN_DIRECTION_BACKWARD ? "reference" : "pairwise";
+    const char *other = s->dtype == ATTN_BF16 && direction == ATTN_DIRECTION_BACKWARD ? "reference" : "blocked";
     const attn_problem *p = direction == ATTN_DIRECTION_FORWARD ? &r->forward : &r->backward;
     int first = direction == ATTN_DIRECTION_FORWARD ? ARRAY_O : ARRAY_DQ,
         last = direction == ATTN_DIRECTION_FORWARD ? ARRAY_DQ : ARRAY_COUNT;

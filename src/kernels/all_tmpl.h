@@ -4,6 +4,7 @@
  */
 #include "base/bf16.h"
 #include "base/rng.h"
+#include "kernels/additive/additive.h"
 #include "kernels/batch_norm/batch_norm.h"
 #include "kernels/channel_norm/channel_norm.h"
 #include "kernels/decode/decode.h"
@@ -12,7 +13,6 @@
 #include "kernels/fma_peak/fma_peak.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/online_softmax/online_softmax.h"
-#include "kernels/pairwise/pairwise.h"
 #include "kernels/rows_f64/rows_f64.h"
 #include "kernels/small_head/small_head.h"
 #include "kernels/small_sequence/small_sequence.h"
@@ -20,6 +20,7 @@
 #include "kernels/window/window.h"
 #include "simd/exp.h"
 
+#include "kernels/additive/additive_tmpl.h"
 #include "kernels/batch_norm/batch_norm_tmpl.h"
 #include "kernels/channel_norm/channel_norm_tmpl.h"
 #include "kernels/decode/decode_tmpl.h"
@@ -28,7 +29,6 @@
 #include "kernels/fma_peak/fma_peak_tmpl.h"
 #include "kernels/gemm_tile/gemm_tile_tmpl.h"
 #include "kernels/online_softmax/online_softmax_tmpl.h"
-#include "kernels/pairwise/pairwise_tmpl.h"
 #include "kernels/rows_f64/rows_f64_tmpl.h"
 #include "kernels/small_head/small_head_tmpl.h"
 #include "kernels/small_sequence/small_sequence_tmpl.h"

@@ -79,7 +79,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     attn__flash *f = w->flash = (attn__flash *)(void *)(w + 1);
     attn__flash_describe(f, canonical);
     w->store = attn__softmax_backward_for(f->tile->isa);
-    w->sums = attn__pairwise_for(f->tile->isa);
+    w->sums = attn__additive_for(f->tile->isa);
     w->channels = f->channels;
     w->values = f->values;
     if (canonical->problem.dtype == ATTN_BF16 && attn__flash_amx_pays(f, canonical))

@@ -119,7 +119,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
         return ATTN_ERROR_MEMORY;
     attn__flash_backward_plan *p = &w->back;
     attn__flash_backward_plan_start(p, canonical);
-    w->sums = attn__pairwise_for(p->tile->isa);
+    w->sums = attn__additive_for(p->tile->isa);
     w->amx = streams(canonical) ? attn__bf16x3_for(canonical->isa) : NULL;
     choose_sizes(w, canonical);
     recipe->data = w;

@@ -18,7 +18,7 @@
 
 #include "attend/solve/flash.h"
 #include "kernels/softmax_backward/softmax_backward.h"
-#include "kernels/pairwise/pairwise.h"
+#include "kernels/additive/additive.h"
 
 enum { ATTN__WIDE_HEAD_CHUNK = 64, ATTN__WIDE_HEAD_AMX_CHUNK = 128 };
 
@@ -71,7 +71,7 @@ bool attn__wide_head_split_pairs(const attn__wide_head_chunk *x, const attn__fla
 /* chunk = (was ? was[row] * chunk : 0) + factor[row] * tile; in bf16, was is NULL or all ones. */
 typedef struct attn__wide_head_sum {
     const attn__softmax_backward_kernel *store;
-    const attn__pairwise_kernel *channels;
+    const attn__additive_kernel *channels;
     const float *was, *factor;
 } attn__wide_head_sum;
 void attn__wide_head_store(const attn__wide_head_chunk *x, const attn__wide_head_sum *sum, const float *tile,
@@ -89,7 +89,7 @@ int64_t attn__wide_head_portions(const attn__gemm_tile_kernel *tile, int64_t m, 
 /* Made by plan, read-only afterwards. */
 typedef struct attn__wide_head {
     const attn__softmax_backward_kernel *store;
-    const attn__pairwise_kernel *sums;
+    const attn__additive_kernel *sums;
     int64_t channels, values; /* of a whole head; `flash` has those of a chunk */
     int64_t key_blocks;
     bool private_sums;              /* the output cannot hold partial sums: they are kept in scratch memory */

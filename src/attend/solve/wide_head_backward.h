@@ -20,7 +20,7 @@
 /* Made by plan, read-only afterwards. */
 typedef struct attn__wide_head_backward_plan {
     attn__flash_backward_plan back; /* sizes of a tile; its padded channels are those of a chunk */
-    const attn__pairwise_kernel *sums;
+    const attn__additive_kernel *sums;
     int64_t chunk;
     int64_t waves;
     bool once;                      /* each gradient is written once, not added to */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairwise_tmpl.h - rows of channels for one instruction set; see pairwise.h.  Every loop takes two vectors a
+ * additive_tmpl.h - rows of channels for one instruction set; see additive.h.  Every loop takes two vectors a
  * round while it can, to hide the latency of its sums, then one, then the part that is left.
  */
 #include "simd/tanh.h"
 #include "simd/vec_f64.h"
 
-static float pairwise_dot(const float *a, const float *b, int64_t n)
+static float additive_dot(const float *a, const float *b, int64_t n)
 {
     vf s = vf_zero(), t = vf_zero();
     int64_t i = 0;
@@ -21,7 +21,7 @@ static float pairwise_dot(const float *a, const float *b, int64_t n)
     return vf_sum(vf_add(s, t));
 }
 
-VF_FN vd pairwise_widen(const float *p)
+VF_FN vd additive_widen(const float *p)
 {
     typedef float half __attribute__((vector_size(sizeof(vd) / 2)));
     half x;
@@ -29,14 +29,14 @@ VF_FN vd pairwise_widen(const float *p)
     return __builtin_convertvector(x, vd);
 }
 
-static double pairwise_dot_f64(const float *a, const float *b, int64_t n)
+static double additive_dot_f64(const float *a, const float *b, int64_t n)
 {
     vd s = vd_zero(), t = vd_zero();
     double lanes[VD_LANES], sum = 0;
     int64_t i = 0;
     for (; i + 2 * VD_LANES <= n; i += 2 * VD_LANES) {
-        s = vd_fma(pairwise_widen(a + i), pairwise_widen(b + i), s);
-        t = vd_fma(pairwise_widen(a + i + VD_LANES), pairwise_widen(b + i + VD_LANES), t);
+        s = vd_fma(additive_widen(a + i), additive_widen(b + i), s);
+        t = vd_fma(additive_widen(a + i + VD_LANES), additive_widen(b + i + VD_LANES), t);
     }
     for (; i < n; i++)
         sum += (double)a[i] * (double)b[i];
@@ -46,12 +46,12 @@ static double pairwise_dot_f64(const float *a, const float *b, int64_t n)
     return sum;
 }
 
-VF_FN vf pairwise_load(const float *p, int n)
+VF_FN vf additive_load(const float *p, int n)
 {
     return n == VF_LANES ? vf_load(p) : vf_load_part(p, n);
 }
 
-VF_FN void pairwise_store(float *p, vf x, int n)
+VF_FN void additive_store(float *p, vf x, int n)
 {
     if (n == VF_LANES)
         vf_store(p, x);
@@ -61,9 +61,9 @@ VF_FN void pairwise_store(float *p, vf x, int n)
 
 VF_FN vf additive_step(const float *q, const float *k, const float *w, float *t, vf sum, int n)
 {
-    vf x = vf_tanh(vf_add(pairwise_load(q, n), pairwise_load(k, n)));
-    pairwise_store(t, x, n);
-    return vf_fma(pairwise_load(w, n), x, sum);
+    vf x = vf_tanh(vf_add(additive_load(q, n), additive_load(k, n)));
+    additive_store(t, x, n);
+    return vf_fma(additive_load(w, n), x, sum);
 }
 
 static float additive(const float *q, const float *k, const float *w, float *t, int64_t n)
@@ -94,17 +94,7 @@ static void axpy(float a, const float *x, float *y, int64_t n)
     }
 }
 
-static void axpy_f64(double a, const float *x, double *y, int64_t n)
-{
-    vd f = vd_set1(a);
-    int64_t i = 0;
-    for (; i + VD_LANES <= n; i += VD_LANES)
-        vd_store(y + i, vd_fma(f, pairwise_widen(x + i), vd_load(y + i)));
-    for (; i < n; i++)
-        y[i] += a * (double)x[i];
-}
-
-static void pairwise_scale(float a, float *y, int64_t n)
+static void additive_scale(float a, float *y, int64_t n)
 {
     vf f = vf_set1(a);
     int64_t i = 0;
@@ -116,11 +106,11 @@ static void pairwise_scale(float a, float *y, int64_t n)
 
 VF_FN void additive_gradient_step(vf g, const float *w, const float *t, float *dq, float *dk, float *dw, int n)
 {
-    vf x = pairwise_load(t, n);
-    vf d = vf_mul(vf_mul(g, pairwise_load(w, n)), vf_fnma(x, x, vf_set1(1.0f)));
-    pairwise_store(dw, vf_fma(g, x, pairwise_load(dw, n)), n);
-    pairwise_store(dq, vf_add(pairwise_load(dq, n), d), n);
-    pairwise_store(dk, vf_add(pairwise_load(dk, n), d), n);
+    vf x = additive_load(t, n);
+    vf d = vf_mul(vf_mul(g, additive_load(w, n)), vf_fnma(x, x, vf_set1(1.0f)));
+    additive_store(dw, vf_fma(g, x, additive_load(dw, n)), n);
+    additive_store(dq, vf_add(additive_load(dq, n), d), n);
+    additive_store(dk, vf_add(additive_load(dk, n), d), n);
 }
 
 static void additive_gradient(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n)
@@ -133,5 +123,5 @@ static void additive_gradient(float g, const float *w, const float *t, float *dq
         additive_gradient_step(f, w + i, t + i, dq + i, dk + i, dw + i, (int)(n - i));
 }
 
-const attn__pairwise_kernel VF_NAME(attn__pairwise) = {VF_ISA,   pairwise_dot,   pairwise_dot_f64, axpy,
-                                                       axpy_f64, pairwise_scale, additive,         additive_gradient};
+const attn__additive_kernel VF_NAME(attn__additive) = {VF_ISA,         additive_dot, additive_dot_f64, axpy,
+                                                       additive_scale, additive,     additive_gradient};

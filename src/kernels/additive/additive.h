@@ -1,36 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairwise.h - the score of one (query, key) pair and its gradients, for attention that no matrix product serves.
+ * additive.h - the additive score of one (query, key) pair, its gradients, and sums of rows of channels.
  *
- *     s = sum_c q[c] k[c]     or     s = sum_c w[c] tanh(q[c] + k[c])     o[c] += p v[c]
+ *     s = sum_c w[c] tanh(q[c] + k[c])     o[c] += p v[c]
  *
- * Channels are the lanes of the vectors.  Windows with tables, additive scores and other normalizations compute each
- * pair with these functions.
+ * Channels are the lanes of the vectors.
  *
  * Contract: n may be 0; nothing needs alignment; nothing outside [0, n) is read or written; nothing is allocated.
  * The order of a sum depends only on n and the instruction set.
  */
-#ifndef ATTN_KERNELS_PAIRWISE_H
-#define ATTN_KERNELS_PAIRWISE_H
+#ifndef ATTN_KERNELS_ADDITIVE_H
+#define ATTN_KERNELS_ADDITIVE_H
 
 #include "base/cpu.h"
 
 #include <stdint.h>
 
-typedef struct attn__pairwise_kernel {
+typedef struct attn__additive_kernel {
     attn__isa isa;
     float (*dot)(const float *a, const float *b, int64_t n);      /* sum a b */
     double (*dot_f64)(const float *a, const float *b, int64_t n); /* the same, summed in double */
     void (*axpy)(float a, const float *x, float *y, int64_t n);   /* y += a x */
-    void (*axpy_f64)(double a, const float *x, double *y, int64_t n);
-    void (*scale)(float a, float *y, int64_t n); /* y *= a */
+    void (*scale)(float a, float *y, int64_t n);                  /* y *= a */
     /* t = tanh(q + k); sum w t */
     float (*additive)(const float *q, const float *k, const float *w, float *t, int64_t n);
     /* For the gradient g of additive: dw += g t, and d += g w (1 - t^2) for both dq and dk. */
     void (*additive_gradient)(float g, const float *w, const float *t, float *dq, float *dk, float *dw, int64_t n);
-} attn__pairwise_kernel;
+} attn__additive_kernel;
 
 /* The kernel for this instruction set, or the best below it. */
-const attn__pairwise_kernel *attn__pairwise_for(attn__isa isa);
+const attn__additive_kernel *attn__additive_for(attn__isa isa);
 
 #endif

@@ -1,0 +1,532 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * additive.c - additive scores, w . tanh(q + k), pair by pair with channels in the lanes: where each channel of a pair
+ * costs a tanh, there is no product of matrices to gain from.  Rows of channels are read in place where their channels
+ * are adjacent, and gathered elsewhere.
+ *
+ * Windows, relative tables and the other normalizations are here because the solver of blocks computes each tanh in
+ * float64: with additive scores it takes longer for all of these, for tables of narrow heads backward alone.
+ *
+ * Backward, gradients of q, k, v and the bias are added to in place; batch indices that share none of them are
+ * parallel.  Those of tables and of w are summed in double, in slots (slots.h).
+ */
+#include "attend/block/gradient_sums.h"
+#include "attend/block/row.h"
+#include "attend/block/rows.h"
+#include "attend/block/slots.h"
+#include "attend/block/table.h"
+#include "attend/block/table_panel.h"
+#include "attend/block/weight.h"
+#include "attend/plan/solver.h"
+#include "base/arena.h"
+#include "base/integers.h"
+#include "base/normal.h"
+#include "base/parallel.h"
+#include "kernels/additive/additive.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum {
+    ROWS = 16, /* an item forward: enough to be worth a thread's turn */
+    KEYS = 64  /* backward: so few that f32 holds their sums for w */
+};
+
+/* The recipe's data. */
+typedef struct additive_plan {
+    const attn__additive_kernel *kernel;
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of channels, NULL where adjacent */
+    const int64_t
+        *table[ATTN_MAX_RELATIVE]; /* the same of tables; INT64_MIN where the table does not serve the channel */
+    int64_t memory[];
+} additive_plan;
+
+/* One thread's rows, each as long as the larger of contract and value. */
+typedef struct scratch {
+    float *q, *k, *v, *w, *o, *dout, *dk, *dv; /* where channels are not adjacent */
+    float *table[ATTN_MAX_RELATIVE];
+    float *tanh; /* of q + k */
+    float *sum;  /* forward: of the output.  backward: dq */
+    float *dw;
+} scratch;
+
+/* One thread at work on one row. */
+typedef struct work {
+    const attn__canonical *canonical;
+    const additive_plan *plan;
+    const attn_arrays *arrays;
+    scratch s;
+    attn__row row;
+    int64_t channels, values;
+    const float *q, *w, *k; /* of the row and the key */
+    const float *table[ATTN_MAX_RELATIVE];
+    float slope; /* of the softcap at the score read last */
+    /* Forward, a softmax's running maximum; the sum of weights; keys that take part. */
+    float max;
+    double total;
+    int64_t keys;
+    /* Backward. */
+    attn__sums sums; /* of the slot */
+    const float *o, *dout;
+    double normalizer; /* log of the row's sum, or of its number of keys, less `max` */
+    double inverse;    /* of that sum or number */
+    float delta;
+} work;
+
+static bool is_softmax(const work *w)
+{
+    return w->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+}
+
+/* ------------------------------------------------------------------------------------------------ rows of channels */
+
+static int64_t length_of(const work *w, attn__operand op)
+{
+    return attn__operand_table[op].roles & ATTN__IN_VALUE ? w->values : w->channels;
+}
+
+static const float *read_channels(const work *w, attn__operand op, const void *base, int64_t offset, float *to)
+{
+    const float *from = (const float *)base + offset;
+    const int64_t *channel = w->plan->channel[op];
+    if (!channel)
+        return from;
+    for (int64_t c = 0; c < length_of(w, op); c++)
+        to[c] = from[channel[c]];
+    return to;
+}
+
+/* base[offset + channels] += a * row. */
+static void add_channels(const work *w, attn__operand op, void *base, int64_t offset, float a, const float *row)
+{
+    float *to = (float *)base + offset;
+    const int64_t *channel = w->plan->channel[op];
+    if (!channel)
+        w->plan->kernel->axpy(a, row, to, length_of(w, op));
+    for (int64_t c = 0; channel && c < length_of(w, op); c++)
+        to[channel[c]] += a * row[c];
+}
+
+static int64_t table_length(const work *w, int i)
+{
+    return w->canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE ? w->values : w->channels;
+}
+
+static const float *read_table(const work *w, int i, int64_t offset)
+{
+    const int64_t *channel = w->plan->table[i];
+    for (int64_t c = 0; c < table_length(w, i); c++)
+        w->s.table[i][c] = channel[c] == INT64_MIN ? 0 : ((const float *)w->arrays->table[i])[offset + channel[c]];
+    return w->s.table[i];
+}
+
+static void add_to_table(const work *w, int i, int64_t offset, float a, const float *row)
+{
+    double *to = w->sums.at[ATTN__SUM_TABLE + i];
+    const int64_t *channel = w->plan->table[i];
+    for (int64_t c = 0; to && c < table_length(w, i); c++)
+        if (channel[c] != INT64_MIN)
+            to[offset + channel[c]] += (double)a * (double)row[c];
+}
+
+/* ----------------------------------------------------------------------------------------------------------- pairs */
+
+/* Goes to a row and reads q and w. */
+static void row_start(work *w, int64_t batch, int64_t query)
+{
+    const attn_arrays *a = w->arrays;
+    attn__row_at(&w->row, w->canonical, a, batch, query);
+    w->q = read_channels(w, ATTN__OP_Q, a->q, w->row.offset[ATTN__OP_Q], w->s.q);
+    w->w = read_channels(w, ATTN__OP_W, a->w, w->row.offset[ATTN__OP_W], w->s.w);
+    memset(w->s.sum, 0, (size_t)attn__most(w->channels, w->values) * sizeof(float));
+}
+
+static float capped(work *w, float score)
+{
+    float cap = (float)w->canonical->problem.softcap;
+    w->slope = 1;
+    if (cap == 0)
+        return score;
+    float t = tanhf(score / cap);
+    w->slope = 1 - t * t;
+    return cap * t;
+}
+
+/* The score of a key, -infinity if it takes no part. */
+static float score_of(work *w, const attn__spot *spot)
+{
+    const attn_problem *p = &w->canonical->problem;
+    const attn__additive_kernel *kernel = w->plan->kernel;
+    if (spot->kind != ATTN__SPOT_KEY)
+        return spot->kind == ATTN__SPOT_FILL ? (float)p->mask_fill : -INFINITY;
+    w->k = spot->outside ? memset(w->s.k, 0, (size_t)w->channels * sizeof(float))
+                         : read_channels(w, ATTN__OP_K, w->arrays->k, spot->offset[ATTN__OP_K], w->s.k);
+    float sum = kernel->additive(w->q, w->k, w->w, w->s.tanh, w->channels);
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            continue;
+        w->table[i] = read_table(w, i, spot->table[i]);
+        sum += kernel->dot(p->relatives[i].kind == ATTN_RELATIVE_QUERY ? w->q : w->k, w->table[i], w->channels);
+    }
+    float score = capped(w, (float)p->scale * sum);
+    return w->canonical->has_bias ? score + ((const float *)w->arrays->bias)[spot->offset[ATTN__OP_BIAS]] : score;
+}
+
+/* The key's value, tables added. */
+static const float *value_of(work *w, const attn__spot *spot)
+{
+    const attn_problem *p = &w->canonical->problem;
+    size_t size = (size_t)w->values * sizeof(float);
+    const float *v = spot->outside ? memset(w->s.v, 0, size)
+                                   : read_channels(w, ATTN__OP_V, w->arrays->v, spot->offset[ATTN__OP_V], w->s.v);
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
+            continue;
+        v = v == w->s.v ? v : memcpy(w->s.v, v, size);
+        w->plan->kernel->axpy(1, read_table(w, i, spot->table[i]), w->s.v, w->values);
+    }
+    return v;
+}
+
+/* --------------------------------------------------------------------------------------------------------- forward */
+
+/* A sink is a key of value 0 before all others. */
+static void start_sum(work *w)
+{
+    w->keys = 0;
+    w->total = 0;
+    w->max = 0;
+    if (!(w->canonical->extras & ATTN__SINKS))
+        return;
+    float sink = ((const float *)w->arrays->sinks)[w->row.offset[ATTN__OP_SINKS]];
+    if (sink == -INFINITY)
+        return;
+    w->max = sink;
+    w->total = 1;
+    w->keys = 1;
+}
+
+static void add_key(work *w, const attn__spot *spot, float score)
+{
+    const attn__additive_kernel *kernel = w->plan->kernel;
+    float weight = score;
+    if (is_softmax(w)) {
+        if (w->keys == 0 || !(score <= w->max)) {
+            float factor = w->keys ? attn__normal(expf(w->max - score)) : 0;
+            w->max = score;
+            w->total *= (double)factor;
+            kernel->scale(factor, w->s.sum, w->values);
+        }
+        weight = attn__normal(expf(score - w->max));
+    }
+    w->keys++;
+    w->total += (double)weight;
+    float kept = weight * (float)attn__row_keep(&w->row, spot);
+    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || w->canonical->has_dropout))
+        return;
+    kernel->axpy(kept, value_of(w, spot), w->s.sum, w->values);
+}
+
+static void finish_row(work *w)
+{
+    const attn_problem *p = &w->canonical->problem;
+    bool empty = w->keys == 0 || (p->normalization == ATTN_NORMALIZATION_SUM && w->total == 0);
+    double whole = p->normalization == ATTN_NORMALIZATION_MEAN ? (double)w->keys : w->total;
+    float *o = (float *)w->arrays->o + w->row.offset[ATTN__OP_O];
+    const int64_t *channel = w->plan->channel[ATTN__OP_O];
+    if (empty)
+        memset(w->s.sum, 0, (size_t)w->values * sizeof(float));
+    else
+        w->plan->kernel->scale((float)(1 / whole), w->s.sum, w->values);
+    for (int64_t c = 0; c < w->values; c++)
+        o[channel ? channel[c] : c] = w->s.sum[c];
+    if (p->flags & ATTN_WANT_LSE)
+        ((float *)w->arrays->lse)[w->row.offset[ATTN__OP_LSE]] =
+            empty ? -INFINITY : (float)((double)w->max + log(whole));
+}
+
+static void forward_row(work *w, int64_t batch, int64_t query)
+{
+    attn__spot spot;
+    row_start(w, batch, query);
+    start_sum(w);
+    for (int64_t key = 0; key < w->canonical->key.size; key++) {
+        attn__spot_at(&spot, &w->row, key);
+        float score = score_of(w, &spot);
+        if (score != -INFINITY) /* a bias of -inf masks, too */
+            add_key(w, &spot, score);
+    }
+    finish_row(w);
+}
+
+/* -------------------------------------------------------------------------------------------------------- backward */
+
+/* `gradient` is that of score + tables: dq is summed over the row's keys. */
+static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
+{
+    const attn_problem *p = &w->canonical->problem;
+    const attn__additive_kernel *kernel = w->plan->kernel;
+    bool wanted = (p->flags & ATTN_WANT_DK) && !spot->outside, gather = !wanted || w->plan->channel[ATTN__OP_DK];
+    float *dk = gather ? memset(w->s.dk, 0, (size_t)w->channels * sizeof(float)) /* NOLINT: scratch is never NULL */
+                       : (float *)w->arrays->dk + spot->offset[ATTN__OP_DK];
+    kernel->additive_gradient(gradient, w->w, w->s.tanh, w->s.sum, dk, w->s.dw, w->channels);
+    for (int i = 0; i < p->nrelatives; i++) {
+        bool of_query = p->relatives[i].kind == ATTN_RELATIVE_QUERY;
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            continue;
+        add_to_table(w, i, spot->table[i], gradient, of_query ? w->q : w->k);
+        kernel->axpy(gradient, w->table[i], of_query ? w->s.sum : dk, w->channels);
+    }
+    if (wanted && gather)
+        add_channels(w, ATTN__OP_DK, w->arrays->dk, spot->offset[ATTN__OP_DK], 1, dk);
+}
+
+static void add_value_gradient(work *w, const attn__spot *spot, float kept)
+{
+    const attn_problem *p = &w->canonical->problem;
+    if ((p->flags & ATTN_WANT_DV) && !spot->outside)
+        add_channels(w, ATTN__OP_DV, w->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
+    for (int i = 0; i < p->nrelatives; i++)
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            add_to_table(w, i, spot->table[i], kept, w->dout);
+}
+
+static float weight_of(const work *w, float score)
+{
+    if (!is_softmax(w))
+        return (float)((double)score * w->inverse);
+    return attn__normal((float)exp(attn__log_weight((double)score - (double)w->max - w->normalizer)));
+}
+
+/* The gradient of a score from those of its weight, by the derivative of the normalization. */
+static float gradient_of(const work *w, float weight, float by_weight)
+{
+    switch (w->canonical->problem.normalization) {
+    case ATTN_NORMALIZATION_SUM:
+        return (float)((double)(by_weight - w->delta) * w->inverse);
+    case ATTN_NORMALIZATION_MEAN:
+        return (float)((double)by_weight * w->inverse);
+    default:
+        return attn__normal((float)((double)weight * ((double)by_weight - (double)w->delta)));
+    }
+}
+
+static void backward_key(work *w, int64_t key)
+{
+    const attn_problem *p = &w->canonical->problem;
+    attn__spot spot;
+    attn__spot_at(&spot, &w->row, key);
+    float score = score_of(w, &spot);
+    if (score == -INFINITY)
+        return;
+    float weight = weight_of(w, score), keep = (float)attn__row_keep(&w->row, &spot), by_weight = 0;
+    if (keep != 0 && (weight != 0 || spot.kind != ATTN__SPOT_FILL)) {
+        by_weight = keep * w->plan->kernel->dot(w->dout, value_of(w, &spot), w->values);
+        add_value_gradient(w, &spot, weight * keep);
+    }
+    if (spot.kind == ATTN__SPOT_FILL)
+        return;
+    float gradient = gradient_of(w, weight, by_weight);
+    if (p->flags & ATTN_WANT_DBIAS)
+        ((float *)w->arrays->dbias)[spot.offset[ATTN__OP_DBIAS]] += gradient;
+    add_score_gradient(w, &spot, gradient * w->slope * (float)p->scale);
+}
+
+/* With a fill of -1e6 the log-sum-exp in f32 has no digits left: it is computed again, as two numbers. */
+static void find_normalizer(work *w, float lse)
+{
+    attn__spot spot;
+    w->max = 0;
+    w->normalizer = (double)lse;
+    w->inverse = exp(-w->normalizer);
+    if (w->canonical->problem.mask_fill == 0 || !is_softmax(w) || !(fabsf(lse) > 1000))
+        return;
+    float max = -INFINITY;
+    double sum = 0;
+    for (int64_t i = 0, keys = w->canonical->key.size; i < 2 * keys; i++) {
+        attn__spot_at(&spot, &w->row, i % keys);
+        float score = score_of(w, &spot);
+        if (i < keys)
+            max = score > max ? score : max;
+        else if (score != -INFINITY)
+            sum += exp((double)score - (double)max);
+    }
+    w->max = max;
+    w->normalizer = log(sum);
+}
+
+static void backward_row(work *w, int64_t batch, int64_t query)
+{
+    const attn__additive_kernel *kernel = w->plan->kernel;
+    const attn_arrays *a = w->arrays;
+    row_start(w, batch, query);
+    float lse = ((const float *)a->lse)[w->row.offset[ATTN__OP_LSE]];
+    if (lse == -INFINITY)
+        return;
+    find_normalizer(w, lse);
+    w->o = read_channels(w, ATTN__OP_O, a->o, w->row.offset[ATTN__OP_O], w->s.o);
+    w->dout = read_channels(w, ATTN__OP_DOUT, a->dout, w->row.offset[ATTN__OP_DOUT], w->s.dout);
+    double delta = kernel->dot_f64(w->o, w->dout, w->values); /* differences from it cancel where all keys are alike */
+    if (w->canonical->extras & ATTN__DLSE)
+        delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
+    w->delta = (float)delta;
+    for (int64_t key = 0, end; key < w->canonical->key.size; key = end) {
+        end = attn__least(key + KEYS, w->canonical->key.size);
+        memset(w->s.dw, 0, (size_t)w->channels * sizeof(float));
+        for (int64_t i = key; i < end; i++)
+            backward_key(w, i);
+        double *to = w->sums.at[ATTN__SUM_W];
+        const int64_t *channel = w->plan->channel[ATTN__OP_W];
+        for (int64_t c = 0; to && c < w->channels; c++)
+            to[w->row.offset[ATTN__OP_W] + (channel ? channel[c] : c)] += (double)w->s.dw[c];
+    }
+    if (w->canonical->problem.flags & ATTN_WANT_DQ)
+        add_channels(w, ATTN__OP_DQ, a->dq, w->row.offset[ATTN__OP_DQ], 1, w->s.sum);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- items */
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const additive_plan *plan;
+    const attn_arrays *arrays;
+    char *memory;
+    size_t share;
+    attn__slots slots;
+} job;
+
+/* Returns the bytes of a thread's rows; without `memory` it only counts them. */
+static size_t take_scratch(scratch *s, const attn__canonical *canonical, char *memory)
+{
+    float **const rows[] = {&s->q, &s->k, &s->v, &s->w, &s->o, &s->dout, &s->dk, &s->dv, &s->tanh, &s->sum, &s->dw};
+    int64_t n = attn__most(canonical->contract.size, canonical->value.size);
+    attn__arena arena = {memory, 0};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = attn__arena_take(&arena, n, sizeof(float));
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        s->table[i] = attn__arena_take(&arena, n, sizeof(float));
+    return arena.used;
+}
+
+static work work_of(const job *j, int thread)
+{
+    work w = {.canonical = j->canonical,
+              .plan = j->plan,
+              .arrays = j->arrays,
+              .channels = j->canonical->contract.size,
+              .values = j->canonical->value.size};
+    (void)take_scratch(&w.s, j->canonical, j->memory + (size_t)thread * j->share);
+    return w;
+}
+
+static void run_rows(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    int64_t queries = j->canonical->query.size, rows = j->canonical->batch.size * queries;
+    work w = work_of(j, thread);
+    for (int64_t i = item * ROWS; i < attn__least((item + 1) * ROWS, rows); i++)
+        forward_row(&w, i / queries, i % queries);
+}
+
+static void run_slot(void *user, int64_t slot, int thread)
+{
+    const job *j = user;
+    const attn__slots *slots = &j->slots;
+    work w = work_of(j, thread);
+    int64_t item, end;
+    for (attn__slots_start(slots, slot, &w.sums, &item, &end); item < end; item++) {
+        if (!j->canonical->problem.accumulate) /* before its sums, so that they find the zeros in the cache */
+            attn__slots_clear(slots, j->arrays, ATTN__WANT_OWN, item);
+        for (int64_t rest = 0; rest < slots->split.rest; rest++)
+            for (int64_t query = 0; query < j->canonical->query.size; query++)
+                backward_row(&w, attn__batch_split_index(&slots->split, j->canonical, item, rest), query);
+    }
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    scratch unused;
+    job j = {.canonical = canonical, .plan = recipe->data, .arrays = arrays, .memory = workspace};
+    j.share = take_scratch(&unused, canonical, NULL);
+    if (!canonical->backward) {
+        int64_t rows = canonical->batch.size * canonical->query.size;
+        attn__parallel_items(canonical->threads, attn__ceil_div(rows, ROWS), run_rows, &j);
+        return;
+    }
+    attn__slots_make(&j.slots, canonical, j.memory + (size_t)canonical->threads * j.share);
+    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
+    attn__slots_store(&j.slots, arrays);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ plan */
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    if (p->score != ATTN_SCORE_ADDITIVE)
+        return "additive scores only";
+    if (p->dtype != ATTN_F32)
+        return "bf16 and f64 are for the solver of blocks";
+    if (canonical->backward && p->accumulate && p->nwindows)
+        return "adds to the gradients of windows";
+    return NULL;
+}
+
+/* To reach a key costs as much as some hundred multiply-adds, a tanh as forty. */
+static double cost(const attn__canonical *canonical)
+{
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    return pairs * (400 + 40 * (double)canonical->contract.size + 4 * (double)canonical->value.size);
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,   ATTN__OP_W,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    enum { OPS = sizeof ops / sizeof *ops };
+    size_t most = (size_t)attn__most(canonical->contract.size, canonical->value.size);
+    size_t channels = attn__size_mul(most, OPS + (size_t)canonical->problem.nrelatives);
+    additive_plan *made =
+        attn__alloc_zero(context, attn__size_add(sizeof *made, attn__size_mul(channels, sizeof(int64_t))));
+    if (!made)
+        return ATTN_ERROR_MEMORY;
+    made->kernel = attn__additive_for(canonical->isa);
+    int64_t *next = made->memory;
+    for (int i = 0; i < OPS; i++) {
+        const attn__operand_info *info = &attn__operand_table[ops[i]];
+        const attn__group *group = info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+        size_t stride = offsetof(attn__axis, dim) + info->offset;
+        if (attn__offsets_adjacent(group, stride))
+            continue;
+        attn__offsets_fill(group, stride, 0, group->size, next);
+        made->channel[ops[i]] = next;
+        next += group->size;
+    }
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        made->table[i] = next;
+        next = attn__table_channel_offsets(canonical, i, next);
+    }
+    scratch unused;
+    recipe->data = made;
+    recipe->workspace = attn__size_mul(take_scratch(&unused, canonical, NULL), (size_t)canonical->threads);
+    if (canonical->backward)
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+    snprintf(recipe->text, sizeof recipe->text, "%s", attn__isa_text(made->kernel->isa));
+    return ATTN_OK;
+}
+
+/* Each query adds to them. */
+static unsigned adds_often(const attn__canonical *canonical)
+{
+    (void)canonical;
+    return ATTN_WANT_DK | ATTN_WANT_DV;
+}
+
+const attn__solver attn__solver_additive = {.name = "additive",
+                                            .refuse = refuse,
+                                            .cost = cost,
+                                            .plan = plan,
+                                            .apply = apply,
+                                            .adds_often = adds_often,
+                                            .extras = ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE | ATTN__BLOCKS};
