@@ -10,7 +10,8 @@
  * A band and a tile write only the gradients of their own queries and keys; the weights of pairs between two bands are
  * computed in both.  Nothing is shared, so that the bits depend neither on threads nor on bands.
  */
-#include "attend/solve/window_solver.h"
+#include "attend/solve/window.h"
+
 #include "base/constants.h"
 
 #include <math.h>
@@ -25,11 +26,6 @@ typedef struct meeting {
     bool queries;   /* are this band's */
 } meeting;
 
-static const attn__window_axis *lane_axis(const attn__window_work *w)
-{
-    return &w->plan->axis[1];
-}
-
 /* Positions before and after a query that it meets. */
 static int64_t lowest(const attn__window_axis *axis)
 {
@@ -40,41 +36,6 @@ static int64_t highest(const attn__window_axis *axis)
 {
     return attn__window_cell(axis, axis->last - 1);
 }
-
-/* ---------------------------------------------------------------------------------------- which problems */
-
-static bool is_one_image(const attn__window *plan)
-{
-    for (int i = 0; i < plan->naxes; i++) {
-        const attn__window_axis *axis = &plan->axis[i];
-        if (axis->window.step != 1 || axis->n != axis->window.size || axis->last <= axis->first)
-            return false;
-    }
-    return plan->naxes == 2 && plan->free == 1;
-}
-
-static int64_t reach(const attn__window_axis *axis)
-{
-    return (axis->last - 1 - axis->first) * axis->window.dilation;
-}
-
-/* Many lines under way leave no room for long strips, nor do strips that are long for the sake of far taps. */
-static bool is_compact(const attn__window *plan)
-{
-    return reach(&plan->axis[0]) < 32 && reach(&plan->axis[1]) < 1024;
-}
-
-bool attn__window_once_serves(const attn__window *plan, const attn__canonical *canonical)
-{
-    if (!canonical->backward || plan->heads > 1 || plan->by_pairs || canonical->has_bias || canonical->has_dropout)
-        return false;
-    for (int i = 0; i < canonical->problem.nrelatives; i++)
-        if (canonical->problem.relatives[i].kind != ATTN_RELATIVE_QUERY)
-            return false;
-    return is_one_image(plan) && is_compact(plan);
-}
-
-/* ------------------------------------------------------------------------------------------------ blocks */
 
 /* to += weights x strip.  `marked`: some weights may be marks, of lanes that take no part. */
 static void mix(attn__window_work *w, attn__tap_block *b, float *to, bool marked)
@@ -103,7 +64,7 @@ static void find_scores(attn__window_work *w, const meeting *m, attn__tap_block 
     const attn__window *plan = w->plan;
     const attn__window_once *o = &w->s.once;
     const attn__window_block *block = &w->s.block[x / plan->taps->width];
-    int64_t width = plan->taps->width, ld = w->pass->ld, tap = block->first - lane_axis(w)->first;
+    int64_t width = plan->taps->width, ld = w->pass->ld, tap = block->first - attn__window_lane_axis(w->plan)->first;
     b->factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
     b->s = w->s.s;
     plan->taps->scores(b);
@@ -129,7 +90,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     const attn__window *plan = w->plan;
     const attn__window_once *o = &w->s.once;
     const attn__window_block *block = &w->s.block[x / plan->taps->width];
-    int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, width = plan->taps->width;
+    int64_t ld = w->pass->ld, tap = block->first - attn__window_lane_axis(w->plan)->first, width = plan->taps->width;
     int64_t recent = w->pass->recent, at = tap * recent + x - m->recent->start;
     attn__tap_block b = {.taps = block->n,
                          .channels = plan->channels,
@@ -181,7 +142,7 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
     const attn__window *plan = w->plan;
     const attn__window_once *o = &w->s.once;
     const attn__window_block *block = &o->keys[x / plan->taps->width];
-    int64_t ld = w->pass->ld, tap = block->first - lane_axis(w)->first, recent = w->pass->recent;
+    int64_t ld = w->pass->ld, tap = block->first - attn__window_lane_axis(w->plan)->first, recent = w->pass->recent;
     int64_t from = x - o->far, at = tap * recent + from + o->query_at[tap] - m->recent->start;
     if (block->n == 0)
         return;
@@ -209,7 +170,8 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
 static void move_recent(attn__window_work *w, attn__window_recent *r, int64_t x)
 {
     const attn__window_pass *pass = w->pass;
-    int64_t taps = lane_axis(w)->last - lane_axis(w)->first, keep = pass->tile - pass->own;
+    int64_t taps = attn__window_lane_axis(w->plan)->last - attn__window_lane_axis(w->plan)->first,
+            keep = pass->tile - pass->own;
     if (x + w->plan->taps->width - r->start <= pass->recent)
         return;
     int64_t from = x - keep - r->start;
@@ -222,7 +184,8 @@ static void move_recent(attn__window_work *w, attn__window_recent *r, int64_t x)
 
 static void fill_marks(const attn__window_work *w, const attn__window_recent *r, int64_t x)
 {
-    int64_t taps = lane_axis(w)->last - lane_axis(w)->first, recent = w->pass->recent;
+    int64_t taps = attn__window_lane_axis(w->plan)->last - attn__window_lane_axis(w->plan)->first,
+            recent = w->pass->recent;
     for (int64_t t = 0, at = x - r->start; t < taps; t++, at += recent) {
         memcpy(r->p + at, w->s.once.marks, (size_t)w->plan->taps->width * sizeof(float));
         memcpy(r->ds + at, w->s.once.marks, (size_t)w->plan->taps->width * sizeof(float));
@@ -249,13 +212,11 @@ static void meet(attn__window_work *w, const meeting *meetings, int64_t count)
         }
 }
 
-/* ------------------------------------------------------------------------------------------------- lines */
-
 /* Writes the tile's own part of a line of gradients times the factor, or adds it if the problem accumulates. */
 static void write_line(attn__window_work *w, attn__operand op, void *base, int64_t at, float *blocks, float factor)
 {
     const attn__online_softmax_kernel *kernel = w->plan->lanes;
-    const attn__window_axis *axis = lane_axis(w);
+    const attn__window_axis *axis = attn__window_lane_axis(w->plan);
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE,
          key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
     int64_t rows = value ? w->plan->values : w->plan->channels, left = w->pass->left, width = w->plan->taps->width;
@@ -371,13 +332,11 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
         write_line(w, ATTN__OP_DQ, w->arrays->dq, w->line_at[ATTN__OP_DQ], o->dq, (float)w->canonical->problem.scale);
 }
 
-/* ------------------------------------------------------------------------------------------------- a band */
-
 /* The taps that reach a block of keys: those of the blocks of queries that hold the first and the last of its queries,
  * and between. */
 static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 {
-    const attn__window_axis *axis = lane_axis(w);
+    const attn__window_axis *axis = attn__window_lane_axis(w->plan);
     int64_t width = w->plan->taps->width, woven = w->plan->woven;
     int64_t low = (x - highest(axis) * woven) / width, high = (x - lowest(axis) * woven + width - 1) / width;
     attn__window_block keys = {0};
@@ -400,7 +359,7 @@ static attn__window_block describe_keys(attn__window_work *w, int64_t x)
 
 static void start_band(attn__window_work *w)
 {
-    const attn__window_axis *axis = lane_axis(w);
+    const attn__window_axis *axis = attn__window_lane_axis(w->plan);
     const attn__window_pass *pass = w->pass;
     attn__window_once *o = &w->s.once;
     int64_t taps = axis->last - axis->first, woven = w->plan->woven, width = w->plan->taps->width;

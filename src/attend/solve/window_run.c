@@ -1,14 +1,1179 @@
 /* SPDX-License-Identifier: MIT
- * The window solver's blocks, forward and both passes backward, and how items are handed to threads. */
-#include "attend/solve/window_solver.h"
+ *
+ * window_run.c - one item of a pass of windows: lines of strips and what masks, dropout, biases and tables say of them,
+ * then the blocks, forward and in both passes backward.
+ *
+ * If all queries have the same mask (padding), each key has a flag in the strips; otherwise the mask of each pair is
+ * read.  Positions outside a zero border are never masked.  Dropout has a key for each query's row and a column for
+ * each tap; those of a window that is moved inwards count from where it stands, and the kernel subtracts that.  A tap
+ * has one relative position whatever the query, so a table's terms are a product of few rows with the lanes or with a
+ * strip; tables along several axes add up.
+ */
+#include "attend/solve/window.h"
 
-#include "attend/problem/extent.h"
-#include "base/parallel.h"
+#include "attend/block/rows.h"
+#include "attend/block/table_panel.h"
 #include "base/constants.h"
+#include "base/rng.h"
 
 #include <math.h>
 
-static const double ln_2 = 0.69314718055994530942;
+static int64_t first_cell(const attn__window_axis *axis)
+{
+    return attn__window_cell(axis, axis->first);
+}
+
+static int64_t last_cell(const attn__window_axis *axis)
+{
+    return axis->last > axis->first ? attn__window_cell(axis, axis->last - 1) : first_cell(axis);
+}
+
+static const attn__axis *side_axis(const attn__window_work *work, attn__operand op)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    bool key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    return key ? &work->canonical->key.axis[axis->key] : &work->canonical->query.axis[axis->query];
+}
+
+void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
+{
+    int64_t woven = work->plan->woven;
+    for (int64_t i = 0; i < lanes; i += woven, first += step)
+        for (int64_t h = 0; h < woven && i + h < lanes; h++)
+            work->s.offset[i + h] = first + h * head;
+}
+
+/* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
+void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
+{
+    const attn__window *plan = work->plan;
+    const attn__canonical *canonical = work->canonical;
+    memcpy(out, work->batch_at, sizeof work->batch_at);
+    for (int i = 0; i < plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &plan->axis[i];
+        const attn_dim *d = keys ? &canonical->key.axis[axis->key].dim : &canonical->query.axis[axis->query].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += (keys && !attn__operand_table[op].positional ? 0 : at[i]) * attn__stride(d, op);
+    }
+    for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
+        const attn_dim *d = &canonical->query.axis[plan->free_axis[f]].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += free % d->n * attn__stride(d, op);
+        free /= d->n;
+    }
+}
+
+/* The cell of a lane of the block: the lane's query, or by key its position's. */
+static int64_t lane_cell(const attn__window_work *work, int64_t lane)
+{
+    return (work->cell0 + work->cell + lane) / work->plan->woven;
+}
+
+int64_t attn__window_lane_offset(const attn__window_work *work, attn__operand op, int64_t lane)
+{
+    int64_t at = lane_cell(work, lane), head = lane % work->plan->woven;
+    if (work->pass->by_key)
+        at = at * attn__window_lane_axis(work->plan)->window.step + work->phase;
+    return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +
+           head * attn__window_head_stride(work, op);
+}
+
+/* ------------------------------------------------------------------------------------------------ masks and lengths */
+
+/* One line of keys as one query sees it. */
+typedef struct key_line {
+    const uint8_t *mask; /* of position 0 of the lanes' axis, or NULL */
+    int64_t stride;
+    int64_t size; /* of the lanes' axis */
+    int64_t len;  /* along the lanes' axis */
+} key_line;
+
+static key_line line_of(const attn__window_work *work, int64_t mask, int64_t lens, int64_t position)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_axis *axis = attn__window_lane_axis(plan);
+    key_line l = {.stride = work->canonical->key.axis[axis->key].dim.mask, .size = axis->window.size, .len = INT64_MAX};
+    if (work->canonical->has_mask)
+        l.mask = work->arrays->mask + mask;
+    if (!work->canonical->has_lens)
+        return l;
+    l.len = work->arrays->lens[lens];
+    if (plan->lens_axis != plan->naxes - 1)
+        l.len = position < l.len ? INT64_MAX : INT64_MIN;
+    return l;
+}
+
+static bool takes_part(const key_line *l, int64_t position)
+{
+    if (position < 0 || position >= l->size)
+        return true;
+    return position < l->len && (!l->mask || l->mask[position * l->stride]);
+}
+
+static int64_t outer_position(const attn__window_work *work, const int64_t *at)
+{
+    int axis = work->plan->lens_axis;
+    return axis < work->plan->naxes - 1 ? at[axis] : 0;
+}
+
+static void mask_of_slot(attn__window_work *work, int64_t slot, const int64_t *at)
+{
+    const attn__window_pass *pass = work->pass;
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    int64_t offsets[ATTN__OPERANDS], step = axis->window.step;
+    attn__window_line_offsets(work, at, 0, true, offsets);
+    key_line l = line_of(work, offsets[ATTN__OP_MASK], offsets[ATTN__OP_LENS], outer_position(work, at));
+    for (int64_t phase = 0; phase < pass->strip_phases; phase++) {
+        float *flags = work->s.flags + (slot * pass->strip_phases + phase) * pass->ld;
+        int64_t position = (work->cell0 / work->plan->woven + attn__window_cell(axis, axis->first)) * step + phase;
+        for (int64_t j = 0; j < pass->ld; j++)
+            flags[j] = takes_part(&l, position + j / work->plan->woven * step);
+    }
+}
+
+static void mask_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
+{
+    const attn__window *plan = work->plan;
+    bool by_key = work->pass->by_key;
+    const int64_t *query = by_key ? at : work->index, *key = by_key ? work->index : at;
+    int64_t offsets[ATTN__OPERANDS];
+    attn__window_line_offsets(work, query, free, false, offsets);
+    pair->mask = offsets[ATTN__OP_MASK];
+    pair->lens = offsets[ATTN__OP_LENS];
+    pair->outside = false;
+    for (int i = 0; i < plan->naxes - 1; i++) {
+        pair->mask += key[i] * work->canonical->key.axis[plan->axis[i].key].dim.mask;
+        pair->outside = pair->outside || key[i] < 0;
+    }
+    pair->position = outer_position(work, key);
+}
+
+/* Entry k of the pair: each lane has a query of its own, and with it a mask and a length. */
+static void mask_lanes(attn__window_work *work, const attn__window_pair *pair, int64_t k, float *s)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    const attn_dim *d = &work->canonical->query.axis[axis->query].dim;
+    int64_t tap = work->now.first + k * work->stride, first = work->s.entries.range[k] + work->cell;
+    int64_t distance = axis->window.offset + tap * axis->window.dilation;
+    for (int64_t w = 0; w < work->lanes; w++) {
+        int64_t query = work->s.ranges.query[first + w];
+        if (tap < work->s.ranges.from[first + w] || tap >= work->s.ranges.to[first + w])
+            continue;
+        key_line l = line_of(work, pair->mask + query * d->mask, pair->lens + query * d->lens, pair->position);
+        if (!takes_part(&l, query * axis->window.step + distance))
+            s[w] = -INFINITY;
+    }
+}
+
+/* Flags of the lanes' own keys. */
+static void flag_lanes(attn__window_work *work)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    key_line l =
+        line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
+    for (int64_t w = 0; w < work->plan->taps->width; w++) {
+        int64_t position = lane_cell(work, w) * axis->window.step + work->phase;
+        work->s.lanes.flags[w] = takes_part(&l, position);
+    }
+}
+
+static void hide_masked(attn__window_work *work, float *s)
+{
+    const attn__online_softmax_kernel *lanes = work->plan->lanes;
+    int64_t width = work->plan->taps->width, e = 0;
+    if (!work->plan->by_pairs && work->pass->by_key)
+        flag_lanes(work);
+    for (int64_t p = 0; p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++, e++) {
+            const float *flags =
+                work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
+            if (!work->plan->by_pairs)
+                lanes->hide(s + e * width, flags, width, -INFINITY);
+            else if (!work->s.pair[p].outside)
+                mask_lanes(work, &work->s.pair[p], k, s + e * width);
+        }
+}
+
+/* ---------------------------------------------------------------------------------------------------------- dropout */
+
+static const attn__axis *lane_queries(const attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    return &work->canonical->query.axis[plan->axis[plan->naxes - 1].query];
+}
+
+/* Row number of query 0 of the line of outer queries `at`. */
+static uint64_t line_row(const attn__window_work *work, const int64_t *at, int64_t free)
+{
+    const attn__window *plan = work->plan;
+    uint64_t row = work->batch_row;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        row += (uint64_t)at[i] * (uint64_t)work->canonical->query.axis[plan->axis[i].query].drop;
+    for (int f = plan->nfree - 1; f >= 0; f--) {
+        const attn__axis *axis = &work->canonical->query.axis[plan->free_axis[f]];
+        row += (uint64_t)(free % axis->dim.n) * (uint64_t)axis->drop;
+        free /= axis->dim.n;
+    }
+    return row;
+}
+
+/* Keys of `n` queries from `first` on: low halves, and high ones `apart` further. */
+static void fill_keys(const attn__window_work *work, uint64_t row, int64_t first, int64_t n, uint32_t *out,
+                      int64_t apart)
+{
+    const attn_problem *p = &work->canonical->problem;
+    uint64_t seed = p->seed + work->arrays->seed_offset, step = (uint64_t)lane_queries(work)->drop;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t of_whole = attn__drop_row(&work->arrays->drop_rows, row + (uint64_t)(first + i) * step);
+        uint64_t key = attn__dropout_key(seed, p->stream, of_whole);
+        out[i] = (uint32_t)key;
+        out[apart + i] = (uint32_t)(key >> 32);
+    }
+}
+
+static void drop_of_slot(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    int64_t ld = work->pass->ld, first = work->cell0 - attn__window_cell(axis, axis->last - 1);
+    fill_keys(work, line_row(work, at, free), first, ld, work->s.drop_key + slot * 2 * ld, ld);
+}
+
+static void drop_of_lanes(attn__window_work *work)
+{
+    int64_t width = work->plan->taps->width;
+    fill_keys(work, line_row(work, work->index, work->free), work->cell0 + work->cell, width, work->s.drop_key, width);
+}
+
+static void drop_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *query)
+{
+    pair->column = 0;
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &work->plan->axis[i];
+        int64_t own = pair->tap[i] - attn__window_range_at(axis, query[i]).moved;
+        pair->column += (uint32_t)((uint64_t)own * (uint64_t)work->canonical->key.axis[axis->key].drop);
+    }
+}
+
+static uint32_t tap_weight(const attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    return (uint32_t)work->canonical->key.axis[plan->axis[plan->naxes - 1].key].drop;
+}
+
+static void drop_of_entries(attn__window_work *work)
+{
+    uint32_t weight = tap_weight(work), *column = work->s.entries.column;
+    for (int64_t p = 0; p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++)
+            *column++ = work->s.pair[p].column + (uint32_t)(work->now.first + k * work->stride) * weight;
+}
+
+static void drop_weights(attn__window_work *work, float *s)
+{
+    bool by_key = work->pass->by_key;
+    const uint32_t *keys = work->s.drop_key + (by_key ? work->cell : 0);
+    attn__tap_drop d = {.taps = work->pairs * work->now.n,
+                        .column = work->s.entries.column,
+                        .weight = tap_weight(work),
+                        .threshold = attn__dropout_threshold(work->canonical->problem.dropout),
+                        .moved = work->s.ranges.moved + work->cell,
+                        .shift = work->s.entries.range,
+                        .key_at = work->s.entries.state,
+                        .key_low = keys,
+                        .key_high = keys + (by_key ? work->pass->ld : work->plan->taps->width)};
+    work->plan->taps->drop(s, &d);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- biases */
+
+typedef struct walk {
+    int64_t lane, tap; /* strides */
+} walk;
+
+static walk walk_of(const attn__window_work *work, attn__operand op)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    return (walk){attn__stride(&work->canonical->query.axis[axis->query].dim, op),
+                  attn__stride(&work->canonical->key.axis[axis->key].dim, op)};
+}
+
+/* Offset from the pair's bias for entry (pair, k) at lane w, or false if the lane takes no part there. */
+static bool find(const attn__window_work *work, const walk *x, int64_t k, int64_t w, int64_t *offset)
+{
+    int64_t tap = work->now.first + k * work->stride;
+    int64_t at = work->s.entries.range[k] + work->cell + w;
+    if (tap < work->s.ranges.from[at] || tap >= work->s.ranges.to[at])
+        return false;
+    *offset = work->s.ranges.query[at] * x->lane + (tap - work->s.ranges.moved[at]) * x->tap;
+    return true;
+}
+
+static void bias_add(attn__window_work *work, float *s)
+{
+    const float *bias = work->arrays->bias;
+    walk x = walk_of(work, ATTN__OP_BIAS);
+    int64_t width = work->plan->taps->width, offset;
+    for (int64_t p = 0; p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++, s += width)
+            for (int64_t w = 0; w < work->lanes; w++)
+                if (find(work, &x, k, w, &offset))
+                    s[w] += (float)ATTN__LOG2E * bias[work->s.pair[p].bias + offset];
+}
+
+static void bias_gradient(attn__window_work *work, const float *ds)
+{
+    double *sums = work->sums.at[ATTN__SUM_BIAS];
+    float *to = work->arrays->dbias;
+    walk x = walk_of(work, ATTN__OP_DBIAS);
+    int64_t width = work->plan->taps->width, offset;
+    for (int64_t p = 0; p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++, ds += width)
+            for (int64_t w = 0; w < work->lanes; w++) {
+                if (!find(work, &x, k, w, &offset))
+                    continue;
+                offset += work->s.pair[p].dbias;
+                if (sums)
+                    sums[offset] += (double)ds[w];
+                else
+                    to[offset] = work->canonical->problem.accumulate ? to[offset] + ds[w] : ds[w];
+            }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tables */
+
+static int64_t channels_of(const attn__window *plan, attn_relative_kind kind)
+{
+    return kind == ATTN_RELATIVE_VALUE ? plan->values : plan->channels;
+}
+
+static float *rows_of(const attn__window_work *work, attn_relative_kind kind, int axis)
+{
+    return work->s.table + work->plan->table_at[kind][axis];
+}
+
+/* Offset of the table's row for the first virtual tap of its axis; *next is what one tap adds, in rows. */
+static int64_t first_row(const attn__window_work *work, int i, const attn__window_axis **axis)
+{
+    const attn_relative *r = &work->canonical->problem.relatives[i];
+    *axis = &work->plan->axis[0];
+    for (int a = 1; a < work->plan->naxes; a++)
+        if (work->plan->axis[a].key == r->key_dim)
+            *axis = &work->plan->axis[a];
+    return (*axis)->window.offset + (*axis)->first * (*axis)->window.dilation + r->offset;
+}
+
+static int64_t batch_offset(const attn__window_work *work, int i)
+{
+    int64_t index[ATTN_MAX_DIMS], offset = 0;
+    attn__split(&work->canonical->batch, work->batch, index);
+    for (int a = 0; a < work->canonical->batch.n; a++)
+        offset += index[a] * work->canonical->batch.axis[a].table[i];
+    return offset;
+}
+
+static void read_table(attn__window_work *work, int i)
+{
+    const attn_relative *r = &work->canonical->problem.relatives[i];
+    const attn__window_axis *axis = NULL;
+    int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->plan, r->kind);
+    const int64_t *channel = work->plan->table_channel[i];
+    float *out = rows_of(work, r->kind, (int)(axis - work->plan->axis));
+    for (int64_t tap = axis->first; tap < axis->last; tap++, row += axis->window.dilation, out += n)
+        for (int64_t c = 0; c < n; c++)
+            if (channel[c] != INT64_MIN)
+                out[c] += ((const float *)work->arrays->table[i])[batch + row * r->row_stride + channel[c]];
+}
+
+/* Tables stay, and their gradients go on growing, while the batch indices do not move them. */
+static void tables_read(attn__window_work *work)
+{
+    int64_t at[ATTN_MAX_RELATIVE] = {0};
+    bool same = work->tables_read;
+    for (int i = 0; i < work->canonical->problem.nrelatives; i++) {
+        at[i] = batch_offset(work, i);
+        same = same && at[i] == work->table_at[i];
+    }
+    if (same)
+        return;
+    attn__window_tables_store(work);
+    memcpy(work->table_at, at, sizeof at);
+    work->tables_read = true;
+    memset(work->s.table, 0, (size_t)work->plan->table_floats * sizeof(float));
+    if (work->canonical->backward)
+        memset(work->s.table_sums, 0, (size_t)work->plan->table_floats * sizeof(double));
+    for (int i = 0; i < work->canonical->problem.nrelatives; i++)
+        read_table(work, i);
+    work->tables_finite = true;
+    for (int64_t i = 0; i < work->plan->table_floats; i++)
+        work->tables_finite = work->tables_finite && isfinite(work->s.table[i]);
+}
+
+void attn__window_tables_of_pairs(attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    for (attn_relative_kind kind = 0; kind < ATTN__WINDOW_KINDS; kind++) {
+        int64_t n = channels_of(plan, kind);
+        if (!attn__window_has_outer(plan, kind))
+            continue;
+        float *out = work->s.pair_table[kind];
+        memset(out, 0, (size_t)(work->pairs * n) * sizeof(float));
+        for (int64_t p = 0; p < work->pairs; p++, out += n)
+            for (int a = 0; a < plan->naxes - 1; a++) {
+                const float *row = rows_of(work, kind, a) + (work->s.pair[p].tap[a] - plan->axis[a].first) * n;
+                for (int64_t c = 0; plan->has_table[kind][a] && c < n; c++)
+                    out[c] += row[c];
+            }
+    }
+}
+
+/* out = rows x strip */
+static void multiply(const attn__window_work *work, const float *rows, int64_t m, int64_t channels, const float *strip,
+                     int64_t ld, float *out)
+{
+    work->plan->tile->run(&(attn__gemm_tile_args){.m = m,
+                                                  .n = ld,
+                                                  .k = channels,
+                                                  .a = rows,
+                                                  .am = channels,
+                                                  .ak = 1,
+                                                  .b = strip,
+                                                  .ldb = ld,
+                                                  .c = out,
+                                                  .ldc = ld});
+}
+
+static void tables_of_strip(attn__window_work *work, int64_t slot)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_axis *axis = attn__window_lane_axis(plan);
+    attn_relative_kind kinds[2] = {attn__window_strip_kind(work->pass), ATTN_RELATIVE_VALUE};
+    int64_t ld = work->pass->ld, taps = axis->last - axis->first;
+    for (int i = 0; i < 1 + work->pass->by_key; i++) {
+        int64_t n = channels_of(plan, kinds[i]);
+        if (!plan->has_table[kinds[i]][plan->naxes - 1])
+            continue;
+        int64_t rows = work->pass->strip_phases == 1 ? taps : 1; /* taps that read the same strip go together */
+        for (int64_t t = 0; t < taps; t += rows) {
+            int64_t phase = work->pass->by_key ? 0 : attn__window_phase(axis, axis->first + t);
+            multiply(work, rows_of(work, kinds[i], plan->naxes - 1) + t * n, rows, n,
+                     attn__window_strip(work, i, slot, phase), ld, work->s.terms[i] + (slot * taps + t) * ld);
+        }
+    }
+}
+
+static void tables_of_pair_strips(attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    attn_relative_kind kinds[2] = {attn__window_strip_kind(work->pass), ATTN_RELATIVE_VALUE};
+    int64_t ld = work->pass->ld, phases = work->pass->strip_phases;
+    for (int i = 0; i < 1 + work->pass->by_key; i++) {
+        int64_t n = channels_of(plan, kinds[i]);
+        for (int64_t p = 0; attn__window_has_outer(plan, kinds[i]) && p < work->pairs; p++)
+            for (int64_t phase = 0; phase < phases; phase++)
+                multiply(work, work->s.pair_table[kinds[i]] + p * n, 1, n,
+                         attn__window_strip(work, i, work->s.pair[p].slot, phase), ld,
+                         work->s.pair_rows[i] + (p * phases + phase) * ld);
+    }
+}
+
+static void lane_terms(attn__window_work *work, attn_relative_kind kind, const float *tile, float *s, float factor)
+{
+    const attn__window *plan = work->plan;
+    int64_t n = channels_of(plan, kind), width = plan->taps->width, taps = work->now.n;
+    const attn__window_axis *axis = attn__window_lane_axis(plan);
+    float *out = work->s.lanes.terms;
+    attn__gemm_tile_args t = {.n = width, .k = n, .ak = 1, .b = tile, .ldb = width, .c = out, .ldc = width};
+    if (plan->has_table[kind][plan->naxes - 1]) {
+        t.a = rows_of(work, kind, plan->naxes - 1) + (work->now.first - axis->first) * n;
+        t.am = work->stride * n;
+        t.m = taps;
+        plan->tile->run(&t);
+        for (int64_t p = 0; p < work->pairs; p++)
+            plan->lanes->add(s + p * taps * width, out, taps * width, factor);
+    }
+    if (!attn__window_has_outer(plan, kind))
+        return;
+    t.a = work->s.pair_table[kind];
+    t.am = n;
+    t.m = work->pairs;
+    plan->tile->run(&t);
+    for (int64_t p = 0; p < work->pairs; p++)
+        plan->taps->add_rows(s + p * taps * width, taps, out + p * width, 0, factor);
+}
+
+static void strip_terms(attn__window_work *work, attn_relative_kind kind, float *s, float factor)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_axis *axis = attn__window_lane_axis(plan);
+    int64_t width = plan->taps->width, ld = work->pass->ld, all = axis->last - axis->first;
+    int which = kind == ATTN_RELATIVE_VALUE;
+    bool own = plan->has_table[kind][plan->naxes - 1], outer = attn__window_has_outer(plan, kind);
+    for (int64_t p = 0; (own || outer) && p < work->pairs; p++)
+        for (int64_t k = 0; k < work->now.n; k++, s += width) {
+            int64_t at = work->s.shift[k] + work->cell;
+            int64_t tap = work->now.first + k * work->stride - axis->first;
+            if (own)
+                plan->taps->add_rows(s, 1, work->s.terms[which] + (work->s.pair[p].slot * all + tap) * ld + at, 0,
+                                     factor);
+            if (outer)
+                plan->taps->add_rows(
+                    s, 1, work->s.pair_rows[which] + (p * work->pass->strip_phases + work->s.phase[k]) * ld + at, 0,
+                    factor);
+        }
+}
+
+static void clear_dead(const attn__window_work *work, float *rows, int64_t n)
+{
+    int64_t width = work->plan->taps->width;
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t w = work->lanes; w < width; w++)
+            rows[r * width + w] = 0;
+}
+
+static void find_margins(attn__window_work *work, attn_relative_kind kind, const float *weights)
+{
+    const attn__window *plan = work->plan;
+    int64_t width = plan->taps->width, taps = work->now.n;
+    if (plan->has_table[kind][plan->naxes - 1]) {
+        memset(work->s.margin, 0, (size_t)(taps * width) * sizeof(float));
+        for (int64_t p = 0; p < work->pairs; p++)
+            plan->lanes->add(work->s.margin, weights + p * taps * width, taps * width, 1);
+        clear_dead(work, work->s.margin, taps);
+    }
+    if (!attn__window_has_outer(plan, kind))
+        return;
+    memset(work->s.pair_margin, 0, (size_t)(work->pairs * width) * sizeof(float));
+    for (int64_t p = 0; p < work->pairs; p++)
+        plan->taps->sum_rows(weights + p * taps * width, taps, work->s.pair_margin + p * width);
+    clear_dead(work, work->s.pair_margin, work->pairs);
+}
+
+/* C += A B for rows A of tables and weights B: a weight of 0 hides what is not finite. */
+static void add_rows(const attn__window_work *work, const attn__gemm_tile_args *t)
+{
+    if (work->tables_finite) {
+        work->plan->tile->run(t);
+        return;
+    }
+    for (int64_t c = 0; c < t->m; c++)
+        for (int64_t k = 0; k < t->k; k++)
+            for (int64_t w = 0; w < t->n; w++) {
+                float weight = t->b[k * t->ldb + w];
+                t->c[c * t->ldc + w] += weight == 0 ? 0 : weight * t->a[c * t->am + k * t->ak];
+            }
+}
+
+static void table_mix(attn__window_work *work, attn_relative_kind kind, float *out)
+{
+    const attn__window *plan = work->plan;
+    int64_t n = channels_of(plan, kind), width = plan->taps->width;
+    const attn__window_axis *axis = attn__window_lane_axis(plan);
+    attn__gemm_tile_args t = {.m = n, .n = width, .am = 1, .ldb = width, .c = out, .ldc = width, .accumulate = true};
+    if (plan->has_table[kind][plan->naxes - 1]) {
+        t.a = rows_of(work, kind, plan->naxes - 1) + (work->now.first - axis->first) * n;
+        t.ak = work->stride * n;
+        t.k = work->now.n;
+        t.b = work->s.margin;
+        add_rows(work, &t);
+    }
+    if (!attn__window_has_outer(plan, kind))
+        return;
+    t.a = work->s.pair_table[kind];
+    t.ak = n;
+    t.k = work->pairs;
+    t.b = work->s.pair_margin;
+    add_rows(work, &t);
+}
+
+/* How many pairs from p on have taps of the axis that follow each other. */
+static int64_t neighbours(const attn__window_work *work, int64_t p, int axis)
+{
+    int64_t n = 1;
+    while (p + n < work->pairs && work->s.pair[p + n].tap[axis] == work->s.pair[p].tap[axis] + n)
+        n++;
+    return n;
+}
+
+static void outer(const attn__window_work *work, const float *rows, int64_t count, const float *tile, int64_t channels,
+                  double *sums)
+{
+    int64_t width = work->plan->taps->width;
+    work->plan->taps->outer(&(attn__tap_outer){.count = count,
+                                               .channels = channels,
+                                               .rows = rows,
+                                               .tile = tile,
+                                               .rows_ld = width,
+                                               .tile_ld = width,
+                                               .sums = sums});
+}
+
+static void table_gradient(attn__window_work *work, attn_relative_kind kind, const float *tile)
+{
+    const attn__window *plan = work->plan;
+    int64_t n = channels_of(plan, kind), width = plan->taps->width;
+    for (int a = 0; a < plan->naxes; a++) {
+        double *sums = work->s.table_sums + plan->table_at[kind][a];
+        if (!plan->has_table[kind][a])
+            continue;
+        int64_t together = work->stride == 1 ? work->now.n : 1;
+        for (int64_t k = 0; a == plan->naxes - 1 && k < work->now.n; k += together)
+            outer(work, work->s.margin + k * width, together, tile, n,
+                  sums + (work->now.first + k * work->stride - plan->axis[a].first) * n);
+        for (int64_t p = 0; a < plan->naxes - 1 && p < work->pairs; p += together) {
+            together = neighbours(work, p, a);
+            outer(work, work->s.pair_margin + p * width, together, tile, n,
+                  sums + (work->s.pair[p].tap[a] - plan->axis[a].first) * n);
+        }
+    }
+}
+
+void attn__window_tables_store(attn__window_work *work)
+{
+    const attn_problem *p = &work->canonical->problem;
+    for (int i = 0; work->tables_read && work->canonical->backward && i < p->nrelatives; i++) {
+        const attn_relative *r = &p->relatives[i];
+        double *to = work->sums.at[ATTN__SUM_TABLE + i], factor = p->scale;
+        if (r->kind == ATTN_RELATIVE_VALUE)
+            factor = (double)work->plan->kept;
+        const attn__window_axis *axis = NULL;
+        int64_t row = first_row(work, i, &axis), batch = work->table_at[i], n = channels_of(work->plan, r->kind);
+        const int64_t *channel = work->plan->table_channel[i];
+        const double *from = work->s.table_sums + work->plan->table_at[r->kind][axis - work->plan->axis];
+        for (int64_t tap = axis->first; to && tap < axis->last; tap++, row += axis->window.dilation, from += n)
+            for (int64_t c = 0; c < n; c++)
+                if (channel[c] != INT64_MIN)
+                    to[batch + row * r->row_stride + channel[c]] += factor * from[c];
+    }
+}
+
+void attn__window_once_terms(attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_once *o = &work->s.once;
+    const attn__window_axis *axis = &plan->axis[1];
+    int64_t ld = work->pass->ld, n = plan->channels, taps = axis->last - axis->first;
+    if (plan->has_table[ATTN_RELATIVE_QUERY][1])
+        multiply(work, rows_of(work, ATTN_RELATIVE_QUERY, 1), taps, n, o->q, ld, o->terms);
+    memset(o->margin, 0, (size_t)(taps * ld) * sizeof(float));
+    attn__window_tables_of_pairs(work);
+    if (attn__window_has_outer(plan, ATTN_RELATIVE_QUERY))
+        multiply(work, work->s.pair_table[ATTN_RELATIVE_QUERY], work->pairs, n, o->q, ld, o->pair_terms);
+    memset(o->pair_margin, 0, (size_t)(work->pairs * ld) * sizeof(float));
+}
+
+/* dq += margins x tables, and the tables' gradients. */
+void attn__window_once_margins(attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_once *o = &work->s.once;
+    int64_t ld = work->pass->ld, n = plan->channels, width = plan->taps->width, left = work->pass->left;
+    int64_t lanes = work->live - left < work->pass->own ? work->live - left : work->pass->own;
+    for (int a = 0; a < 2; a++) {
+        const attn__window_axis *axis = &plan->axis[a];
+        int64_t count = a ? axis->last - axis->first : work->pairs;
+        const float *margin = (a ? o->margin : o->pair_margin) + left;
+        const float *rows = a ? rows_of(work, ATTN_RELATIVE_QUERY, 1) : work->s.pair_table[ATTN_RELATIVE_QUERY];
+        double *sums = work->s.table_sums + plan->table_at[ATTN_RELATIVE_QUERY][a];
+        if (!plan->has_table[ATTN_RELATIVE_QUERY][a] || count == 0)
+            continue;
+        sums += a ? 0 : (work->s.pair[0].tap[0] - axis->first) * n;
+        for (int64_t x = 0; x < lanes; x += width) {
+            add_rows(work, &(attn__gemm_tile_args){.m = n,
+                                                   .n = width,
+                                                   .k = count,
+                                                   .a = rows,
+                                                   .am = 1,
+                                                   .ak = n,
+                                                   .b = margin + x,
+                                                   .ldb = ld,
+                                                   .c = o->dq + (left + x) * n,
+                                                   .ldc = width,
+                                                   .accumulate = true});
+            if (work->canonical->problem.flags & ATTN_WANT_DTABLES)
+                plan->taps->outer(&(attn__tap_outer){.count = count,
+                                                     .channels = n,
+                                                     .rows = margin + x,
+                                                     .tile = o->q + left + x,
+                                                     .rows_ld = ld,
+                                                     .tile_ld = ld,
+                                                     .sums = sums});
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ tiles */
+
+/* Which queries take part where: those of the lanes where these are queries, else those of the strips. */
+static void read_ranges(attn__window_work *work)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    const attn__window_ranges *to = &work->s.ranges;
+    int64_t woven = work->plan->woven, query = work->cell0 / woven - (work->pass->by_key ? last_cell(axis) : 0);
+    for (int64_t j = 0; j < work->pass->ld; j += woven, query++) {
+        attn__window_range r = {0};
+        if (query >= 0 && query < axis->n)
+            r = attn__window_range_at(axis, query);
+        bool none = r.from >= r.to;
+        for (int64_t h = 0; h < woven; h++) {
+            to->query[j + h] = (int32_t)query;
+            to->from[j + h] = none ? INT32_MAX : (int32_t)r.from;
+            to->to[j + h] = none ? INT32_MIN : (int32_t)r.to;
+            to->moved[j + h] = none ? 0 : (int32_t)r.moved;
+        }
+    }
+}
+
+static int64_t shift_of(const attn__window_work *work, int64_t tap)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    return work->pass->by_key ? (last_cell(axis) - attn__window_cell(axis, tap)) * work->plan->woven : 0;
+}
+
+/* How many lanes of the block take part in the tap. */
+static int64_t count_lanes(const attn__window_work *work, int64_t cell, int64_t tap)
+{
+    int64_t count = 0, at = cell + shift_of(work, tap), woven = work->plan->woven;
+    for (int64_t w = 0; w < work->plan->taps->width; w += woven)
+        count += work->s.ranges.from[at + w] <= tap && tap < work->s.ranges.to[at + w];
+    return count * woven;
+}
+
+static attn__window_block describe_block(const attn__window_work *work, int64_t cell, int64_t first, int64_t count)
+{
+    attn__window_block block = {0};
+    int64_t width = work->plan->taps->width, end = 0;
+    for (int64_t k = 0; k < count; k++) {
+        int64_t tap = first + k * work->stride, lanes = count_lanes(work, cell, tap);
+        if (lanes == 0)
+            continue;
+        if (end == 0)
+            block.first = tap;
+        block.ragged = block.ragged || lanes < width || (end && end != k);
+        end = k + 1;
+        block.n = (tap - block.first) / work->stride + 1;
+    }
+    return block;
+}
+
+/* A phase of the lanes has every stride-th tap, as the dilation and the step have it. */
+static void describe_blocks(attn__window_work *work)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    int64_t first = axis->first;
+    work->stride = 1;
+    if (work->pass->by_key) {
+        work->stride = axis->window.step / attn__common_divisor(axis->window.step, axis->window.dilation);
+        while (first < axis->last && attn__window_phase(axis, first) != work->phase)
+            first++;
+    }
+    int64_t count = (axis->last - first + work->stride - 1) / work->stride;
+    for (int64_t cell = 0; cell < work->live; cell += work->plan->taps->width)
+        work->s.block[cell / work->plan->taps->width] = describe_block(work, cell, first, count);
+}
+
+static void tile_start(attn__window_work *work, int64_t item)
+{
+    const attn__window_pass *pass = work->pass;
+    int64_t tile = item % pass->tiles;
+    work->phase = item / pass->tiles % pass->phases;
+    work->cell0 = tile * pass->own - pass->left;
+    int64_t live = pass->cells - work->cell0;
+    if (pass->by_key) /* later phases may have one position less */
+        live = (attn__window_lane_axis(work->plan)->window.size - work->phase + pass->phases - 1) / pass->phases *
+                   work->plan->woven -
+               work->cell0;
+    work->live = live < pass->tile ? live : pass->tile;
+    for (int64_t slot = 0; slot <= pass->slots; slot++)
+        work->s.tag[slot] = -1;
+    int64_t kind = item % (pass->tiles * pass->phases);
+    if (work->described && work->described_item == kind)
+        return;
+    read_ranges(work);
+    describe_blocks(work);
+    work->described = true;
+    work->described_item = kind;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- strips */
+
+/* Where the strip of a phase starts: coordinate of cell 0, and the step from cell to cell. */
+typedef struct strip_source {
+    const void *base;
+    attn_dtype dtype;
+    int64_t at, stride; /* offset of coordinate 0, and between coordinates */
+    int64_t head;       /* between interleaved heads */
+    int64_t low, step, size;
+    const int64_t *channel;
+    int64_t channels;
+} strip_source;
+
+static void read_strip(const attn__window_work *work, const strip_source *t, float *out)
+{
+    const attn__online_softmax_kernel *lanes = work->plan->lanes;
+    int64_t ld = work->pass->ld, woven = work->plan->woven, begin = t->low < 0 ? (-t->low + t->step - 1) / t->step : 0;
+    int64_t end = t->low < t->size ? (t->size - t->low + t->step - 1) / t->step : 0;
+    end = end < ld / woven ? end : ld / woven;
+    if (begin >= end) {
+        memset(out, 0, (size_t)(t->channels * ld) * sizeof *out);
+        return;
+    }
+    int64_t first = t->at + (t->low + begin * t->step) * t->stride, step = t->step * t->stride;
+    begin *= woven;
+    end *= woven;
+    attn__window_lane_offsets(work, first, step, t->head, end - begin);
+    attn__lane_view view = {(void *)(uintptr_t)t->base, t->dtype, work->s.offset, t->channel, t->channels, end - begin};
+    float *to = begin ? work->s.line : out;
+    lanes->gather(&view, to, ld, 1);
+    for (int64_t c = 0; c < t->channels; c++) {
+        float *row = out + c * ld;
+        if (begin) {
+            memset(row, 0, (size_t)begin * sizeof *row);
+            memcpy(row + begin, to + c * ld, (size_t)(end - begin) * sizeof *row);
+        }
+        memset(row + end, 0, (size_t)(ld - end) * sizeof *row);
+    }
+}
+
+static strip_source strip_of(const attn__window_work *work, attn__operand op, const void *base, int64_t at,
+                             int64_t phase)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    strip_source t = {
+        .base = base, .dtype = work->canonical->problem.dtype, .at = at, .channel = work->plan->channel[op]};
+    t.stride = attn__stride(&side_axis(work, op)->dim, op);
+    t.channels = (value ? work->plan->values : work->plan->channels) * work->plan->heads;
+    t.head = attn__window_head_stride(work, op);
+    t.step = work->pass->by_key ? 1 : axis->window.step;
+    t.low = work->cell0 / work->plan->woven;
+    t.low = work->pass->by_key ? t.low - last_cell(axis) : (t.low + first_cell(axis)) * t.step + phase;
+    t.size = work->pass->by_key ? axis->n : axis->window.size;
+    return t;
+}
+
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    int64_t ld = work->pass->ld, woven = work->plan->woven, head = attn__window_head_stride(work, ATTN__OP_LSE);
+    int64_t stride = work->canonical->query.axis[axis->query].dim.lse;
+    for (int64_t j = 0; j < ld; j += woven, low++) {
+        int64_t at = lse_at + low * stride;
+        bool inside = low >= 0 && low < axis->n;
+        for (int64_t h = 0; h < woven; h++) {
+            float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
+            rows[j + h] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
+        }
+    }
+}
+
+void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out)
+{
+    strip_source t = strip_of(work, op, base, work->line_at[op], 0);
+    t.low = work->cell0 / work->plan->woven;
+    t.size = attn__window_lane_axis(work->plan)->n;
+    read_strip(work, &t, out);
+}
+
+/* delta = sum of o * dout for all heads. */
+static void read_delta(attn__window_work *work, int64_t slot, int64_t o_at)
+{
+    const attn__window *plan = work->plan;
+    int64_t ld = work->pass->ld;
+    strip_source t = strip_of(work, ATTN__OP_O, work->arrays->o, o_at, 0);
+    float *o = work->s.line + ld * plan->values * plan->heads;
+    read_strip(work, &t, o);
+    for (int h = 0; h < plan->heads; h++)
+        plan->taps->dot(o + h * plan->values * ld, attn__window_strip(work + h, true, slot, 0), plan->values, ld, ld,
+                        work[h].s.rows + (slot * 2 + 1) * ld);
+}
+
+static void read_slot(attn__window_work *work, int64_t slot, const int64_t at[ATTN__OPERANDS])
+{
+    const attn__window_pass *pass = work->pass;
+    const attn_arrays *x = work->arrays;
+    for (int64_t phase = 0; work->head == 0 && phase < pass->strip_phases; phase++) {
+        strip_source first = pass->by_key ? strip_of(work, ATTN__OP_Q, x->q, at[ATTN__OP_Q], phase)
+                                          : strip_of(work, ATTN__OP_K, x->k, at[ATTN__OP_K], phase);
+        strip_source second = pass->by_key ? strip_of(work, ATTN__OP_DOUT, x->dout, at[ATTN__OP_DOUT], phase)
+                                           : strip_of(work, ATTN__OP_V, x->v, at[ATTN__OP_V], phase);
+        read_strip(work, &first, attn__window_strip(work, false, slot, phase));
+        read_strip(work, &second, attn__window_strip(work, true, slot, phase));
+    }
+    if (pass->by_key && work->head == 0)
+        read_delta(work, slot, at[ATTN__OP_O]);
+    if (pass->by_key)
+        attn__window_read_lse(work, at[ATTN__OP_LSE],
+                              work->cell0 / work->plan->woven - last_cell(attn__window_lane_axis(work->plan)),
+                              work->s.rows + slot * 2 * pass->ld);
+    tables_of_strip(work, slot);
+}
+
+static void clear_slot(attn__window_work *work, int64_t slot)
+{
+    const attn__window *plan = work->plan;
+    int64_t n = work->pass->strip_phases * work->pass->ld;
+    for (int64_t phase = 0; phase < work->pass->strip_phases; phase++) {
+        memset(attn__window_strip(work, false, slot, phase), 0,
+               (size_t)(work->pass->ld * plan->channels) * sizeof(float));
+        memset(attn__window_strip(work, true, slot, phase), 0, (size_t)(work->pass->ld * plan->values) * sizeof(float));
+    }
+    for (int64_t i = 0; work->plan->masked && !work->pass->by_key && i < n; i++)
+        work->s.flags[slot * n + i] = 1; /* what does not exist is not masked */
+    tables_of_strip(work, slot);
+}
+
+void attn__window_outside_start(attn__window_work *work)
+{
+    int64_t slot = work->pass->slots;
+    if (work->s.tag[slot] == -1)
+        clear_slot(work, slot);
+    work->s.tag[slot] = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ lines */
+
+void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list)
+{
+    attn__window_range r = attn__window_range_at(axis, query);
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = r.from; tap < r.to; tap++) {
+        int64_t at = query * w->step + w->offset + tap * w->dilation;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
+    }
+}
+
+static void list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list)
+{
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = axis->first; tap < axis->last; tap++) {
+        int64_t start = position - w->offset - tap * w->dilation;
+        if (start < 0 || start % w->step || start / w->step >= axis->n)
+            continue;
+        attn__window_range r = attn__window_range_at(axis, start / w->step);
+        if (tap < r.from || tap >= r.to)
+            continue;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = start / w->step;
+    }
+}
+
+int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free)
+{
+    const attn__window_pass *pass = work->pass;
+    int64_t slot = pass->by_key ? free : 0, tag = slot, offsets[ATTN__OPERANDS];
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &work->plan->axis[i];
+        if (at[i] < 0)
+            return pass->slots;
+        slot = slot * pass->modulus[i] + at[i] / pass->divisor[i] % pass->modulus[i];
+        tag = tag * (pass->by_key ? axis->n : axis->window.size) + at[i];
+    }
+    if (work->s.tag[slot] == tag)
+        return slot;
+    attn__window_line_offsets(work, at, free, !pass->by_key, offsets);
+    read_slot(work, slot, offsets);
+    if (pass->by_key && work->canonical->has_dropout)
+        drop_of_slot(work, slot, at, free);
+    if (!pass->by_key && work->plan->masked && !work->plan->by_pairs)
+        mask_of_slot(work, slot, at);
+    work->s.tag[slot] = tag;
+    return slot;
+}
+
+/* The bias of the pair's lines, for tap 0 of the lanes' axis (its `moved` apart) and lane coordinate 0. */
+static int64_t bias_of(const attn__window_work *work, const int64_t *query, int64_t free, const int64_t *tap,
+                       attn__operand op)
+{
+    int64_t offsets[ATTN__OPERANDS] = {0};
+    attn__window_line_offsets(work, query, free, false, offsets);
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &work->plan->axis[i];
+        int64_t own = tap[i] - attn__window_range_at(axis, query[i]).moved; /* NOLINT: filled for every axis */
+        offsets[op] += own * attn__stride(&work->canonical->key.axis[axis->key].dim, op);
+    }
+    return offsets[op];
+}
+
+static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
+{
+    attn__window_pair *pair = &work->s.pair[work->pairs++];
+    int64_t at[ATTN__WINDOW_AXES];
+    bool by_key = work->pass->by_key;
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        pair->tap[i] = work->s.list[i].tap[choice[i]];
+        at[i] = work->s.list[i].at[choice[i]];
+    }
+    pair->slot = attn__window_slot_of(work, at, free);
+    const int64_t *query = by_key ? at : work->index;
+    if (work->plan->by_pairs)
+        mask_of_pair(work, pair, at, free);
+    if (work->canonical->has_dropout)
+        drop_of_pair(work, pair, query);
+    if (!work->canonical->has_bias)
+        return;
+    pair->bias = bias_of(work, query, free, pair->tap, ATTN__OP_BIAS);
+    pair->dbias = bias_of(work, query, free, pair->tap, ATTN__OP_DBIAS);
+}
+
+static void make_pairs(attn__window_work *work, int64_t free)
+{
+    int outer = work->plan->naxes - 1, i = 0;
+    int64_t choice[ATTN__WINDOW_AXES] = {0};
+    for (i = 0; i < outer; i++)
+        if (work->s.list[i].n == 0)
+            return;
+    while (i >= 0) {
+        add_pair(work, choice, free);
+        for (i = outer - 1; i >= 0 && ++choice[i] == work->s.list[i].n; i--)
+            choice[i] = 0;
+    }
+}
+
+static void line_start(attn__window_work *work, int64_t line)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_pass *pass = work->pass;
+    int64_t rest = line;
+    for (int i = plan->naxes - 2; i >= 0; i--) {
+        const attn__window_axis *axis = &plan->axis[i];
+        int64_t n = pass->by_key ? axis->window.size : axis->n;
+        work->index[i] = rest % n;
+        rest /= n;
+        if (pass->by_key)
+            list_by_key(axis, work->index[i], &work->s.list[i]);
+        else
+            attn__window_list_by_query(axis, work->index[i], &work->s.list[i]);
+    }
+    attn__window_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
+    attn__window_outside_start(work);
+    work->pairs = 0;
+    work->free = rest;
+    for (int64_t free = 0; free < (pass->by_key ? plan->free : 1); free++)
+        make_pairs(work, pass->by_key ? free : rest);
+    attn__window_tables_of_pairs(work);
+    tables_of_pair_strips(work);
+}
+
+/* ------------------------------------------------------------------------------------------ blocks read and written */
+
+/* Asks for `lanes` coordinates from `first` on of the line `at`, if there is such a line. */
+static void prefetch_line(const attn__window_work *work, attn__operand op, const void *base, int64_t at, int64_t first)
+{
+    const attn__window *plan = work->plan;
+    const attn__window_axis *outer = &plan->axis[plan->naxes - 2], *lanes = attn__window_lane_axis(plan);
+    bool key = !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+    int64_t n = key ? outer->window.size : outer->n, size = key ? lanes->window.size : lanes->n;
+    const attn_dim *d =
+        key ? &work->canonical->key.axis[outer->key].dim : &work->canonical->query.axis[outer->query].dim;
+    int64_t element = (int64_t)attn_dtype_size(work->canonical->problem.dtype), step = key ? lanes->window.step : 1;
+    int64_t offset = work->batch_at[op] + at * attn__stride(d, op),
+            stride = attn__stride(&side_axis(work, op)->dim, op);
+    if (at < 0 || at >= n || plan->channel[op])
+        return;
+    int64_t bytes = (attn__operand_table[op].roles & ATTN__IN_VALUE ? plan->values : plan->channels) * element;
+    uintptr_t in_line = ((uintptr_t)base + (uintptr_t)(offset * element)) % 64;
+    if (work->head > 0 && in_line >= (uintptr_t)bytes) /* the head before has prefetched this line */
+        return;
+    for (int64_t w = 0, x = first; w < work->lanes && x < size; w += plan->woven, x += step)
+        for (int64_t b = 0; x >= 0 && b < bytes * plan->woven; b += 64)
+            __builtin_prefetch((const char *)base + (offset + x * stride) * element + b, 0, 2);
+}
+
+static void prefetch_next(const attn__window_work *work)
+{
+    const attn__window *plan = work->plan;
+    if (plan->naxes != 2 || plan->nfree)
+        return;
+    const attn__window_axis *outer = &plan->axis[0];
+    const attn_window *w = &outer->window;
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0] + 1, x = (work->cell0 + work->cell) / plan->woven;
+    if (!work->pass->by_key) {
+        int64_t last = line * w->step + w->offset + (outer->taps - 1) * w->dilation;
+        prefetch_line(work, ATTN__OP_Q, a->q, line, x);
+        prefetch_line(work, ATTN__OP_K, a->k, last, x * attn__window_lane_axis(plan)->window.step);
+        prefetch_line(work, ATTN__OP_V, a->v, last, x * attn__window_lane_axis(plan)->window.step);
+        return;
+    }
+    int64_t last = (line - w->offset - outer->first * w->dilation) / w->step;
+    prefetch_line(work, ATTN__OP_K, a->k, line, x * attn__window_lane_axis(plan)->window.step);
+    prefetch_line(work, ATTN__OP_V, a->v, line, x * attn__window_lane_axis(plan)->window.step);
+    prefetch_line(work, ATTN__OP_Q, a->q, last, x);
+    prefetch_line(work, ATTN__OP_DOUT, a->dout, last, x);
+    prefetch_line(work, ATTN__OP_O, a->o, last, x);
+}
+
+void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x)
+{
+    const attn__window_axis *outer = &work->plan->axis[0];
+    const attn_arrays *a = work->arrays;
+    int64_t line = work->index[0], low = attn__window_cell(outer, outer->first);
+    int64_t high = attn__window_cell(outer, outer->last - 1);
+    const struct {
+        attn__operand op;
+        const void *base;
+        int64_t line;
+    } wanted[] = {{ATTN__OP_Q, a->q, line + 1},        {ATTN__OP_DOUT, a->dout, line + 1},
+                  {ATTN__OP_O, a->o, line + 1},        {ATTN__OP_K, a->k, line + 1 + high},
+                  {ATTN__OP_V, a->v, line + 1 + high}, {ATTN__OP_DQ, a->dq, line},
+                  {ATTN__OP_DK, a->dk, line + low},    {ATTN__OP_DV, a->dv, line + low}};
+    work->lanes = work->plan->taps->width;
+    for (int64_t i = pair; i < (int64_t)(sizeof wanted / sizeof *wanted); i += work->pairs)
+        if (wanted[i].base)
+            prefetch_line(work, wanted[i].op, wanted[i].base, wanted[i].line, (work->cell0 + x) / work->plan->woven);
+}
+
+static attn__lane_view view_of(const attn__window_work *work, attn__operand op, const void *base)
+{
+    bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
+    int64_t first = attn__window_lane_offset(work, op, 0), woven = work->plan->woven;
+    int64_t step = attn__window_lane_offset(work, op, woven) - first;
+    attn__window_lane_offsets(work, first, step, attn__window_head_stride(work, op), work->lanes);
+    int64_t rows = (value ? work->plan->values : work->plan->channels) * work->plan->heads;
+    return (attn__lane_view){(void *)(uintptr_t)base,
+                             work->canonical->problem.dtype,
+                             work->s.offset,
+                             work->plan->channel[op],
+                             rows,
+                             work->lanes};
+}
+
+static void read_lanes(const attn__window_work *work, attn__operand op, const void *base, float *out)
+{
+    if (work->head > 0)
+        return;
+    attn__lane_view view = view_of(work, op, base);
+    work->plan->lanes->gather(&view, out, work->plan->taps->width, 1);
+}
+
+static void write_lanes(attn__window_work *work, attn__operand op, void *base, float *tile, const float *factor)
+{
+    const attn__online_softmax_kernel *lanes = work->plan->lanes;
+    int64_t width = work->plan->taps->width, last = work->plan->heads - 1;
+    int64_t own = attn__operand_table[op].roles & ATTN__IN_VALUE ? work->plan->values : work->plan->channels;
+    lanes->scale(tile, own, width, factor);
+    if (work->head < last)
+        return;
+    tile -= last * own * width;
+    attn__lane_view view = view_of(work - last, op, base);
+    if (work->canonical->backward && work->canonical->problem.accumulate) {
+        lanes->gather(&view, work->s.lanes.old, width, 1);
+        lanes->add(tile, work->s.lanes.old, view.rows * width, 1);
+    }
+    int64_t step = work->lanes > 1 ? work->s.offset[1] - work->s.offset[0] : 1;
+    if (view.row_offset && step == 1 && view.dtype == ATTN_F32) {
+        for (int64_t c = 0; c < view.rows; c++)
+            memcpy((float *)base + view.lane_offset[0] + view.row_offset[c], tile + c * width,
+                   (size_t)work->lanes * sizeof(float));
+        return;
+    }
+    lanes->scatter(&view, tile, width, work->s.softmax.ones);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- a block */
 
 static int64_t padded(const attn__window_work *w, int64_t channels)
 {
@@ -20,11 +1185,9 @@ static int64_t entries_of(const attn__window_work *w)
     return w->pairs * w->now.n;
 }
 
-/* --------------------------------------------------------------------------------------------- a block */
-
 static void list_taps(attn__window_work *w)
 {
-    const attn__window_axis *axis = &w->plan->axis[w->plan->naxes - 1];
+    const attn__window_axis *axis = attn__window_lane_axis(w->plan);
     int64_t low = attn__window_cell(axis, axis->first), high = attn__window_cell(axis, axis->last - 1);
     for (int64_t k = 0; k < w->now.n; k++) {
         int64_t tap = w->now.first + k * w->stride, cell = attn__window_cell(axis, tap);
@@ -51,7 +1214,7 @@ static void list_entries(attn__window_work *w)
         }
     }
     if (w->canonical->has_dropout)
-        attn__window_drop_of_entries(w);
+        drop_of_entries(w);
 }
 
 /* Lists stay as they are while the line and the taps do; all heads have the same ones. */
@@ -122,12 +1285,12 @@ static void find_scores(attn__window_work *w)
 {
     float factor = (float)(w->canonical->problem.scale * (double)(float)ATTN__LOG2E);
     add_scores(w, false, w->s.lanes.a, factor, w->s.s);
-    attn__window_lane_terms(w, attn__window_lane_kind(w->pass), w->s.lanes.a, w->s.s, factor);
-    attn__window_strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
+    lane_terms(w, attn__window_lane_kind(w->pass), w->s.lanes.a, w->s.s, factor);
+    strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
     if (w->canonical->has_bias)
-        attn__window_bias_add(w, w->s.s);
+        bias_add(w, w->s.s);
     if (w->plan->masked)
-        attn__window_mask(w, w->s.s);
+        hide_masked(w, w->s.s);
     if (!w->now.ragged)
         return;
     attn__tap_limit limit = {.taps = entries_of(w),
@@ -138,7 +1301,9 @@ static void find_scores(attn__window_work *w)
     w->plan->taps->limit(w->s.s, &limit);
 }
 
-/* --------------------------------------------------------------------------------------------- forward */
+/* ---------------------------------------------------------------------------------------------------------- forward */
+
+static const double ln_2 = 0.69314718055994530942;
 
 static void store_lse(attn__window_work *w)
 {
@@ -153,41 +1318,41 @@ static void store_lse(attn__window_work *w)
 static void drop(attn__window_work *w, float *s)
 {
     if (w->canonical->has_dropout)
-        attn__window_drop(w, s);
+        drop_weights(w, s);
 }
 
 /* Of the queries in the lanes. */
 static void start_lanes(attn__window_work *w)
 {
     if (w->canonical->has_dropout)
-        attn__window_drop_of_lanes(w);
+        drop_of_lanes(w);
 }
 
 static void forward_block(attn__window_work *w)
 {
-    attn__window_read(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
+    read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
     start_lanes(w);
     find_scores(w);
     w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, w->s.softmax.l);
     drop(w, w->s.s);
     mix(w, true, w->s.s, w->s.lanes.out_b);
-    attn__window_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-    attn__window_table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
+    find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
+    table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         w->s.softmax.factor[i] = w->s.softmax.l[i] == 0 ? 0 : w->plan->kept / w->s.softmax.l[i];
-    attn__window_write(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, w->s.softmax.factor);
+    write_lanes(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, w->s.softmax.factor);
     if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
 
-/* -------------------------------------------------------------------------------------------- backward */
+/* --------------------------------------------------------------------------------------------------------- backward */
 
 static bool wants(const attn__window_work *w, unsigned bit)
 {
     return w->canonical->problem.flags & bit;
 }
 
-static void read_lse(attn__window_work *w)
+static void read_lane_lse(attn__window_work *w)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++) {
         float lse = -INFINITY;
@@ -201,7 +1366,7 @@ static void write_gradient(attn__window_work *w, attn__operand op, void *to, flo
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++)
         w->s.softmax.factor[i] = (float)factor;
-    attn__window_write(w, op, to, tile, w->s.softmax.factor);
+    write_lanes(w, op, to, tile, w->s.softmax.factor);
 }
 
 /* Weights and gradients of scores, in place. */
@@ -224,47 +1389,47 @@ static void query_block(attn__window_work *w)
 {
     const attn_arrays *a = w->arrays;
     const attn__window_kernel *taps = w->plan->taps;
-    attn__window_read(w, ATTN__OP_Q, a->q, w->s.lanes.a);
-    attn__window_read(w, ATTN__OP_DOUT, a->dout, w->s.lanes.b);
-    attn__window_read(w, ATTN__OP_O, a->o, w->s.lanes.o);
+    read_lanes(w, ATTN__OP_Q, a->q, w->s.lanes.a);
+    read_lanes(w, ATTN__OP_DOUT, a->dout, w->s.lanes.b);
+    read_lanes(w, ATTN__OP_O, a->o, w->s.lanes.o);
     taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
-    read_lse(w);
+    read_lane_lse(w);
     start_lanes(w);
     find_scores(w);
     add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
-    attn__window_lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
+    lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
     drop(w, w->s.dp);
     find_gradients(w, w->s.softmax.lse, w->s.softmax.delta);
-    attn__window_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
+    find_margins(w, ATTN_RELATIVE_QUERY, w->s.dp);
     if (wants(w, ATTN_WANT_DQ)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
-        attn__window_table_mix(w, ATTN_RELATIVE_QUERY, w->s.lanes.out_a);
+        table_mix(w, ATTN_RELATIVE_QUERY, w->s.lanes.out_a);
         write_gradient(w, ATTN__OP_DQ, a->dq, w->s.lanes.out_a, w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DTABLES)) {
-        attn__window_table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
+        table_gradient(w, ATTN_RELATIVE_QUERY, w->s.lanes.a);
         drop(w, w->s.s);
-        attn__window_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
-        attn__window_table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
+        find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
+        table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
     }
     if (wants(w, ATTN_WANT_DBIAS))
-        attn__window_bias_gradient(w, w->s.dp);
+        bias_gradient(w, w->s.dp);
 }
 
 static void key_block(attn__window_work *w)
 {
     const attn_arrays *a = w->arrays;
-    attn__window_read(w, ATTN__OP_K, a->k, w->s.lanes.a);
-    attn__window_read(w, ATTN__OP_V, a->v, w->s.lanes.b);
+    read_lanes(w, ATTN__OP_K, a->k, w->s.lanes.a);
+    read_lanes(w, ATTN__OP_V, a->v, w->s.lanes.b);
     find_scores(w);
     add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
-    attn__window_strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->plan->kept);
+    strip_terms(w, ATTN_RELATIVE_VALUE, w->s.dp, w->plan->kept);
     drop(w, w->s.dp);
     find_gradients(w, w->s.rows + w->cell, w->s.rows + w->pass->ld + w->cell);
-    attn__window_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
+    find_margins(w, ATTN_RELATIVE_KEY, w->s.dp);
     if (wants(w, ATTN_WANT_DK)) {
         mix(w, false, w->s.dp, w->s.lanes.out_a);
-        attn__window_table_mix(w, ATTN_RELATIVE_KEY, w->s.lanes.out_a);
+        table_mix(w, ATTN_RELATIVE_KEY, w->s.lanes.out_a);
         write_gradient(w, ATTN__OP_DK, a->dk, w->s.lanes.out_a, w->canonical->problem.scale);
     }
     if (wants(w, ATTN_WANT_DV)) {
@@ -273,22 +1438,10 @@ static void key_block(attn__window_work *w)
         write_gradient(w, ATTN__OP_DV, a->dv, w->s.lanes.out_b, (double)w->plan->kept);
     }
     if (wants(w, ATTN_WANT_DTABLES))
-        attn__window_table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
+        table_gradient(w, ATTN_RELATIVE_KEY, w->s.lanes.a);
 }
 
-/* ----------------------------------------------------------------------------------------------- items */
-
-typedef struct job {
-    const attn__canonical *canonical;
-    attn__canonical shared; /* the same, reduced to the gradients that several items add to */
-    const attn__window *plan;
-    const attn_arrays *arrays;
-    char *scratch, *sums;
-    int64_t slots;
-    bool runs[ATTN__WINDOW_PASSES];
-} job;
-
-typedef void block_function(attn__window_work *work);
+/* ---------------------------------------------------------------------------------------------------------- an item */
 
 static void batch_start(attn__window_work *w)
 {
@@ -301,24 +1454,26 @@ static void batch_start(attn__window_work *w)
         for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
             w->batch_at[op] += index[i] * attn__stride(&w->canonical->batch.axis[i].dim, op);
     }
-    attn__window_tables_read(w);
+    tables_read(w);
 }
 
-static void run_line(attn__window_work *heads, block_function *block, int64_t line)
+static void run_line(attn__window_work *heads, int64_t line)
 {
     const attn__window *plan = heads->plan;
+    bool by_key = heads->pass->by_key;
+    void (*block)(attn__window_work *) = !heads->canonical->backward ? forward_block : by_key ? key_block : query_block;
     int count = plan->heads;
     for (int h = 0; h < count; h++)
-        attn__window_line_start(heads + h, line);
+        line_start(heads + h, line);
     for (int64_t cell = 0; cell < heads->live; cell += plan->taps->width)
         for (attn__window_work *w = heads; w < heads + count; w++) {
             block_start(w, cell);
-            attn__window_prefetch(w);
+            prefetch_next(w);
             block(w);
         }
 }
 
-static void run_item(attn__window_work *heads, block_function *block, int64_t item)
+void attn__window_item(attn__window_work *heads, int64_t item)
 {
     const attn__window_pass *pass = heads->pass;
     int64_t count = heads->plan->heads, members = count * heads->plan->woven;
@@ -327,114 +1482,12 @@ static void run_item(attn__window_work *heads, block_function *block, int64_t it
     for (int64_t h = 0; h < count; h++) {
         heads[h].batch = group * members + h;
         batch_start(heads + h);
-        attn__window_tile_start(heads + h, item);
+        tile_start(heads + h, item);
     }
     int64_t line = item / (pass->tiles * pass->phases) * pass->band;
     int64_t end = line + pass->band < pass->lines ? line + pass->band : pass->lines;
     if (pass->once)
         attn__window_once_band(heads, line, end);
     for (; line < end && !pass->once; line++)
-        run_line(heads, block, line);
-}
-
-static int64_t items_of(const job *j, int which)
-{
-    return j->canonical->batch.size / (j->plan->heads * j->plan->woven) * j->plan->pass[which].items;
-}
-
-static void run_share(const job *j, int which, int64_t slot, int thread)
-{
-    attn__window_scratch scratch[ATTN__WINDOW_HEADS];
-    attn__window_work heads[ATTN__WINDOW_HEADS];
-    const attn__window_pass *pass = &j->plan->pass[which];
-    block_function *block = !j->canonical->backward ? forward_block : pass->by_key ? key_block : query_block;
-    attn__window_divide(j->plan, j->canonical, pass, j->scratch + (size_t)thread * j->plan->share, scratch);
-    int h = 0;
-    do { /* there is one head at least */
-        heads[h] = (attn__window_work){
-            .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
-        if (j->plan->slot_share)
-            attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->plan->slot_share);
-    } while (++h < j->plan->heads);
-    for (int i = 0; i < j->plan->taps->width; i++)
-        scratch[0].softmax.ones[i] = 1;
-    int64_t items = items_of(j, which);
-    for (int64_t item = slot * items / j->slots; item < (slot + 1) * items / j->slots; item++)
-        run_item(heads, block, item);
-    for (h = 0; h < j->plan->heads; h++)
-        attn__window_tables_store(heads + h);
-}
-
-/* Both passes over one part of the arrays follow each other: what the first one read is near for the second. */
-static void run_slot(void *user, int64_t slot, int thread)
-{
-    const job *j = user;
-    for (int which = 0; which < ATTN__WINDOW_PASSES; which++)
-        if (j->runs[which])
-            run_share(j, which, slot, thread);
-}
-
-/* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
-static void run_passes(job *j)
-{
-    int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
-    int64_t most = j->plan->slot_share ? ATTN__WINDOW_SLOTS : 64;
-    j->slots = items < most ? items : most;
-    attn__parallel_items(j->canonical->threads, j->slots, run_slot, j);
-}
-
-/* Slot after slot, whoever filled them. */
-static void store_shared(const job *j)
-{
-    size_t n = j->plan->slot_share / sizeof(double);
-    double *total = (double *)(void *)j->sums;
-    for (int64_t slot = 1; slot < ATTN__WINDOW_SLOTS; slot++)
-        for (size_t i = 0; i < n; i++)
-            total[i] += total[(size_t)slot * n + i];
-    attn__sums sums;
-    attn__sums_address(&sums, &j->shared, j->sums);
-    attn__sums_store(&sums, &j->shared, j->arrays);
-}
-
-/* Shared gradients are those that no pass writes by itself. */
-static unsigned shared_wishes(const attn__canonical *canonical)
-{
-    unsigned bits = ATTN_WANT_DTABLES | (attn__window_bias_shared(canonical) ? ATTN_WANT_DBIAS : 0);
-    return canonical->problem.flags & bits;
-}
-
-attn__canonical attn__window_shared(const attn__canonical *canonical)
-{
-    attn__canonical shared = *canonical;
-    shared.problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
-    return shared;
-}
-
-void attn__window_run(const attn__canonical *canonical, const attn__window *plan, const attn_arrays *arrays,
-                      void *workspace)
-{
-    job j = {.canonical = canonical,
-             .shared = attn__window_shared(canonical),
-             .plan = plan,
-             .arrays = arrays,
-             .scratch = workspace};
-    unsigned with = canonical->problem.flags;
-    j.sums = j.scratch + (size_t)canonical->threads * plan->share;
-    j.runs[0] = !canonical->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
-    j.runs[1] = canonical->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
-    if (!canonical->backward) {
-        run_passes(&j);
-        return;
-    }
-    memset(j.sums, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
-    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !attn__window_bias_shared(canonical)) {
-        attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
-        attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
-    }
-    if (plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV)))
-        memcpy(j.runs, (bool[ATTN__WINDOW_PASSES]){false, false, true}, sizeof j.runs);
-    if (j.runs[0] || j.runs[1] || j.runs[2])
-        run_passes(&j);
-    if (plan->slot_share)
-        store_shared(&j);
+        run_line(heads, line);
 }

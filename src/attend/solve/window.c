@@ -1,0 +1,859 @@
+/* SPDX-License-Identifier: MIT
+ * Windows over one to three axes, at a cost linear in the positions: which problems the solver takes, how a pass is cut
+ * into tiles, bands and slots, its memory, and how items are handed to threads.  window.h says how it works. */
+#include "attend/solve/window.h"
+
+#include "attend/block/rows.h"
+#include "attend/block/table_panel.h"
+#include "base/arena.h"
+#include "base/parallel.h"
+
+#include <stdio.h>
+
+enum { MOST_ENTRIES = 16384, MOST_SLOTS = 2048, WIDEST = 512, SPREAD = 64, COLUMNS = 64, ITEMS_LINES = 256 };
+
+/* ------------------------------------------------------------------------------------------------------------- axes */
+
+/* lo <= position - i * step <= hi is a range of taps. */
+static void find_bands(attn__window_axis *axis, const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    axis->low = INT64_MIN;
+    axis->high = INT64_MAX;
+    for (int i = 0; i < p->nbands; i++) {
+        const attn_band *b = &p->bands[i];
+        int64_t offset = axis->window.offset, dilation = axis->window.dilation, lo, hi;
+        if (b->key_dim != axis->key)
+            continue;
+        if (b->lo != INT64_MIN)
+            axis->low =
+                attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
+                                                                                 : attn__ceil_div(lo, dilation));
+        if (b->hi != INT64_MAX)
+            axis->high = attn__least(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
+                                                     ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
+                                                     : attn__floor_div(hi, dilation) + 1);
+    }
+}
+
+static bool is_taken(const attn_window *windows, int n, int query)
+{
+    for (int i = 0; i < n; i++)
+        if (windows[i].query_dim == query)
+            return true;
+    return false;
+}
+
+/* The QUERY axis that a table or a band relates to the keys, or -1. */
+static int related_query(const attn_problem *p, int key)
+{
+    for (int i = 0; i < p->nrelatives; i++)
+        if (p->relatives[i].key_dim == key)
+            return p->relatives[i].query_dim;
+    for (int i = 0; i < p->nbands; i++)
+        if (p->bands[i].key_dim == key)
+            return p->bands[i].query_dim;
+    return -1;
+}
+
+static attn_window whole_axis(const attn__canonical *canonical, int query, int key)
+{
+    return (attn_window){.query_dim = query,
+                         .key_dim = key,
+                         .size = canonical->key.axis[key].dim.n,
+                         .step = 1,
+                         .dilation = 1,
+                         .border = ATTN_BORDER_SHIFT};
+}
+
+/* The windows of the problem, one for each KEY axis; fewer if some axis can have none.  Keys without a window that a
+ * table refers to are one that is shifted inwards and as wide as the axis: then a virtual tap is the relative position,
+ * as a table wants it. */
+static int find_windows(const attn__canonical *canonical, attn_window windows[ATTN__WINDOW_AXES])
+{
+    const attn_problem *p = &canonical->problem;
+    bool done[ATTN_MAX_DIMS] = {false};
+    int n = 0;
+    for (int i = 0; i < p->nwindows; i++) {
+        windows[n++] = p->windows[i];
+        done[p->windows[i].key_dim] = true;
+    }
+    if (canonical->key.n > ATTN__WINDOW_AXES)
+        return n;
+    for (int round = 0; round < 2; round++) /* those that are bound to a QUERY axis choose first */
+        for (int key = 0; key < canonical->key.n; key++) {
+            int query = related_query(p, key);
+            if (done[key] || (query < 0 && round == 0))
+                continue;
+            for (int q = 0; query < 0 && q < canonical->query.n; q++)
+                query = is_taken(windows, n, q) ? -1 : q;
+            if (query < 0)
+                continue;
+            windows[n++] = whole_axis(canonical, query, key);
+            done[key] = true;
+        }
+    return n;
+}
+
+static attn__window_axis make_axis(const attn__canonical *canonical, const attn_window *window)
+{
+    attn__window_axis axis = {.window = *window, .query = window->query_dim, .key = window->key_dim};
+    axis.n = canonical->query.axis[axis.query].dim.n;
+    axis.taps = canonical->key.axis[axis.key].dim.n;
+    find_bands(&axis, canonical);
+    bool any = false;
+    for (int64_t i = 0; i < axis.n; i++) {
+        attn__window_range r = attn__window_range_at(&axis, i);
+        if (r.from >= r.to)
+            continue;
+        axis.first = any ? attn__least(axis.first, r.from) : r.from;
+        axis.last = any ? attn__most(axis.last, r.to) : r.to;
+        any = true;
+    }
+    return axis;
+}
+
+/* Lanes want a long axis: the last one, unless it is shorter than a block and another one is not. */
+static void choose_lanes(attn__window *plan)
+{
+    int best = plan->naxes - 1;
+    for (int i = plan->naxes - 2; i >= 0; i--)
+        if (attn__least(plan->axis[i].n, SPREAD) > attn__least(plan->axis[best].n, SPREAD))
+            best = i;
+    attn__window_axis lanes = plan->axis[best];
+    for (int i = best; i < plan->naxes - 1; i++)
+        plan->axis[i] = plan->axis[i + 1];
+    plan->axis[plan->naxes - 1] = lanes;
+}
+
+static void find_axes(attn__window *plan, const attn__canonical *canonical)
+{
+    attn_window windows[ATTN__WINDOW_AXES];
+    int n = find_windows(canonical, windows);
+    plan->free = 1;
+    for (int q = 0; q < canonical->query.n; q++) {
+        bool slides = false;
+        for (int i = 0; i < n; i++)
+            if (windows[i].query_dim == q) {
+                plan->axis[plan->naxes++] = make_axis(canonical, &windows[i]);
+                slides = true;
+            }
+        if (!slides) {
+            plan->free_axis[plan->nfree++] = q;
+            plan->free *= canonical->query.axis[q].dim.n;
+        }
+    }
+    choose_lanes(plan);
+}
+
+static void find_tables(attn__window *plan, const attn__canonical *canonical)
+{
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        for (int a = 0; a < plan->naxes; a++)
+            if (plan->axis[a].key == canonical->problem.relatives[i].key_dim)
+                plan->has_table[canonical->problem.relatives[i].kind][a] = true;
+    for (int kind = 0; kind < ATTN__WINDOW_KINDS; kind++)
+        for (int a = 0; a < plan->naxes; a++) {
+            int64_t channels = kind == ATTN_RELATIVE_VALUE ? plan->values : plan->channels;
+            plan->table_at[kind][a] = plan->table_floats;
+            if (plan->has_table[kind][a])
+                plan->table_floats += (plan->axis[a].last - plan->axis[a].first) * channels;
+        }
+}
+
+/* ----------------------------------------------------------------------------------------------------------- passes */
+
+/* Positions of a line, or queries, that follow each other closely share strips from line to line. */
+static void find_slots(attn__window_pass *pass, const attn__window *plan)
+{
+    pass->slots = pass->by_key ? plan->free : 1;
+    for (int i = 0; i < plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &plan->axis[i];
+        const attn_window *w = &axis->window;
+        int64_t taps = pass->by_key ? axis->last - axis->first : attn__least(axis->taps, axis->last - axis->first);
+        int64_t span = attn__most((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
+        int64_t common = attn__common_divisor(w->step, w->dilation);
+        pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / common : w->dilation;
+        pass->modulus[i] = span <= SPREAD ? span : attn__most(taps, 1);
+        pass->slots *= pass->modulus[i];
+    }
+}
+
+static void find_entries(attn__window_pass *pass, const attn__window *plan)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    pass->pairs = pass->by_key ? plan->free : 1;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        pass->pairs *= plan->axis[i].last - plan->axis[i].first;
+    pass->entries = pass->pairs * (lanes->last - lanes->first);
+}
+
+static int64_t halo(const attn__window *plan)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    if (lanes->last <= lanes->first)
+        return 0;
+    return (attn__window_cell(lanes, lanes->last - 1) - attn__window_cell(lanes, lanes->first)) * plan->woven;
+}
+
+/* Both arrays of `op`'s kind lie so that neighbours along the last batch axis continue each other's channels. */
+static bool continues(const attn__canonical *canonical, attn__operand op)
+{
+    const attn__operand_info *info = &attn__operand_table[op];
+    const attn__group *channels = info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+    const attn_dim *head = &canonical->batch.axis[canonical->batch.n - 1].dim;
+    return !attn__operand_used(&canonical->problem, op) ||
+           (attn__offsets_adjacent(channels, offsetof(attn__axis, dim) + info->offset) &&
+            attn__stride(head, op) == channels->size);
+}
+
+/* The heads of the last batch axis see the same tables and masks. */
+static bool are_alike(const attn__canonical *canonical)
+{
+    const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
+    bool alike = !canonical->has_bias && !canonical->has_dropout && (!canonical->has_mask || head->dim.mask == 0) &&
+                 (!canonical->has_lens || head->dim.lens == 0);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        alike = alike && head->table[i] == 0;
+    return alike;
+}
+
+/* As many as a vector has lanes; few of them still gain, above all backward. */
+static int64_t woven_heads(int64_t heads, int64_t lanes)
+{
+    int64_t woven = 1;
+    while (heads % (2 * woven) == 0 && woven < lanes)
+        woven *= 2;
+    return 8 * woven >= lanes ? woven : 1;
+}
+
+/* Heads of the last batch axis, 1 unless all arrays continue from one to the next. */
+static int64_t adjacent_heads(const attn__canonical *canonical)
+{
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    int64_t n = canonical->batch.n ? canonical->batch.axis[canonical->batch.n - 1].dim.n : 1;
+    for (size_t i = 0; i < sizeof ops / sizeof *ops && n > 1; i++)
+        n = continues(canonical, ops[i]) ? n : 1;
+    return n;
+}
+
+static int64_t woven_of(const attn__canonical *canonical)
+{
+    int64_t n = adjacent_heads(canonical);
+    return n > 1 && are_alike(canonical) ? woven_heads(n, attn__window_kernel_for(canonical->isa)->lanes) : 1;
+}
+
+/* As many heads as fill whole cache lines, but not so many that few items remain. */
+static void choose_heads(attn__window *plan, const attn__canonical *canonical)
+{
+    int64_t n = adjacent_heads(canonical), lines = plan->free;
+    plan->heads = 1;
+    plan->woven = woven_of(canonical);
+    if (plan->woven > 1)
+        return;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        lines *= plan->axis[i].n;
+    for (int64_t heads = 2; heads <= ATTN__WINDOW_HEADS && heads <= n; heads++)
+        if (n % heads == 0 && heads * attn__most(plan->channels, plan->values) <= COLUMNS &&
+            canonical->batch.size / heads * lines >= ITEMS_LINES)
+            plan->heads = (int)heads;
+}
+
+/* A tile's strips should fit in the second cache, and its halo should be the smaller part.  With interleaved heads the
+ * halo is small even for short tiles, and short tiles allow long bands. */
+static void choose_tile(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
+{
+    int64_t width = plan->taps->width, beyond = halo(plan);
+    int64_t cell = pass->slots * pass->strip_phases * (plan->channels + plan->values) * (int64_t)sizeof(float);
+    cell *= plan->heads;
+    int64_t part = plan->woven > 1 ? 8 : 2, tile = (int64_t)canonical->caches.l2 / part / attn__most(cell, 1) - beyond;
+    tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST * plan->woven);
+    tile = attn__most(tile, 1);
+    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
+    pass->tile = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;
+    pass->own = pass->tile;
+    pass->ld = attn__round_up(pass->tile + beyond, width);
+}
+
+/* The same for all gradients at once: a tile also needs the queries that meet the keys whose gradients it writes. */
+static void choose_tile_once(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
+{
+    const attn__window_axis *outer = &plan->axis[0], *lanes = &plan->axis[1];
+    int64_t width = plan->taps->width, channels = plan->channels + plan->values;
+    int64_t after = attn__most(-attn__window_cell(lanes, lanes->first), 0) * plan->woven;
+    int64_t before = attn__most(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven;
+    pass->sums = (outer->last - 1 - outer->first) * outer->window.dilation + 1;
+    pass->left = attn__round_up(before, width);
+    after = attn__round_up(after, width);
+    int64_t lane = (pass->slots + pass->sums + 2) * channels * (int64_t)sizeof(float);
+    int64_t tile = (int64_t)canonical->caches.l2 / 2 / lane - pass->left - after - halo(plan);
+    tile = attn__least(attn__most(tile, attn__most(4 * (pass->left + after), width)), WIDEST * plan->woven);
+    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
+    pass->own = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    pass->tiles = (pass->cells + pass->own - 1) / pass->own;
+    pass->tile = pass->left + pass->own + after;
+    pass->recent = pass->left + after + 6 * width;
+    pass->ld = attn__round_up(pass->tile + halo(plan), width);
+}
+
+/* Enough items for many threads, but bands much longer than the lines that they read beyond their ends.  Only sums of
+ * tables know how lines are cut into bands. */
+static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
+{
+    int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;
+    int64_t parts = pass->once && !plan->table_floats ? attn__least(4 * canonical->threads, 16) : 16;
+    pass->band = attn__least(attn__most(pass->lines * others / parts, 16), 256);
+    pass->bands = (pass->lines + pass->band - 1) / pass->band;
+    pass->items = pass->bands * pass->tiles * pass->phases;
+}
+
+static void find_pass(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical, bool by_key)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    const attn_window *w = &lanes->window;
+    pass->by_key = by_key;
+    pass->lines = by_key ? 1 : plan->free;
+    for (int i = 0; i < plan->naxes - 1; i++)
+        pass->lines *= by_key ? plan->axis[i].window.size : plan->axis[i].n;
+    pass->cells = (by_key ? (w->size + w->step - 1) / w->step : lanes->n) * plan->woven;
+    pass->phases = by_key ? w->step : 1;
+    pass->strip_phases = by_key ? 1 : w->step;
+    find_slots(pass, plan);
+    find_entries(pass, plan);
+    if (pass->once)
+        choose_tile_once(pass, plan, canonical);
+    else
+        choose_tile(pass, plan, canonical);
+    choose_band(pass, plan, canonical);
+}
+
+static bool is_one_image(const attn__window *plan)
+{
+    for (int i = 0; i < plan->naxes; i++) {
+        const attn__window_axis *axis = &plan->axis[i];
+        if (axis->window.step != 1 || axis->n != axis->window.size || axis->last <= axis->first)
+            return false;
+    }
+    return plan->naxes == 2 && plan->free == 1;
+}
+
+static int64_t reach(const attn__window_axis *axis)
+{
+    return (axis->last - 1 - axis->first) * axis->window.dilation;
+}
+
+/* Many lines under way leave no room for long strips, nor do strips that are long for the sake of far taps. */
+static bool is_compact(const attn__window *plan)
+{
+    return reach(&plan->axis[0]) < 32 && reach(&plan->axis[1]) < 1024;
+}
+
+static bool once_serves(const attn__window *plan, const attn__canonical *canonical)
+{
+    if (!canonical->backward || plan->heads > 1 || plan->by_pairs || canonical->has_bias || canonical->has_dropout)
+        return false;
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        if (canonical->problem.relatives[i].kind != ATTN_RELATIVE_QUERY)
+            return false;
+    return is_one_image(plan) && is_compact(plan);
+}
+
+static void find_masks(attn__window *plan, const attn__canonical *canonical)
+{
+    plan->masked = canonical->has_mask || canonical->has_lens;
+    for (int i = 0; i < canonical->query.n; i++) {
+        const attn_dim *d = &canonical->query.axis[i].dim;
+        plan->by_pairs = plan->by_pairs || (canonical->has_mask && d->mask) || (canonical->has_lens && d->lens);
+    }
+    for (int i = 0; i < plan->naxes; i++)
+        if (plan->axis[i].key == canonical->problem.lens_dim)
+            plan->lens_axis = i;
+}
+
+static void find_all(attn__window *plan, const attn__canonical *canonical)
+{
+    plan->taps = attn__window_kernel_for(canonical->isa);
+    plan->lanes = attn__online_softmax_for(canonical->isa);
+    plan->tile = attn__gemm_tile_for(canonical->isa);
+    plan->channels = canonical->contract.size;
+    plan->values = canonical->value.size;
+    find_axes(plan, canonical);
+    find_tables(plan, canonical);
+    choose_heads(plan, canonical);
+    find_masks(plan, canonical);
+    const attn_window *w = &attn__window_lane_axis(plan)->window;
+    plan->unit = plan->woven * (w->step == 1 ? w->dilation : 1);
+    plan->kept = (float)(1 / (1 - canonical->problem.dropout));
+    find_pass(&plan->pass[0], plan, canonical, false);
+    find_pass(&plan->pass[1], plan, canonical, true);
+    plan->once = once_serves(plan, canonical);
+    plan->pass[2].once = plan->once;
+    if (plan->once)
+        find_pass(&plan->pass[2], plan, canonical, false);
+}
+
+/* ----------------------------------------------------------------------------------------------------------- refuse */
+
+/* Two pairs would add to one element. */
+static bool repeats(const attn__canonical *canonical, unsigned bit, attn__operand op)
+{
+    if (!(canonical->problem.flags & bit))
+        return false;
+    for (attn_role role = ATTN_ROLE_BATCH; role <= ATTN_ROLE_VALUE; role++) {
+        const attn__group *group = attn__group_of(canonical, role);
+        for (int i = 0; i < group->n && (attn__operand_table[op].roles >> role & 1); i++) {
+            const attn__axis *axis = &group->axis[i];
+            if (attn__stride(&axis->dim, op) == 0 && (axis->dim.n > 1 || role == ATTN_ROLE_KEY))
+                return true;
+        }
+    }
+    return false;
+}
+
+static const char *refuse_gradients(const attn__canonical *canonical)
+{
+    if (repeats(canonical, ATTN_WANT_DQ, ATTN__OP_DQ) || repeats(canonical, ATTN_WANT_DK, ATTN__OP_DK) ||
+        repeats(canonical, ATTN_WANT_DV, ATTN__OP_DV))
+        return "a gradient is broadcast";
+    return NULL;
+}
+
+/* Each window slides along its own QUERY axis, and bands and tables must relate the same axes. */
+static const char *refuse_windows(const attn__canonical *canonical, const attn_window *windows, int n)
+{
+    const attn_problem *p = &canonical->problem;
+    if (n != canonical->key.n)
+        return "keys without a window";
+    for (int i = 0; i < n; i++)
+        for (int other = 0; other < i; other++)
+            if (windows[i].query_dim == windows[other].query_dim)
+                return "two windows along one axis";
+    for (int w = 0; w < n; w++) {
+        for (int i = 0; i < p->nbands; i++)
+            if (p->bands[i].key_dim == windows[w].key_dim && p->bands[i].query_dim != windows[w].query_dim)
+                return "a band across axes";
+        for (int i = 0; i < p->nrelatives; i++)
+            if (p->relatives[i].key_dim == windows[w].key_dim && p->relatives[i].query_dim != windows[w].query_dim)
+                return "a table across axes";
+    }
+    return NULL;
+}
+
+static const char *refuse_features(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    attn_window windows[ATTN__WINDOW_AXES];
+    if (p->nwindows == 0 && p->nrelatives == 0)
+        return "neither window nor table";
+    if (p->dtype == ATTN_F64)
+        return "f64 is for the solver of blocks";
+    if (p->score != ATTN_SCORE_DOT || p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "neither dot product nor softmax";
+    if ((p->nbands || canonical->has_mask || canonical->has_lens) && p->mask_fill != 0)
+        return "masked keys score";
+    return refuse_windows(canonical, windows, find_windows(canonical, windows));
+}
+
+/* Numbers of taps and cells that int32 and the scratch memory can hold. */
+static bool is_moderate(const attn__canonical *canonical)
+{
+    const int64_t most = 1 << 28;
+    attn_window windows[ATTN__WINDOW_AXES];
+    int count = find_windows(canonical, windows);
+    for (int i = 0; i < count; i++) {
+        const attn_window *w = &windows[i];
+        int64_t n = canonical->query.axis[w->query_dim].dim.n, taps = canonical->key.axis[w->key_dim].dim.n;
+        if (n > most || w->step > 64 || w->size > most || taps > MOST_ENTRIES || w->dilation > most / taps ||
+            w->offset < -most || w->offset > most || w->size < 1)
+            return false;
+    }
+    return true;
+}
+
+const char *refuse(const attn__canonical *canonical)
+{
+    const char *why = refuse_features(canonical);
+    if (!why && canonical->backward)
+        why = refuse_gradients(canonical);
+    if (why)
+        return why;
+    if (!is_moderate(canonical))
+        return "a window too large";
+    attn__window plan = {0};
+    find_all(&plan, canonical);
+    for (int i = 0; i < 1 + canonical->backward; i++) {
+        const attn__window_pass *pass = &plan.pass[i];
+        if (pass->entries > MOST_ENTRIES || pass->slots > MOST_SLOTS || pass->ld > 4 * WIDEST + 2 * MOST_ENTRIES)
+            return "a window too large";
+    }
+    for (int i = 0; i < plan.naxes; i++)
+        if (plan.axis[i].last <= plan.axis[i].first)
+            return "no tap is in reach";
+    return NULL;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- memory */
+
+static float *take_floats(attn__arena *p, int64_t count)
+{
+    return attn__arena_take(p, count, sizeof(float));
+}
+
+/* Tables that depend only on the place of a line and a block; all heads share them. */
+static void take_lists(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    int64_t taps = lanes->last - lanes->first;
+    s->block = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *s->block);
+    s->ranges.query = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->ranges.from = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->ranges.to = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->ranges.moved = attn__arena_take(p, pass->ld, sizeof(int32_t));
+    s->entries.number = attn__arena_take(p, pass->entries, sizeof(int32_t));
+    s->entries.a = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.b = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.range = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->entries.state = attn__arena_take(p, pass->entries, sizeof(int64_t));
+    s->shift = attn__arena_take(p, taps, sizeof(int64_t));
+    s->phase = attn__arena_take(p, taps, sizeof(int64_t));
+    s->entries.flag = attn__arena_take(p, plan->masked ? pass->entries : 0, sizeof(int64_t));
+    s->offset = attn__arena_take(p, pass->ld, sizeof(int64_t));
+}
+
+static void take_strips(attn__arena *p, const attn__window *plan, const attn__window_pass *pass,
+                        attn__window_scratch *s)
+{
+    int64_t row = pass->ld * plan->heads, all = (pass->slots + 1) * pass->strip_phases * row;
+    s->a = take_floats(p, all * plan->channels);
+    s->b = take_floats(p, all * plan->values);
+    s->line = take_floats(p, row * (plan->channels + 2 * plan->values));
+}
+
+static void take_block(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    int64_t width = plan->taps->width, taps = lanes->last - lanes->first;
+    int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
+    float **const tiles[] = {&s->lanes.a, &s->lanes.b, &s->lanes.o, &s->lanes.out_a, &s->lanes.out_b, &s->lanes.old};
+    float **const rows[] = {&s->softmax.m,    &s->softmax.l,   &s->softmax.factor,
+                            &s->softmax.ones, &s->softmax.lse, &s->softmax.delta};
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++)
+        *tiles[i] = take_floats(p, most * width * plan->heads);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i] = take_floats(p, width);
+    s->s = take_floats(p, pass->entries * width);
+    s->dp = take_floats(p, pass->entries * width);
+    s->lanes.terms = take_floats(p, (taps + pass->pairs) * width);
+    s->margin = take_floats(p, taps * width);
+    s->pair_margin = take_floats(p, pass->pairs * width);
+}
+
+/* State that a head keeps from block to block. */
+static void take_head(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    int64_t taps = lanes->last - lanes->first, row = pass->ld * pass->strip_phases;
+    int64_t most = plan->channels > plan->values ? plan->channels : plan->values;
+    attn_relative_kind kinds[2] = {attn__window_strip_kind(pass), ATTN_RELATIVE_VALUE};
+    for (int i = 0; i < plan->naxes - 1; i++) {
+        int64_t n = plan->axis[i].last - plan->axis[i].first;
+        s->list[i].tap = attn__arena_take(p, n, sizeof(int64_t));
+        s->list[i].at = attn__arena_take(p, n, sizeof(int64_t));
+    }
+    s->pair = attn__arena_take(p, pass->pairs, sizeof *s->pair);
+    s->tag = attn__arena_take(p, pass->slots + 1, sizeof(int64_t));
+    s->rows = take_floats(p, pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 0);
+    for (int i = 0; i < 1 + pass->by_key; i++) {
+        bool own = plan->has_table[kinds[i]][plan->naxes - 1], outer = attn__window_has_outer(plan, kinds[i]);
+        s->terms[i] = take_floats(p, own ? (pass->slots + 1) * taps * pass->ld : 0);
+        s->pair_rows[i] = take_floats(p, outer ? pass->pairs * row : 0);
+    }
+    s->flags = take_floats(p, plan->masked && !pass->by_key ? (pass->slots + 1) * row : 0);
+    s->lanes.flags = take_floats(p, plan->taps->width);
+    for (int kind = 0; kind < ATTN__WINDOW_KINDS; kind++)
+        s->pair_table[kind] = take_floats(p, plan->table_floats ? pass->pairs * most : 0);
+}
+
+static void take_drop_keys(attn__arena *p, const attn__window *plan, const attn__window_pass *pass,
+                           attn__window_scratch *s)
+{
+    int64_t rows = pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 2 * plan->taps->width;
+    s->drop_key = attn__arena_take(p, rows, sizeof(uint32_t));
+}
+
+/* The first head's pointers, moved to another head's part. */
+static void move_on(const attn__window *plan, const attn__window_pass *pass, int head, attn__window_scratch *s)
+{
+    int64_t width = plan->taps->width, channels = head * plan->channels, values = head * plan->values;
+    s->a += channels * pass->ld;
+    s->b += values * pass->ld;
+    float **const by_channel[] = {&s->lanes.a, &s->lanes.out_a},
+                  **const by_value[] = {&s->lanes.b, &s->lanes.o, &s->lanes.out_b};
+    for (size_t i = 0; i < sizeof by_channel / sizeof *by_channel; i++)
+        *by_channel[i] += channels * width;
+    for (size_t i = 0; i < sizeof by_value / sizeof *by_value; i++)
+        *by_value[i] += values * width;
+}
+
+/* The further state of the pass for all gradients. */
+static void take_once(attn__arena *p, const attn__window *plan, const attn__window_pass *pass, attn__window_scratch *s)
+{
+    const attn__window_axis *lanes = attn__window_lane_axis(plan);
+    int64_t taps = lanes->last - lanes->first, ld = pass->ld, c = plan->channels, v = plan->values;
+    bool tables = plan->table_floats > 0;
+    attn__window_once *o = &s->once;
+    const struct {
+        float **at;
+        int64_t rows;
+    } rows[] = {{&o->q, c},
+                {&o->dout, v},
+                {&o->lse, 1},
+                {&o->delta, 1},
+                {&o->dq, c},
+                {&o->dk, pass->sums * c},
+                {&o->dv, pass->sums * v},
+                {&o->terms, tables ? taps : 0},
+                {&o->pair_terms, tables ? pass->pairs : 0},
+                {&o->margin, tables ? taps : 0},
+                {&o->pair_margin, tables ? pass->pairs : 0},
+                {&o->marks, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        *rows[i].at = take_floats(p, rows[i].rows * ld);
+    for (int i = 0; i < ATTN__WINDOW_TOGETHER; i++) {
+        o->recent[i].p = take_floats(p, taps * pass->recent);
+        o->recent[i].ds = take_floats(p, taps * pass->recent);
+    }
+    o->key_at = attn__arena_take(p, taps, sizeof(int64_t));
+    o->query_at = attn__arena_take(p, taps, sizeof(int64_t));
+    o->zeros = attn__arena_take(p, taps, sizeof(int64_t));
+    o->number = attn__arena_take(p, taps, sizeof(int32_t));
+    o->keys = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->keys);
+    o->fill = attn__arena_take(p, pass->tile / plan->taps->width, sizeof *o->fill);
+}
+
+static size_t divide_scratch(const attn__window *plan, const attn__canonical *canonical, const attn__window_pass *pass,
+                             char *base, attn__window_scratch scratch[ATTN__WINDOW_HEADS])
+{
+    attn__arena p = {base, 0};
+    take_lists(&p, plan, pass, scratch);
+    take_strips(&p, plan, pass, scratch);
+    take_block(&p, plan, pass, scratch);
+    if (canonical->has_dropout)
+        scratch->entries.column = attn__arena_take(&p, pass->entries, sizeof(uint32_t));
+    for (int h = 0; h < plan->heads; h++) {
+        attn__window_scratch *s = &scratch[h];
+        if (h > 0)
+            *s = scratch[0];
+        if (h > 0 && base)
+            move_on(plan, pass, h, s);
+        take_head(&p, plan, pass, s);
+        if (canonical->has_dropout)
+            take_drop_keys(&p, plan, pass, s);
+        s->table = take_floats(&p, plan->table_floats);
+        s->table_sums = attn__arena_take(&p, canonical->backward ? plan->table_floats : 0, sizeof(double));
+        if (pass->once)
+            take_once(&p, plan, pass, s);
+    }
+    return p.used;
+}
+
+/* ------------------------------------------------------------------------------------------------------------- plan */
+
+/* Whether some element of the gradient is a sum over several pairs. */
+static bool shares_bias(const attn__canonical *canonical)
+{
+    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key};
+    for (int g = 0; g < 3; g++)
+        for (int i = 0; i < groups[g]->n; i++)
+            if (groups[g]->axis[i].dim.n > 1 && groups[g]->axis[i].dim.dbias == 0)
+                return true;
+    return false;
+}
+
+/* Shared gradients are those that no pass writes by itself. */
+static unsigned shared_wishes(const attn__canonical *canonical)
+{
+    unsigned bits = ATTN_WANT_DTABLES | (shares_bias(canonical) ? ATTN_WANT_DBIAS : 0);
+    return canonical->problem.flags & bits;
+}
+
+static attn__canonical shared_of(const attn__canonical *canonical)
+{
+    attn__canonical shared = *canonical;
+    shared.problem.flags = canonical->backward ? shared_wishes(canonical) : 0;
+    return shared;
+}
+
+static const attn__group *group_of(const attn__canonical *canonical, bool value)
+{
+    return value ? &canonical->value : &canonical->contract;
+}
+
+/* Offsets of channels, for operands whose channels are not adjacent. */
+static int64_t *fill_channels(attn__window *plan, const attn__canonical *canonical, int64_t *next)
+{
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        const attn__operand_info *info = &attn__operand_table[ops[i]];
+        const attn__group *group = group_of(canonical, info->roles & ATTN__IN_VALUE);
+        size_t stride = offsetof(attn__axis, dim) + info->offset;
+        if (attn__offsets_adjacent(group, stride))
+            continue;
+        attn__offsets_fill(group, stride, 0, group->size, next);
+        plan->channel[ops[i]] = next;
+        next += group->size;
+    }
+    return next;
+}
+
+static size_t aligned(size_t size)
+{
+    return attn__size_add(size, 63) & ~(size_t)63;
+}
+
+static attn_status make_plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    size_t channels = 4 * (size_t)(canonical->contract.size + canonical->value.size);
+    channels +=
+        (size_t)canonical->problem.nrelatives * (size_t)attn__most(canonical->contract.size, canonical->value.size);
+    attn__window *plan = attn__alloc_zero(context, attn__size_add(sizeof *plan, channels * sizeof(int64_t)));
+    if (!plan)
+        return ATTN_ERROR_MEMORY;
+    find_all(plan, canonical);
+    int64_t *next = fill_channels(plan, canonical, plan->memory);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        plan->table_channel[i] = next;
+        next = attn__table_channel_offsets(canonical, i, next);
+    }
+    attn__window_scratch unused[ATTN__WINDOW_HEADS] = {0};
+    plan->share = aligned(divide_scratch(plan, canonical, &plan->pass[0], NULL, unused));
+    for (int i = 1; canonical->backward && i < ATTN__WINDOW_PASSES - !plan->once; i++) {
+        size_t share = aligned(divide_scratch(plan, canonical, &plan->pass[i], NULL, unused));
+        plan->share = share > plan->share ? share : plan->share;
+    }
+    attn__canonical shared = shared_of(canonical);
+    plan->slot_share = aligned(attn__sums_size(&shared));
+    recipe->data = plan;
+    recipe->workspace = attn__size_add(attn__size_mul((size_t)canonical->threads, plan->share),
+                                       attn__size_mul(plan->slot_share, ATTN__WINDOW_SLOTS));
+    snprintf(recipe->text, sizeof recipe->text, "%s blocks of %d, tiles of %d, bands of %d lines, %d strips",
+             attn__isa_text(plan->taps->isa), plan->taps->width, (int)plan->pass[0].tile, (int)plan->pass[0].band,
+             (int)plan->pass[0].slots);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ items */
+
+typedef struct job {
+    const attn__canonical *canonical;
+    attn__canonical shared; /* the same, reduced to the gradients that several items add to */
+    const attn__window *plan;
+    const attn_arrays *arrays;
+    char *scratch, *sums;
+    int64_t slots;
+    bool runs[ATTN__WINDOW_PASSES];
+} job;
+
+static int64_t items_of(const job *j, int which)
+{
+    return j->canonical->batch.size / (j->plan->heads * j->plan->woven) * j->plan->pass[which].items;
+}
+
+static void run_share(const job *j, int which, int64_t slot, int thread)
+{
+    attn__window_scratch scratch[ATTN__WINDOW_HEADS];
+    attn__window_work heads[ATTN__WINDOW_HEADS];
+    const attn__window_pass *pass = &j->plan->pass[which];
+    divide_scratch(j->plan, j->canonical, pass, j->scratch + (size_t)thread * j->plan->share, scratch);
+    int h = 0;
+    do { /* there is one head at least */
+        heads[h] = (attn__window_work){
+            .head = h, .canonical = j->canonical, .plan = j->plan, .pass = pass, .arrays = j->arrays, .s = scratch[h]};
+        if (j->plan->slot_share)
+            attn__sums_address(&heads[h].sums, &j->shared, j->sums + (size_t)slot * j->plan->slot_share);
+    } while (++h < j->plan->heads);
+    for (int i = 0; i < j->plan->taps->width; i++)
+        scratch[0].softmax.ones[i] = 1;
+    int64_t items = items_of(j, which);
+    for (int64_t item = slot * items / j->slots; item < (slot + 1) * items / j->slots; item++)
+        attn__window_item(heads, item);
+    for (h = 0; h < j->plan->heads; h++)
+        attn__window_tables_store(heads + h);
+}
+
+/* Both passes over one part of the arrays follow each other: what the first one read is near for the second. */
+static void run_slot(void *user, int64_t slot, int thread)
+{
+    const job *j = user;
+    for (int which = 0; which < ATTN__WINDOW_PASSES; which++)
+        if (j->runs[which])
+            run_share(j, which, slot, thread);
+}
+
+/* Items of one slot describe their tile and read their tables once; sums of tables need memory for every slot. */
+static void run_passes(job *j)
+{
+    int64_t items = items_of(j, j->runs[0] ? 0 : j->runs[1] ? 1 : 2);
+    int64_t most = j->plan->slot_share ? ATTN__WINDOW_SLOTS : 64;
+    j->slots = items < most ? items : most;
+    attn__parallel_items(j->canonical->threads, j->slots, run_slot, j);
+}
+
+/* Slot after slot, whoever filled them. */
+static void store_shared(const job *j)
+{
+    size_t n = j->plan->slot_share / sizeof(double);
+    double *total = (double *)(void *)j->sums;
+    for (int64_t slot = 1; slot < ATTN__WINDOW_SLOTS; slot++)
+        for (size_t i = 0; i < n; i++)
+            total[i] += total[(size_t)slot * n + i];
+    attn__sums sums;
+    attn__sums_address(&sums, &j->shared, j->sums);
+    attn__sums_store(&sums, &j->shared, j->arrays);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    const attn__window *plan = recipe->data;
+    job j = {
+        .canonical = canonical, .shared = shared_of(canonical), .plan = plan, .arrays = arrays, .scratch = workspace};
+    unsigned with = canonical->problem.flags;
+    j.sums = j.scratch + (size_t)canonical->threads * plan->share;
+    j.runs[0] = !canonical->backward || (with & (ATTN_WANT_DQ | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES));
+    j.runs[1] = canonical->backward && (with & (ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DTABLES));
+    if (!canonical->backward) {
+        run_passes(&j);
+        return;
+    }
+    memset(j.sums, 0, ATTN__WINDOW_SLOTS * plan->slot_share);
+    if ((with & ATTN_WANT_DBIAS) && !canonical->problem.accumulate && !shares_bias(canonical)) {
+        attn__extent dbias = attn__operand_extent(canonical, ATTN__OP_DBIAS);
+        attn__extent_zero(&dbias, sizeof(float), arrays->dbias);
+    }
+    if (plan->once && (with & ATTN_WANT_DQ) && (with & (ATTN_WANT_DK | ATTN_WANT_DV)))
+        memcpy(j.runs, (bool[ATTN__WINDOW_PASSES]){false, false, true}, sizeof j.runs);
+    if (j.runs[0] || j.runs[1] || j.runs[2])
+        run_passes(&j);
+    if (plan->slot_share)
+        store_shared(&j);
+}
+
+/* Each multiply-add has a load of its own, and backward computes scores twice.  Whole axes so short that flash
+ * attention's tiles stay nearly empty cost less than there if several heads fill the lanes, as measured. */
+static double cost(const attn__canonical *canonical)
+{
+    enum { SMALL = 256, SEVERAL = 4 }; /* numbers of a head's keys and values; heads */
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    double channels = (double)(canonical->contract.size + canonical->value.size);
+    if (canonical->problem.nwindows == 0 && (double)canonical->key.size * channels <= SMALL &&
+        woven_of(canonical) >= SEVERAL)
+        return 0.9 * pairs * channels;
+    return pairs * (canonical->backward ? 2 : 1) * (30 + channels);
+}
+
+const attn__solver attn__solver_window = {
+    .name = "window", .refuse = refuse, .cost = cost, .plan = make_plan, .apply = apply};
