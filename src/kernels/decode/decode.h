@@ -29,7 +29,8 @@ typedef struct attn__decode_rows {
 } attn__decode_rows;
 
 /* out[at[j] + c] (+)= factor * sum over i of w[i * ldw + j] * x[i * ldx + c], for j in [0, rows), c in [0, channels).
- * The sum takes only queries i with from[i] <= j < to[i], and seen[i * ldw + j] == 1 unless that is NULL. */
+ * The sum takes only queries i with from[i] <= j < to[i], and a byte alive[i * ldw + j] that has the bit, unless `alive`
+ * is NULL. */
 typedef struct attn__decode_spread {
     void *out;
     attn_dtype dtype; /* ATTN_F32 or ATTN_BF16 */
@@ -38,7 +39,8 @@ typedef struct attn__decode_spread {
     const float *w, *x; /* x padded to whole vectors */
     int64_t ldw, ldx;
     const int64_t *from, *to;
-    const uint8_t *seen;
+    const uint8_t *alive;
+    uint8_t bit;
     float factor;
     bool add;
     bool stream; /* non-temporal stores where rows are aligned; call `settle` before another thread reads them */

@@ -214,7 +214,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
     for (int v = 0; v < vectors; v++)
         sum[v] = vf_zero();
     for (int64_t i = 0; i < t->queries; i++) {
-        bool sees = j >= t->from[i] && j < t->to[i] && (!t->seen || t->seen[i * t->ldw + j] == 1);
+        bool sees = j >= t->from[i] && j < t->to[i] && (!t->alive || (t->alive[i * t->ldw + j] & t->bit));
         if (!sees) /* it may be NaN in what it may not see */
             continue;
         vf w = vf_set1(t->w[i * t->ldw + j]);

@@ -1,0 +1,1105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * decode.c - attention of up to 16 queries over many keys, as in decoding with a KV cache, forward and backward.
+ *
+ * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
+ * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as
+ * long, since a row is a few cache lines, kilobytes from the next.  Grouped heads are queries of one item in the
+ * canonical form and share the reading.  With few items their keys are divided into parts, so that all threads have
+ * work, and the parts' sums are merged by log-sum-exp.  Neither the parts nor the grouping depends on the number of
+ * threads, so that the bits do not either; memory does not grow with the keys.  Packed sequences, and contexts where
+ * lengths may not decide the order of sums, have one part.
+ *
+ * Backward,
+ *
+ *     P = 2^(q k - lse)     dS = P (dout v - delta)     dq = sum over keys of dS k     dk = dS q     dv = P dout
+ *
+ * each key and value is read once and each of their gradients written once, in memory order.  dq is summed over the
+ * parts in their order.
+ */
+#include "attend/block/dropout.h"
+#include "attend/block/element.h"
+#include "attend/block/packed_sequences.h"
+#include "attend/block/rows.h"
+#include "attend/block/visible.h"
+#include "attend/plan/solver.h"
+#include "attend/problem/operand.h"
+#include "base/arena.h"
+#include "base/constants.h"
+#include "base/integers.h"
+#include "base/normal.h"
+#include "base/parallel.h"
+#include "kernels/decode/decode.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    QUERIES = 16,
+    HEADS = 64,
+    BLOCK = 64,
+    AHEAD = 48, /* prefetch distance in rows */
+    ITEMS = 16,
+    PART = 256
+};
+
+typedef struct decode {
+    const attn__decode_kernel *kernel;
+    const attn__online_softmax_kernel *lanes;
+    const attn__softmax_backward_kernel *backward;
+    attn__visible visible;
+    int64_t heads, head_step; /* batch items of one work item, and how many batch indices lie between two of them */
+    int64_t parts, part;      /* of the keys; how many in each */
+    int64_t channels, values; /* of whole vectors */
+    float scale, softcap;     /* of scores in powers of two; softcap 0: none */
+    float fill;               /* the score of masked keys: -infinity where they take no part */
+    bool stream;              /* the gradients of keys and values are too large to stay in a cache */
+} decode;
+
+/* ------------------------------------------------------------------------------------------------ plan */
+
+/* Whether the operand moves along each axis of the group, so that no two indices share an element. */
+static bool moves(const attn__group *group, attn__operand op)
+{
+    for (int a = 0; a < group->n; a++)
+        if (group->axis[a].dim.n > 1 && attn__stride(&group->axis[a].dim, op) == 0 && !group->axis[a].packed)
+            return false;
+    return true;
+}
+
+static const char *refuse_usual(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "softmax only";
+    if (p->nwindows)
+        return "keys have a window";
+    if (p->nrelatives)
+        return "has relative tables";
+    if (canonical->query.size > QUERIES)
+        return "more than 16 queries";
+    if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) ||
+        !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)))
+        return "channels of k or v are not adjacent";
+    return attn__visible_refuse(canonical);
+}
+
+/* How many indices of a batch axis fit within the stride from key to key. */
+static int64_t side_by_side(const decode *f, const attn__canonical *canonical, int axis)
+{
+    enum { FETCHED_ROWS = 2 * (BLOCK + AHEAD) };
+    /* Queries and sums of one work item fit in the first cache with the keys; the rows of a block and the prefetched
+     * ones fit in the second. */
+    enum { HEADS_FLOATS = 8192 };
+    const attn_dim *head = &canonical->batch.axis[axis].dim, *key = &canonical->key.axis[canonical->key.n - 1].dim;
+    int64_t max = HEADS_FLOATS / (canonical->query.size * (f->channels + f->values)), n = head->n;
+    int64_t rows = canonical->caches.l2 / (int64_t)sizeof(float) / 2 / FETCHED_ROWS;
+    max = attn__most(1, attn__least(max, rows / attn__most(f->channels, f->values)));
+    if (n < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
+        return 1;
+    while (n > max || n > HEADS || head->n % n != 0)
+        n--;
+    return n;
+}
+
+/* The heads are the last batch axis, or with packed sequences the last but that of sequences. */
+static void choose_heads(decode *f, const attn__canonical *canonical)
+{
+    int axis = canonical->batch.n - 1;
+    f->head_step = 1;
+    if (axis > 0 && canonical->batch.axis[axis].packed)
+        f->head_step = canonical->batch.axis[axis--].dim.n;
+    f->heads = side_by_side(f, canonical, axis);
+}
+
+static void choose_parts(decode *f, const attn__canonical *canonical)
+{
+    int64_t keys = canonical->key.size, items = attn__most(1, canonical->batch.size / f->heads);
+    int64_t wanted = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT) ? 1 : attn__ceil_div(ITEMS, items);
+    f->parts = attn__most(1, attn__least(wanted, keys / PART));
+    f->part = attn__most(BLOCK, attn__round_up(attn__ceil_div(keys, f->parts), BLOCK));
+    f->parts = attn__most(1, attn__ceil_div(keys, f->part));
+}
+
+static decode *make_plan(attn_context *context, const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    decode *f = attn__alloc_zero(context, sizeof *f);
+    if (!f)
+        return NULL;
+    f->kernel = attn__decode_for(canonical->isa);
+    f->lanes = attn__online_softmax_for(canonical->isa);
+    f->backward = attn__softmax_backward_for(canonical->isa);
+    attn__visible_make(&f->visible, canonical, false);
+    f->channels = attn__round_up(canonical->contract.size, f->kernel->lanes);
+    f->values = attn__round_up(canonical->value.size, f->kernel->lanes);
+    f->scale = (float)(p->scale * ATTN__LOG2E);
+    f->softcap = (float)(p->softcap * ATTN__LOG2E);
+    f->fill = f->visible.fills ? (float)(p->mask_fill * ATTN__LOG2E) : -INFINITY;
+    choose_heads(f, canonical);
+    choose_parts(f, canonical);
+    return f;
+}
+
+/* Sets the plan's text and workspace size from the bytes of a thread and of one part and head. */
+static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *canonical, size_t thread, size_t part)
+{
+    size_t parts = attn__size_mul((size_t)(canonical->batch.size * f->parts), part);
+    recipe->data = f;
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, thread);
+    if (f->parts > 1)
+        recipe->workspace = attn__size_add(recipe->workspace, parts);
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries of %d heads, keys in %d parts%s",
+             attn__isa_text(f->kernel->isa), (int)canonical->query.size, (int)f->heads, (int)f->parts,
+             f->stream ? ", gradients past the caches" : "");
+}
+
+/* Which solver is best for packed sequences may not depend on the others' lengths, but where each has one query. */
+static bool lengths_decide(const attn__canonical *canonical)
+{
+    if (canonical->extras & ATTN__BATCH_INVARIANT)
+        return true;
+    return attn__is_packed(canonical) && canonical->query.axis[canonical->problem.packed.query_dim].dim.n > 1;
+}
+
+/* Heads of 16 and fewer channels leave most of a vector empty, so that any other solver is faster. */
+static double cost(const attn__canonical *canonical, int64_t max_queries)
+{
+    double keys = (double)canonical->batch.size * (double)canonical->key.size, queries = (double)canonical->query.size;
+    bool small = canonical->contract.size <= 16 && canonical->value.size <= 16;
+    double each = small ? 20 : canonical->query.size <= max_queries && !lengths_decide(canonical) ? 0.9 : 2;
+    return keys * (double)(canonical->contract.size + canonical->value.size) * queries * each;
+}
+
+/* ----------------------------------------------------------------------------------- items and their memory */
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const decode *f;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t thread, part; /* bytes of a thread's memory; of the sums of one part and head */
+} job;
+
+/* Some heads, and a part of their keys. */
+typedef struct item {
+    const decode *f;
+    const attn__canonical *canonical; /* and arrays: of packed sequences, those of the item's own */
+    const attn_arrays *arrays;
+    int64_t batch, part; /* batch index of the first head */
+    int64_t begin, end;  /* the keys */
+    bool last;           /* no other item follows that reads the next batch index */
+} item;
+
+/* Finds item `number`; of packed sequences `one` becomes its problem. */
+static item find_item(const job *j, int64_t number, attn__sequence *one)
+{
+    const decode *f = j->f;
+    int64_t group = number / f->parts, inner = group % f->head_step;
+    item t = {.f = f, .canonical = j->canonical, .arrays = j->arrays, .part = number % f->parts};
+    t.batch = (group - inner) * f->heads + inner;
+    t.last = f->parts > 1;
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
+        t.canonical = &one->canonical;
+        t.arrays = &one->arrays;
+        t.last = true;
+    }
+    t.begin = t.part * f->part;
+    t.end = attn__least(t.begin + f->part, t.canonical->key.size);
+    return t;
+}
+
+static int64_t batch_of(const item *t, int64_t head)
+{
+    return t->batch + head * t->f->head_step;
+}
+
+static int64_t count_items(const job *j)
+{
+    return j->canonical->batch.size / j->f->heads * j->f->parts;
+}
+
+/* What both passes need of one thread's memory. */
+typedef struct scratch {
+    float *q;                           /* [heads][queries][channels], times scale and log2(e) */
+    float *s;                           /* [queries][BLOCK]: scores, then weights */
+    attn__visible_rows *rows;           /* [heads] */
+    attn__visible_span *span;           /* [heads] */
+    attn__visible_keys keys;            /* of a block, and so are those that follow */
+    int64_t from[QUERIES], to[QUERIES]; /* the keys that limits leave a query */
+    bool hides;                         /* `seen` has to be asked too */
+    uint8_t *seen;                      /* [queries][BLOCK] */
+    int64_t *bias_row;                  /* [heads][queries] */
+    uint64_t *drop_row;                 /* [heads][queries] */
+    int64_t *k_at, *v_at;               /* [2 * BLOCK]: of the block's keys and those to prefetch */
+    int64_t *bias_at;                   /* [BLOCK] */
+    uint32_t *column;                   /* [BLOCK] */
+    uint8_t *alive;                     /* [queries][BLOCK] */
+    int64_t *picked_at;                 /* [BLOCK] */
+    float *picked;                      /* [BLOCK] */
+} scratch;
+
+static void take_scratch(attn__arena *arena, const decode *f, const attn__canonical *canonical, scratch *s)
+{
+    int64_t n = canonical->query.size, heads = attn__visible_masks(&f->visible) ? f->heads : 0;
+    bool bias = canonical->has_bias, drops = canonical->has_dropout, masks = heads > 0;
+    s->q = attn__arena_take(arena, f->heads * n * f->channels, sizeof(float));
+    s->s = attn__arena_take(arena, n * BLOCK, sizeof(float));
+    s->rows = attn__arena_take(arena, heads, sizeof *s->rows);
+    s->span = attn__arena_take(arena, heads, sizeof *s->span);
+    s->seen = attn__arena_take(arena, masks ? n * BLOCK : 0, 1);
+    s->bias_row = attn__arena_take(arena, bias ? f->heads * n : 0, sizeof(int64_t));
+    s->drop_row = attn__arena_take(arena, drops ? f->heads * n : 0, sizeof(uint64_t));
+    s->k_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
+    s->v_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
+    s->bias_at = attn__arena_take(arena, bias ? BLOCK : 0, sizeof(int64_t));
+    s->column = attn__arena_take(arena, drops ? BLOCK : 0, sizeof(uint32_t));
+    s->alive = attn__arena_take(arena, bias || drops || masks ? n * BLOCK : 0, 1);
+    s->picked_at = attn__arena_take(arena, BLOCK, sizeof(int64_t));
+    s->picked = attn__arena_take(arena, BLOCK, sizeof(float));
+    attn__visible_rows unused;
+    for (int64_t h = 0; h < heads; h++)
+        attn__visible_rows_take(arena->base ? &s->rows[h] : &unused, &f->visible, arena, n, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&s->keys, &f->visible, arena, masks ? BLOCK : 0, ATTN__VISIBLE_ANY);
+}
+
+/* --------------------------------------------------------------------------------------- queries and keys */
+
+/* A query-like operand: its channels times `factor`, zeros up to `padded`. */
+typedef struct operand {
+    const void *base;
+    size_t stride;
+    const attn__group *channels;
+    int64_t padded;
+    float factor;
+} operand;
+
+static void load_rows(const item *t, const operand *x, int64_t batch, float *rows)
+{
+    const attn__canonical *canonical = t->canonical;
+    attn_dtype dtype = canonical->problem.dtype;
+    int64_t base = attn__offsets_one(&canonical->batch, x->stride, batch), n = x->channels->size;
+    int64_t size = (int64_t)attn_dtype_size(dtype);
+    bool adjacent = attn__offsets_adjacent(x->channels, x->stride);
+    for (int64_t i = 0; i < canonical->query.size; i++, rows += x->padded) {
+        int64_t at = base + attn__offsets_one(&canonical->query, x->stride, i);
+        if (adjacent)
+            t->f->kernel->load((const char *)x->base + at * size, dtype, n, x->factor, rows);
+        for (int64_t c = 0; c < n && !adjacent; c++) {
+            int64_t channel = at + attn__offsets_one(x->channels, x->stride, c);
+            rows[c] = (float)attn__load(dtype, x->base, channel) * x->factor;
+        }
+        for (int64_t c = n; c < x->padded; c++)
+            rows[c] = 0.0f;
+    }
+}
+
+/* Offsets of a head's queries in one operand. */
+static void find_rows(const item *t, size_t stride, int64_t batch, int64_t *at)
+{
+    int64_t base = attn__offsets_one(&t->canonical->batch, stride, batch), n = t->canonical->query.size;
+    attn__offsets_fill(&t->canonical->query, stride, 0, n, at);
+    for (int64_t i = 0; i < n; i++)
+        at[i] += base;
+}
+
+/* Loads a head's queries, and what decides which keys they see. */
+static void load_head(const item *t, int64_t head, const scratch *s)
+{
+    const decode *f = t->f;
+    const attn__canonical *canonical = t->canonical;
+    int64_t n = canonical->query.size, batch = batch_of(t, head);
+    if (n == 0)
+        return;
+    operand q = {t->arrays->q, ATTN__STRIDE(dim.q), &canonical->contract, f->channels, f->scale};
+    load_rows(t, &q, batch, s->q + head * n * f->channels);
+    if (attn__visible_masks(&f->visible)) {
+        attn__visible_rows_start(&s->rows[head], canonical, t->arrays, batch, 0, n, 1);
+        s->span[head] = attn__visible_span_of(&s->rows[head], 0, n);
+    }
+    if (canonical->has_bias)
+        find_rows(t, ATTN__STRIDE(dim.bias), batch, s->bias_row + head * n);
+    if (canonical->has_dropout)
+        attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
+}
+
+/* Offsets of keys first, first + 1, ... in one operand, for a block and the rows to prefetch; at[2 * BLOCK]. */
+static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at)
+{
+    int64_t n = attn__least(t->canonical->key.size - first, BLOCK + AHEAD);
+    attn__offsets_fill(&t->canonical->key, stride, first, n, at);
+    for (int64_t i = n; i < 2 * BLOCK; i++)
+        at[i] = at[n - 1];
+}
+
+/* A block of keys, the same for all heads. */
+static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
+{
+    const attn__canonical *canonical = t->canonical;
+    locate_keys(t, ATTN__STRIDE(dim.k), first, s->k_at);
+    locate_keys(t, ATTN__STRIDE(dim.v), first, s->v_at);
+    if (attn__visible_masks(&t->f->visible))
+        attn__visible_keys_start(&s->keys, canonical, first, keys);
+    if (canonical->has_bias)
+        attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), first, keys, s->bias_at);
+    if (canonical->has_dropout)
+        attn__dropout_columns(canonical, first, keys, s->column);
+}
+
+/* Finds the keys of the block that each query of a head may give a weight: s->from, s->to and, where s->hides, s->seen.
+ * False: there are none. */
+static bool look(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s)
+{
+    const attn__visible *visible = &t->f->visible;
+    int64_t n = t->canonical->query.size;
+    if (n == 0)
+        return false;
+    attn__visible_tile tile = {s->rows + head, 0, n, &s->keys, 0, keys};
+    unsigned hidden = attn__visible_masks(visible) ? attn__visible_of(&tile, s->span + head) : ATTN__VISIBLE_ALL;
+    if (hidden == ATTN__VISIBLE_NONE && !visible->fills)
+        return false;
+    if (hidden == ATTN__VISIBLE_NONE)
+        hidden = ATTN__VISIBLE_ANY;
+    bool cuts = (hidden & ATTN__VISIBLE_LIMITS) && visible->ranges && !visible->fills;
+    for (int64_t i = 0; i < n; i++) {
+        s->from[i] = cuts ? attn__clamp(s->rows[head].from[0][i] - first, 0, keys) : 0;
+        s->to[i] = cuts ? attn__clamp(s->rows[head].to[0][i] - first, s->from[i], keys) : keys;
+    }
+    hidden &= cuts ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
+    s->hides = hidden != ATTN__VISIBLE_ALL;
+    if (s->hides)
+        attn__visible_bytes(&tile, hidden, s->seen, BLOCK);
+    return true;
+}
+
+/* The rows of one operand that start at key at[0] of a batch item. */
+static attn__decode_rows rows_of(const item *t, size_t stride, const void *base, int64_t batch, const int64_t *at,
+                                 int64_t keys, int64_t channels)
+{
+    attn_dtype dtype = attn__operand_dtype(&t->canonical->problem, ATTN__OP_K);
+    int64_t start = attn__offsets_one(&t->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
+    const char *first = (const char *)base + start;
+    return (attn__decode_rows){first, dtype, at, keys, channels, first, at + AHEAD};
+}
+
+/* The block's keys and values of one head, and the rows to prefetch while they are read: those AHEAD rows later.  If the
+ * item has one block only, the values are prefetched while the keys are read, and the keys of the next head or item
+ * while the values are read.  Blocks that a mask leaves out are not prefetched. */
+static void find_block(const item *t, int64_t head, int64_t keys, bool only_block, const scratch *s,
+                       attn__decode_rows *k, attn__decode_rows *v)
+{
+    const attn__canonical *canonical = t->canonical;
+    const void *keys_of = t->arrays->k;
+    int64_t batch = batch_of(t, head), next = batch + t->f->head_step;
+    *k = rows_of(t, ATTN__STRIDE(dim.k), keys_of, batch, s->k_at, keys, canonical->contract.size);
+    *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
+    if (canonical->has_blocks)
+        k->next = v->next = NULL;
+    if (canonical->has_blocks || !only_block)
+        return;
+    k->next = v->base;
+    k->next_at = v->at;
+    v->next = NULL;
+    if (next < canonical->batch.size && (head + 1 < t->f->heads || !t->last)) {
+        v->next = rows_of(t, ATTN__STRIDE(dim.k), keys_of, next, s->k_at, 0, 0).base;
+        v->next_at = s->k_at;
+    }
+}
+
+/* o += p x over those keys of [from, to) that `alive` has `bit` of (NULL: all).  What the others hold, NaN perhaps, is
+ * not read. */
+static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, int64_t to, const float *p,
+                      const uint8_t *alive, uint8_t bit, float shrink, float *o, const scratch *s)
+{
+    attn__decode_rows picked = *x;
+    int64_t n = 0;
+    for (int64_t j = from; alive && j < to; j++) {
+        s->picked_at[n] = x->at[j];
+        s->picked[n] = p[j];
+        n += (alive[j] & bit) != 0;
+    }
+    if (!alive || n == to - from) {
+        t->f->kernel->add(x, from, to, p, shrink, o);
+        return;
+    }
+    picked.at = s->picked_at;
+    t->f->kernel->add(&picked, 0, n, s->picked, shrink, o);
+}
+
+/* Caps the scores of all queries. */
+static void cap_scores(const item *t, int64_t keys, const scratch *s)
+{
+    for (int64_t i = 0; i < t->canonical->query.size && t->f->softcap != 0.0f; i++)
+        t->f->lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), t->f->softcap);
+}
+
+/* --------------------------------------------------------------------------------------------- forward */
+
+/* Sums of one head: o [queries][values], m and l [queries]. */
+typedef struct sums {
+    float *o, *m, *l;
+} sums;
+
+static sums take_sums(attn__arena *arena, const decode *f, int64_t queries)
+{
+    sums all;
+    all.o = attn__arena_take(arena, queries * f->values, sizeof(float));
+    all.m = attn__arena_take(arena, queries, sizeof(float));
+    all.l = attn__arena_take(arena, queries, sizeof(float));
+    return all;
+}
+
+static size_t sums_size(const decode *f, const attn__canonical *canonical)
+{
+    attn__arena arena = {NULL, 0};
+    take_sums(&arena, f, canonical->query.size);
+    return arena.used;
+}
+
+static sums sums_of_part(const job *j, int64_t batch, int64_t part)
+{
+    size_t number = (size_t)(batch * j->f->parts + part);
+    attn__arena arena = {j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part, 0};
+    return take_sums(&arena, j->f, j->canonical->query.size);
+}
+
+static size_t divide_forward(const decode *f, const attn__canonical *canonical, char *base, scratch *s,
+                             sums head[HEADS])
+{
+    attn__arena arena = {base, 0};
+    take_scratch(&arena, f, canonical, s);
+    for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
+        head[h] = take_sums(&arena, f, canonical->query.size);
+    return arena.used;
+}
+
+/* A sink is in the sums of the first part before any key. */
+static void clear_sums(const item *t, int64_t head, const sums *of)
+{
+    const attn__canonical *canonical = t->canonical;
+    int64_t at[QUERIES], n = canonical->query.size;
+    bool sinks = (canonical->extras & ATTN__SINKS) && t->part == 0;
+    if (!of->o) /* NULL only where an arena counts bytes */
+        return;
+    memset(of->o, 0, (size_t)(n * t->f->values) * sizeof *of->o);
+    if (sinks)
+        find_rows(t, ATTN__STRIDE(dim.sinks), batch_of(t, head), at);
+    for (int64_t i = 0; i < n; i++) {
+        of->m[i] = sinks ? (float)((double)((const float *)t->arrays->sinks)[at[i]] * ATTN__LOG2E) : -INFINITY;
+        of->l[i] = of->m[i] == -INFINITY ? 0.0f : 1.0f;
+    }
+}
+
+/* Adds bias and masks to query i's scores p; alive: where they are not -infinity. */
+static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const scratch *s)
+{
+    int64_t from = s->from[i], to = s->to[i];
+    const uint8_t *seen = s->seen + i * BLOCK;
+    uint8_t *alive = s->alive + i * BLOCK;
+    if (t->canonical->has_bias) {
+        const float *bias = (const float *)t->arrays->bias + s->bias_row[head * t->canonical->query.size + i];
+        for (int64_t j = from; j < to; j++)
+            p[j] += bias[s->bias_at[j]] * (float)ATTN__LOG2E;
+    }
+    for (int64_t j = from; s->hides && j < to; j++)
+        p[j] = seen[j] ? p[j] : t->f->fill;
+    for (int64_t j = from; j < to; j++)
+        alive[j] = (uint8_t)(p[j] != -INFINITY);
+}
+
+/* Of these, masked keys whose weight is 0 and dropped ones are not alive either. */
+static void drop_weights(const item *t, int64_t head, int64_t i, const float *p, const scratch *s)
+{
+    int64_t from = s->from[i], to = s->to[i];
+    const uint8_t *seen = s->seen + i * BLOCK;
+    uint8_t *alive = s->alive + i * BLOCK;
+    for (int64_t j = from; s->hides && t->f->visible.fills && j < to; j++)
+        alive[j] &= seen[j] || p[j] != 0.0f;
+    if (!t->canonical->has_dropout)
+        return;
+    uint64_t key = s->drop_row[head * t->canonical->query.size + i];
+    uint32_t below = attn__dropout_threshold(t->canonical->problem.dropout);
+    for (int64_t j = from; j < to; j++)
+        alive[j] &= attn__dropout_bits(key, s->column[j]) >= below;
+}
+
+/* Keys [first, first + keys) of one head.  Each query computes weights for its own keys only, so that no other key can
+ * leak into its output. */
+static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, bool only_block, scratch *s,
+                      const sums *of)
+{
+    const decode *f = t->f;
+    int64_t n = t->canonical->query.size;
+    bool drops = t->canonical->has_dropout;
+    if (!look(t, head, first, keys, s))
+        return;
+    attn__decode_rows k, v;
+    find_block(t, head, keys, only_block, s, &k, &v);
+    f->kernel->score(&k, s->q + head * n * f->channels, f->channels, n, s->s, BLOCK);
+    cap_scores(t, keys, s);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t from = s->from[i], to = s->to[i];
+        float *p = s->s + i * BLOCK;
+        if (from >= to)
+            continue;
+        bool picks = s->hides || drops || t->canonical->has_bias;
+        if (picks)
+            mask_scores(t, head, i, p, s);
+        float shrink = f->kernel->weigh(p + from, to - from, &of->m[i], &of->l[i]);
+        if (picks)
+            drop_weights(t, head, i, p, s);
+        add_alive(t, &v, from, to, p, picks ? s->alive + i * BLOCK : NULL, 1, shrink, of->o + i * f->values, s);
+        v.next = NULL;
+    }
+}
+
+/* Adds the sums of another part. */
+static void merge(const job *j, const sums *into, const sums *part)
+{
+    int64_t values = j->f->values;
+    for (int64_t i = 0; i < j->canonical->query.size; i++) {
+        float m = into->m[i] > part->m[i] ? into->m[i] : part->m[i]; /* NOLINT: the arena is on the workspace */
+        if (part->l[i] == 0.0f)
+            continue;
+        float mine = into->l[i] == 0.0f ? 0.0f : attn__normal(exp2f(into->m[i] - m));
+        float its = attn__normal(exp2f(part->m[i] - m));
+        into->m[i] = m;
+        into->l[i] = into->l[i] * mine + part->l[i] * its;
+        for (int64_t c = 0; c < values; c++)
+            into->o[i * values + c] = into->o[i * values + c] * mine + part->o[i * values + c] * its;
+    }
+}
+
+/* One query's output, from element `at` on. */
+static void write_row(const attn__canonical *canonical, void *o, int64_t at, const float *sum, float factor)
+{
+    attn_dtype dtype = canonical->problem.dtype;
+    bool adjacent = dtype == ATTN_F32 && attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.o));
+    float *row = (float *)o + (adjacent ? at : 0);
+    for (int64_t c = 0; adjacent && c < canonical->value.size; c++)
+        row[c] = sum[c] * factor;
+    for (int64_t c = 0; !adjacent && c < canonical->value.size; c++)
+        attn__store(dtype, o, at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c),
+                    (double)(sum[c] * factor));
+}
+
+static void write_head(const item *t, int64_t batch, const sums *of)
+{
+    const attn__canonical *canonical = t->canonical;
+    float kept = (float)attn__dropout_factor(canonical), *lse = t->arrays->lse;
+    int64_t o_at[QUERIES], lse_at[QUERIES];
+    find_rows(t, ATTN__STRIDE(dim.o), batch, o_at);
+    find_rows(t, ATTN__STRIDE(dim.lse), batch, lse_at);
+    for (int64_t i = 0; i < canonical->query.size; i++) {
+        float l = of->l[i], factor = l == 0.0f ? 0.0f : kept / l; /* NOLINT: as above */
+        write_row(canonical, t->arrays->o, o_at[i], of->o + i * t->f->values, factor);
+        if (canonical->problem.flags & ATTN_WANT_LSE)
+            lse[lse_at[i]] = l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)of->m[i] / ATTN__LOG2E);
+    }
+}
+
+/* Widens [*first, *last) by the keys of the item that a head's queries may give a weight. */
+static void widen(const item *t, int64_t head, const scratch *s, int64_t *first, int64_t *last)
+{
+    int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
+    if (from < to && attn__visible_masks(&t->f->visible))
+        attn__visible_span_keys(&s->rows[head], &s->span[head], &from, &to);
+    from = attn__most(from, t->begin);
+    to = attn__least(to, t->end);
+    *first = from < to ? attn__least(*first, from) : *first;
+    *last = from < to ? attn__most(*last, to) : *last;
+}
+
+static void run_forward_item(void *user, int64_t number, int thread)
+{
+    const job *j = user;
+    const decode *f = j->f;
+    attn__sequence one;
+    item t = find_item(j, number, &one);
+    int64_t first = INT64_MAX, last = 0;
+    scratch s;
+    sums head[HEADS];
+    divide_forward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &s, head);
+    for (int64_t h = 0; h < f->heads; h++) {
+        if (f->parts > 1)
+            head[h] = sums_of_part(j, batch_of(&t, h), t.part);
+        load_head(&t, h, &s);
+        clear_sums(&t, h, &head[h]);
+        widen(&t, h, &s, &first, &last);
+    }
+    first -= first % BLOCK; /* blocks begin at the same keys whatever the ranges */
+    for (int64_t at = first; at < last; at += BLOCK) {
+        int64_t keys = attn__least(BLOCK, last - at);
+        start_block(&t, at, keys, &s);
+        for (int64_t h = 0; h < f->heads; h++)
+            see_block(&t, h, at, keys, last - first <= BLOCK, &s, &head[h]);
+    }
+    for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
+        write_head(&t, batch_of(&t, h), &head[h]);
+}
+
+static void merge_forward(void *user, int64_t batch, int thread)
+{
+    const job *j = user;
+    item t = {.f = j->f, .canonical = j->canonical, .arrays = j->arrays};
+    sums all = sums_of_part(j, batch, 0);
+    (void)thread;
+    for (int64_t i = 1; i < j->f->parts; i++) {
+        sums part = sums_of_part(j, batch, i);
+        merge(j, &all, &part);
+    }
+    write_head(&t, batch, &all);
+}
+
+static size_t forward_size(const decode *f, const attn__canonical *canonical)
+{
+    scratch unused;
+    sums head[HEADS];
+    return divide_forward(f, canonical, NULL, &unused, head);
+}
+
+static void apply_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                          void *workspace)
+{
+    job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};
+    j.thread = forward_size(j.f, canonical);
+    j.part = sums_size(j.f, canonical);
+    attn__parallel_items(canonical->threads, count_items(&j), run_forward_item, &j);
+    if (j.f->parts > 1)
+        attn__parallel_items(canonical->threads, canonical->batch.size, merge_forward, &j);
+}
+
+static const char *refuse_forward(const attn__canonical *canonical)
+{
+    return canonical->backward ? "forward only" : refuse_usual(canonical);
+}
+
+/* Reading keys and values from memory takes as long as multiplying by this many queries.  Each further query needs a
+ * load per product, which a tile would share.  Long rows and large blocks read faster. */
+static double cost_forward(const attn__canonical *canonical)
+{
+    bool long_rows = canonical->contract.size + canonical->value.size >= 192;
+    return cost(canonical, (long_rows ? 8 : 4) - (canonical->key.size < 128 ? 2 : 0));
+}
+
+static attn_status plan_forward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    decode *f = make_plan(context, canonical);
+    if (!f)
+        return ATTN_ERROR_MEMORY;
+    finish_plan(recipe, f, canonical, forward_size(f, canonical), sums_size(f, canonical));
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_decode = {.name = "decode",
+                                          .refuse = refuse_forward,
+                                          .cost = cost_forward,
+                                          .plan = plan_forward,
+                                          .apply = apply_forward,
+                                          .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
+                                                    ATTN__BF16_KEYS | ATTN__BATCH_INVARIANT};
+
+/* -------------------------------------------------------------------------------------------- backward */
+
+typedef struct backward {
+    scratch s;
+    float *dout, *dq;                  /* [heads][queries][values or channels] */
+    float *o;                          /* [queries][values] */
+    float *lse, *delta;                /* [heads][queries], lse in powers of two */
+    float *fill;                       /* [heads][queries]: the logarithm of a masked key's weight */
+    float *ds;                         /* [queries][BLOCK]: of the scores before the softcap, ... */
+    float *ds_capped;                  /* ... and after it: the gradient of the bias */
+    float *bias;                       /* [queries][BLOCK] */
+    int64_t *dk_at, *dv_at, *dbias_at; /* [2 * BLOCK] */
+    int64_t *dbias_row;                /* [heads][queries] */
+    int32_t *from, *to;                /* [queries]: s.from and s.to as the weights want them */
+} backward;
+
+static size_t divide_backward(const decode *f, const attn__canonical *canonical, char *base, backward *b)
+{
+    attn__arena arena = {base, 0};
+    int64_t n = canonical->query.size, all = f->heads * n;
+    bool dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
+    take_scratch(&arena, f, canonical, &b->s);
+    b->dout = attn__arena_take(&arena, all * f->values, sizeof(float));
+    b->dq = attn__arena_take(&arena, all * f->channels, sizeof(float));
+    b->o = attn__arena_take(&arena, n * f->values, sizeof(float));
+    b->lse = attn__arena_take(&arena, all, sizeof(float));
+    b->delta = attn__arena_take(&arena, all, sizeof(float));
+    b->fill = attn__arena_take(&arena, f->visible.fills ? all : 0, sizeof(float));
+    b->ds = attn__arena_take(&arena, n * BLOCK, sizeof(float));
+    b->ds_capped = dbias && f->softcap != 0.0f ? attn__arena_take(&arena, n * BLOCK, sizeof(float)) : b->ds;
+    b->bias = attn__arena_take(&arena, canonical->has_bias ? n * BLOCK : 0, sizeof(float));
+    b->dk_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
+    b->dv_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
+    b->dbias_at = attn__arena_take(&arena, dbias ? 2 * BLOCK : 0, sizeof(int64_t));
+    b->dbias_row = attn__arena_take(&arena, dbias ? all : 0, sizeof(int64_t));
+    b->from = attn__arena_take(&arena, n, sizeof(int32_t));
+    b->to = attn__arena_take(&arena, n, sizeof(int32_t));
+    return arena.used;
+}
+
+static size_t dq_size(const decode *f, const attn__canonical *canonical)
+{
+    return ((size_t)(canonical->query.size * f->channels) * sizeof(float) + 63) / 64 * 64;
+}
+
+static float *dq_of_part(const job *j, int64_t batch, int64_t part)
+{
+    size_t number = (size_t)(batch * j->f->parts + part);
+    return (float *)(void *)(j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part);
+}
+
+/* How many keys of all are masked for query i. */
+static int64_t count_masked(const item *t, int64_t head, int64_t i, scratch *s)
+{
+    int64_t masked = 0;
+    for (int64_t at = 0; at < t->canonical->key.size; at += BLOCK) {
+        int64_t keys = attn__least(BLOCK, t->canonical->key.size - at);
+        attn__visible_keys_start(&s->keys, t->canonical, at, keys);
+        attn__visible_tile tile = {s->rows + head, i, 1, &s->keys, 0, keys};
+        attn__visible_bytes(&tile, ATTN__VISIBLE_ANY, s->seen, BLOCK);
+        for (int64_t j = 0; j < keys; j++)
+            masked += !s->seen[j];
+    }
+    return masked;
+}
+
+/* The logarithm of the weight of a masked key that has mask_fill for its score.  Where that is large and there are no
+ * others of weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are then
+ * 1 / count.  A key beside them whose score is near the fill keeps its own weight. */
+static float fill_weight(const item *t, int64_t head, int64_t i, float lse, scratch *s)
+{
+    double fill = t->canonical->problem.mask_fill, max = log((double)t->canonical->key.size);
+    double slack = 2.5e-7 * fabs(fill), weight = lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    if (fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= max + slack &&
+        attn__visible_masks(&t->f->visible)) {
+        double count = (double)count_masked(t, head, i, s);
+        if (count > 0.0 && fabs(lse - fill - log(count)) <= slack)
+            weight = -log(count);
+    }
+    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
+}
+
+/* A row without keys gets an lse of +inf, which makes its weights 0; delta = sum over v of dout * o, less the gradient
+ * of the log-sum-exp. */
+static void load_gradients(const item *t, int64_t head, backward *b)
+{
+    const decode *f = t->f;
+    const attn__canonical *canonical = t->canonical;
+    const attn_arrays *a = t->arrays;
+    int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
+    float *dout = b->dout + head * n * f->values, *lse = b->lse + head * n, *delta = b->delta + head * n;
+    operand d = {a->dout, ATTN__STRIDE(dim.dout), &canonical->value, f->values, 1.0f};
+    operand o = {a->o, ATTN__STRIDE(dim.o), &canonical->value, f->values, 1.0f};
+    load_rows(t, &d, batch, dout);
+    load_rows(t, &o, batch, b->o);
+    find_rows(t, ATTN__STRIDE(dim.lse), batch, at);
+    for (int64_t i = 0; i < n; i++) {
+        float x = ((const float *)a->lse)[at[i]];
+        lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
+        delta[i] = f->backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
+        if ((canonical->extras & ATTN__DLSE) && x != -INFINITY)
+            delta[i] -= ((const float *)a->dlse)[at[i]];
+        if (f->visible.fills)
+            b->fill[head * n + i] = fill_weight(t, head, i, x, &b->s);
+    }
+    if (canonical->problem.flags & ATTN_WANT_DBIAS)
+        find_rows(t, ATTN__STRIDE(dim.dbias), batch, b->dbias_row + head * n);
+    memset(b->dq + head * n * f->channels, 0, (size_t)(n * f->channels) * sizeof(float));
+}
+
+/* Stores channels that are not adjacent. */
+static void store_elements(const item *t, int64_t row, const float *dq)
+{
+    const attn__canonical *canonical = t->canonical;
+    attn_dtype dtype = canonical->problem.dtype;
+    for (int64_t c = 0; c < canonical->contract.size; c++) {
+        int64_t at = row + attn__offsets_one(&canonical->contract, ATTN__STRIDE(dim.dq), c);
+        double was = canonical->problem.accumulate ? attn__load(dtype, t->arrays->dq, at) : 0.0;
+        attn__store(dtype, t->arrays->dq, at, was + (double)dq[c] * canonical->problem.scale);
+    }
+}
+
+static void store_dq(const item *t, int64_t batch, const float *dq)
+{
+    const attn__canonical *canonical = t->canonical;
+    const attn__softmax_backward_kernel *kernel = t->f->backward;
+    int64_t n = canonical->contract.size, at[QUERIES];
+    bool adjacent = attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.dq)),
+         add = canonical->problem.accumulate;
+    float scale = (float)canonical->problem.scale;
+    find_rows(t, ATTN__STRIDE(dim.dq), batch, at);
+    for (int64_t i = 0; i < canonical->query.size; i++, dq += t->f->channels) {
+        if (!adjacent)
+            store_elements(t, at[i], dq);
+        else if (canonical->problem.dtype == ATTN_BF16)
+            kernel->store_bf16((uint16_t *)t->arrays->dq + at[i], dq, n, scale, add);
+        else
+            kernel->store((float *)t->arrays->dq + at[i], dq, n, scale, add);
+    }
+}
+
+/* P to s.s and dS to ds.  False: all pairs of the ranges count; else s.alive says which. */
+static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const attn__decode_rows *v, backward *b)
+{
+    const decode *f = t->f;
+    const attn__canonical *canonical = t->canonical;
+    scratch *s = &b->s;
+    int64_t n = canonical->query.size;
+    unsigned wanted = canonical->problem.flags;
+    bool scores = wanted & (ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DBIAS), full = true;
+    bool picks = s->hides || canonical->has_bias || canonical->has_dropout;
+    f->kernel->score(k, s->q + head * n * f->channels, f->channels, n, s->s, BLOCK);
+    if (scores)
+        f->kernel->score(v, b->dout + head * n * f->values, f->values, n, b->ds, BLOCK);
+    for (int64_t i = 0; i < n; i++) {
+        b->from[i] = (int32_t)s->from[i];
+        b->to[i] = (int32_t)s->to[i];
+        full = full && s->from[i] == 0 && s->to[i] == k->rows;
+        const float *bias = canonical->has_bias ? (const float *)t->arrays->bias + s->bias_row[head * n + i] : NULL;
+        for (int64_t j = 0; bias && j < k->rows; j++)
+            b->bias[i * BLOCK + j] = bias[s->bias_at[j]];
+    }
+    attn__softmax_backward_args args = {.rows = n,
+                                        .keys = k->rows,
+                                        .ld = BLOCK,
+                                        .s = s->s,
+                                        .dp = scores ? b->ds : NULL,
+                                        .lse = b->lse + head * n,
+                                        .delta = b->delta + head * n,
+                                        .plain =
+                                            full && !picks && f->softcap == 0.0f && k->rows % f->kernel->lanes == 0,
+                                        .mask = s->hides ? s->seen : NULL,
+                                        .softcap = f->softcap,
+                                        .bias = canonical->has_bias ? b->bias : NULL,
+                                        .fill = f->visible.fills && s->hides ? b->fill + head * n : NULL,
+                                        .from = b->from,
+                                        .to = b->to,
+                                        .alive = picks ? s->alive : NULL};
+    if (canonical->has_dropout) {
+        args.drop_key = s->drop_row + head * n;
+        args.drop_column = (const int32_t *)(const void *)s->column;
+        args.drop_below = attn__dropout_threshold(canonical->problem.dropout);
+        args.drop_scale = (float)attn__dropout_factor(canonical);
+    }
+    if (b->ds_capped != b->ds)
+        args.dbias = b->ds_capped;
+    f->backward->weights(&args);
+    return picks;
+}
+
+enum { SCORE_ALIVE = 1, WEIGHT_ALIVE = 2 }; /* of attn__softmax_backward_args.alive */
+
+/* Writes the gradients of the block's keys and values; zeros if no query sees them. */
+static void spread(const item *t, int64_t head, int64_t keys, int64_t queries, bool picks, const backward *b)
+{
+    const decode *f = t->f;
+    const attn__canonical *canonical = t->canonical;
+    int64_t n = canonical->query.size, size = (int64_t)attn_dtype_size(canonical->problem.dtype);
+    int64_t batch = batch_of(t, head);
+    attn__decode_spread args = {.dtype = canonical->problem.dtype,
+                                .rows = keys,
+                                .queries = queries,
+                                .ldw = BLOCK,
+                                .from = b->s.from,
+                                .to = b->s.to,
+                                .alive = picks ? b->s.alive : NULL,
+                                .add = canonical->problem.accumulate,
+                                .stream = f->stream};
+    if (canonical->problem.flags & ATTN_WANT_DK) {
+        args.out = (char *)t->arrays->dk + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dk), batch) * size;
+        args.at = b->dk_at;
+        args.channels = canonical->contract.size;
+        args.w = b->ds;
+        args.x = b->s.q + head * n * f->channels;
+        args.ldx = f->channels;
+        args.factor = (float)(1.0 / ATTN__LOG2E); /* q has the scale already */
+        args.bit = SCORE_ALIVE;
+        f->kernel->spread(&args);
+    }
+    if (canonical->problem.flags & ATTN_WANT_DV) {
+        args.out = (char *)t->arrays->dv + attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.dv), batch) * size;
+        args.at = b->dv_at;
+        args.channels = canonical->value.size;
+        args.w = b->s.s;
+        args.x = b->dout + head * n * f->values;
+        args.ldx = f->values;
+        args.factor = 1.0f;
+        args.bit = WEIGHT_ALIVE;
+        f->kernel->spread(&args);
+    }
+}
+
+/* Writes or adds the gradient of the bias of the block's keys, all zeros without `seen`.  Queries may share numbers. */
+static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, const backward *b)
+{
+    int64_t n = t->canonical->query.size;
+    const int64_t *row = b->dbias_row + head * n, *at = b->dbias_at;
+    float *dbias = t->arrays->dbias;
+    for (int64_t i = 0; i < n && !t->canonical->problem.accumulate; i++)
+        for (int64_t j = 0; j < keys; j++)
+            dbias[row[i] + at[j]] = 0.0f;
+    for (int64_t i = 0; i < n && seen; i++)
+        for (int64_t j = 0; j < keys; j++)
+            dbias[row[i] + at[j]] += b->ds_capped[i * BLOCK + j];
+}
+
+static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, bool only_block, backward *b)
+{
+    const decode *f = t->f;
+    const attn__canonical *canonical = t->canonical;
+    scratch *s = &b->s;
+    int64_t n = canonical->query.size;
+    bool seen = look(t, head, first, keys, s), any = false, picks = false;
+    for (int64_t i = 0; i < n && seen; i++)
+        any = any || s->from[i] < s->to[i];
+    if (any) {
+        attn__decode_rows k, v;
+        find_block(t, head, keys, only_block, s, &k, &v);
+        picks = weigh(t, head, &k, &v, b);
+        k.next = NULL;
+        float *dq = b->dq + head * n * f->channels;
+        for (int64_t i = 0; i < n && (canonical->problem.flags & ATTN_WANT_DQ); i++)
+            if (s->from[i] < s->to[i])
+                add_alive(t, &k, s->from[i], s->to[i], b->ds + i * BLOCK, picks ? s->alive + i * BLOCK : NULL,
+                          SCORE_ALIVE, 1.0f, dq + i * f->channels, s);
+    }
+    if (any || !canonical->problem.accumulate)
+        spread(t, head, keys, any ? n : 0, picks, b);
+    if (canonical->problem.flags & ATTN_WANT_DBIAS)
+        store_dbias(t, head, keys, any, b);
+}
+
+static void start_block_backward(const item *t, int64_t first, int64_t keys, backward *b)
+{
+    start_block(t, first, keys, &b->s);
+    locate_keys(t, ATTN__STRIDE(dim.dk), first, b->dk_at);
+    locate_keys(t, ATTN__STRIDE(dim.dv), first, b->dv_at);
+    if (t->canonical->problem.flags & ATTN_WANT_DBIAS)
+        locate_keys(t, ATTN__STRIDE(dim.dbias), first, b->dbias_at);
+}
+
+static void run_backward_item(void *user, int64_t number, int thread)
+{
+    const job *j = user;
+    const decode *f = j->f;
+    attn__sequence one;
+    item t = find_item(j, number, &one);
+    int64_t n = t.canonical->query.size;
+    backward b;
+    divide_backward(f, j->canonical, j->workspace + (size_t)thread * j->thread, &b);
+    for (int64_t h = 0; h < f->heads; h++) {
+        load_head(&t, h, &b.s);
+        load_gradients(&t, h, &b);
+    }
+    for (int64_t at = t.begin; at < t.end; at += BLOCK) {
+        int64_t keys = attn__least(BLOCK, t.end - at);
+        start_block_backward(&t, at, keys, &b);
+        for (int64_t h = 0; h < f->heads; h++)
+            see_block_backward(&t, h, at, keys, t.end - t.begin <= BLOCK, &b);
+    }
+    for (int64_t h = 0; h < f->heads && (t.canonical->problem.flags & ATTN_WANT_DQ); h++) {
+        const float *dq = b.dq + h * n * f->channels;
+        if (f->parts == 1)
+            store_dq(&t, batch_of(&t, h), dq);
+        else
+            memcpy(dq_of_part(j, batch_of(&t, h), t.part), dq, (size_t)(n * f->channels) * sizeof(float));
+    }
+    if (f->stream)
+        f->kernel->settle();
+}
+
+static void merge_backward(void *user, int64_t batch, int thread)
+{
+    const job *j = user;
+    item t = {.f = j->f, .canonical = j->canonical, .arrays = j->arrays};
+    float *sum = dq_of_part(j, batch, 0);
+    (void)thread;
+    for (int64_t p = 1; p < j->f->parts; p++) {
+        const float *next = dq_of_part(j, batch, p);
+        for (int64_t i = 0; i < j->canonical->query.size * j->f->channels; i++)
+            sum[i] += next[i];
+    }
+    store_dq(&t, batch, sum);
+}
+
+static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                           void *workspace)
+{
+    job j = {.canonical = canonical, .f = recipe->data, .arrays = arrays, .workspace = workspace};
+    backward unused;
+    j.thread = divide_backward(j.f, canonical, NULL, &unused);
+    j.part = dq_size(j.f, canonical);
+    attn__parallel_items(canonical->threads, count_items(&j), run_backward_item, &j);
+    if (j.f->parts > 1 && (canonical->problem.flags & ATTN_WANT_DQ))
+        attn__parallel_items(canonical->threads, canonical->batch.size, merge_backward, &j);
+}
+
+static bool is_summed(const attn__canonical *canonical)
+{
+    unsigned wanted = canonical->problem.flags;
+    const attn__group *batch = &canonical->batch, *query = &canonical->query, *key = &canonical->key;
+    bool dq = moves(batch, ATTN__OP_DQ) && moves(query, ATTN__OP_DQ) && moves(&canonical->contract, ATTN__OP_DQ);
+    bool dk = moves(batch, ATTN__OP_DK) && moves(key, ATTN__OP_DK) && moves(&canonical->contract, ATTN__OP_DK);
+    bool dv = moves(batch, ATTN__OP_DV) && moves(key, ATTN__OP_DV) && moves(&canonical->value, ATTN__OP_DV);
+    return ((wanted & ATTN_WANT_DQ) && !dq) || ((wanted & ATTN_WANT_DK) && !dk) || ((wanted & ATTN_WANT_DV) && !dv);
+}
+
+static const char *refuse_backward(const attn__canonical *canonical)
+{
+    const char *why = canonical->backward ? refuse_usual(canonical) : "backward only";
+    if (why)
+        return why;
+    if (is_summed(canonical))
+        return "gradients summed over broadcast dims";
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
+        return "the gradient of a bias of packed sequences";
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
+        (!moves(&canonical->batch, ATTN__OP_DBIAS) || !moves(&canonical->key, ATTN__OP_DBIAS)))
+        return "the gradient of a bias that batch items or keys share";
+    if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.dk)) ||
+        !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.dv)))
+        return "channels of dk or dv are not adjacent";
+    return NULL;
+}
+
+/* A tile packs each key, which takes as long as multiplying by this many queries; with more of them its products share
+ * loads.  (2,048 keys of 64 channels, this solver and tiles: 6.6 and 15 ms for one query, 13.3 and 17 for 8, 34 and 20
+ * for 16.) */
+static double cost_backward(const attn__canonical *canonical)
+{
+    return cost(canonical, canonical->key.size < 64 ? 2 : 8);
+}
+
+static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    /* Gradients larger than this many second caches will be evicted before they are read, and go past the caches.  The
+     * third cache is no measure: the system may report that of the whole socket. */
+    enum { STREAM_L2 = 16 };
+    decode *f = make_plan(context, canonical);
+    backward unused;
+    if (!f)
+        return ATTN_ERROR_MEMORY;
+    double bytes = (double)canonical->batch.size * (double)canonical->key.size *
+                   (double)(canonical->contract.size + canonical->value.size) * sizeof(float);
+    f->stream = bytes > STREAM_L2 * (double)canonical->caches.l2;
+    finish_plan(recipe, f, canonical, divide_backward(f, canonical, NULL, &unused), dq_size(f, canonical));
+    return ATTN_OK;
+}
+
+const attn__solver attn__solver_decode_backward = {.name = "decode_backward",
+                                                   .refuse = refuse_backward,
+                                                   .cost = cost_backward,
+                                                   .plan = plan_backward,
+                                                   .apply = apply_backward,
+                                                   .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS |
+                                                             ATTN__BATCH_INVARIANT};
