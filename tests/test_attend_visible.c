@@ -7,8 +7,8 @@
 #include "support/random_problem.h"
 
 #include "attend/block/dropout.h"
-#include "attend/block/element.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/rows.h"
+#include "attend/block/items.h"
 #include "attend/block/row.h"
 #include "attend/block/visible.h"
 #include "attend/problem/problem.h"

@@ -6,7 +6,7 @@
 #ifndef ATTN_ATTEND_PAIR_H
 #define ATTN_ATTEND_PAIR_H
 
-#include "attend/block/element.h"
+#include "attend/block/rows.h"
 #include "attend/block/row.h"
 #include "attend/block/table.h"
 

@@ -2,10 +2,9 @@
  * The walk over rows and keys. */
 #include "attend/block/row.h"
 
-#include "attend/block/element.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/dropout.h"
+#include "attend/block/items.h"
 #include "attend/block/window_base.h"
-#include "base/rng.h"
 
 /* Adds one group's part to the row's offsets and to dropout's row number. */
 static void add_group(attn__row *row, const attn__group *group, const int64_t *index, uint64_t *drop)
@@ -56,8 +55,7 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
     if (canonical->has_lens)
         row->len = arrays->lens[row->offset[ATTN__OP_LENS]];
     if (canonical->has_dropout)
-        row->key =
-            attn__dropout_key(p->seed + arrays->seed_offset, p->stream, attn__drop_row(&arrays->drop_rows, drop));
+        row->key = attn__dropout_row(canonical, arrays, drop);
 }
 
 double attn__row_keep(const attn__row *row, const attn__spot *spot)
@@ -66,7 +64,7 @@ double attn__row_keep(const attn__row *row, const attn__spot *spot)
     if (!canonical->has_dropout)
         return 1;
     bool dropped = attn__dropout_bits(row->key, spot->column) < attn__dropout_threshold(canonical->problem.dropout);
-    return dropped ? 0 : 1 / (1 - canonical->problem.dropout);
+    return dropped ? 0 : attn__dropout_factor(canonical);
 }
 
 typedef struct place {

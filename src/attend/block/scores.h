@@ -43,6 +43,13 @@ static inline float attn__masked_score(const attn__canonical *canonical)
     return fill == 0.0 ? -INFINITY : (float)fill * (float)ATTN__LOG2E;
 }
 
+/* What simd/softmax.h makes of score - lse, for a single number: at most 0, for a log-sum-exp that was rounded may lie
+ * below the row's largest score.  NaN stays. */
+static inline double attn__log_weight(double difference)
+{
+    return difference > 0 ? 0 : difference;
+}
+
 /* ------------------------------------------------------------------------------------------------- bias */
 
 /* The bias of some queries and keys: element (i, j) is base[row_at[i] + key_at[j]], or, where keys are adjacent,

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Rows of relative tables. */
+ * Relative tables: rows and panels. */
 #include "attend/block/table.h"
 
+#include "attend/block/items.h"
+#include "base/integers.h"
+
+#include <math.h>
 #include <string.h>
 
 const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
@@ -73,4 +77,166 @@ void attn__table_add(const attn__canonical *canonical, int relative, const attn_
     attn__group served;
     attn__table_served(canonical, relative, &served);
     attn__scatter_add(&served, strides, sums, offset, scratch);
+}
+
+/* ------------------------------------------------------------------------------------------------ panels */
+
+/* The most numbers of a panel, of which a thread holds up to three: rows, the same across, and their gradients. */
+enum { MOST = 1 << 23 };
+
+/* Rows that whole axes reach. */
+static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
+{
+    return attn__most(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
+}
+
+const char *attn__table_panels_refuse(const attn__canonical *canonical)
+{
+    const attn_problem *problem = &canonical->problem;
+    if (problem->nrelatives && attn__is_packed(canonical))
+        return "relative tables of packed sequences";
+    for (int i = 0; i < problem->nrelatives; i++) {
+        const attn_relative *r = &problem->relatives[i];
+        if (r->kind == ATTN_RELATIVE_KEY)
+            return "a relative table of keys";
+        if (reached(canonical, r) > MOST / attn__most(1, attn__table_channels(canonical, i)->size))
+            return "a relative table too large";
+    }
+    return NULL;
+}
+
+int64_t attn__odd_lines(int64_t n)
+{
+    enum { LINE = 16 };
+    return attn__round_up(n, 2 * LINE) + LINE;
+}
+
+attn__table_panel attn__table_panel_make(const attn__canonical *canonical, int relative, int64_t ld, int64_t lanes)
+{
+    const attn_relative *r = &canonical->problem.relatives[relative];
+    int64_t queries = canonical->query.axis[r->query_dim].dim.n, rows = reached(canonical, r);
+    return (attn__table_panel){.relative = relative,
+                               .queries = queries,
+                               .rows = rows,
+                               .channels = attn__table_channels(canonical, relative)->size,
+                               .first = r->offset + 1 - queries,
+                               .ld = ld,
+                               .ld_across = attn__odd_lines(rows + lanes)};
+}
+
+int64_t *attn__table_channel_offsets(const attn__canonical *canonical, int relative, int64_t *to)
+{
+    const attn_relative *r = &canonical->problem.relatives[relative];
+    const attn__group *group = attn__table_channels(canonical, relative);
+    for (int64_t c = 0; c < group->size; c++) {
+        int64_t index[ATTN_MAX_DIMS], offset = 0, *last = &index[group->n - 1];
+        attn__split(group, c, index);
+        bool served = *last >= r->begin && *last < r->end;
+        *last -= r->begin;
+        for (int a = 0; a < group->n; a++)
+            offset += index[a] * group->axis[a].table[relative];
+        to[c] = served ? offset : INT64_MIN;
+    }
+    return to + group->size;
+}
+
+void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory)
+{
+    memory->rows = attn__arena_take(arena, rows ? panel->rows * panel->ld : 0, sizeof(float));
+    memory->across = attn__arena_take(arena, panel->channels * panel->ld_across, sizeof(float));
+    memory->at = attn__arena_take(arena, 1, sizeof *memory->at);
+    memory->finite = attn__arena_take(arena, 1, sizeof *memory->finite);
+    if (!rows)
+        memory->rows = NULL;
+}
+
+void attn__table_memory_start(const attn__table_memory *memory)
+{
+    *memory->at = INT64_MIN;
+}
+
+enum { RUN = 64 }; /* rows that stay in the first cache while all their channels are read */
+
+/* n rows' numbers of channel c, from `row` on; whether they are finite. */
+static bool read_channel(const attn__table_panel *panel, const float *numbers, int64_t step, int64_t row, int64_t n,
+                         int64_t c, float factor, const attn__table_memory *memory)
+{
+    float *across = memory->across + c * panel->ld_across + row;
+    bool finite = true;
+    for (int64_t i = 0; i < n; i++) {
+        float number = numbers[i * step];
+        across[i] = number * factor;
+        finite &= isfinite(number) != 0;
+    }
+    for (int64_t i = 0; i < n && memory->rows; i++)
+        memory->rows[(row + i) * panel->ld + c] = numbers[i * step];
+    return finite;
+}
+
+void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
+                            int64_t at, float factor, const attn__table_memory *memory)
+{
+    const attn_relative *r = &canonical->problem.relatives[panel->relative];
+    const float *table = (const float *)arrays->table[panel->relative] + at;
+    bool finite = true;
+    if (*memory->at == at)
+        return;
+    *memory->at = at;
+    memset(memory->across, 0, (size_t)(panel->channels * panel->ld_across) * sizeof(float));
+    if (memory->rows)
+        memset(memory->rows, 0, (size_t)(panel->rows * panel->ld) * sizeof(float));
+    int64_t end = attn__least(panel->rows, r->rows - panel->first);
+    for (int64_t row = attn__most(0, -panel->first); row < end; row += RUN)
+        for (int64_t c = 0; c < panel->channels; c++)
+            if (panel->channel[c] != INT64_MIN)
+                finite &= read_channel(panel, table + (panel->first + row) * r->row_stride + panel->channel[c],
+                                       r->row_stride, row, attn__least(RUN, end - row), c, factor, memory);
+    *memory->finite = finite;
+}
+
+typedef struct range {
+    int64_t low, high;
+} range;
+
+static range range_of(const int64_t *index, int64_t n)
+{
+    range r = {index[0], index[0]};
+    for (int64_t i = 1; i < n; i++) {
+        r.low = attn__least(r.low, index[i]);
+        r.high = attn__most(r.high, index[i]);
+    }
+    return r;
+}
+
+attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int64_t *query, int64_t queries,
+                                       const int64_t *key, int64_t keys)
+{
+    range i = range_of(query, queries), j = range_of(key, keys);
+    return (attn__table_reach){.low = j.low - i.high + panel->queries - 1, .n = j.high - j.low + i.high - i.low + 1};
+}
+
+/* The size of the widest range of indices along an axis that n neighbours of the group have.  Where an outer axis steps,
+ * the indices begin anew: then it is the whole axis. */
+static int64_t widest_range(const attn__group *group, int axis, int64_t n)
+{
+    int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;
+    for (int a = 0; a < group->n; a++)
+        *(a < axis ? &outer : &inner) *= a == axis ? 1 : group->axis[a].dim.n;
+    return outer > 1 ? all : attn__least(attn__pieces(n - 1, inner) + 1, all);
+}
+
+int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys)
+{
+    const attn_relative *r = &canonical->problem.relatives[relative];
+    return widest_range(&canonical->query, r->query_dim, queries) + widest_range(&canonical->key, r->key_dim, keys) - 1;
+}
+
+bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
+{
+    bool steps = from + 1 == keys || key[from + 1] != key[from];
+    int64_t to = from + 1;
+    while (to < keys && key[to] == key[to - 1] + steps)
+        to++;
+    *end = to;
+    return steps;
 }

@@ -2,7 +2,7 @@
  * Which keys a query attends. */
 #include "attend/block/visible.h"
 
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/window_base.h"
 #include "attend/problem/operand.h"
