@@ -182,6 +182,16 @@ static void check_blocks(subject *s)
     }
 }
 
+/* The first query of the block, and all keys. */
+static void check_count(const subject *s)
+{
+    attn__row row = row_of(s, s->rows.first);
+    int64_t filled = 0;
+    for (int64_t j = 0; !row.absent && j < s->now->key.size; j++)
+        filled += kind_of(s, &row, j) == ATTN__VISIBLE_FILL;
+    assert_true(row.absent || attn__visible_count_filled(&s->rows, 0) == filled);
+}
+
 /* Entries behind the last query repeat it. */
 static void check_padding(const subject *s)
 {
@@ -231,6 +241,7 @@ static void check_batch(subject *s)
         attn__visible_rows_start(&s->rows, s->now, s->arrays, s->batch, first,
                                  attn__least(rows, s->now->query.size - first), LANES);
         check_padding(s);
+        check_count(s);
         for (int64_t key = 0; key < s->now->key.size; key += keys) {
             attn__visible_keys_start(&s->keys, s->now, key, attn__least(keys, s->now->key.size - key));
             check_blocks(s);

@@ -626,6 +626,25 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         clear_absent(t, kinds);
 }
 
+int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row)
+{
+    enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
+    _Alignas(64) char memory[ARRAYS * CHUNK * sizeof(int64_t)];
+    uint8_t kinds[CHUNK];
+    attn__arena arena = {memory, 0};
+    attn__visible_keys keys;
+    int64_t filled = 0, n = rows->canonical->key.size;
+    attn__visible_keys_take(&keys, rows->visible, &arena, CHUNK, ATTN__VISIBLE_ANY);
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        attn__visible_keys_start(&keys, rows->canonical, at, attn__least(CHUNK, n - at));
+        attn__visible_tile tile = {rows, row, 1, &keys, 0, keys.count};
+        attn__visible_kinds(&tile, kinds);
+        for (int64_t j = 0; j < keys.count; j++)
+            filled += kinds[j] == ATTN__VISIBLE_FILL;
+    }
+    return filled;
+}
+
 /* Lanes of padding may be hidden or not. */
 static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, float fill)
 {

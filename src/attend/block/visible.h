@@ -125,6 +125,9 @@ enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
 /* These, for one row's keys. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
+/* How many keys of all have mask_fill for a row of a block of queries. */
+int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row);
+
 /* ---------------------------------------------------------------------------------------- single masks */
 
 /* The parts of an offset in the mask of blocks that `count` queries, or keys, have. */
