@@ -119,7 +119,8 @@ void attn__sums_store(const attn__sums *sums, const attn__canonical *canonical, 
     }
 }
 
-bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis)
+/* Whether different indices of the batch axis write different elements of every requested gradient. */
+static bool are_disjoint(const attn__canonical *canonical, int batch_axis)
 {
     const attn__axis *axis = &canonical->batch.axis[batch_axis];
     bool private_gradients = true;
@@ -139,7 +140,7 @@ attn__batch_split attn__batch_split_make(const attn__canonical *canonical)
 {
     attn__batch_split split = {.items = 1, .rest = 1};
     for (int i = 0; i < canonical->batch.n; i++) {
-        split.apart[i] = attn__sums_disjoint(canonical, i);
+        split.apart[i] = are_disjoint(canonical, i);
         *(split.apart[i] ? &split.items : &split.rest) *= canonical->batch.axis[i].dim.n;
     }
     return split;

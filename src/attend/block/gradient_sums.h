@@ -47,9 +47,6 @@ attn__batch_split attn__batch_split_make(const attn__canonical *canonical);
 int64_t attn__batch_split_index(const attn__batch_split *split, const attn__canonical *canonical, int64_t item,
                                 int64_t rest);
 
-/* Whether different indices of the batch axis write different elements of every requested gradient. */
-bool attn__sums_disjoint(const attn__canonical *canonical, int batch_axis);
-
 /* ------------------------------------------------------------------------------------------------- slots
  *
  * A backward pass over BATCH indices in parallel, whose sums do not depend on the number of threads.  An item is a set

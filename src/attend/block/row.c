@@ -165,10 +165,3 @@ void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key)
     if (is_masked(row, &at, spot))
         spot->kind = row->canonical->problem.mask_fill != 0 ? ATTN__SPOT_FILL : ATTN__SPOT_OUT;
 }
-
-void attn__spot_offsets(attn__spot *spot, const attn__row *row, int64_t key)
-{
-    place at;
-    find_place(&at, spot, row, key);
-    find_offsets(spot, row, &at);
-}

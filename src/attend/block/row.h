@@ -42,8 +42,6 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
                   int64_t query);
 /* The key of linear index `key`, seen from the row. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
-/* Only its offsets, whether it is masked or not; without windows. */
-void attn__spot_offsets(attn__spot *spot, const attn__row *row, int64_t key);
 /* 0 if dropout drops the weight there, else its factor 1/(1-p). */
 double attn__row_keep(const attn__row *row, const attn__spot *spot);
 

@@ -23,14 +23,16 @@ attn__strides attn__table_strides(const attn__canonical *canonical, int relative
     return s;
 }
 
-bool attn__table_is_whole(const attn__canonical *canonical, int relative)
+/* Whether it serves all channels of its group. */
+static bool is_whole(const attn__canonical *canonical, int relative)
 {
     const attn_relative *r = &canonical->problem.relatives[relative];
     const attn__group *group = attn__table_channels(canonical, relative);
     return r->end - r->begin == group->axis[group->n - 1].dim.n;
 }
 
-void attn__table_served(const attn__canonical *canonical, int relative, attn__group *served)
+/* The group of those that it does. */
+static void find_served(const attn__canonical *canonical, int relative, attn__group *served)
 {
     const attn_relative *r = &canonical->problem.relatives[relative];
     *served = *attn__table_channels(canonical, relative);
@@ -45,12 +47,12 @@ void attn__table_gather(const attn__canonical *canonical, int relative, const at
     const attn_relative *r = &canonical->problem.relatives[relative];
     const attn__group *group = attn__table_channels(canonical, relative);
     attn_dtype dtype = canonical->problem.dtype == ATTN_F64 ? ATTN_F64 : ATTN_F32;
-    if (attn__table_is_whole(canonical, relative)) {
+    if (is_whole(canonical, relative)) {
         attn__gather(group, strides, dtype, table, offset, row);
         return;
     }
     attn__group served;
-    attn__table_served(canonical, relative, &served);
+    find_served(canonical, relative, &served);
     attn__gather(&served, strides, dtype, table, offset, row);
     int64_t n = group->axis[group->n - 1].dim.n, width = r->end - r->begin;
     for (int64_t run = n ? group->size / n : 0; run-- > 0;) { /* from the back: nothing is overwritten unread */
@@ -70,12 +72,12 @@ void attn__table_add(const attn__canonical *canonical, int relative, const attn_
     for (int64_t run = 0; n && run < group->size; run += n)
         for (int64_t c = r->begin; c < r->end; c++)
             scratch[at++] = factor * row[run + c];
-    if (attn__table_is_whole(canonical, relative)) {
+    if (is_whole(canonical, relative)) {
         attn__scatter_add(group, strides, sums, offset, scratch);
         return;
     }
     attn__group served;
-    attn__table_served(canonical, relative, &served);
+    find_served(canonical, relative, &served);
     attn__scatter_add(&served, strides, sums, offset, scratch);
 }
 
