@@ -1,0 +1,1264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * blocked.c - attention by blocks of queries and keys and products of matrices: in f32 for heads of thousands of channels
+ * (blocked_wide.h), in float64 for problems of all types.  In float64 it is the only fast solver of f64 problems, of
+ * kernels of the distance, and of windows, tables and other scores in batch-invariant contexts.
+ *
+ *     S[queries,keys] = scale * score         by the product of src/gemm, or with keys in the lanes
+ *     P = exp(S - running maximum)            (or S itself, where weights are not exponentials)
+ *     O[queries,values] += P V
+ */
+#include "attend/plan/solver.h"
+
+#include "attend/block/slots.h"
+#include "attend/solve/blocked_tile.h"
+#include "base/parallel.h"
+
+#include <stdio.h>
+
+/* Tokens move along the axis of packed sequences though their strides are 0 there. */
+static bool repeats(const attn__canonical *canonical, const attn__group *group, attn__operand op)
+{
+    for (int i = 0; i < group->n; i++) {
+        bool moves = attn__stride(&group->axis[i].dim, op) != 0 || (group->axis[i].packed && op != ATTN__OP_DBIAS);
+        if (!moves && attn__extent_length(canonical, group, i, op) > 1)
+            return true;
+    }
+    return false;
+}
+
+/* The gradients (ATTN_WANT_...) where several batch indices or pairs add to one element. */
+static unsigned blocked_broadcast(const attn__canonical *canonical)
+{
+    const struct {
+        unsigned want;
+        attn__operand op;
+        const attn__group *groups[3];
+    } gradients[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, {&canonical->batch, &canonical->query, &canonical->contract}},
+                     {ATTN_WANT_DK, ATTN__OP_DK, {&canonical->batch, &canonical->key, &canonical->contract}},
+                     {ATTN_WANT_DV, ATTN__OP_DV, {&canonical->batch, &canonical->key, &canonical->value}},
+                     {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, {&canonical->batch, &canonical->query, &canonical->key}}};
+    unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
+    for (int i = 0; i < 4; i++)
+        for (int g = 0; g < 3; g++)
+            shared |= repeats(canonical, gradients[i].groups[g], gradients[i].op) ? gradients[i].want : 0u;
+    return shared & canonical->problem.flags;
+}
+
+/* What a thread does before the products of an item, and after them. */
+static void blocked_begin(blocked *b)
+{
+    const wide_kernels *kernels = &b->plan->kernels;
+    if (!b->plan->wide)
+        return;
+    attn__arena arena = {.base = (char *)blocked_at(b, b->plan->at.wide)};
+    int64_t rows = attn__most(b->plan->queries, b->plan->columns);
+    wide_place(&b->wide, kernels, &arena, rows, b->plan->ld_s);
+    for (int64_t i = 0; i < rows; i++)
+        b->wide.ones[i] = 1.0f; /* NOLINT: placed above, never NULL */
+    if (kernels->amx || kernels->bf16)
+        (kernels->amx ? kernels->amx : kernels->bf16)->begin();
+}
+
+static void blocked_end(const blocked *b)
+{
+    const wide_kernels *kernels = &b->plan->kernels;
+    if (kernels->amx || kernels->bf16)
+        (kernels->amx ? kernels->amx : kernels->bf16)->end();
+}
+
+/* ---------------------------------------------------------------------------------------------------------- forward */
+
+typedef struct forward_job {
+    const attn__canonical *canonical;
+    const blocked_plan *plan;
+    const attn_arrays *arrays;
+    double *workspace;
+    int64_t blocks; /* of a segment */
+} forward_job;
+
+static void forward_tile(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t values = b->canonical->value.size;
+    blocked_scores(b, t);
+    blocked_multiply_tables(b, t);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = blocked_finish_scores(b, t, i);
+        double left = blocked_softmax_step(b, t, i, s);
+        if (left != 1)
+            b->plan->kernel->scale(blocked_at(b, at->o) + i * values, values, left);
+        blocked_drop(b, t, i, s);
+        blocked_sum_tables(b, t, i, true, s);
+        blocked_scatter_pairs(b, t, at->s, i);
+    }
+    blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, at->s),
+                                                  .lda = b->plan->ld_s,
+                                                  .b = t->v,
+                                                  .ldb = values,
+                                                  .c = blocked_at(b, at->o),
+                                                  .ldc = values,
+                                                  .m = t->queries,
+                                                  .n = values,
+                                                  .k = t->columns,
+                                                  .add = true});
+    blocked_apply_value_tables(b, t);
+}
+
+/* What a row's sums are divided by; 0: it has nothing to give. */
+static double whole_of(const blocked *b, int64_t i)
+{
+    const blocked_places *at = &b->plan->at;
+    attn_normalization normalization = b->canonical->problem.normalization;
+    if (normalization == ATTN_NORMALIZATION_MEAN)
+        return blocked_at(b, at->count)[i];
+    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && blocked_at(b, at->max)[i] == -(double)INFINITY;
+    return none ? 0 : blocked_at(b, at->sum)[i];
+}
+
+/* The weights of a tile times its values: to the rows of o, which the last tile divides by their sums; where bf16 cannot
+ * hold sums over tiles, to memory. */
+static void wide_values(blocked *b, const blocked_tile *t, bool first, wide_rows o)
+{
+    const blocked_places *at = &b->plan->at;
+    const attn__canonical *canonical = b->canonical;
+    bool hides = canonical->has_bias || canonical->has_mask || canonical->has_lens || canonical->has_blocks ||
+                 canonical->has_dropout || canonical->problem.nbands;
+    wide_multiply_all(&b->wide,
+                      &(wide_product){.in = blocked_wide_rows(b, ATTN__OP_V, b->arrays->v, t->pair, t->pairs, 0),
+                                      .out = o,
+                                      .channels = canonical->value.size,
+                                      .weight = blocked_floats(b, at->s),
+                                      .hides = hides,
+                                      .factor = blocked_floats(b, at->factor),
+                                      .was = first ? NULL : blocked_floats(b, at->was)});
+}
+
+static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
+{
+    const blocked_places *at = &b->plan->at;
+    float *factor = blocked_floats(b, at->factor), *was = blocked_floats(b, at->was);
+    blocked_scores(b, t);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = blocked_finish_scores(b, t, i), left = blocked_softmax_step(b, t, i, s);
+        double whole = last ? whole_of(b, i) : 1;
+        factor[i] = whole == 0 ? 0.0f : (float)(1 / whole);
+        was[i] = (float)left * factor[i];
+        blocked_drop(b, t, i, s);
+        blocked_scatter_pairs(b, t, at->s, i);
+    }
+    wide_values(b, t, first, o);
+}
+
+/* Sums that were kept in memory go to o. */
+static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *o)
+{
+    int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
+    for (int64_t first = 0; first < values; first += chunk) {
+        wide_chunk sums = {*from, first, attn__least(values - first, chunk)}, to = {*o, first, sums.n};
+        wide_copy(&b->wide, &sums, b->wide.out);
+        wide_store(&b->wide, &to, b->wide.ones, NULL);
+    }
+}
+
+static void wide_forward_block(blocked *b, blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    int64_t last = -1, values = canonical->value.size;
+    wide_rows o = blocked_wide_rows(b, ATTN__OP_O, b->arrays->o, t->query, t->queries, 2), sums = o;
+    blocked_start_block(b, t);
+    for (; t->pair < canonical->key.size; t->pair += b->plan->pairs)
+        last = blocked_start_tile(b, t) ? t->pair : last;
+    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > b->plan->pairs;
+    if (keeps) {
+        int64_t *at = blocked_integers(b, b->plan->at.row_at) + 3 * b->plan->at.row_ats;
+        for (int64_t i = 0; i < t->queries; i++)
+            at[i] = i * values;
+        sums = (wide_rows){{NULL, 0, ATTN_F32, values}, blocked_floats(b, b->plan->at.o), at, t->queries};
+    }
+    bool first = true;
+    for (t->pair = 0; t->pair <= last; t->pair += b->plan->pairs)
+        if (blocked_start_tile(b, t)) {
+            wide_forward_tile(b, t, first, t->pair == last, sums);
+            first = false;
+        }
+    if (first)
+        wide_clear(&b->wide, &o, values);
+    else if (keeps)
+        wide_move(b, &sums, &o);
+}
+
+static void finish_rows(const blocked *b, const blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    int64_t values = canonical->value.size;
+    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *row = blocked_at(b, at->o) + i * values, whole = whole_of(b, i);
+        for (int64_t c = 0; c < values && !b->plan->wide; c++)
+            row[c] = whole == 0 ? 0 : row[c] / whole;
+        if (!b->plan->wide)
+            attn__scatter(&canonical->value, &o, canonical->problem.dtype, b->arrays->o,
+                          blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row);
+        if (canonical->problem.flags & ATTN_WANT_LSE)
+            attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
+                        blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
+                        whole == 0 ? -(double)INFINITY : blocked_at(b, at->max)[i] + log(whole));
+    }
+}
+
+static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t queries)
+{
+    blocked_tile t = {.query = query, .queries = queries};
+    if (b->batch != batch)
+        blocked_gather_batch(b, batch);
+    blocked_gather_queries(b, &t);
+    blocked_reset_softmax(b, &t);
+    if (b->plan->linear || b->plan->wide) {
+        if (b->plan->wide)
+            wide_forward_block(b, &t);
+        else
+            blocked_linear_queries(b, &t);
+        finish_rows(b, &t);
+        return;
+    }
+    memset(blocked_at(b, b->plan->at.o), 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
+    blocked_start_block(b, &t);
+    for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)
+        if (blocked_start_tile(b, &t))
+            forward_tile(b, &t);
+    finish_rows(b, &t);
+}
+
+/* What a thread keeps from one item to the next. */
+static blocked *state_of(const forward_job *j, int thread)
+{
+    return (blocked *)(void *)(j->workspace + thread * j->plan->at.all + j->plan->at.state);
+}
+
+static void run_item(void *user, int64_t item, int thread)
+{
+    const forward_job *j = user;
+    const blocked_plan *plan = j->plan;
+    int64_t segments = j->canonical->query.size / plan->segment, block = item % (segments * j->blocks);
+    int64_t batch = item / (segments * j->blocks), first = block % j->blocks * plan->queries;
+    attn__sequence one;
+    blocked *b = state_of(j, thread);
+    b->canonical = j->canonical;
+    b->arrays = j->arrays;
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
+        b->canonical = &one.canonical;
+        b->arrays = &one.arrays;
+    }
+    int64_t segment = blocked_segment(plan, b->canonical), begin = block / j->blocks * segment;
+    blocked_begin(b);
+    if (first < segment && begin < b->canonical->query.size)
+        forward_block(b, batch, begin + first, attn__least(segment - first, plan->queries));
+    blocked_end(b);
+}
+
+static void blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                            void *workspace)
+{
+    const blocked_plan *plan = recipe->data;
+    forward_job j = {canonical, plan, arrays, workspace, attn__pieces(plan->segment, plan->queries)};
+    for (int i = 0; i < canonical->threads; i++)
+        *state_of(&j, i) = (blocked){.plan = plan, .memory = j.workspace + (int64_t)i * plan->at.all, .batch = -1};
+    attn__parallel_items(canonical->threads, canonical->batch.size * (canonical->query.size / plan->segment) * j.blocks,
+                         run_item, &j);
+}
+
+/* --------------------------------------------------------------------------------------------------------- backward */
+
+typedef struct backward_job {
+    const attn__canonical *canonical;
+    const blocked_plan *plan;
+    const attn_arrays *arrays;
+    double *workspace;
+    attn__slots slots;
+    unsigned broadcast; /* gradients where several batch indices or pairs add to one element */
+    unsigned adds;      /* those that hold something already */
+} backward_job;
+
+/* ------------------------------------------------------------------------------------------------- a row */
+
+/* Row i of the bias's gradient, which is that of the scores. */
+static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsigned adds, const double *ds)
+{
+    attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
+    const int64_t *key = blocked_integers(b, b->plan->at.dbias_at);
+    int64_t row = blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
+    for (int64_t j = 0; j < t->pairs; j++) {
+        double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
+        attn__store(dtype, b->arrays->dbias, row + key[j], before + (ds ? ds[j] : 0));
+    }
+}
+
+/* From the gradient of what the softmax sees to that of the scores without their scale. */
+static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
+{
+    const attn_problem *p = &b->canonical->problem;
+    const double *slope = blocked_at(b, b->plan->at.slope);
+    for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
+        ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
+    b->plan->kernel->scale(ds, t->pairs, p->scale);
+}
+
+static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
+{
+    const attn__canonical *canonical = b->canonical;
+    int64_t values = canonical->value.size;
+    const double *o = b->plan->wide ? NULL : b->o + i * values, *dout = b->plan->wide ? NULL : b->dout + i * values;
+    double delta = b->plan->wide ? blocked_at(b, b->plan->at.delta)[i] : 0;
+    for (int64_t c = 0; c < values && !b->plan->wide; c++)
+        delta += o[c] * dout[c];
+    if (canonical->extras & ATTN__DLSE)
+        delta -= attn__load(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->dlse,
+                            blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
+    return delta;
+}
+
+/* Whether log-sum-exps are computed again, since f32 and sums next to a fill of -1e6 leave too few of their digits.
+ * Backward nobody has the sinks, which are in them. */
+static bool normalizes_again(const blocked *b)
+{
+    const attn_problem *p = &b->canonical->problem;
+    return p->normalization == ATTN_NORMALIZATION_SOFTMAX && !(p->flags & ATTN_WITH_SINKS) &&
+           ((p->dtype != ATTN_F64 && !b->plan->wide) || p->mask_fill != 0);
+}
+
+/* The logarithm of what the weights are divided by; where it is computed again, less the row's maximum, as s is then. */
+static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, double *s)
+{
+    const attn_problem *p = &b->canonical->problem;
+    if (!normalizes_again(b))
+        return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
+                          blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
+    double max = blocked_at(b, b->plan->at.max)[i];
+    for (int64_t j = 0; j < t->pairs && isfinite(max); j++)
+        s[j] -= max;
+    return max == -(double)INFINITY ? max : log(blocked_at(b, b->plan->at.sum)[i]);
+}
+
+/* From scores s and gradients of weights dp to weights and gradients of scores. */
+static void weigh(const blocked *b, const blocked_tile *t, double lse, double delta, double *s, double *dp)
+{
+    const uint8_t *seen = (const uint8_t *)blocked_at(b, b->plan->at.seen);
+    const attn_problem *p = &b->canonical->problem;
+    if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
+        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta);
+        for (int64_t j = 0; b->plan->wide && j < t->pairs; j++) /* weights that f32 does not hold are 0 */
+            dp[j] = s[j] < (double)FLT_MIN ? 0 : dp[j];
+        for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
+            dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
+        return;
+    }
+    double inverse = exp(-lse), less = p->normalization == ATTN_NORMALIZATION_SUM ? delta : 0;
+    for (int64_t j = 0; j < t->pairs; j++) {
+        bool sees = seen[j] == ATTN__VISIBLE_KEY; /* the others stay 0, even if the sum is NaN */
+        s[j] = sees ? s[j] * inverse : 0;
+        dp[j] = sees ? (dp[j] - less) * inverse : 0;
+    }
+}
+
+/* A normalizer that is NaN shows in every key that the row sees; a masked one that scores has no gradient. */
+static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
+{
+    const uint8_t *seen = (const uint8_t *)blocked_at(b, b->plan->at.seen);
+    const attn_problem *p = &b->canonical->problem;
+    bool counted = p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0;
+    for (int64_t j = 0; j < t->pairs; j++) {
+        bool out = counted ? seen[j] == ATTN__VISIBLE_OUT : s[j] == -(double)INFINITY;
+        s[j] = out ? 0 : nan;
+        dp[j] = out || (counted && seen[j] == ATTN__VISIBLE_FILL) ? 0 : nan;
+    }
+}
+
+static void weigh_row(const blocked *b, const blocked_tile *t, int64_t i, double *s, double *dp)
+{
+    double lse = normalizer_of(b, t, i, s);
+    if (lse == -(double)INFINITY) { /* no keys */
+        memset(s, 0, (size_t)t->pairs * sizeof *s);
+        memset(dp, 0, (size_t)t->pairs * sizeof *dp);
+        return;
+    }
+    if (lse != lse) {
+        spread_nan(b, t, lse, s, dp);
+        return;
+    }
+    blocked_drop(b, t, i, dp);
+    weigh(b, t, lse, delta_of(b, t, i), s, dp);
+    blocked_drop(b, t, i, s);
+}
+
+/* ------------------------------------------------------------------------------------------------ a tile */
+
+static void run_row(blocked *b, const blocked_tile *t, int64_t i, unsigned adds)
+{
+    const blocked_places *at = &b->plan->at;
+    double *s = blocked_finish_scores(b, t, i), *dp = blocked_gather_pairs(b, t, at->dp, i);
+    blocked_add_tables(b, t, i, true, dp);
+    weigh_row(b, t, i, s, dp);
+    blocked_sum_tables(b, t, i, true, s);
+    if (b->canonical->problem.flags & ATTN_WANT_DBIAS)
+        store_bias(b, t, i, adds, dp);
+    scale_row(b, t, dp);
+    blocked_sum_tables(b, t, i, false, dp);
+    blocked_scatter_pairs(b, t, at->s, i);
+    blocked_scatter_pairs(b, t, at->dp, i);
+}
+
+static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t values = b->canonical->value.size;
+    blocked_product p = {.a = b->dout,
+                         .lda = values,
+                         .b = t->v_t,
+                         .ldb = b->plan->ld,
+                         .c = blocked_at(b, at->dp),
+                         .ldc = b->plan->ld_s,
+                         .m = t->queries,
+                         .n = t->columns,
+                         .k = values};
+    blocked_scores(b, t);
+    blocked_multiply_tables(b, t);
+    blocked_multiply(b, &p);
+    for (int64_t i = 0; i < t->queries; i++)
+        run_row(b, t, i, adds);
+    p = (blocked_product){.a = blocked_at(b, at->s),
+                          .lda = b->plan->ld_s,
+                          .b = b->dout,
+                          .ldb = values,
+                          .c = t->dv,
+                          .ldc = values,
+                          .m = t->columns,
+                          .n = values,
+                          .k = t->queries,
+                          .transposed = true,
+                          .add = true};
+    blocked_multiply_masked(b, &p);
+    blocked_score_gradients(b, t);
+    blocked_apply_score_tables(b, t);
+    blocked_sum_table_gradients(b, t);
+}
+
+/* One gradient of a tile of a wide problem: sums over its queries, or keys.  `fresh`: nothing is there yet. */
+static void wide_gradient(blocked *b, wide_rows in, wide_rows out, const float *weight, bool across, bool fresh)
+{
+    const attn__canonical *canonical = b->canonical;
+    bool hides = canonical->has_bias || canonical->has_mask || canonical->has_lens || canonical->has_blocks ||
+                 canonical->has_dropout || canonical->problem.nbands;
+    wide_multiply_all(&b->wide, &(wide_product){.in = in,
+                                                .out = out,
+                                                .channels = in.operand.channels->size,
+                                                .weight = weight,
+                                                .across = across,
+                                                .hides = hides,
+                                                .factor = b->wide.ones,
+                                                .was = fresh ? NULL : b->wide.ones});
+}
+
+/* Gradients of which nothing is there yet where a tile is the first one of its queries, or of its keys. */
+static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
+{
+    return ((t->query == 0 ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) | (first ? ATTN_WANT_DQ : 0u)) & ~adds;
+}
+
+static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, unsigned adds)
+{
+    const blocked_places *at = &b->plan->at;
+    const attn_arrays *a = b->arrays;
+    const float *s = blocked_floats(b, at->s), *ds = blocked_floats(b, at->dp);
+    unsigned want = b->canonical->problem.flags, fresh = wide_fresh(t, first, adds);
+    wide_rows dout = blocked_wide_rows(b, ATTN__OP_DOUT, a->dout, t->query, t->queries, 0),
+              v = blocked_wide_rows(b, ATTN__OP_V, a->v, t->pair, t->pairs, 1),
+              o = blocked_wide_rows(b, ATTN__OP_O, a->o, t->query, t->queries, 2);
+    memset(blocked_at(b, at->delta), 0, (size_t)t->queries * sizeof(double));
+    wide_score(&b->wide, &(wide_scores){.a = dout,
+                                        .b = v,
+                                        .with = o,
+                                        .channels = b->canonical->value.size,
+                                        .factor = 1.0f,
+                                        .out = blocked_floats(b, at->dp),
+                                        .dots = blocked_at(b, at->delta)});
+    blocked_scores(b, t);
+    for (int64_t i = 0; i < t->queries; i++)
+        run_row(b, t, i, adds);
+    if (want & ATTN_WANT_DV) {
+        dout = blocked_wide_rows(b, ATTN__OP_DOUT, a->dout, t->query, t->queries, 0);
+        wide_gradient(b, dout, blocked_wide_rows(b, ATTN__OP_DV, a->dv, t->pair, t->pairs, 1), s, true,
+                      fresh & ATTN_WANT_DV);
+    }
+    if (want & ATTN_WANT_DK)
+        wide_gradient(b, blocked_wide_rows(b, ATTN__OP_Q, a->q, t->query, t->queries, 0),
+                      blocked_wide_rows(b, ATTN__OP_DK, a->dk, t->pair, t->pairs, 1), ds, true, fresh & ATTN_WANT_DK);
+    if (want & ATTN_WANT_DQ)
+        wide_gradient(b, blocked_wide_rows(b, ATTN__OP_K, a->k, t->pair, t->pairs, 0),
+                      blocked_wide_rows(b, ATTN__OP_DQ, a->dq, t->query, t->queries, 1), ds, false,
+                      fresh & ATTN_WANT_DQ);
+}
+
+/* Zeroes these gradients of a tile's keys, or queries, where they are wanted. */
+static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
+{
+    const attn_arrays *a = b->arrays;
+    int64_t contract = b->canonical->contract.size;
+    wide_rows rows;
+    gradients &= b->canonical->problem.flags;
+    if (gradients & ATTN_WANT_DQ) {
+        rows = blocked_wide_rows(b, ATTN__OP_DQ, a->dq, t->query, t->queries, 0);
+        wide_clear(&b->wide, &rows, contract);
+    }
+    if (gradients & ATTN_WANT_DK) {
+        rows = blocked_wide_rows(b, ATTN__OP_DK, a->dk, t->pair, t->pairs, 0);
+        wide_clear(&b->wide, &rows, contract);
+    }
+    if (gradients & ATTN_WANT_DV) {
+        rows = blocked_wide_rows(b, ATTN__OP_DV, a->dv, t->pair, t->pairs, 0);
+        wide_clear(&b->wide, &rows, b->canonical->value.size);
+    }
+}
+
+/* The gradient of the bias in a tile whose pairs are all masked is 0. */
+static void clear_bias(blocked *b, const blocked_tile *t)
+{
+    for (int64_t i = 0; i < t->queries; i++)
+        store_bias(b, t, i, 0, NULL);
+}
+
+/* ----------------------------------------------------------------------------------------------- a block */
+
+/* With windows: the gradients of the block's columns go to their positions. */
+static void add_columns(const blocked *b, const blocked_tile *t, int64_t to, const double *from, int64_t channels)
+{
+    const int64_t *place = blocked_integers(b, b->plan->at.position_of);
+    for (int64_t c = 0; c < t->columns; c++)
+        for (int64_t j = 0; j < channels && place[c] >= 0; j++)
+            blocked_at(b, to)[place[c] * channels + j] += from[c * channels + j];
+}
+
+/* The maxima and sums of the block's rows, as forward. */
+static void normalize_again(blocked *b, blocked_tile *t)
+{
+    blocked_reset_softmax(b, t);
+    for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
+        (void)blocked_start_tile(b, t);
+        blocked_scores(b, t);
+        blocked_multiply_tables(b, t);
+        for (int64_t i = 0; i < t->queries; i++)
+            (void)blocked_softmax_step(b, t, i, blocked_finish_scores(b, t, i));
+    }
+}
+
+/* Rows [first, first + n) of a gradient, where it is wanted. */
+static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
+                  const double *rows)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn__group *group = op == ATTN__OP_DQ                 ? &canonical->query
+                               : canonical->problem.nwindows > 0 ? &b->plan->positions
+                                                                 : &canonical->key;
+    const attn__group *channels = op == ATTN__OP_DV ? &canonical->value : &canonical->contract;
+    void *to = op == ATTN__OP_DQ ? b->arrays->dq : op == ATTN__OP_DK ? b->arrays->dk : b->arrays->dv;
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+    attn__strides strides = attn__operand_strides(channels, op);
+    int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
+    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
+        int64_t offset = base + attn__offsets_one(group, stride, first + i);
+        (adds & want ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype, to, offset,
+                                                         rows + i * channels->size);
+    }
+}
+
+static void wide_backward_block(blocked *b, blocked_tile *t, unsigned adds)
+{
+    const attn__canonical *canonical = b->canonical;
+    bool first = true;
+    blocked_start_block(b, t);
+    if (normalizes_again(b))
+        normalize_again(b, t);
+    for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
+        if (blocked_start_tile(b, t)) {
+            wide_backward_tile(b, t, first, adds);
+            first = false;
+            continue;
+        }
+        wide_clear_gradients(b, t, wide_fresh(t, false, adds));
+        if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
+            clear_bias(b, t);
+    }
+    if (first)
+        wide_clear_gradients(b, t, ATTN_WANT_DQ & ~adds);
+}
+
+static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    if (b->plan->wide) {
+        wide_backward_block(b, t, adds);
+        return;
+    }
+    blocked_gather_queries(b, t);
+    if (b->plan->linear) {
+        blocked_linear_query_gradients(b, t);
+        store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
+        return;
+    }
+    blocked_start_block(b, t);
+    memset(blocked_at(b, at->dq), 0, (size_t)(t->queries * channels) * sizeof(double));
+    if (canonical->problem.nwindows) {
+        memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
+        memset(t->dv, 0, (size_t)(t->columns * values) * sizeof *t->dv);
+    }
+    if (normalizes_again(b))
+        normalize_again(b, t);
+    for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
+        if (blocked_start_tile(b, t))
+            backward_tile(b, t, adds);
+        else if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
+            clear_bias(b, t);
+    }
+    if (canonical->problem.nwindows) {
+        add_columns(b, t, at->dk, t->dk, channels);
+        add_columns(b, t, at->dv, t->dv, values);
+    }
+    store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
+}
+
+/* ----------------------------------------------------------------------------------------- a batch index */
+
+/* The gradients of the batch index's tables go to the sums that all share. */
+static void store_tables(const blocked *b)
+{
+    const attn__canonical *canonical = b->canonical;
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        const blocked_table *table = &b->plan->table[i];
+        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = blocked_at(b, table->dt);
+        int64_t channels = attn__table_channels(canonical, i)->size, row = canonical->problem.relatives[i].row_stride;
+        attn__strides strides = attn__table_strides(canonical, i);
+        for (int64_t d = 0; sums && d < table->rows; d++)
+            attn__table_add(canonical, i, &strides, sums, blocked_table_at(b, i) + d * row, 1, rows + d * channels,
+                            blocked_at(b, b->plan->at.offsets));
+    }
+}
+
+/* All blocks of queries of a batch index. */
+static void backward_blocks(blocked *b, unsigned adds)
+{
+    int64_t segment = blocked_segment(b->plan, b->canonical);
+    for (int64_t first = 0; first < b->canonical->query.size; first += segment)
+        for (int64_t i = 0; i < segment; i += b->plan->queries) {
+            blocked_tile t = {.query = first + i, .queries = attn__least(segment - i, b->plan->queries)};
+            backward_block(b, &t, adds);
+        }
+}
+
+/* `clear`: gradients of packed keys that are zeroed first. */
+static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_plan *plan = b->plan;
+    const blocked_places *at = &plan->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
+    blocked_gather_batch(b, batch);
+    memset(blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
+    memset(blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
+    store(b, ATTN_WANT_DK & clear, ATTN__OP_DK, 0, 0, keys, blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV & clear, ATTN__OP_DV, 0, 0, keys, blocked_at(b, at->dv));
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        memset(blocked_at(b, plan->table[i].dt), 0,
+               (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
+    if (plan->linear)
+        memset(blocked_at(b, at->dm), 0, (size_t)(channels * values) * sizeof(double));
+    backward_blocks(b, adds);
+    if (plan->linear)
+        blocked_linear_key_gradients(b);
+    store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV, ATTN__OP_DV, adds, 0, keys, blocked_at(b, at->dv));
+    store_tables(b);
+}
+
+/* The same of a wide problem.  Keys that have no queries get zeros. */
+static void wide_backward(blocked *b, unsigned adds, unsigned clear)
+{
+    blocked_tile all = {0};
+    if (b->canonical->query.size == 0)
+        clear |= (ATTN_WANT_DK | ATTN_WANT_DV) & ~adds;
+    for (; all.pair < b->canonical->key.size; all.pair += b->plan->pairs) {
+        all.pairs = attn__least(b->canonical->key.size - all.pair, b->plan->pairs);
+        wide_clear_gradients(b, &all, clear);
+    }
+    backward_blocks(b, adds);
+}
+
+/* Whether no BATCH index of the packed sequence before this one adds to the same elements of a gradient. */
+static bool comes_first(const attn__canonical *canonical, attn__operand op, int64_t batch)
+{
+    const attn__group *group = &canonical->batch;
+    for (int a = 0; a < group->n; a++) {
+        bool repeats = !group->axis[a].packed && attn__stride(&group->axis[a].dim, op) == 0;
+        if (repeats && attn__offsets_index(group, a, batch) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* A packed sequence zeroes only the gradients of its own keys: the first batch index that adds to them does so. */
+static void run_one(const backward_job *j, attn__sums *sums, int64_t batch, int thread)
+{
+    attn__sequence one;
+    blocked b = {.canonical = j->canonical,
+                 .plan = j->plan,
+                 .arrays = j->arrays,
+                 .memory = j->workspace + (int64_t)thread * j->plan->at.all,
+                 .sums = sums};
+    bool packed = attn__is_packed(j->canonical);
+    if (packed) {
+        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
+        b.canonical = &one.canonical;
+        b.arrays = &one.arrays;
+    }
+    unsigned clear = (comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
+                     (comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
+    blocked_begin(&b);
+    b.batch = batch;
+    if (b.plan->wide)
+        wide_backward(&b, j->adds, packed ? j->broadcast & clear : 0);
+    else
+        run_batch(&b, batch, j->adds, packed ? j->broadcast & clear : 0);
+    blocked_end(&b);
+}
+
+static void run_slot(void *user, int64_t slot, int thread)
+{
+    const backward_job *j = user;
+    const attn__slots *slots = &j->slots;
+    attn__sums sums;
+    int64_t item, end;
+    bool packed = attn__is_packed(j->canonical);
+    unsigned clear = packed ? ATTN_WANT_DBIAS : j->broadcast; /* packed: of pairs that do not exist, too */
+    if (j->canonical->problem.accumulate)
+        clear = 0;
+    for (attn__slots_start(slots, slot, &sums, &item, &end); item < end; item++) {
+        attn__slots_clear(slots, j->arrays, clear, item);
+        for (int64_t rest = 0; rest < slots->split.rest; rest++)
+            run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
+    }
+}
+
+static void blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                             void *workspace)
+{
+    const blocked_plan *plan = recipe->data;
+    backward_job j = {.canonical = canonical,
+                      .plan = plan,
+                      .arrays = arrays,
+                      .workspace = workspace,
+                      .broadcast = blocked_broadcast(canonical)};
+    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
+    attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
+    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
+    attn__slots_store(&j.slots, arrays);
+}
+
+/* ----------------------------------------------------------------------------------------------- its plan */
+
+/* The columns that a run of queries along the last QUERY axis touches along a key axis. */
+static double columns_along(const attn__canonical *canonical, int axis, int64_t queries)
+{
+    const attn_window *w = attn__window_of(&canonical->problem, axis);
+    double taps = (double)canonical->key.axis[axis].dim.n;
+    if (!w || w->query_dim != canonical->query.n - 1 || queries == 1)
+        return taps;
+    /* A window that is moved inwards goes up to a dilation further. */
+    return (double)(queries - 1) * (double)w->step + (taps + 1) * (double)w->dilation;
+}
+
+static double columns_of(const attn__canonical *canonical, int64_t queries)
+{
+    double columns = 1;
+    for (int a = 0; a < canonical->key.n; a++)
+        columns *= columns_along(canonical, a, queries);
+    return columns;
+}
+
+/* As many queries as the taps of a window along their axis: then half of the columns are a query's own. */
+static int64_t window_queries(const attn__canonical *canonical)
+{
+    int64_t reach = 16;
+    for (int i = 0; i < canonical->problem.nwindows; i++) {
+        const attn_window *w = &canonical->problem.windows[i];
+        if (w->query_dim == canonical->query.n - 1)
+            reach = attn__most(reach, canonical->key.axis[w->key_dim].dim.n * w->dilation / w->step);
+    }
+    return attn__least(reach, 96);
+}
+
+/* Backward and with windows the size of a block fixes the order of sums: it depends on neither threads nor lengths. */
+static int64_t query_block(const attn__canonical *canonical, int64_t run)
+{
+    enum { TILE = 12 };
+    if (canonical->problem.nwindows)
+        return attn__least(run, window_queries(canonical));
+    if (canonical->backward)
+        return attn__least(attn__round_up(run, TILE), BLOCKED_QUERIES);
+    int64_t pieces = attn__pieces(run, BLOCKED_QUERIES);
+    if (canonical->batch.size * (canonical->query.size / run) < canonical->threads)
+        pieces = attn__most(pieces, canonical->threads);
+    return attn__round_up(attn__pieces(run, pieces), TILE);
+}
+
+static int64_t reserve(int64_t *all, int64_t n)
+{
+    int64_t at = *all;
+    *all += attn__round_up(n, 8);
+    return at;
+}
+
+/* ------------------------------------------------------------------------------------------ plan of wide problems */
+
+enum { WIDE_BLOCK = 256 }; /* backward, queries and keys: P and dS of a block fill half of a usual second cache */
+
+/* Whether AMX takes f32: each step along k must be a run of adjacent channels in every operand. */
+static bool wide_uses_amx(const attn__canonical *canonical)
+{
+    static const attn__operand operands[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                             ATTN__OP_DOUT, ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
+    bool fit = wide_stream_pays(canonical) && !(canonical->backward && blocked_broadcast(canonical));
+    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+        const attn__operand_info *info = &attn__operand_table[operands[i]];
+        wide_operand x = wide_operand_of(info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract,
+                                         offsetof(attn__axis, dim) + info->offset, canonical->problem.dtype);
+        fit = fit && (!attn__operand_used(&canonical->problem, operands[i]) || wide_streams(&x));
+    }
+    return fit;
+}
+
+/* Whether bf16 goes to AMX in one term: forward, and where whole tiles leave little empty. */
+static bool wide_uses_bf16(const attn__canonical *canonical)
+{
+    enum { LEAST = 24 };
+    double queries = (double)attn__round_up(canonical->query.size, SIDE), keys = (double)canonical->key.size;
+    double channels = (double)canonical->contract.size, values = (double)canonical->value.size;
+    double whole =
+        queries * (double)(attn__round_up(canonical->key.size, SIDE) * attn__round_up(canonical->contract.size, DEPTH) +
+                           attn__round_up(canonical->key.size, DEPTH) * attn__round_up(canonical->value.size, SIDE));
+    return canonical->problem.dtype == ATTN_BF16 && !canonical->backward && attn__bf16x3_for(canonical->isa) &&
+           canonical->query.size >= LEAST && whole <= 1.5 * queries * keys * (channels + values);
+}
+
+/* Softmax attention with dot products in f32 and bf16.  Batch-invariant contexts have float64, whose order of sums does
+ * not depend on the number of keys; bf16 cannot hold gradients that several blocks add to. */
+static bool is_wide(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    bool one = canonical->query.size <= WIDE_BLOCK && canonical->key.size <= WIDE_BLOCK &&
+               !(canonical->backward && blocked_broadcast(canonical));
+    return p->dtype != ATTN_F64 && p->score == ATTN_SCORE_DOT && p->normalization == ATTN_NORMALIZATION_SOFTMAX &&
+           p->nwindows == 0 && p->nrelatives == 0 && !(canonical->extras & ATTN__BATCH_INVARIANT) &&
+           !(canonical->backward && p->dtype == ATTN_BF16 && !one);
+}
+
+/* The length of equal parts of n, at most `most` each, rounded up to `unit`. */
+static int64_t part_of(int64_t n, int64_t most, int64_t unit)
+{
+    int64_t parts = attn__pieces(n, most);
+    return attn__round_up(parts > 1 ? attn__pieces(n, parts) : n, unit);
+}
+
+/* Forward the scores of a block of queries against one of keys fill half of the second cache, panels and what comes after
+ * them the rest. */
+static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
+{
+    enum { KEYS = 512, AMX_KEYS = 256, QUERIES = 288, UNIT = 8 };
+    bool amx = p->kernels.amx || p->kernels.bf16;
+    int64_t keys = canonical->key.size, queries = p->segment;
+    if (canonical->backward) {
+        p->pairs = part_of(keys, WIDE_BLOCK, 1);
+        p->queries = part_of(queries, WIDE_BLOCK, 1);
+    } else {
+        p->pairs = part_of(keys, p->kernels.amx ? AMX_KEYS : KEYS, amx ? DEPTH : UNIT);
+        int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
+        int64_t pieces = attn__pieces(queries, attn__least(attn__most(most, 2 * SIDE), QUERIES));
+        if (canonical->batch.size < canonical->threads)
+            pieces = attn__most(pieces, canonical->threads);
+        p->queries = attn__round_up(attn__pieces(queries, pieces), UNIT);
+    }
+    p->pairs = attn__least(p->pairs, keys);
+    p->columns = p->pairs;
+    p->ld_s = attn__round_up(p->columns, SIDE);
+    if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
+        p->ld_s += SIDE;
+}
+
+/* Rows of float, two in a double. */
+static int64_t reserve_floats(int64_t *all, int64_t n)
+{
+    return reserve(all, attn__pieces(n, 2));
+}
+
+static void place_wide(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    blocked_places *at = &p->at;
+    attn__arena arena = {0};
+    wide unused;
+    int64_t rows = attn__round_up(p->queries, DEPTH), values = canonical->value.size;
+    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
+    wide_place(&unused, &p->kernels, &arena, attn__most(p->queries, p->columns), p->ld_s);
+    at->wide = reserve(all, attn__pieces((int64_t)arena.used, (int64_t)sizeof(double)));
+    at->s = reserve_floats(all, rows * p->ld_s);
+    at->dp = reserve_floats(all, canonical->backward ? rows * p->ld_s : 0);
+    at->o = reserve_floats(all, keeps ? p->queries * values : 0);
+    at->delta = reserve(all, p->queries);
+    at->factor = reserve_floats(all, rows);
+    at->was = reserve_floats(all, rows);
+    at->row_ats = attn__round_up(attn__most(p->queries, p->columns), 8);
+    at->row_at = reserve(all, 4 * at->row_ats);
+}
+
+static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonical)
+{
+    wide_kernels *k = &p->kernels;
+    k->tile = attn__gemm_tile_for(canonical->isa);
+    k->lanes = attn__online_softmax_for(canonical->isa);
+    k->store = attn__softmax_backward_for(canonical->isa);
+    k->channels = attn__additive_for(canonical->isa);
+    k->amx = wide_uses_amx(canonical) ? attn__bf16x3_for(canonical->isa) : NULL;
+    k->bf16 = wide_uses_bf16(canonical) ? attn__bf16x3_for(canonical->isa) : NULL;
+    k->chunk = k->bf16 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
+}
+
+/* How many indices along a key axis the pairs of a tile have. */
+static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *p, int axis)
+{
+    int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
+    for (int a = axis + 1; a < canonical->key.n; a++)
+        inner *= canonical->key.axis[a].dim.n;
+    return attn__least(n, p->pairs / inner + 2);
+}
+
+/* The rows that any pair may read, and how many hold all that a tile's pairs read. */
+static void find_rows(const attn__canonical *canonical, const blocked_plan *p, const attn_relative *r,
+                      blocked_table *table)
+{
+    const attn_window *w = attn__window_of(&canonical->problem, r->key_dim);
+    int64_t queries = canonical->query.axis[r->query_dim].dim.n, keys = canonical->key.axis[r->key_dim].dim.n;
+    int64_t low = 1 - queries, high = keys - 1, queries_along = 1; /* of a block */
+    if (w)
+        attn__window_reach(w, keys, queries, &low, &high);
+    if (r->query_dim == canonical->query.n - 1)
+        queries_along = attn__least(queries, p->queries);
+    int64_t first = attn__most(attn__least(low + r->offset, r->rows - 1), 0);
+    table->begin = first / BLOCKED_ROWS * BLOCKED_ROWS;
+    table->rows = attn__most(attn__least(high + r->offset + 1, r->rows) - table->begin, 1);
+    int64_t distances = w ? high - low + 1 : queries_along + keys_along(canonical, p, r->key_dim) - 1;
+    table->most = attn__least(table->rows, distances + BLOCKED_ROWS - 1);
+}
+
+static void place_tables(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        const attn_relative *r = &canonical->problem.relatives[i];
+        blocked_table *table = &p->table[i];
+        int64_t channels = attn__table_channels(canonical, i)->size;
+        bool by_key = r->kind == ATTN_RELATIVE_KEY;
+        find_rows(canonical, p, r, table);
+        table->ld = attn__round_up(table->most, 8);
+        table->ld_t = attn__round_up(table->rows, 8);
+        table->t = reserve(all, table->rows * channels);
+        table->t_t = reserve(all, table->ld_t * channels);
+        table->x = reserve(all, (by_key ? p->columns : p->queries) * table->ld);
+        table->g = reserve(all, by_key && canonical->backward ? p->columns * table->ld : 0);
+        table->dt = reserve(all, canonical->backward ? table->rows * channels : 0);
+    }
+}
+
+/* An upper bound of what src/gemm wants for a product of no more rows, columns and terms: both operands in panels, and
+ * the result. */
+static int64_t product_size(int64_t m, int64_t n, int64_t k)
+{
+    enum { PANEL = 64, SLACK = 1024 };
+    m = attn__round_up(m, PANEL);
+    n = attn__round_up(n, PANEL);
+    k = attn__round_up(k, PANEL);
+    return (m + n) * k + m * n + SLACK;
+}
+
+/* The largest of rows times a matrix of n rows of channels, and of the products for its gradients. */
+static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
+{
+    return attn__most(product_size(rows, n, channels),
+                      attn__most(product_size(rows, channels, n), product_size(n, channels, rows)));
+}
+
+static void place_product(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
+    int64_t rows = attn__most(p->queries, p->columns), largest = largest_product(p->queries, p->columns, channels);
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
+        rows = attn__most(rows, p->table[i].most);
+        largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
+    }
+    if (p->linear) {
+        int64_t most = attn__most(p->queries, canonical->key.size);
+        largest = attn__most(
+            largest, attn__most(product_size(most, channels, channels), product_size(channels, channels, most)));
+    }
+    p->at.product_size = largest;
+    p->at.product = reserve(all, largest);
+    p->at.finite = reserve(all, rows * channels);
+}
+
+/* Memory for the rows of all positions, and of the columns of a block. */
+static void place_operands(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    blocked_places *at = &p->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size, queries = p->queries;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0;
+    int64_t positions = windows ? p->positions.size : canonical->key.size, plain = windows ? 0 : p->ld;
+    int64_t of_block = windows ? p->columns : 0, block_ld = windows ? p->ld : 0;
+    at->k = reserve(all, positions * channels);
+    at->k_t = reserve(all, plain * channels);
+    at->v = reserve(all, positions * values);
+    at->v_t = reserve(all, backward * plain * values);
+    at->block_k = reserve(all, of_block * channels);
+    at->block_k_t = reserve(all, block_ld * channels);
+    at->block_v = reserve(all, of_block * values);
+    at->block_v_t = reserve(all, backward * block_ld * values);
+    at->block_dk = reserve(all, backward * of_block * channels);
+    at->block_dv = reserve(all, backward * of_block * values);
+    at->q = reserve(all, queries * channels);
+    at->o = reserve(all, queries * values);
+    at->dout = reserve(all, backward * queries * values);
+    at->s = reserve(all, queries * p->ld_s);
+    at->dp = reserve(all, backward * queries * p->ld_s);
+    at->dq = reserve(all, backward * queries * channels);
+    at->m = reserve(all, p->linear ? channels * values : 0);
+    at->dm = reserve(all, p->linear ? channels * values : 0);
+    at->dk = reserve(all, backward * positions * channels);
+    at->dv = reserve(all, backward * positions * values);
+}
+
+/* Memory along the queries of a block, and along the pairs of a row. */
+static void place_rows(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    blocked_places *at = &p->at;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
+    bool product = canonical->problem.score == ATTN_SCORE_DOT,
+         additive = canonical->problem.score == ATTN_SCORE_ADDITIVE;
+    at->max = reserve(all, p->queries);
+    at->sum = reserve(all, p->queries);
+    at->count = reserve(all, p->queries);
+    at->from = reserve(all, p->queries);
+    at->to = reserve(all, p->queries);
+    at->pairs = reserve(all, windows || p->wide ? pairs : 0);
+    at->dpairs = reserve(all, backward && (windows || p->wide) ? pairs : 0);
+    at->slope = reserve(all, canonical->problem.softcap != 0 ? pairs : 0);
+    at->seen = reserve(all, attn__pieces(2 * pairs, (int64_t)sizeof(double)));
+    at->position = reserve(all, canonical->key.n * pairs);
+    at->column = reserve(all, windows * pairs);
+    at->position_of = reserve(all, windows * p->columns);
+    at->bias_at = reserve(all, canonical->has_bias ? pairs : 0);
+    at->dbias_at = reserve(all, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
+    at->mask_at = reserve(all, canonical->has_mask ? pairs : 0);
+    at->block_at = reserve(all, canonical->has_blocks ? pairs : 0);
+    at->drop_at = reserve(all, canonical->has_dropout ? pairs : 0);
+    at->w = reserve(all, product ? 0 : 2 * canonical->contract.size);
+    at->dw = reserve(all, product ? 0 : 2 * canonical->contract.size);
+    at->dk_t = reserve(all, product || additive ? 0 : backward * canonical->contract.size * p->ld_s);
+    at->scratch = reserve(all, product || additive ? 0 : p->ld_s);
+}
+
+/* Additive scores: tanh of a pair's channels, or of all pairs of a tile if these stay in the cache. */
+static void place_tanh(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+{
+    enum { MOST = 65536 };
+    int64_t pairs = attn__least(p->queries, p->segment) * p->columns, channels = canonical->contract.size;
+    p->keeps_tanh = canonical->backward && pairs <= MOST / channels;
+    p->at.tanh = reserve(all, canonical->problem.score != ATTN_SCORE_ADDITIVE ? 0
+                              : p->keeps_tanh                                 ? pairs * channels
+                                                                              : channels);
+}
+
+static void lay_out(blocked_plan *p, const attn__canonical *canonical)
+{
+    const attn_problem *problem = &canonical->problem;
+    int64_t all = 0;
+    bool windows = problem->nwindows > 0;
+    p->positions = canonical->key;
+    for (int i = 0; i < problem->nwindows; i++) {
+        attn__axis *axis = &p->positions.axis[problem->windows[i].key_dim];
+        p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
+        axis->dim.n = problem->windows[i].size;
+    }
+    p->linear = blocked_is_linear(canonical);
+    p->wide = is_wide(canonical);
+    p->segment = blocked_segment(p, canonical);
+    if (p->wide) {
+        choose_wide_kernels(p, canonical);
+        choose_wide_blocks(p, canonical);
+        place_wide(canonical, p, &all);
+        place_rows(canonical, p, &all);
+        p->at.state = reserve(&all, attn__pieces(sizeof(blocked), sizeof(double)));
+        p->at.all = all;
+        return;
+    }
+    p->queries = query_block(canonical, p->segment);
+    p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, BLOCKED_KEYS);
+    p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
+    p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
+    p->ld_s = attn__round_up(p->columns, 8);
+    place_operands(canonical, p, &all);
+    place_rows(canonical, p, &all);
+    place_tanh(canonical, p, &all);
+    place_tables(canonical, p, &all);
+    p->at.state = reserve(&all, attn__pieces(sizeof(blocked), sizeof(double)));
+    int64_t rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
+    p->at.offsets = reserve(&all, attn__most(rows, attn__most(canonical->contract.size, canonical->value.size)));
+    place_product(canonical, p, &all);
+    p->at.all = all;
+}
+
+/* ------------------------------------------------------------------------------------------ what it takes */
+
+static bool is_distance(attn_score score)
+{
+    return score == ATTN_SCORE_GAUSSIAN || score == ATTN_SCORE_BOXCAR || score == ATTN_SCORE_TRIANGULAR;
+}
+
+/* The largest workspace of a thread, in doubles. */
+static const double MOST_NUMBERS = 0x1p32;
+
+/* In floating point, so that no size overflows before it is refused. */
+static bool is_large(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    double positions = (double)canonical->key.size, tables = 0;
+    double columns = p->nwindows ? columns_of(canonical, window_queries(canonical)) : BLOCKED_KEYS;
+    double channels = (double)canonical->contract.size + (double)canonical->value.size;
+    for (int i = 0; i < p->nwindows; i++)
+        positions *= (double)p->windows[i].size / (double)canonical->key.axis[p->windows[i].key_dim].dim.n;
+    for (int i = 0; i < p->nrelatives; i++)
+        tables += (double)p->relatives[i].rows;
+    return (positions + columns + BLOCKED_QUERIES) * (channels + 1) > MOST_NUMBERS ||
+           columns * (columns + BLOCKED_QUERIES + channels) > MOST_NUMBERS ||
+           tables * (channels + columns + BLOCKED_QUERIES) > MOST_NUMBERS;
+}
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    bool packed = attn__is_packed(canonical);
+    if (p->score > ATTN_SCORE_CONCAT && !is_distance(p->score))
+        return "scores that no block of it computes";
+    for (int i = 0; i < p->nwindows; i++)
+        if (packed || p->windows[i].size == 0)
+            return "windows over packed sequences, or over no position";
+    unsigned shared = canonical->backward ? blocked_broadcast(canonical) : 0;
+    if (shared && ((p->accumulate && !is_wide(canonical)) || p->dtype == ATTN_BF16))
+        return "gradients that are broadcast, in bf16 or added to given ones";
+    if (packed && (shared & ATTN_WANT_DQ))
+        return "packed queries that are broadcast";
+    return !is_wide(canonical) && is_large(canonical) ? "rows of many gigabytes" : NULL;
+}
+
+/* Blocks are larger than those of flash, so that bands leave more of them half empty, and scores are stored after each
+ * chunk, which pays only when a head fills the second cache.  On AMX the vector units do that during the products, so that
+ * it pays sooner, soonest with a single block. */
+static double wide_cost(const attn__canonical *canonical)
+{
+    enum { PLAIN = 641, PLAIN_BACKWARD = 512, STREAM = 512, STREAM_BACKWARD = 320, ONE = 256, SHORT = 128 };
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    int64_t channels = canonical->contract.size + canonical->value.size, least;
+    int64_t queries = canonical->query.size, keys = canonical->key.size;
+    bool back = canonical->backward, stream = wide_uses_amx(canonical);
+    bool one = attn__most(queries, keys) <= WIDE_BLOCK && attn__least(queries, keys) >= SHORT;
+    if (stream)
+        least = one ? ONE : back ? STREAM_BACKWARD : STREAM;
+    else
+        least = back ? PLAIN_BACKWARD : PLAIN;
+    double each = back && stream && channels >= STREAM_BACKWARD ? 0.8 : channels >= least ? 0.98 : 1.1;
+    return pairs * (double)channels * each * (canonical->problem.nbands ? 1.2 : 1);
+}
+
+/* In multiply-adds of f32: one of float64 takes as long as two and a half, an exponential as sixty, a tanh as fifty, the
+ * gathering of a number as ten. */
+static double cost(const attn__canonical *canonical)
+{
+    blocked_plan p = {0};
+    if (is_wide(canonical))
+        return wide_cost(canonical);
+    lay_out(&p, canonical);
+    double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
+    double contract = (double)canonical->contract.size, channels = contract + (double)canonical->value.size;
+    double tiles = (double)attn__pieces(canonical->key.size, p.pairs), rows = (double)p.positions.size;
+    double columns = canonical->problem.nwindows ? (double)p.columns : keys;
+    double products = columns * (channels + (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 20 * contract : 0));
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
+        double sides = by_key ? (double)p.columns / (double)p.queries : 1;
+        products += tiles * sides * (double)p.table[i].most * (double)attn__table_channels(canonical, i)->size;
+        rows += (double)p.table[i].rows;
+    }
+    double each = queries * (2.5 * products + 60 * keys) + 10 * (queries + rows) * channels;
+    if (p.linear)
+        each = (queries + keys) * (2.5 * contract * (double)canonical->value.size + 10 * channels);
+    return (canonical->backward ? 2.5 : 1) * (double)canonical->batch.size * each;
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    blocked_plan *p = attn__alloc_zero(context, sizeof *p);
+    if (!p)
+        return ATTN_ERROR_MEMORY;
+    p->kernel = attn__rows_f64_for(canonical->isa);
+    lay_out(p, canonical);
+    recipe->data = p;
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, (size_t)p->at.all * sizeof(double));
+    if (canonical->backward)
+        recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
+    if (p->wide) {
+        const char *terms = p->kernels.amx ? ", 3 bf16 terms" : p->kernels.bf16 ? ", 1 bf16 term" : "";
+        snprintf(recipe->text, sizeof recipe->text, "%s%s, blocks of %d queries x %d keys, %d channels a step",
+                 attn__isa_text(*terms ? canonical->isa : p->kernels.tile->isa), terms, (int)p->queries,
+                 (int)p->columns, (int)p->kernels.chunk);
+        return ATTN_OK;
+    }
+    snprintf(recipe->text, sizeof recipe->text, "%s in f64, blocks of %d queries x %d keys",
+             attn__isa_text(p->kernel->isa), (int)p->queries, (int)p->columns);
+    return ATTN_OK;
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    if (canonical->backward)
+        blocked_backward(canonical, recipe, arrays, workspace);
+    else
+        blocked_forward(canonical, recipe, arrays, workspace);
+}
+
+/* Blocks of queries add to dK and dV, blocks of keys to dQ, and batch indices to what they share. */
+static unsigned adds_often(const attn__canonical *canonical)
+{
+    if (!is_wide(canonical))
+        return 0;
+    return blocked_broadcast(canonical) | (canonical->query.size > WIDE_BLOCK ? ATTN_WANT_DK | ATTN_WANT_DV : 0u) |
+           (canonical->key.size > WIDE_BLOCK ? ATTN_WANT_DQ : 0u);
+}
+
+const attn__solver attn__solver_blocked = {.name = "blocked",
+                                           .refuse = refuse,
+                                           .cost = cost,
+                                           .adds_often = adds_often,
+                                           .plan = plan,
+                                           .apply = apply,
+                                           .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE |
+                                                     ATTN__BIAS_MEETS | ATTN__BLOCKS | ATTN__BATCH_INVARIANT};

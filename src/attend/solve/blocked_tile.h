@@ -1,0 +1,1506 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * blocked_tile.h - a block of queries against some of their keys: what blocked.c does between its loops.
+ *
+ * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries;
+ * this absorbs strides and types.  Rows of double that lie one after another are read where they are.  Wide problems
+ * (blocked_wide.h) read the caller's rows chunk by chunk instead, and S and dP are rows of float.
+ *
+ * A row has pairs, one for each key or tap, and S has columns, one for each row of K.  Without windows a tile's pairs
+ * are its columns.  With windows the columns are the positions that any query of the block touches, and a row's pairs
+ * are some of them.
+ *
+ * A relative table T[rows,channels] enters by products too: X = Q T^T has an entry for each distance, and pair j of
+ * row i adds X[i, distance(i,j)].  Backward the gradients of the pairs are summed by distance, G[i, distance], and
+ * dQ += G T, dT += G^T Q.  Tables of keys do the same with K, those of values with the weights.  dT is summed over the
+ * tiles of a batch index, then over batch indices in slots.h's sums. */
+#ifndef ATTN_ATTEND_BLOCKED_TILE_H
+#define ATTN_ATTEND_BLOCKED_TILE_H
+
+#include "attend/block/element.h"
+#include "attend/block/gradient_sums.h"
+#include "attend/block/packed_sequences.h"
+#include "attend/block/rows.h"
+#include "attend/block/table.h"
+#include "attend/block/visible.h"
+#include "attend/block/window_base.h"
+#include "attend/scores/score.h"
+#include "attend/solve/blocked_wide.h"
+#include "base/integers.h"
+#include "base/rng.h"
+#include "gemm/gemm.h"
+#include "gemm/kernel.h"
+#include "kernels/rows_f64/rows_f64.h"
+
+#include <assert.h>
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { BLOCKED_QUERIES = 192, BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
+enum { BLOCKED_ROWS = 256 };                        /* of tables: a multiple of src/gemm's K block */
+
+/* A thread's memory, offsets in doubles; k and v may be stored twice, since a product wants its right side by rows. */
+typedef struct blocked_places {
+    int64_t k, k_t, v, v_t;                         /* of all positions, [positions,channels] and transposed */
+    int64_t block_k, block_k_t, block_v, block_v_t; /* with windows: of a block's columns */
+    int64_t block_dk, block_dv;                     /* ... and their gradients */
+    int64_t q, o, dout, s, dp, dq;                  /* of a block of queries */
+    int64_t dk, dv;                                 /* sums over all queries */
+    int64_t max, sum, count, from, to;              /* one for each query of a block */
+    int64_t pairs, dpairs;                          /* of windows, and wide: a row of S and of dP, pair by pair */
+    int64_t slope, seen;                            /* of a row: the softcap's derivative; two bytes for each pair */
+    int64_t position;                               /* [key axes,pairs]: where a pair's key stands */
+    int64_t column;                                 /* with windows: of a pair, ... */
+    int64_t position_of;                            /* ... and a column's position, -1 outside */
+    int64_t bias_at, dbias_at, mask_at, block_at;   /* offsets of the tile's pairs, ... */
+    int64_t drop_at;                                /* ... and their numbers in dropout's rows */
+    int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
+    int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
+    int64_t m, dm;                                  /* [channels,values]: as blocked_linear.c has them */
+    int64_t tanh;                                   /* [channels], or [queries,columns,channels] if it is kept */
+    int64_t state;                                  /* forward: an blocked, kept from item to item */
+    int64_t offsets;               /* of the rows of the largest group; also a row of a table's channels */
+    int64_t product, product_size; /* src/gemm's workspace */
+    int64_t finite;                /* a factor of a product without infinity and NaN */
+    int64_t wide;                  /* wide problems: memory of their products, ... */
+    int64_t delta;                 /* ... o . dout of each query, ... */
+    int64_t factor, was;           /* ... floats, for the rows of o, ... */
+    int64_t row_at, row_ats;       /* ... and offsets of rows, three times `row_ats` */
+    int64_t all;
+} blocked_places;
+
+/* A relative table. */
+typedef struct blocked_table {
+    int64_t begin, rows; /* those that pairs may read; `begin` is a multiple of BLOCKED_ROWS */
+    int64_t most;        /* so many rows hold all that a tile's pairs read */
+    int64_t ld;          /* between the rows of x and g */
+    int64_t ld_t;        /* between those of t_t */
+    int64_t t, t_t;      /* [rows,channels]; transposed, scaled if it adds to scores */
+    /* [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance once
+     * that row was read.  Several queries read a row of a table of keys: its sums are in g. */
+    int64_t x, g;
+    int64_t dt; /* backward: [rows,channels] */
+} blocked_table;
+
+typedef struct blocked_plan {
+    const attn__rows_f64_kernel *kernel;
+    attn__group positions; /* the KEY group with positions in place of taps */
+    int64_t queries;       /* of a block, at most */
+    int64_t segment;       /* blocked_segment of the longest sequences */
+    int64_t pairs;         /* of a row of a tile, at most */
+    int64_t columns;       /* of a tile, at most; with windows of every tile */
+    int64_t ld;            /* between the rows of k_t and v_t, or of block_k_t and block_v_t */
+    int64_t ld_s;          /* between the rows of s and dp */
+    bool keeps_tanh;       /* for the gradients */
+    bool linear;           /* blocked_is_linear */
+    bool wide;             /* blocked_wide.h */
+    wide_kernels kernels;
+    blocked_places at;
+    blocked_table table[ATTN_MAX_RELATIVE];
+} blocked_plan;
+
+/* Column c along a key axis stands at position start + c * step; from one tap to the next there are `spread` columns. */
+typedef struct blocked_axis {
+    int64_t start, step, spread, columns;
+} blocked_axis;
+
+/* One thread at work on one batch index. */
+typedef struct blocked {
+    const attn__canonical *canonical;
+    const blocked_plan *plan;
+    const attn_arrays *arrays;
+    double *memory;
+    int64_t batch;              /* whose keys are gathered; -1: none */
+    const double *k, *v;        /* of all positions */
+    const double *q, *o, *dout; /* of the block; forward o is memory */
+    bool has_nonfinite;         /* which must not show where weights are 0 */
+    blocked_axis axis[ATTN_MAX_DIMS];
+    struct {
+        int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
+    } span[ATTN_MAX_RELATIVE];
+    attn__sums *sums; /* backward */
+    wide wide;
+} blocked;
+
+/* A block of queries against some of their pairs. */
+typedef struct blocked_tile {
+    int64_t query, queries, pair, pairs;
+    int64_t columns;
+    const double *k, *k_t, *v, *v_t; /* of the columns */
+    double *dk, *dv;
+} blocked_tile;
+
+static inline double *blocked_at(const blocked *b, int64_t place)
+{
+    return b->memory + place;
+}
+
+static inline int64_t *blocked_integers(const blocked *b, int64_t place)
+{
+    return (int64_t *)(void *)(b->memory + place);
+}
+
+/* Row i of s or dp. */
+static inline double *blocked_row(const blocked *b, int64_t place, int64_t i)
+{
+    return blocked_at(b, place) + i * b->plan->ld_s;
+}
+
+static inline float *blocked_floats(const blocked *b, int64_t place)
+{
+    return (float *)(void *)(b->memory + place);
+}
+
+/* The number of queries in a segment; no block crosses a segment's end.  Backward, and with windows or tables, a segment is
+ * the last QUERY axis: how it is cut into blocks does not depend on the lengths of outer axes, and nor do sums over
+ * blocks.  Else, and in wide problems, all queries are one segment. */
+static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonical *canonical)
+{
+    const attn__group *query = &canonical->query;
+    bool along_last = canonical->backward || canonical->problem.nwindows || canonical->problem.nrelatives;
+    along_last = along_last && !p->wide;
+    return along_last ? query->axis[query->n - 1].dim.n : query->size;
+}
+
+/* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`, b if `b_transposed`. */
+typedef struct blocked_product {
+    const double *a, *b;
+    double *c;
+    int64_t lda, ldb, ldc, m, n, k;
+    bool transposed, b_transposed, add;
+} blocked_product;
+
+/* The offset of a query's row in an operand, by its stride in the BATCH and QUERY groups. */
+static int64_t blocked_offset(const blocked *b, size_t stride, int64_t query)
+{
+    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
+           attn__offsets_one(&b->canonical->query, stride, query);
+}
+
+/* -------------------------------------------------------------------------------------------------- products */
+
+_Static_assert(BLOCKED_ROWS % ATTN__GEMM_K == 0, "the rows of a table that a tile reads begin at a K block");
+
+static attn__gemm_problem problem_of(const blocked_product *p)
+{
+    return (attn__gemm_problem){.dtype = ATTN_F64,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .a = attn__matrix(p->a, p->transposed ? 1 : p->lda, p->transposed ? p->lda : 1),
+                                .b = attn__matrix(p->b, p->b_transposed ? p->ldb : 1, p->b_transposed ? 1 : p->ldb),
+                                .c = p->c,
+                                .ldc = p->ldc,
+                                .add = p->add};
+}
+
+static void blocked_multiply(blocked *b, const blocked_product *p)
+{
+    attn__gemm_plan plan;
+    attn__gemm_problem problem = problem_of(p);
+    attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
+    assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->at.product_size * sizeof(double));
+    attn__gemm_run(&plan, blocked_at(b, b->plan->at.product));
+}
+
+/* A copy of p->b with zeros for what is not finite. */
+static const double *only_finite(const blocked *b, const blocked_product *p)
+{
+    double *to = blocked_at(b, b->plan->at.finite);
+    for (int64_t l = 0; l < p->k; l++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double x = p->b[l * p->ldb + j];
+            to[l * p->n + j] = isfinite(x) ? x : 0;
+        }
+    return to;
+}
+
+/* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
+ * zeros for what is not finite in b, and each such number is added where its weight is not 0.  Finite results keep
+ * their bits. */
+static void blocked_multiply_masked(blocked *b, const blocked_product *p)
+{
+    blocked_product finite = *p;
+    if (b->has_nonfinite) {
+        finite.b = only_finite(b, p);
+        finite.ldb = p->n;
+    }
+    blocked_multiply(b, &finite);
+    for (int64_t l = 0; l < p->k && b->has_nonfinite; l++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double x = p->b[l * p->ldb + j];
+            for (int64_t i = 0; i < p->m && !isfinite(x); i++) {
+                double weight = p->transposed ? p->a[l * p->lda + i] : p->a[i * p->lda + l];
+                p->c[i * p->ldc + j] += weight == 0 ? 0 : weight * x;
+            }
+        }
+}
+
+/* --------------------------------------------------------------------------- weights that are the scores themselves */
+
+/* Whether every query sees every key, with its dot product over their number for a weight: O = Q (K^T V) scale / N, which
+ * needs no scores, if that is less work. */
+static bool blocked_is_linear(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    bool hides = canonical->has_mask || canonical->has_lens || canonical->has_blocks || p->nbands || p->nwindows;
+    bool changes = canonical->has_bias || canonical->has_dropout || p->nrelatives || p->softcap != 0;
+    double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
+    double contract = (double)canonical->contract.size, values = (double)canonical->value.size;
+    return p->score == ATTN_SCORE_DOT && p->normalization == ATTN_NORMALIZATION_MEAN && !hides && !changes &&
+           !attn__is_packed(canonical) && (queries + keys) * contract * values < queries * keys * (contract + values);
+}
+
+/* m (+)= A^T B for n rows A [n,channels] and B [n,values]. */
+static void sum_products(blocked *b, const double *a, const double *rows, int64_t n, bool add, double *m)
+{
+    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
+    blocked_multiply(b, &(blocked_product){.a = a,
+                                           .lda = channels,
+                                           .b = rows,
+                                           .ldb = values,
+                                           .c = m,
+                                           .ldc = values,
+                                           .m = channels,
+                                           .n = values,
+                                           .k = n,
+                                           .transposed = true,
+                                           .add = add});
+}
+
+/* to [n,values] = A m for n rows A [n,channels], or transposed to [n,channels] = A m^T for A [n,values]. */
+static void multiply_by_m(blocked *b, const double *a, const double *m, bool transposed, int64_t n, double *to)
+{
+    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
+    int64_t from_width = transposed ? values : channels, to_width = transposed ? channels : values;
+    blocked_multiply(b, &(blocked_product){.a = a,
+                                           .lda = from_width,
+                                           .b = m,
+                                           .ldb = values,
+                                           .b_transposed = transposed,
+                                           .c = to,
+                                           .ldc = to_width,
+                                           .m = n,
+                                           .n = to_width,
+                                           .k = from_width});
+}
+
+static int64_t size_of_m(const blocked *b)
+{
+    return b->canonical->contract.size * b->canonical->value.size;
+}
+
+/* Of a batch index that was gathered: M = K^T V scale. */
+static void blocked_linear_keys(blocked *b)
+{
+    double *m = blocked_at(b, b->plan->at.m);
+    sum_products(b, b->k, b->v, b->canonical->key.size, false, m);
+    b->plan->kernel->scale(m, size_of_m(b), b->canonical->problem.scale);
+}
+
+/* Q M of a block of queries, and what to divide it by. */
+static void blocked_linear_queries(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    multiply_by_m(b, b->q, blocked_at(b, at->m), false, t->queries, blocked_at(b, at->o));
+    for (int64_t i = 0; i < t->queries; i++)
+        blocked_at(b, at->count)[i] = (double)b->canonical->key.size;
+}
+
+/* dQ of a block of queries; adds to dM = Q^T dO.  Then dK and dV. */
+static void blocked_linear_query_gradients(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    double *dq = blocked_at(b, at->dq);
+    multiply_by_m(b, b->dout, blocked_at(b, at->m), true, t->queries, dq);
+    b->plan->kernel->scale(dq, t->queries * b->canonical->contract.size, 1 / (double)b->canonical->key.size);
+    sum_products(b, b->q, b->dout, t->queries, true, blocked_at(b, at->dm));
+}
+
+static void blocked_linear_key_gradients(blocked *b)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t keys = b->canonical->key.size;
+    double *dm = blocked_at(b, at->dm);
+    b->plan->kernel->scale(dm, size_of_m(b), b->canonical->problem.scale / (double)keys);
+    multiply_by_m(b, b->v, dm, true, keys, blocked_at(b, at->dk));
+    multiply_by_m(b, b->k, dm, false, keys, blocked_at(b, at->dv));
+}
+
+/* ---------------------------------------------------------------------------------------------- gathering */
+
+/* `to`, whose rows are `ld` apart, becomes the transpose of n rows times a factor. */
+static void transpose(const double *rows, int64_t n, int64_t channels, double factor, double *to, int64_t ld)
+{
+    enum { ROWS = 8 }; /* at once: a cache line of the result */
+    for (int64_t first = 0; first < n; first += ROWS)
+        for (int64_t c = 0; c < channels; c++)
+            for (int64_t i = first; i < n && i < first + ROWS; i++)
+                to[c * ld + i] = factor * rows[i * channels + c];
+}
+
+/* Rows of an operand: which groups, the first of them, and where they go. */
+typedef struct operand_rows {
+    const attn__group *group, *channels;
+    attn__operand op;
+    const void *data;
+    int64_t first, n;
+    double *to;
+} operand_rows;
+
+/* The rows themselves where they lie one after another, else copies. */
+static const double *gather(blocked *b, const operand_rows *r)
+{
+    attn_dtype dtype = b->canonical->problem.dtype;
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[r->op].offset;
+    int64_t channels = r->channels->size, *at = blocked_integers(b, b->plan->at.offsets);
+    int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
+    const double *data = r->to;
+    if (dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride) &&
+        attn__offsets_even(r->group, stride, channels)) {
+        data = (const double *)r->data + base + r->first * channels;
+    } else {
+        attn__strides strides = attn__operand_strides(r->channels, r->op);
+        attn__offsets_fill(r->group, stride, r->first, r->n, at);
+        for (int64_t i = 0; i < r->n; i++)
+            attn__gather(r->channels, &strides, dtype, r->data, base + at[i], r->to + i * channels);
+    }
+    b->has_nonfinite |= r->op != ATTN__OP_O && !b->plan->kernel->finite(data, r->n * channels);
+    return data;
+}
+
+/* The offset of the first row of a table, of `begin`, for the batch index. */
+static int64_t blocked_table_at(const blocked *b, int table)
+{
+    size_t stride = offsetof(attn__axis, table) + (size_t)table * sizeof(int64_t);
+    return attn__offsets_one(&b->canonical->batch, stride, b->batch) +
+           b->plan->table[table].begin * b->canonical->problem.relatives[table].row_stride;
+}
+
+/* The i-th table of the batch index, in both forms. */
+static void gather_table(blocked *b, int i)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn_relative *r = &canonical->problem.relatives[i];
+    const blocked_table *table = &b->plan->table[i];
+    attn__strides strides = attn__table_strides(canonical, i);
+    int64_t channels = attn__table_channels(canonical, i)->size, at = blocked_table_at(b, i);
+    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = blocked_at(b, table->t);
+    for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
+        attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, rows + d * channels);
+    transpose(rows, table->rows, channels, factor, blocked_at(b, table->t_t), table->ld_t);
+    b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
+}
+
+/* The learned vectors of the batch index. */
+static void gather_vectors(const blocked *b)
+{
+    const attn__group *contract = &b->canonical->contract;
+    attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_W);
+    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
+    const void *const vectors[] = {b->arrays->w, b->arrays->w2};
+    int n = attn__score_of(&b->canonical->problem)->vectors;
+    for (int i = 0; i < n && i < 2; i++)
+        attn__gather(contract, &strides, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0),
+                     blocked_at(b, b->plan->at.w) + i * contract->size);
+}
+
+/* Keys are scaled where the score is their product with a query. */
+static double factor_of_keys(const blocked *b)
+{
+    const attn_problem *p = &b->canonical->problem;
+    return p->score == ATTN_SCORE_DOT ? p->scale : 1;
+}
+
+/* Transposes n rows of k, unless scores are additive; for dot products it also multiplies them by the scale.  Backward it
+ * transposes v as well. */
+static void blocked_transpose(const blocked *b, const double *k, int64_t k_t, const double *v, int64_t v_t, int64_t n)
+{
+    const attn__canonical *canonical = b->canonical;
+    if (b->plan->linear)
+        return;
+    if (canonical->problem.score != ATTN_SCORE_ADDITIVE)
+        transpose(k, n, canonical->contract.size, factor_of_keys(b), blocked_at(b, k_t), b->plan->ld);
+    if (canonical->backward)
+        transpose(v, n, canonical->value.size, 1, blocked_at(b, v_t), b->plan->ld);
+}
+
+/* The keys, values, tables and learned vectors of a batch index. */
+static void blocked_gather_batch(blocked *b, int64_t batch)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    const attn__group *group = canonical->problem.nwindows ? &b->plan->positions : &canonical->key;
+    operand_rows k = {group, &canonical->contract, ATTN__OP_K, b->arrays->k, 0, group->size, blocked_at(b, at->k)};
+    operand_rows v = {group, &canonical->value, ATTN__OP_V, b->arrays->v, 0, group->size, blocked_at(b, at->v)};
+    b->batch = batch;
+    if (b->plan->wide)
+        return;
+    b->has_nonfinite = false;
+    b->k = gather(b, &k);
+    b->v = gather(b, &v);
+    if (!canonical->problem.nwindows) /* else block by block */
+        blocked_transpose(b, b->k, at->k_t, b->v, at->v_t, group->size);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        gather_table(b, i);
+    gather_vectors(b);
+    if (b->plan->linear)
+        blocked_linear_keys(b);
+}
+
+/* The queries of a block and, backward, what belongs to them. */
+static void blocked_gather_queries(blocked *b, const blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    if (b->plan->wide)
+        return;
+    operand_rows q = {&canonical->query, &canonical->contract, ATTN__OP_Q,          b->arrays->q,
+                      t->query,          t->queries,           blocked_at(b, at->q)};
+    b->q = gather(b, &q);
+    if (!canonical->backward)
+        return;
+    operand_rows o = {&canonical->query, &canonical->value, ATTN__OP_O,          b->arrays->o,
+                      t->query,          t->queries,        blocked_at(b, at->o)};
+    operand_rows dout = o;
+    dout.op = ATTN__OP_DOUT;
+    dout.data = b->arrays->dout;
+    dout.to = blocked_at(b, at->dout);
+    b->o = gather(b, &o);
+    b->dout = gather(b, &dout);
+}
+
+/* ------------------------------------------------------------------------------------------------- what queries see */
+
+/* a + b, an end of the range of integers where it overflows. */
+static int64_t add_bound(int64_t a, int64_t b)
+{
+    int64_t sum;
+    return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
+}
+
+static int64_t clamped(int64_t x, int64_t n)
+{
+    return x < 0 ? 0 : attn__least(x, n);
+}
+
+/* Where bands and lengths leave a row one range of keys. */
+static bool has_ranges(const attn__canonical *canonical)
+{
+    return canonical->key.n == 1 && canonical->problem.nwindows == 0;
+}
+
+/* ------------------------------------------------------------------------------------------ of a block */
+
+static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
+{
+    const attn__canonical *canonical = b->canonical;
+    return attn__window_base(w, canonical->key.axis[w->key_dim].dim.n,
+                             attn__offsets_index(&canonical->query, w->query_dim, query));
+}
+
+static void find_range(const blocked *b, int64_t query, int64_t *from, int64_t *to)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn_problem *p = &canonical->problem;
+    int64_t n = canonical->key.size;
+    *from = 0;
+    *to = n;
+    for (int i = 0; i < p->nbands; i++) {
+        int64_t at = attn__offsets_index(&canonical->query, p->bands[i].query_dim, query);
+        *from = attn__most(*from, clamped(add_bound(at, p->bands[i].lo), n));
+        *to = attn__least(*to, clamped(add_bound(add_bound(at, p->bands[i].hi), 1), n));
+    }
+    if (canonical->has_lens)
+        *to = attn__least(*to, clamped(b->arrays->lens[blocked_offset(b, ATTN__STRIDE(dim.lens), query)], n));
+}
+
+/* Columns along a key axis: the positions that any query of the block touches, or the taps if they all stand alike. */
+static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
+{
+    const attn_window *w = attn__window_of(&b->canonical->problem, axis);
+    int64_t taps = b->canonical->key.axis[axis].dim.n, least = INT64_MAX, most = INT64_MIN;
+    if (!w)
+        return (blocked_axis){.start = 0, .step = 1, .spread = 1, .columns = taps};
+    for (int64_t i = 0; i < t->queries; i++) {
+        int64_t base = base_of(b, w, t->query + i);
+        least = attn__least(least, base);
+        most = attn__most(most, base);
+    }
+    if (least == most)
+        return (blocked_axis){.start = least, .step = w->dilation, .spread = 1, .columns = taps};
+    return (blocked_axis){
+        .start = least, .step = 1, .spread = w->dilation, .columns = most - least + (taps - 1) * w->dilation + 1};
+}
+
+/* As an index of the plan's `positions`; -1: the column is outside. */
+static int64_t position_of_column(const blocked *b, int64_t column)
+{
+    const attn__group *positions = &b->plan->positions;
+    int64_t position = 0, stride = 1;
+    for (int a = positions->n - 1; a >= 0; a--) {
+        const blocked_axis *axis = &b->axis[a];
+        int64_t at = axis->start + column % axis->columns * axis->step;
+        if (at < 0 || at >= positions->axis[a].dim.n)
+            return -1;
+        position += at * stride;
+        stride *= positions->axis[a].dim.n;
+        column /= axis->columns;
+    }
+    return column == 0 ? position : -1; /* past the last: all blocks of a plan have as many columns */
+}
+
+/* Rows of k or v for the columns of the block. */
+static const double *gather_columns(const blocked *b, const blocked_tile *t, const double *from, int64_t to,
+                                    int64_t channels)
+{
+    const int64_t *position = blocked_integers(b, b->plan->at.position_of);
+    for (int64_t c = 0; c < t->columns; c++) {
+        double *near = blocked_at(b, to) + c * channels;
+        if (position[c] < 0)
+            memset(near, 0, (size_t)channels * sizeof *near);
+        else
+            memcpy(near, from + position[c] * channels, (size_t)channels * sizeof *near);
+    }
+    return blocked_at(b, to);
+}
+
+static void find_columns(blocked *b, blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    int64_t *position = blocked_integers(b, at->position_of);
+    for (int a = 0; a < canonical->key.n; a++)
+        b->axis[a] = axis_of(b, t, a);
+    t->columns = b->plan->columns;
+    for (int64_t c = 0; c < t->columns; c++)
+        position[c] = position_of_column(b, c);
+    t->k = gather_columns(b, t, b->k, at->block_k, canonical->contract.size);
+    t->v = gather_columns(b, t, b->v, at->block_v, canonical->value.size);
+    blocked_transpose(b, t->k, at->block_k_t, t->v, at->block_v_t, t->columns);
+    t->k_t = blocked_at(b, at->block_k_t);
+    t->v_t = blocked_at(b, at->block_v_t);
+    t->dk = blocked_at(b, at->block_dk);
+    t->dv = blocked_at(b, at->block_dv);
+}
+
+/* The block of queries that begins at t->query: its ranges of keys; with windows its columns and their keys and values. */
+static void blocked_start_block(blocked *b, blocked_tile *t)
+{
+    int64_t *from = blocked_integers(b, b->plan->at.from), *to = blocked_integers(b, b->plan->at.to);
+    for (int64_t i = 0; i < t->queries && has_ranges(b->canonical); i++)
+        find_range(b, t->query + i, &from[i], &to[i]);
+    if (b->canonical->problem.nwindows) {
+        find_columns(b, t);
+        return;
+    }
+    for (int a = 0; a < b->canonical->key.n; a++)
+        b->axis[a] = (blocked_axis){.start = 0, .step = 1, .spread = 1};
+}
+
+/* ------------------------------------------------------------------------------------------- of a tile */
+
+/* Each pair's position along each key axis, and with windows its column, for a query whose windows stand at `start`. */
+static void find_positions(const blocked *b, const blocked_tile *t)
+{
+    const attn__group *key = &b->canonical->key;
+    int64_t *position = blocked_integers(b, b->plan->at.position), *column = blocked_integers(b, b->plan->at.column),
+            tap[ATTN_MAX_DIMS];
+    bool windows = b->canonical->problem.nwindows;
+    for (int64_t j = 0; j < t->pairs; j++) {
+        int64_t at = 0;
+        attn__split(key, t->pair + j, tap);
+        for (int a = 0; a < key->n; a++) {
+            const blocked_axis *axis = &b->axis[a];
+            position[a * b->plan->pairs + j] = axis->start + tap[a] * axis->spread * axis->step;
+            at = at * axis->columns + tap[a] * axis->spread;
+        }
+        if (windows)
+            column[j] = at;
+    }
+}
+
+/* Offsets in the mask, whose KEY strides are per position. */
+static void find_mask(const blocked *b, const blocked_tile *t)
+{
+    const attn__group *key = &b->canonical->key;
+    const int64_t *position = blocked_integers(b, b->plan->at.position);
+    int64_t *mask = blocked_integers(b, b->plan->at.mask_at);
+    memset(mask, 0, (size_t)t->pairs * sizeof *mask);
+    for (int a = 0; a < key->n; a++)
+        for (int64_t j = 0; j < t->pairs; j++)
+            mask[j] += position[a * b->plan->pairs + j] * key->axis[a].dim.mask;
+}
+
+static void find_offsets(const blocked *b, const blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    const struct {
+        bool used;
+        size_t stride;
+        int64_t place;
+    } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), at->bias_at},
+                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), at->dbias_at},
+                 {canonical->has_dropout, ATTN__STRIDE(drop), at->drop_at}};
+    for (int i = 0; i < 3; i++) {
+        if (parts[i].used)
+            attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs,
+                               blocked_integers(b, parts[i].place));
+    }
+    if (canonical->has_blocks)
+        attn__block_columns(canonical, t->pair, t->pairs, blocked_integers(b, at->block_at));
+    if (canonical->has_mask)
+        find_mask(b, t);
+}
+
+static int64_t block_row(const blocked *b, int64_t query)
+{
+    int64_t row;
+    attn__block_rows(b->canonical, attn__offsets_one(&b->canonical->batch, ATTN__STRIDE(dim.blocks), b->batch), query,
+                     1, &row);
+    return row;
+}
+
+/* `last` is the row of blocks read before: a query with the same row sees nothing either, since the search ends at the
+ * first query that sees a key. */
+static bool sees_any(const blocked *b, const blocked_tile *t, int64_t i, int64_t *last)
+{
+    const int64_t *from = blocked_integers(b, b->plan->at.from), *to = blocked_integers(b, b->plan->at.to),
+                  *column = blocked_integers(b, b->plan->at.block_at);
+    if (has_ranges(b->canonical) && attn__most(from[i], t->pair) >= attn__least(to[i], t->pair + t->pairs))
+        return false;
+    if (!b->canonical->has_blocks)
+        return true;
+    int64_t row = block_row(b, t->query + i), before = *last;
+    *last = row;
+    return row != before && attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->pairs) != ATTN__BLOCKS_NONE;
+}
+
+/* The tile whose pairs begin at t->pair; false if no query of the block sees any. */
+static bool blocked_start_tile(blocked *b, blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    t->pairs = attn__least(canonical->key.size - t->pair, b->plan->pairs);
+    t->columns = b->plan->wide ? t->pairs : t->columns;
+    if (canonical->problem.nwindows == 0 && !b->plan->wide) {
+        t->columns = t->pairs;
+        t->k = b->k + t->pair * channels;
+        t->k_t = blocked_at(b, at->k_t) + t->pair;
+        t->v = b->v + t->pair * values;
+        t->v_t = blocked_at(b, at->v_t) + t->pair;
+        t->dk = blocked_at(b, at->dk) + t->pair * channels;
+        t->dv = blocked_at(b, at->dv) + t->pair * values;
+    }
+    find_positions(b, t);
+    find_offsets(b, t);
+    if (canonical->problem.mask_fill != 0) /* masked keys score */
+        return true;
+    for (int64_t i = 0, last = INT64_MIN; i < t->queries; i++)
+        if (sees_any(b, t, i, &last))
+            return true;
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------ of a query */
+
+/* How far the window of query i has moved along a key axis since `start`. */
+static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axis)
+{
+    const attn_window *w = attn__window_of(&b->canonical->problem, axis);
+    return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
+}
+
+/* What to add to position[key_dim][j] to get the distance from query i to pair j. */
+static int64_t blocked_distance_shift(const blocked *b, const blocked_tile *t, int64_t i, int query_dim, int key_dim)
+{
+    const attn_window *w = attn__window_of(&b->canonical->problem, key_dim);
+    int64_t index = attn__offsets_index(&b->canonical->query, query_dim, t->query + i);
+    return moved(b, t, i, key_dim) - index * (w ? w->step : 1);
+}
+
+/* Pair j of row i has column[j] + this.  Without windows `column` is NULL: pair j has column j. */
+static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int64_t i, const int64_t **column)
+{
+    const attn__canonical *canonical = b->canonical;
+    int64_t at = 0;
+    *column = canonical->problem.nwindows ? blocked_integers(b, b->plan->at.column) : NULL;
+    for (int a = 0; *column && a < canonical->key.n; a++) {
+        const blocked_axis *axis = &b->axis[a];
+        at = at * axis->columns + moved(b, t, i, a); /* not 0 only where columns are a position apart */
+    }
+    return at;
+}
+
+static void see_bands(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
+{
+    const attn_problem *p = &b->canonical->problem;
+    for (int n = 0; n < p->nbands; n++) {
+        const attn_band *band = &p->bands[n];
+        const int64_t *position = blocked_integers(b, b->plan->at.position) + band->key_dim * b->plan->pairs;
+        int64_t distance = blocked_distance_shift(b, t, i, band->query_dim, band->key_dim);
+        int64_t least = band->lo == INT64_MIN ? INT64_MIN : add_bound(band->lo, -distance);
+        int64_t most = band->hi == INT64_MAX ? INT64_MAX : add_bound(band->hi, -distance);
+        for (int64_t j = 0; j < t->pairs; j++)
+            seen[j] &= position[j] >= least && position[j] <= most;
+    }
+}
+
+static void see_blocks(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
+{
+    const int64_t *column = blocked_integers(b, b->plan->at.block_at);
+    const uint8_t *row = b->arrays->blocks + block_row(b, t->query + i);
+    for (int64_t j = 0; j < t->pairs; j++)
+        seen[j] &= row[column[j]] != 0;
+}
+
+/* Clears `inside` where a tap of query i stands outside along a window's axis; `masks`: only of masking borders. */
+static void see_borders(const blocked *b, const blocked_tile *t, int64_t i, bool masks, uint8_t *inside)
+{
+    const attn_problem *p = &b->canonical->problem;
+    for (int n = 0; n < p->nwindows; n++) {
+        const attn_window *w = &p->windows[n];
+        const int64_t *position = blocked_integers(b, b->plan->at.position) + w->key_dim * b->plan->pairs;
+        int64_t shift = moved(b, t, i, w->key_dim);
+        for (int64_t j = 0; (!masks || w->border == ATTN_BORDER_MASK) && j < t->pairs; j++)
+            inside[j] &= position[j] + shift >= 0 && position[j] + shift < w->size;
+    }
+}
+
+/* The mask's bytes of query i, whose pairs lie at `mask_at`. */
+static const uint8_t *mask_row(const blocked *b, const blocked_tile *t, int64_t i)
+{
+    const attn__group *key = &b->canonical->key;
+    int64_t row = blocked_offset(b, ATTN__STRIDE(dim.mask), t->query + i);
+    for (int a = 0; a < key->n; a++)
+        row += moved(b, t, i, a) * key->axis[a].dim.mask;
+    return b->arrays->mask + row;
+}
+
+static void see_mask(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
+{
+    const attn__group *key = &b->canonical->key;
+    const int64_t *at = blocked_integers(b, b->plan->at.mask_at);
+    const uint8_t *row = mask_row(b, t, i);
+    if (key->n == 1 && key->axis[0].dim.mask == 1) {
+        for (int64_t j = 0; j < t->pairs; j++)
+            seen[j] &= row[at[0] + j] != 0;
+        return;
+    }
+    for (int64_t j = 0; j < t->pairs; j++)
+        seen[j] &= row[at[j]] != 0;
+}
+
+static int64_t length_of(const blocked *b, const blocked_tile *t, int64_t i)
+{
+    int64_t len = b->arrays->lens[blocked_offset(b, ATTN__STRIDE(dim.lens), t->query + i)];
+    return len - moved(b, t, i, b->canonical->problem.lens_dim);
+}
+
+static void see_lengths(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
+{
+    const int64_t *position =
+        blocked_integers(b, b->plan->at.position) + b->canonical->problem.lens_dim * b->plan->pairs;
+    int64_t len = length_of(b, t, i);
+    for (int64_t j = 0; j < t->pairs; j++)
+        seen[j] &= position[j] < len;
+}
+
+/* Lengths and the mask with windows: they say nothing about positions that do not exist. */
+static void see_inside(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *inside, uint8_t *seen)
+{
+    const attn__canonical *canonical = b->canonical;
+    const int64_t *at = blocked_integers(b, b->plan->at.mask_at);
+    const int64_t *position = blocked_integers(b, b->plan->at.position) + canonical->problem.lens_dim * b->plan->pairs;
+    int64_t len = canonical->has_lens ? length_of(b, t, i) : 0;
+    const uint8_t *row = canonical->has_mask ? mask_row(b, t, i) : NULL;
+    memset(inside, 1, (size_t)t->pairs);
+    see_borders(b, t, i, false, inside);
+    for (int64_t j = 0; j < t->pairs; j++)
+        if (inside[j] && ((canonical->has_lens && position[j] >= len) || (row && !row[at[j]])))
+            seen[j] = 0;
+}
+
+/* What query i sees of each of the tile's pairs.  NULL: it sees those in [from, to). */
+static const uint8_t *blocked_classify(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn_problem *p = &canonical->problem;
+    uint8_t *seen = (uint8_t *)blocked_at(b, b->plan->at.seen), *inside = seen + b->plan->pairs;
+    bool ranges = has_ranges(canonical), softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX;
+    *from = ranges ? clamped(blocked_integers(b, b->plan->at.from)[i] - t->pair, t->pairs) : 0;
+    *to = ranges ? clamped(blocked_integers(b, b->plan->at.to)[i] - t->pair, t->pairs) : t->pairs;
+    *to = attn__most(*to, *from);
+    if (ranges && softmax && p->mask_fill == 0 && !canonical->has_mask && !canonical->has_blocks)
+        return NULL;
+    memset(seen, 0, (size_t)t->pairs);
+    memset(seen + *from, ATTN__VISIBLE_KEY, (size_t)(*to - *from));
+    if (!ranges)
+        see_bands(b, t, i, seen);
+    if (canonical->has_blocks)
+        see_blocks(b, t, i, seen);
+    if (p->nwindows && (canonical->has_lens || canonical->has_mask))
+        see_inside(b, t, i, inside, seen);
+    if (!p->nwindows && !ranges && canonical->has_lens)
+        see_lengths(b, t, i, seen);
+    if (!p->nwindows && canonical->has_mask)
+        see_mask(b, t, i, seen);
+    for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
+        seen[j] = seen[j] ? ATTN__VISIBLE_KEY : ATTN__VISIBLE_FILL;
+    if (p->nwindows) { /* taps outside of masking borders do not exist */
+        memset(inside, 1, (size_t)t->pairs);
+        see_borders(b, t, i, true, inside);
+        for (int64_t j = 0; j < t->pairs; j++)
+            seen[j] = inside[j] ? seen[j] : ATTN__VISIBLE_OUT;
+    }
+    return seen;
+}
+
+/* ------------------------------------------------------------------------------------- columns and pairs */
+
+/* A row of the columns of s or dp as a row of pairs, and back. */
+static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, int64_t place, int64_t i)
+{
+    const blocked_places *at = &b->plan->at;
+    const int64_t *column;
+    double *row = blocked_row(b, place, i), *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
+    int64_t first = blocked_column_shift(b, t, i, &column);
+    const float *single = blocked_floats(b, place) + i * b->plan->ld_s;
+    for (int64_t j = 0; b->plan->wide && j < t->pairs; j++)
+        pairs[j] = (double)single[j];
+    if (!column)
+        return b->plan->wide ? pairs : row;
+    for (int64_t j = 0; j < t->pairs; j++)
+        pairs[j] = row[first + column[j]];
+    return pairs;
+}
+
+static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, int64_t place, int64_t i)
+{
+    const blocked_places *at = &b->plan->at;
+    const int64_t *column;
+    double *row = blocked_row(b, place, i);
+    int64_t first = blocked_column_shift(b, t, i, &column);
+    const double *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
+    float *single = blocked_floats(b, place) + i * b->plan->ld_s;
+    for (int64_t j = 0; b->plan->wide && j < t->pairs; j++) /* subnormal numbers would slow the products down */
+        single[j] = fabs(pairs[j]) < (double)FLT_MIN ? 0.0f : (float)pairs[j];
+    if (!column)
+        return;
+    memset(row, 0, (size_t)t->columns * sizeof *row);
+    for (int64_t j = 0; j < t->pairs; j++)
+        row[first + column[j]] = pairs[j];
+}
+
+/* ----------------------------------------------------------------------------------------------------------- tables */
+
+static bool is_of(const blocked *b, int i, attn_relative_kind kind)
+{
+    return b->canonical->problem.relatives[i].kind == kind;
+}
+
+/* The row of the table, counted from its `begin`, that pair j of query i reads is position[j] + this. */
+static int64_t row_shift(const blocked *b, const blocked_tile *t, int64_t i, int table)
+{
+    const attn_relative *r = &b->canonical->problem.relatives[table];
+    return blocked_distance_shift(b, t, i, r->query_dim, r->key_dim) + r->offset - b->plan->table[table].begin;
+}
+
+static const int64_t *positions_of(const blocked *b, int table)
+{
+    return blocked_integers(b, b->plan->at.position) + b->canonical->problem.relatives[table].key_dim * b->plan->pairs;
+}
+
+/* Covers every row that a pair reads which is not masked.  It begins at a K block of the products, so that sums over rows
+ * have one order whatever the tile. */
+static void find_span(blocked *b, const blocked_tile *t, int table)
+{
+    const int64_t *position = positions_of(b, table);
+    int64_t rows = b->plan->table[table].rows, least = INT64_MAX, nearest = INT64_MAX;
+    for (int64_t j = 0; j < t->pairs; j++)
+        nearest = attn__least(nearest, position[j]);
+    for (int64_t i = 0; i < t->queries; i++)
+        least = attn__least(least, row_shift(b, t, i, table));
+    int64_t first = attn__least(attn__most(nearest + least, 0), rows - 1) / BLOCKED_ROWS * BLOCKED_ROWS;
+    b->span[table].first = first;
+    b->span[table].n = attn__least(rows - first, b->plan->table[table].most);
+}
+
+/* The rows of what the table is multiplied with: keys, queries, or dout. */
+static const double *rows_of(const blocked *b, const blocked_tile *t, int table, int64_t *n)
+{
+    *n = is_of(b, table, ATTN_RELATIVE_KEY) ? t->columns : t->queries;
+    return is_of(b, table, ATTN_RELATIVE_KEY) ? t->k : is_of(b, table, ATTN_RELATIVE_QUERY) ? b->q : b->dout;
+}
+
+static void clear_table(const blocked *b, int64_t place, int table, int64_t rows)
+{
+    memset(blocked_at(b, place), 0, (size_t)(rows * b->plan->table[table].ld) * sizeof(double));
+}
+
+/* The products of tables with queries and keys, and backward with dout. */
+static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
+{
+    for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
+        const blocked_table *table = &b->plan->table[i];
+        int64_t rows, channels = attn__table_channels(b->canonical, i)->size;
+        const double *a = rows_of(b, t, i, &rows);
+        find_span(b, t, i);
+        if (is_of(b, i, ATTN_RELATIVE_VALUE) && !b->canonical->backward)
+            continue;
+        blocked_multiply(b, &(blocked_product){.a = a,
+                                               .lda = channels,
+                                               .b = blocked_at(b, table->t_t) + b->span[i].first,
+                                               .ldb = table->ld_t,
+                                               .c = blocked_at(b, table->x),
+                                               .ldc = table->ld,
+                                               .m = rows,
+                                               .n = b->span[i].n,
+                                               .k = channels});
+        if (b->canonical->backward && is_of(b, i, ATTN_RELATIVE_KEY))
+            clear_table(b, table->g, i, rows);
+    }
+}
+
+/* The row of x or g of each pair: that of the query, or of the pair's column. */
+typedef struct walk {
+    const int64_t *position, *column; /* column: NULL: the pair's own index */
+    int64_t row, n, first_column;
+    bool by_key;
+} walk;
+
+static walk walk_of(const blocked *b, const blocked_tile *t, int64_t i, int table)
+{
+    walk w = {.position = positions_of(b, table),
+              .row = row_shift(b, t, i, table) - b->span[table].first,
+              .n = b->span[table].n,
+              .by_key = is_of(b, table, ATTN_RELATIVE_KEY)};
+    w.first_column = blocked_column_shift(b, t, i, &w.column);
+    return w;
+}
+
+static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
+{
+    int64_t at = attn__least(attn__most(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may ask for others */
+    return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
+}
+
+/* Adds the terms of tables to row i: to its scores or, of tables of values, to the gradients of its weights. */
+static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, double *x)
+{
+    for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
+        const blocked_table *table = &b->plan->table[n];
+        if (is_of(b, n, ATTN_RELATIVE_VALUE) != values)
+            continue;
+        walk w = walk_of(b, t, i, n);
+        const double *from = blocked_at(b, table->x);
+        for (int64_t j = 0; j < t->pairs; j++)
+            x[j] += from[entry_of(&w, i, j, table->ld)];
+    }
+}
+
+/* Sums row i of pairs by distance: weights for the tables of values, gradients for those of scores. */
+static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t i, bool values, const double *x)
+{
+    for (int n = 0; n < b->canonical->problem.nrelatives; n++) {
+        const blocked_table *table = &b->plan->table[n];
+        bool by_key = is_of(b, n, ATTN_RELATIVE_KEY);
+        if (is_of(b, n, ATTN_RELATIVE_VALUE) != values)
+            continue;
+        walk w = walk_of(b, t, i, n);
+        double *to = blocked_at(b, by_key ? table->g : table->x);
+        if (!by_key)
+            memset(to + i * table->ld, 0, (size_t)b->span[n].n * sizeof *to);
+        for (int64_t j = 0; j < t->pairs; j++)
+            to[entry_of(&w, i, j, table->ld)] += x[j];
+    }
+}
+
+/* rows += sums by distance * the table. */
+static void apply_table(blocked *b, int table, double *rows, int64_t n)
+{
+    const blocked_table *of = &b->plan->table[table];
+    int64_t channels = attn__table_channels(b->canonical, table)->size;
+    bool by_key = is_of(b, table, ATTN_RELATIVE_KEY);
+    blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, by_key ? of->g : of->x),
+                                                  .lda = of->ld,
+                                                  .b = blocked_at(b, of->t) + b->span[table].first * channels,
+                                                  .ldb = channels,
+                                                  .c = rows,
+                                                  .ldc = channels,
+                                                  .m = n,
+                                                  .n = channels,
+                                                  .k = b->span[table].n,
+                                                  .add = true});
+}
+
+/* What these sums give to o, to the gradients of q and k, and to those of the tables. */
+static void blocked_apply_value_tables(blocked *b, const blocked_tile *t)
+{
+    for (int i = 0; i < b->canonical->problem.nrelatives; i++)
+        if (is_of(b, i, ATTN_RELATIVE_VALUE))
+            apply_table(b, i, blocked_at(b, b->plan->at.o), t->queries);
+}
+
+static void blocked_apply_score_tables(blocked *b, const blocked_tile *t)
+{
+    for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
+        if (is_of(b, i, ATTN_RELATIVE_QUERY))
+            apply_table(b, i, blocked_at(b, b->plan->at.dq), t->queries);
+        if (is_of(b, i, ATTN_RELATIVE_KEY))
+            apply_table(b, i, t->dk, t->columns);
+    }
+}
+
+static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
+{
+    for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
+        const blocked_table *table = &b->plan->table[i];
+        int64_t rows, channels = attn__table_channels(b->canonical, i)->size;
+        const double *with = rows_of(b, t, i, &rows);
+        bool by_key = is_of(b, i, ATTN_RELATIVE_KEY);
+        if (!b->sums->at[ATTN__SUM_TABLE + i])
+            continue;
+        blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, by_key ? table->g : table->x),
+                                                      .lda = table->ld,
+                                                      .b = with,
+                                                      .ldb = channels,
+                                                      .c = blocked_at(b, table->dt) + b->span[i].first * channels,
+                                                      .ldc = channels,
+                                                      .m = b->span[i].n,
+                                                      .n = channels,
+                                                      .k = rows,
+                                                      .transposed = true,
+                                                      .add = true});
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------------- rows of pairs */
+
+/* s = cap tanh(s / cap), and its derivative. */
+static void cap_row(double cap, double *s, double *slope, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) {
+        double x = tanh(s[j] / cap);
+        s[j] = cap * x;
+        slope[j] = 1 - x * x;
+    }
+}
+
+static bool is_softmax(const blocked *b)
+{
+    return b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+}
+
+static void fill(double *x, int64_t from, int64_t to, double with)
+{
+    for (int64_t j = from; j < to; j++)
+        x[j] = with;
+}
+
+/* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
+static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
+{
+    uint8_t *seen = (uint8_t *)blocked_at(b, b->plan->at.seen);
+    double none = is_softmax(b) ? -(double)INFINITY : 0, masked = b->canonical->problem.mask_fill, count = 0;
+    for (int64_t j = 0; j < t->pairs; j++) {
+        if (s[j] == -(double)INFINITY && seen[j] == ATTN__VISIBLE_KEY)
+            seen[j] = ATTN__VISIBLE_OUT;
+        s[j] = seen[j] == ATTN__VISIBLE_KEY ? s[j] : seen[j] == ATTN__VISIBLE_FILL ? masked : none;
+        count += seen[j] != ATTN__VISIBLE_OUT;
+    }
+    return count;
+}
+
+static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
+{
+    int64_t from, to;
+    const uint8_t *seen = blocked_classify(b, t, i, &from, &to);
+    if (!is_softmax(b) || b->canonical->problem.mask_fill != 0) {
+        blocked_at(b, b->plan->at.count)[i] += hide_counted(b, t, s);
+    } else if (seen) {
+        b->plan->kernel->hide(s, seen, t->pairs);
+    } else {
+        fill(s, 0, from, -(double)INFINITY);
+        fill(s, to, t->pairs, -(double)INFINITY);
+    }
+}
+
+/* Row i of scores as pairs, with tables, softcap and bias: -inf where the row does not see the key (without a softmax: 0). */
+static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t i)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    double *s = blocked_gather_pairs(b, t, at->s, i);
+    blocked_add_tables(b, t, i, false, s);
+    if (canonical->problem.softcap != 0)
+        cap_row(canonical->problem.softcap, s, blocked_at(b, at->slope), t->pairs);
+    if (canonical->has_bias) {
+        attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_BIAS);
+        const int64_t *key = blocked_integers(b, at->bias_at);
+        int64_t row = blocked_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
+        for (int64_t j = 0; j < t->pairs; j++)
+            s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
+    }
+    hide(b, t, i, s);
+    return s;
+}
+
+/* A sink is a key of value 0 before all others. */
+/* The running maxima and sums of rows that have seen no key. */
+static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const blocked_places *at = &b->plan->at;
+    attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS);
+    for (int64_t i = 0; i < t->queries; i++) {
+        double sink = -(double)INFINITY;
+        if (canonical->extras & ATTN__SINKS)
+            sink = attn__load(dtype, b->arrays->sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
+        blocked_at(b, at->max)[i] = is_softmax(b) ? sink : 0;
+        blocked_at(b, at->sum)[i] = sink > -(double)INFINITY || sink != sink;
+        blocked_at(b, at->count)[i] = 0;
+    }
+}
+
+/* Updates the running maximum and sum and turns scores to weights.  Returns what is left of earlier weights beside a
+ * larger maximum: a factor for their sums. */
+static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
+{
+    const attn__rows_f64_kernel *kernel = b->plan->kernel;
+    double *max = blocked_at(b, b->plan->at.max) + i, *sum = blocked_at(b, b->plan->at.sum) + i;
+    for (int64_t j = 0; j < t->pairs && !is_softmax(b); j++)
+        *sum += s[j];
+    if (!is_softmax(b))
+        return 1;
+    double most = kernel->largest(s, t->pairs);
+    if (most <= *max)
+        most = *max;
+    if (most == -(double)INFINITY) { /* no key so far */
+        memset(s, 0, (size_t)t->pairs * sizeof *s);
+        return 1;
+    }
+    double factor = 1;
+    if (most != *max) {
+        factor = *max == -(double)INFINITY ? 0 : exp(*max - most);
+        *sum *= factor;
+        *max = most;
+    }
+    *sum += kernel->exponentials(s, t->pairs, most);
+    return factor;
+}
+
+/* Dropout of row i of weights, or of their gradients. */
+static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, double *x)
+{
+    const attn__canonical *canonical = b->canonical;
+    const attn_problem *p = &canonical->problem;
+    if (!canonical->has_dropout)
+        return;
+    const int64_t *column = blocked_integers(b, b->plan->at.drop_at);
+    uint64_t row = (uint64_t)blocked_offset(b, ATTN__STRIDE(drop), t->query + i);
+    uint64_t key =
+        attn__dropout_key(p->seed + b->arrays->seed_offset, p->stream, attn__drop_row(&b->arrays->drop_rows, row));
+    uint32_t threshold = attn__dropout_threshold(p->dropout);
+    double factor = 1 / (1 - p->dropout);
+    for (int64_t j = 0; j < t->pairs; j++)
+        x[j] = attn__dropout_bits(key, (uint32_t)column[j]) < threshold ? 0 : x[j] * factor;
+}
+
+/* ----------------------------------------------------------------------------------------------------------- scores */
+
+/* ------------------------------------------------------------------------------------------------ forward */
+
+/* The kernels of the distance d, from d^2. */
+static void from_squares(const blocked *b, double *s, int64_t n)
+{
+    const attn_problem *p = &b->canonical->problem;
+    if (p->score == ATTN_SCORE_GAUSSIAN)
+        b->plan->kernel->scale(s, n, -1 / (2 * p->width * p->width));
+    for (int64_t j = 0; j < n && p->score != ATTN_SCORE_GAUSSIAN; j++) {
+        double d = sqrt(s[j]);
+        if (p->score == ATTN_SCORE_BOXCAR)
+            s[j] = d < p->width ? 1 : d >= p->width ? 0 : d;
+        else
+            s[j] = 1 - d / p->width <= 0 ? 0 : 1 - d / p->width;
+    }
+}
+
+static double product_with(const double *w, const double *x, int64_t n)
+{
+    double sum = 0;
+    for (int64_t c = 0; c < n; c++)
+        sum += w[c] * x[c];
+    return sum;
+}
+
+/* w2.k of each column: a concatenation's score is relu(w.q + w2.k). */
+static const double *score_keys(blocked *b, const blocked_tile *t)
+{
+    int64_t channels = b->canonical->contract.size;
+    double *scratch = blocked_at(b, b->plan->at.scratch);
+    blocked_multiply(b, &(blocked_product){.a = blocked_at(b, b->plan->at.w) + channels,
+                                           .lda = channels,
+                                           .b = t->k_t,
+                                           .ldb = b->plan->ld,
+                                           .c = scratch,
+                                           .ldc = t->columns,
+                                           .m = 1,
+                                           .n = t->columns,
+                                           .k = channels});
+    return scratch;
+}
+
+static void score_concatenations(blocked *b, const blocked_tile *t)
+{
+    int64_t channels = b->canonical->contract.size;
+    const double *scratch = score_keys(b, t), *q = b->q;
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = blocked_row(b, b->plan->at.s, i);
+        double of_query = product_with(blocked_at(b, b->plan->at.w), q + i * channels, channels);
+        for (int64_t j = 0; j < t->columns; j++)
+            s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays */
+    }
+}
+
+/* Where tanh(q + k) of a pair is kept, for the gradients if the plan has room. */
+static double *tanh_of(const blocked *b, int64_t i, int64_t j)
+{
+    int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
+    return blocked_at(b, b->plan->at.tanh) + pair * b->canonical->contract.size;
+}
+
+static double score_pair(const blocked *b, const blocked_tile *t, int64_t i, int64_t j)
+{
+    int64_t channels = b->canonical->contract.size;
+    return b->plan->kernel->additive(b->q + i * channels, t->k + j * channels, blocked_at(b, b->plan->at.w), channels,
+                                     tanh_of(b, i, j));
+}
+
+static void score_additive(blocked *b, const blocked_tile *t)
+{
+    for (int64_t i = 0; i < t->queries; i++) {
+        double *s = blocked_row(b, b->plan->at.s, i);
+        for (int64_t j = 0; j < t->columns; j++)
+            s[j] = score_pair(b, t, i, j);
+    }
+}
+
+/* Of all queries of the tile. */
+static attn__rows_f64_distances distances_of(const blocked *b, const blocked_tile *t, int64_t place)
+{
+    int64_t channels = b->canonical->contract.size;
+    return (attn__rows_f64_distances){.queries = t->queries,
+                                      .channels = channels,
+                                      .n = t->columns,
+                                      .q = b->q,
+                                      .ldq = channels,
+                                      .k = t->k_t,
+                                      .ld = b->plan->ld,
+                                      .y = blocked_at(b, place),
+                                      .ldy = b->plan->ld_s};
+}
+
+static void score_distances(blocked *b, const blocked_tile *t)
+{
+    attn__rows_f64_distances distances = distances_of(b, t, b->plan->at.s);
+    b->plan->kernel->distances(&distances);
+    for (int64_t i = 0; i < t->queries; i++)
+        from_squares(b, blocked_row(b, b->plan->at.s, i), t->columns);
+}
+
+/* Rows [first, first + n) of an operand, where they lie; their offsets go to the `which`-th array. */
+static wide_rows blocked_wide_rows(const blocked *b, attn__operand op, const void *base, int64_t first, int64_t n,
+                                   int which)
+{
+    const attn__canonical *canonical = b->canonical;
+    int roles = attn__operand_table[op].roles;
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+    const attn__group *channels = roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+    int64_t *at = blocked_integers(b, b->plan->at.row_at) + which * b->plan->at.row_ats;
+    int64_t offset = attn__offsets_one(&canonical->batch, stride, b->batch);
+    attn__offsets_fill(roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key, stride, first, n, at);
+    for (int64_t i = 0; i < n; i++)
+        at[i] += offset;
+    return (wide_rows){wide_operand_of(channels, stride, canonical->problem.dtype), base, at, n};
+}
+
+/* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
+static void blocked_scores(blocked *b, const blocked_tile *t)
+{
+    int64_t channels = b->canonical->contract.size;
+    const blocked_places *at = &b->plan->at;
+    attn_score score = b->canonical->problem.score;
+    if (b->plan->wide) {
+        wide_score(&b->wide,
+                   &(wide_scores){.a = blocked_wide_rows(b, ATTN__OP_Q, b->arrays->q, t->query, t->queries, 0),
+                                  .b = blocked_wide_rows(b, ATTN__OP_K, b->arrays->k, t->pair, t->pairs, 1),
+                                  .channels = channels,
+                                  .factor = (float)b->canonical->problem.scale,
+                                  .out = blocked_floats(b, at->s)});
+        return;
+    }
+    if (score == ATTN_SCORE_DOT) {
+        blocked_multiply(b, &(blocked_product){.a = b->q,
+                                               .lda = channels,
+                                               .b = t->k_t,
+                                               .ldb = b->plan->ld,
+                                               .c = blocked_at(b, at->s),
+                                               .ldc = b->plan->ld_s,
+                                               .m = t->queries,
+                                               .n = t->columns,
+                                               .k = channels});
+        return;
+    }
+    (score == ATTN_SCORE_CONCAT     ? score_concatenations
+     : score == ATTN_SCORE_ADDITIVE ? score_additive
+                                    : score_distances)(b, t);
+    for (int64_t i = 0; i < t->queries; i++)
+        b->plan->kernel->scale(blocked_row(b, at->s, i), t->columns, b->canonical->problem.scale);
+}
+
+/* ----------------------------------------------------------------------------------------------- backward */
+
+static void multiply_gradients(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size;
+    blocked_product p = {.a = blocked_at(b, at->dp),
+                         .lda = b->plan->ld_s,
+                         .b = t->k,
+                         .ldb = channels,
+                         .c = blocked_at(b, at->dq),
+                         .ldc = channels,
+                         .m = t->queries,
+                         .n = channels,
+                         .k = t->columns,
+                         .add = true};
+    blocked_multiply_masked(b, &p);
+    p.b = b->q;
+    p.c = t->dk;
+    p.m = t->columns;
+    p.k = t->queries;
+    p.transposed = true;
+    blocked_multiply_masked(b, &p);
+}
+
+/* The gradient by q of a kernel of the distance is a factor times q - k: g becomes that factor. */
+static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
+{
+    const attn_problem *p = &b->canonical->problem;
+    double *distance = blocked_at(b, b->plan->at.scratch), width = p->width;
+    if (p->score == ATTN_SCORE_GAUSSIAN) {
+        b->plan->kernel->scale(g, t->columns, -1 / (width * width));
+        return;
+    }
+    attn__rows_f64_distances one = distances_of(b, t, b->plan->at.scratch);
+    one.q += i * one.ldq;
+    one.queries = 1;
+    b->plan->kernel->distances(&one);
+    for (int64_t j = 0; j < t->columns; j++) {
+        double d = sqrt(distance[j]);
+        bool slopes = p->score == ATTN_SCORE_TRIANGULAR && d > 0 && d < width;
+        g[j] = slopes ? -g[j] / (d * width) : p->score == ATTN_SCORE_TRIANGULAR && g[j] != 0 ? d * 0 : 0;
+    }
+}
+
+static void add_times(double *to, double factor, const double *x, int64_t n)
+{
+    for (int64_t c = 0; c < n && factor != 0; c++)
+        to[c] += factor * x[c];
+}
+
+/* With the gradients of scores above 0 alone, dq = (their sum over keys) w and dk = (their sum over queries) w2. */
+static void concatenation_gradients(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size;
+    const double *w = blocked_at(b, at->w), *w2 = w + channels, *scratch = score_keys(b, t);
+    double *dw = blocked_at(b, at->dw), *dw2 = dw + channels, *by_key = blocked_at(b, at->dk_t);
+    memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
+    for (int64_t i = 0; i < t->queries; i++) {
+        const double *g = blocked_row(b, at->dp, i), *q = b->q + i * channels;
+        double of_query = product_with(w, q, channels), sum = 0;
+        for (int64_t j = 0; j < t->columns; j++) {
+            double open = of_query + scratch[j] <= 0 ? 0 : g[j];
+            sum += open;
+            by_key[j] += open;
+        }
+        add_times(blocked_at(b, at->dq) + i * channels, sum, w, channels);
+        add_times(dw, sum, q, channels);
+    }
+    for (int64_t j = 0; j < t->columns; j++) {
+        add_times(t->dk + j * channels, by_key[j], w2, channels);
+        add_times(dw2, by_key[j], t->k + j * channels, channels);
+    }
+}
+
+static void additive_gradients(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size;
+    for (int64_t i = 0; i < t->queries; i++) {
+        const double *g = blocked_row(b, at->dp, i);
+        for (int64_t j = 0; j < t->columns; j++) {
+            if (g[j] == 0) /* the pair may be masked, and its tanh NaN */
+                continue;
+            if (!b->plan->keeps_tanh)
+                (void)score_pair(b, t, i, j);
+            b->plan->kernel->additive_gradient(g[j], blocked_at(b, at->w), tanh_of(b, i, j), channels,
+                                               blocked_at(b, at->dq) + i * channels, t->dk + j * channels,
+                                               blocked_at(b, at->dw));
+        }
+    }
+}
+
+/* With keys in the lanes. */
+static void distance_gradients(blocked *b, const blocked_tile *t)
+{
+    const blocked_places *at = &b->plan->at;
+    int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
+    double *dk = blocked_at(b, at->dk_t);
+    memset(dk, 0, (size_t)(channels * ld_s) * sizeof *dk);
+    for (int64_t i = 0; i < t->queries; i++)
+        slope_of_distances(b, t, i, blocked_row(b, at->dp, i));
+    attn__rows_f64_distances gradients = distances_of(b, t, at->dp);
+    gradients.dq = blocked_at(b, at->dq);
+    gradients.lddq = channels;
+    gradients.dk = dk;
+    gradients.lddk = ld_s;
+    b->plan->kernel->distance_gradient(&gradients);
+    for (int64_t j = 0; j < t->columns; j++)
+        for (int64_t c = 0; c < channels; c++)
+            t->dk[j * channels + c] += dk[c * ld_s + j];
+}
+
+/* Of w and w2, which all batch indices may share. */
+static void add_vector_gradients(blocked *b)
+{
+    const attn__group *contract = &b->canonical->contract;
+    attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
+    for (int n = 0; n < 2; n++)
+        if (b->sums->at[ATTN__SUM_W + n])
+            attn__scatter_add(contract, &strides, b->sums->at[ATTN__SUM_W + n],
+                              blocked_offset(b, ATTN__STRIDE(dim.w), 0),
+                              blocked_at(b, b->plan->at.dw) + n * contract->size);
+}
+
+/* dp holds scale * dS.  Adds the gradients of q, k and the learned vectors. */
+static void blocked_score_gradients(blocked *b, const blocked_tile *t)
+{
+    attn_score score = b->canonical->problem.score;
+    if (score == ATTN_SCORE_DOT) {
+        multiply_gradients(b, t);
+        return;
+    }
+    memset(blocked_at(b, b->plan->at.dw), 0, (size_t)(2 * b->canonical->contract.size) * sizeof(double));
+    (score == ATTN_SCORE_CONCAT     ? concatenation_gradients
+     : score == ATTN_SCORE_ADDITIVE ? additive_gradients
+                                    : distance_gradients)(b, t);
+    add_vector_gradients(b);
+}
+
+#endif

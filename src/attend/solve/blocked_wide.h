@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * blocked_wide.h - the products of blocked.c in f32, for heads of thousands of channels, as tied rows of an alignment have
+ * them, where each row makes the head longer.
+ *
+ * The two products dwarf the softmax.  The weights of a block of queries and a block of keys stay in the cache while
+ * channels stream by in chunks, which are packed into panels straight from the caller's arrays:
+ *
+ *     S[queries,keys] += Q[queries,chunk] K[keys,chunk]^T       for each chunk of the channels
+ *     O[queries,chunk] = P[queries,keys] V[keys,chunk]          for each chunk of the values
+ *
+ * The gradients are such products too.  Packing absorbs strides and bf16.
+ *
+ * On AMX f32 numbers are three bf16 terms (kernels/bf16x3).  During the products of one chunk the vector units pack the
+ * next one, prefetch the one after that, and store the sums of the one before (kernels/bf16x3/bf16x3_feed.h). */
+#ifndef ATTN_ATTEND_BLOCKED_WIDE_H
+#define ATTN_ATTEND_BLOCKED_WIDE_H
+
+#include "attend/block/prefetch.h"
+#include "attend/block/rows.h"
+#include "attend/problem/canonical.h"
+#include "base/arena.h"
+#include "base/integers.h"
+#include "kernels/additive/additive.h"
+#include "kernels/bf16x3/bf16x3_feed.h"
+#include "kernels/gemm_tile/gemm_tile.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    WIDE_CHUNK = 64,
+    WIDE_AMX_CHUNK = 128, /* of bf16 */
+    WIDE_LINE = 64,
+    SIDE = ATTN__BF16X3_SIDE,
+    DEPTH = ATTN__BF16X3_DEPTH,
+    TERMS = ATTN__BF16X3_F32,
+    PORTIONS = 2 * TERMS /* of a step of a square */
+};
+_Static_assert((int)ATTN__FEED_COLUMNS == (int)WIDE_CHUNK, "what is left to the vector units has panels of a chunk");
+
+/* Part of the plan. */
+typedef struct wide_kernels {
+    const attn__gemm_tile_kernel *tile;
+    const attn__online_softmax_kernel *lanes;
+    const attn__softmax_backward_kernel *store;
+    const attn__additive_kernel *channels;
+    const attn__bf16x3_kernel *amx;  /* f32 products on AMX; NULL: none */
+    const attn__bf16x3_kernel *bf16; /* the same of bf16, one term */
+    int64_t chunk;
+} wide_kernels;
+
+/* Runs of adjacent channels inside one operand: a chunk is copied run by run. */
+typedef struct wide_operand {
+    const attn__group *channels; /* NULL: adjacent, all of them */
+    size_t stride;               /* of the operand, see ATTN__STRIDE */
+    attn_dtype dtype;
+    int64_t run; /* adjacent channels; 1: none are */
+} wide_operand;
+
+/* Rows of an operand: row i begins at base + at[i]. */
+typedef struct wide_rows {
+    wide_operand operand;
+    const void *base;
+    const int64_t *at;
+    int64_t rows;
+} wide_rows;
+
+/* Channels [first, first + n) of them. */
+typedef struct wide_chunk {
+    wide_rows of;
+    int64_t first, n;
+} wide_chunk;
+
+/* AMX's memory of one thread. */
+typedef struct wide_stream {
+    uint16_t *tiles[2][2];     /* of this chunk and the next one, of two operands */
+    attn__bf16x3_side weights; /* as A: [rows][depth] */
+    float *sums[2];            /* [rows][chunk] */
+    attn__bf16x3_feed feed;
+} wide_stream;
+
+/* One thread's memory. */
+typedef struct wide {
+    const wide_kernels *kernels;
+    int64_t ld;    /* between the rows of scores and weights, a multiple of the lanes */
+    float *in;     /* [rows][chunk]: queries, or what weights are multiplied with */
+    float *across; /* [chunk][ld]: keys transposed */
+    float *out;    /* [rows][chunk] */
+    float *ones;   /* [rows] */
+    float *dots;   /* on AMX: [rows][16] */
+    int64_t *table;
+    attn__prefetch prefetch;
+    wide_stream stream;
+} wide;
+
+/* ------------------------------------------------------------------------------------------------ chunks */
+
+static int64_t wide_stride_of(const attn__axis *axis, size_t stride)
+{
+    return *(const int64_t *)(const void *)((const char *)axis + stride);
+}
+
+static wide_operand wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype)
+{
+    wide_operand x = {channels, stride, dtype, 1};
+    for (int a = channels->n - 1; a >= 0; a--) {
+        const attn__axis *axis = &channels->axis[a];
+        if (axis->dim.n > 1 && wide_stride_of(axis, stride) != x.run)
+            break;
+        x.run *= axis->dim.n;
+    }
+    return x;
+}
+
+static const void *wide_at(const wide_rows *rows, int64_t channel)
+{
+    const wide_operand *x = &rows->operand;
+    int64_t offset = x->channels ? attn__offsets_one(x->channels, x->stride, channel) : channel;
+    return (const char *)rows->base + offset * (int64_t)attn_dtype_size(x->dtype);
+}
+
+static const void *wide_chunk_at(const wide_chunk *x, int64_t channel)
+{
+    return wide_at(&x->of, x->first + channel);
+}
+
+/* Adjacent channels of the chunk from its channel `c` on. */
+static int64_t wide_run(const wide_chunk *x, int64_t c)
+{
+    int64_t run = x->of.operand.run;
+    return attn__least(run - (x->first + c) % run, x->n - c);
+}
+
+/* Offsets of channels that are not adjacent; NULL: runs of them are. */
+static const int64_t *wide_table(const wide *w, const wide_chunk *x)
+{
+    if (x->of.operand.run > 1 || x->n == 1)
+        return NULL;
+    attn__offsets_fill(x->of.operand.channels, x->of.operand.stride, x->first, x->n, w->table);
+    return w->table;
+}
+
+/* The chunk row by row, zeros up to whole lanes.  False if any number is infinite or NaN. */
+static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
+{
+    const wide_rows *of = &x->of;
+    const attn__online_softmax_kernel *lanes = w->kernels->lanes;
+    attn_dtype dtype = of->operand.dtype;
+    const int64_t *table = wide_table(w, x);
+    int64_t ld = w->kernels->chunk, padded = attn__least(ld, attn__round_up(x->n, lanes->lanes));
+    bool finite = true;
+    for (int64_t r = 0; r < of->rows && padded > x->n; r++)
+        memset(to + r * ld + x->n, 0, (size_t)(padded - x->n) * sizeof(float));
+    if (table)
+        return lanes->copy(of->base, dtype, of->at, table, of->rows, x->n, to, ld);
+    for (int64_t c = 0, run; c < x->n; c += run) {
+        run = wide_run(x, c);
+        finite = lanes->copy(wide_chunk_at(x, c), dtype, of->at, NULL, of->rows, run, to + c, ld) && finite;
+    }
+    return finite;
+}
+
+/* The chunk transposed, times factor: the rows of w->across are channels. */
+static void wide_transpose(const wide *w, const wide_chunk *x, float factor)
+{
+    const wide_rows *of = &x->of;
+    attn__lane_view view = {(void *)(uintptr_t)of->base, of->operand.dtype, of->at, wide_table(w, x), x->n, of->rows};
+    if (view.row_offset) {
+        w->kernels->lanes->gather(&view, w->across, w->ld, factor);
+        return;
+    }
+    for (int64_t c = 0; c < x->n; c += view.rows) {
+        view.rows = wide_run(x, c);
+        view.base = (void *)(uintptr_t)wide_chunk_at(x, c);
+        w->kernels->lanes->gather(&view, w->across + c * w->ld, w->ld, factor);
+    }
+}
+
+/* chunk = (was ? was[row] * chunk : 0) + factor[row] * w->out; in bf16, `was` is NULL or all ones. */
+static void wide_store(const wide *w, const wide_chunk *x, const float *factor, const float *was)
+{
+    const attn__softmax_backward_kernel *store = w->kernels->store;
+    for (int64_t c = 0, run; c < x->n; c += run) {
+        void *base = (void *)(uintptr_t)wide_chunk_at(x, c);
+        const float *from = w->out + c;
+        run = wide_run(x, c);
+        for (int64_t r = 0; r < x->of.rows; r++, from += w->kernels->chunk) {
+            if (x->of.operand.dtype == ATTN_BF16) {
+                store->store_bf16((uint16_t *)base + x->of.at[r], from, run, factor[r], was != NULL);
+                continue;
+            }
+            float *to = (float *)base + x->of.at[r];
+            if (was && was[r] != 1.0f)
+                w->kernels->channels->scale(was[r], to, run);
+            store->store(to, from, run, factor[r], was != NULL);
+        }
+    }
+}
+
+/* All channels of the rows become 0. */
+static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
+{
+    int64_t chunk = w->kernels->chunk;
+    memset(w->out, 0, (size_t)(rows->rows * chunk) * sizeof(float));
+    for (int64_t first = 0; first < channels; first += chunk)
+        wide_store(w, &(wide_chunk){*rows, first, attn__least(channels - first, chunk)}, w->ones, NULL);
+}
+
+/* Adds the chunk that begins at `first` to the prefetch list; the runs of one row may lie pages apart.  Chunks of runs of
+ * unlike lengths, or of single channels, are left to the machine. */
+static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
+{
+    wide_chunk x = {*rows, first, attn__least(channels - first, w->kernels->chunk)};
+    int64_t size = (int64_t)attn_dtype_size(x.of.operand.dtype);
+    if (x.n <= 0 || w->prefetch.streams >= ATTN__PREFETCH_STREAMS)
+        return;
+    int64_t run = wide_run(&x, 0);
+    const char *start = wide_chunk_at(&x, 0);
+    if (run * size >= WIDE_LINE)
+        attn__prefetch_add_runs(&w->prefetch, start, size, x.of.at, x.of.rows, x.n / run,
+                                x.n > run ? (const char *)wide_chunk_at(&x, run) - start : 0, run * size);
+}
+
+/* tile->run(whole) in portions that fit the first cache, with a part of the prefetch list after each register tile. */
+static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
+{
+    enum {
+        STRIP = 4,  /* vectors, and ... */
+        LONG = 128, /* ... the summands of which the first cache holds b while ... */
+        ROWS = 6    /* ... rows of such a strip's register tile, at least */
+    };
+    const attn__gemm_tile_kernel *tile = w->kernels->tile;
+    int64_t strip = STRIP * tile->lanes;
+    attn__gemm_tile_args part = *whole;
+    attn__prefetch_divide(
+        &w->prefetch,
+        attn__most(attn__pieces(whole->m, ROWS) * attn__pieces(whole->n, strip) * attn__pieces(whole->k, LONG), 1));
+    part.hook = (attn__tile_hook){attn__prefetch_portion, &w->prefetch};
+    for (int64_t n = 0; n < whole->n; n += strip) {
+        part.n = attn__least(whole->n - n, strip);
+        for (int64_t k = 0; k < whole->k; k += LONG) {
+            part.k = attn__least(whole->k - k, LONG);
+            part.b = whole->b + k * whole->ldb + n;
+            part.accumulate = whole->accumulate || k > 0;
+            part.a = whole->a + k * whole->ak;
+            part.c = whole->c + n;
+            tile->run(&part);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------- AMX, f32 */
+
+/* As measured: 64 gain an eighth, 65, which fill their squares badly, lose 4 %, and 72 gain 3 to 10 %. */
+static bool wide_stream_pays(const attn__canonical *canonical)
+{
+    enum { LEAST = 64, SQUARE = 2 * SIDE };
+    int64_t queries = canonical->query.size, keys = canonical->key.size;
+    double whole = (double)attn__round_up(queries, SQUARE) * (double)attn__round_up(keys, SQUARE);
+    return attn__bf16x3_for(canonical->isa) && attn__least(queries, keys) >= LEAST &&
+           whole <= 1.8 * (double)queries * (double)keys;
+}
+
+/* Whether the channels are in runs that AMX's steps divide. */
+static bool wide_streams(const wide_operand *x)
+{
+    return x->dtype == ATTN_F32 && x->channels->size % DEPTH == 0 && x->run % DEPTH == 0;
+}
+
+/* Columns [first, ..) of the rows, at most a chunk. */
+static int64_t stream_steps(const wide_rows *rows, int64_t first, int64_t channels, const float **at)
+{
+    int64_t steps = attn__least(channels - first, WIDE_CHUNK) / DEPTH;
+    for (int64_t i = 0; i < steps; i++)
+        at[i] = wide_at(rows, first + i * DEPTH);
+    return steps;
+}
+
+static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, int64_t first, int64_t channels,
+                                   uint16_t *to)
+{
+    attn__feed_side s = {.kind = kind, .row_at = rows->at, .rows = rows->rows, .factor = 1.0f};
+    s.steps = stream_steps(rows, first, channels, s.at);
+    s.to = attn__bf16x3_packed(to, kind == ATTN__FEED_PAIRS ? attn__pieces(rows->rows, DEPTH) : s.steps, TERMS);
+    return s;
+}
+
+/* ------------------------------------------------------------------------------------------------- scores */
+
+/* out[a's row, b's row] = sum over channels of a * factor * b. */
+typedef struct wide_scores {
+    wide_rows a, b, with; /* with.rows not 0: dots[a's row] += a . with */
+    int64_t channels;
+    float factor, *out;
+    double *dots;
+} wide_scores;
+
+static void score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t n)
+{
+    wide_copy(w, &(wide_chunk){s->a, first, n}, w->in);
+    wide_transpose(w, &(wide_chunk){s->b, first, n}, s->factor);
+    attn__prefetch_clear(&w->prefetch);
+    wide_prefetch(w, &s->a, first + n, s->channels);
+    wide_prefetch(w, &s->b, first + n, s->channels);
+    wide_multiply(w, &(attn__gemm_tile_args){.m = s->a.rows,
+                                             .n = attn__round_up(s->b.rows, w->kernels->tile->lanes),
+                                             .k = n,
+                                             .a = w->in,
+                                             .am = w->kernels->chunk,
+                                             .ak = 1,
+                                             .b = w->across,
+                                             .ldb = w->ld,
+                                             .c = s->out,
+                                             .ldc = w->ld,
+                                             .accumulate = first > 0});
+}
+
+/* The two operands of the chunk from `first` on; none after the last one. */
+static int stream_score_sides(const wide *w, const wide_scores *s, int64_t first, attn__feed_side *side)
+{
+    if (first >= s->channels)
+        return 0;
+    int into = (int)(first / WIDE_CHUNK % 2);
+    side[0] = stream_side(&s->a, ATTN__FEED_ROWS, first, s->channels, w->stream.tiles[into][0]);
+    side[1] = stream_side(&s->b, ATTN__FEED_TRANSPOSED, first, s->channels, w->stream.tiles[into][1]);
+    side[1].factor = s->factor;
+    if (s->with.rows) {
+        stream_steps(&s->with, first, s->channels, side[0].with);
+        side[0].with_at = s->with.at;
+        side[0].dots = w->dots;
+    }
+    return 2;
+}
+
+static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int64_t portions)
+{
+    attn__bf16x3_feed *feed = &w->stream.feed;
+    feed->sides = stream_score_sides(w, s, first, feed->side);
+    feed->nexts = stream_score_sides(w, s, first + WIDE_CHUNK, feed->next);
+    feed->drain.rows = 0;
+    attn__bf16x3_feed_begin(feed, portions);
+}
+
+static void stream_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps)
+{
+    int at = (int)(first / WIDE_CHUNK % 2);
+    attn__bf16x3_args args = {.m = attn__pieces(s->a.rows, SIDE),
+                              .n = attn__pieces(s->b.rows, SIDE),
+                              .k = steps,
+                              .parts = TERMS,
+                              .a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, TERMS),
+                              .b = attn__bf16x3_packed(w->stream.tiles[at][1], steps, TERMS),
+                              .c = s->out,
+                              .ldc = w->ld,
+                              .accumulate = first > 0};
+    w->kernels->amx->run_interleaved(&args, &w->stream.feed.interleaved);
+}
+
+static void stream_scores(wide *w, const wide_scores *s)
+{
+    int64_t squares = attn__pieces(s->a.rows, 2 * SIDE) * attn__pieces(attn__pieces(s->b.rows, SIDE), 2);
+    if (s->with.rows)
+        memset(w->dots, 0, (size_t)(s->a.rows * SIDE) * sizeof(float));
+    stream_feed_scores(w, s, 0, 0);
+    bool finite = attn__bf16x3_feed_end(&w->stream.feed);
+    for (int64_t first = 0; first < s->channels; first += WIDE_CHUNK) {
+        int64_t n = attn__least(s->channels - first, WIDE_CHUNK);
+        stream_feed_scores(w, s, first + WIDE_CHUNK, squares * (n / DEPTH) * PORTIONS);
+        if (finite)
+            stream_score_chunk(w, s, first, n / DEPTH);
+        bool next = attn__bf16x3_feed_end(&w->stream.feed);
+        if (!finite)
+            score_chunk(w, s, first, n);
+        finite = next;
+    }
+    for (int64_t i = 0; i < s->with.rows * SIDE; i++)
+        s->dots[i / SIDE] += (double)w->dots[i];
+}
+
+/* ---------------------------------------------------------------------------------------------- AMX, bf16 */
+
+/* Adjacent channels of a bf16 operand become tiles where they lie, others by way of the panel.  False if any number is
+ * infinite or NaN. */
+static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_side to)
+{
+    const attn__bf16x3_kernel *amx = w->kernels->bf16;
+    bool (*split)(const attn__bf16x3_rows *, const attn__bf16x3_side *) = pairs ? amx->split_pairs : amx->split_rows;
+    int64_t unit = pairs ? SIDE : DEPTH, next = pairs ? to.block : to.step;
+    attn__bf16x3_rows rows = {
+        .dtype = x->of.operand.dtype, .row_at = x->of.at, .rows = x->of.rows, .factor = 1.0f, .parts = 1};
+    bool finite = true;
+    if (wide_run(x, 0) != x->n && (x->of.operand.run % unit != 0 || x->first % unit != 0)) {
+        wide_copy(w, x, w->in);
+        rows.data = w->in;
+        rows.dtype = ATTN_F32;
+        rows.row_at = NULL;
+        rows.ld = w->kernels->chunk;
+        rows.columns = x->n;
+        return split(&rows, &to);
+    }
+    uint16_t *start = to.data;
+    for (int64_t c = 0; c < x->n; c += rows.columns) {
+        rows.columns = wide_run(x, c);
+        rows.data = wide_chunk_at(x, c);
+        to.data = start + c / unit * next;
+        finite = split(&rows, &to) && finite;
+    }
+    return finite;
+}
+
+static void bf16_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t n)
+{
+    int64_t steps = attn__pieces(n, DEPTH);
+    attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[0][0], steps, 1),
+                      b = attn__bf16x3_packed(w->stream.tiles[0][1], steps, 1);
+    bf16_split(w, &(wide_chunk){s->a, first, n}, false, a);
+    bf16_split(w, &(wide_chunk){s->b, first, n}, false, b);
+    w->kernels->bf16->transpose(b.data, attn__pieces(s->b.rows, SIDE) * b.block / ATTN__BF16X3_TILE);
+    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__pieces(s->a.rows, SIDE),
+                                               .n = attn__pieces(s->b.rows, SIDE),
+                                               .k = steps,
+                                               .parts = 1,
+                                               .a = a,
+                                               .b = b,
+                                               .c = s->out,
+                                               .ldc = w->ld,
+                                               .accumulate = first > 0});
+}
+
+/* ------------------------------------------------------------------------------------------------- scores */
+
+static void wide_score(wide *w, const wide_scores *s)
+{
+    const wide_kernels *kernels = w->kernels;
+    if (kernels->amx) {
+        stream_scores(w, s);
+        return;
+    }
+    for (int64_t first = 0, n; first < s->channels; first += n) {
+        n = attn__least(s->channels - first, kernels->chunk);
+        if (kernels->bf16) {
+            bf16_score_chunk(w, s, first, n);
+            continue;
+        }
+        score_chunk(w, s, first, n);
+        if (!s->with.rows)
+            continue;
+        wide_copy(w, &(wide_chunk){s->with, first, n}, w->out);
+        for (int64_t r = 0; r < s->a.rows; r++)
+            s->dots[r] += (double)kernels->store->dot(w->in + r * kernels->chunk, w->out + r * kernels->chunk, n);
+    }
+    for (int64_t r = 0; r < s->a.rows && kernels->bf16; r++)
+        for (int64_t j = 0; j < s->b.rows; j++)
+            s->out[r * w->ld + j] *= s->factor;
+}
+
+/* ----------------------------------------------------------------------------------------------- products */
+
+/* out[i, c] = (was ? was[i] * out[i, c] : 0) + factor[i] * sum over j of weight(i, j) in[j, c]. */
+typedef struct wide_product {
+    wide_rows in, out;
+    int64_t channels;
+    const float *weight; /* rows w->ld apart */
+    bool across;         /* weight(i, j) = weight[j * ld + i], else weight[i * ld + j] */
+    bool hides;          /* some pairs may be masked or dropped, and weigh 0 */
+    const float *factor, *was;
+} wide_product;
+
+/* A masked pair has weight 0, and 0 * NaN is NaN: what is not finite in w->in is added where its weight is not 0.  The
+ * product ran with zeros in its place, so that finite results keep their bits. */
+static void add_nonfinite(const wide *w, const wide_product *p, int64_t n)
+{
+    int64_t chunk = w->kernels->chunk;
+    for (int64_t j = 0; j < p->in.rows; j++)
+        for (int64_t c = 0; c < n; c++) {
+            float x = w->in[j * chunk + c];
+            for (int64_t i = 0; i < p->out.rows && !isfinite(x); i++) {
+                float weight = p->weight[p->across ? j * w->ld + i : i * w->ld + j];
+                w->out[i * chunk + c] += weight == 0.0f ? 0.0f : weight * x;
+            }
+        }
+}
+
+static void product_chunk(wide *w, const wide_product *p, int64_t first, int64_t n)
+{
+    int64_t chunk = w->kernels->chunk;
+    wide_chunk in = {p->in, first, n}, out = {p->out, first, n};
+    bool finite = wide_copy(w, &in, w->in) || !p->hides;
+    for (int64_t i = 0; i < p->in.rows * chunk && !finite; i++)
+        w->in[i] = isfinite(w->in[i]) ? w->in[i] : 0.0f;
+    attn__prefetch_clear(&w->prefetch);
+    wide_prefetch(w, &p->out, first, first + n);
+    wide_prefetch(w, &p->in, first + n, p->channels);
+    wide_multiply(w, &(attn__gemm_tile_args){.m = p->out.rows,
+                                             .n = attn__round_up(n, w->kernels->tile->lanes),
+                                             .k = p->in.rows,
+                                             .a = p->weight,
+                                             .am = p->across ? 1 : w->ld,
+                                             .ak = p->across ? w->ld : 1,
+                                             .b = w->in,
+                                             .ldb = chunk,
+                                             .c = w->out,
+                                             .ldc = chunk});
+    if (!finite) {
+        wide_copy(w, &in, w->in);
+        add_nonfinite(w, p, n);
+    }
+    wide_store(w, &out, p->factor, p->was);
+}
+
+static int stream_product_sides(const wide *w, const wide_product *p, int64_t first, attn__feed_side *side)
+{
+    if (first >= p->channels)
+        return 0;
+    *side = stream_side(&p->in, ATTN__FEED_PAIRS, first, p->channels, w->stream.tiles[first / WIDE_CHUNK % 2][0]);
+    return 1;
+}
+
+/* `drained`: the chunk whose sums wait, or below 0. */
+static void stream_feed_product(wide *w, const wide_product *p, int64_t first, int64_t drained, int64_t portions)
+{
+    attn__bf16x3_feed *feed = &w->stream.feed;
+    attn__feed_pending *d = &feed->drain;
+    feed->sides = stream_product_sides(w, p, first, feed->side);
+    feed->nexts = stream_product_sides(w, p, first + WIDE_CHUNK, feed->next);
+    *d = (attn__feed_pending){.ld = WIDE_CHUNK, .row_at = p->out.at, .factor = p->factor, .was = p->was};
+    if (drained >= 0) {
+        const float *at[ATTN__FEED_STEPS];
+        d->rows = p->out.rows;
+        d->from = w->stream.sums[drained / WIDE_CHUNK % 2];
+        d->steps = stream_steps(&p->out, drained, p->channels, at);
+        for (int64_t i = 0; i < d->steps; i++)
+            d->at[i] = (float *)(uintptr_t)at[i];
+        int64_t after = drained + WIDE_CHUNK, steps = 0;
+        if (after < p->channels)
+            steps = stream_steps(&p->out, after, p->channels, at);
+        for (int64_t i = 0; i < steps; i++)
+            d->next[i] = (float *)(uintptr_t)at[i];
+    }
+    attn__bf16x3_feed_begin(feed, portions);
+}
+
+static void stream_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t columns)
+{
+    int at = (int)(first / WIDE_CHUNK % 2);
+    int64_t steps = attn__pieces(p->in.rows, DEPTH);
+    attn__bf16x3_args args = {.m = attn__pieces(p->out.rows, SIDE),
+                              .n = columns / SIDE,
+                              .k = steps,
+                              .parts = TERMS,
+                              .a = w->stream.weights,
+                              .b = attn__bf16x3_packed(w->stream.tiles[at][0], steps, TERMS),
+                              .c = w->stream.sums[at],
+                              .ldc = WIDE_CHUNK};
+    w->kernels->amx->run_interleaved(&args, &w->stream.feed.interleaved);
+}
+
+/* The weights as A's tiles.  False if any is infinite or NaN, unless one term holds any number. */
+static bool split_weights(wide *w, const wide_product *p)
+{
+    const attn__bf16x3_kernel *amx = w->kernels->bf16 ? w->kernels->bf16 : w->kernels->amx;
+    attn__bf16x3_side *to = &w->stream.weights;
+    int terms = w->kernels->bf16 ? 1 : TERMS;
+    attn__bf16x3_rows from = {.data = p->weight, .dtype = ATTN_F32, .ld = w->ld, .factor = 1.0f, .parts = terms};
+    *to = attn__bf16x3_packed(to->data, attn__pieces(p->in.rows, DEPTH), terms);
+    from.rows = p->across ? p->in.rows : p->out.rows;
+    from.columns = p->across ? p->out.rows : p->in.rows;
+    if (!p->across)
+        return amx->split_rows(&from, to) || terms == 1;
+    bool finite = amx->split_pairs(&from, to);
+    amx->transpose(to->data, attn__pieces(p->out.rows, SIDE) * to->block / ATTN__BF16X3_TILE);
+    return finite || terms == 1;
+}
+
+static void stream_product(wide *w, const wide_product *p)
+{
+    int64_t waiting = -1, squares = attn__pieces(p->out.rows, 2 * SIDE) * attn__pieces(p->in.rows, DEPTH);
+    stream_feed_product(w, p, 0, waiting, 0);
+    bool finite = attn__bf16x3_feed_end(&w->stream.feed);
+    for (int64_t first = 0; first < p->channels; first += WIDE_CHUNK) {
+        int64_t n = attn__least(p->channels - first, WIDE_CHUNK);
+        stream_feed_product(w, p, first + WIDE_CHUNK, waiting, squares * n / DEPTH * PORTIONS);
+        if (finite)
+            stream_product_chunk(w, p, first, n);
+        bool next = attn__bf16x3_feed_end(&w->stream.feed);
+        if (!finite)
+            product_chunk(w, p, first, n);
+        waiting = finite ? first : -1;
+        finite = next;
+    }
+    stream_feed_product(w, p, p->channels, waiting, 0);
+    attn__bf16x3_feed_end(&w->stream.feed);
+}
+
+static void bf16_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t n)
+{
+    int64_t steps = attn__pieces(p->in.rows, DEPTH);
+    attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[0][0], steps, 1);
+    if (!bf16_split(w, &(wide_chunk){p->in, first, n}, true, b) && p->hides) {
+        product_chunk(w, p, first, n);
+        return;
+    }
+    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__pieces(p->out.rows, SIDE),
+                                               .n = attn__pieces(n, SIDE),
+                                               .k = steps,
+                                               .parts = 1,
+                                               .a = w->stream.weights,
+                                               .b = b,
+                                               .c = w->out,
+                                               .ldc = w->kernels->chunk});
+    wide_store(w, &(wide_chunk){p->out, first, n}, p->factor, p->was);
+}
+
+static void wide_multiply_all(wide *w, const wide_product *p)
+{
+    const wide_kernels *kernels = w->kernels;
+    bool split = (kernels->amx || kernels->bf16) && split_weights(w, p);
+    if (split && kernels->amx) {
+        stream_product(w, p);
+        return;
+    }
+    for (int64_t first = 0, n; first < p->channels; first += n) {
+        n = attn__least(p->channels - first, kernels->chunk);
+        (split ? bf16_product_chunk : product_chunk)(w, p, first, n);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------- memory */
+
+/* Takes memory for products of at most `rows` rows on each side. */
+static void wide_place(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
+{
+    int64_t side = attn__round_up(rows, DEPTH), panel = side * kernels->chunk;
+    int terms = kernels->bf16 ? 1 : TERMS;
+    w->kernels = kernels;
+    w->ld = ld;
+    w->in = attn__arena_take(arena, panel, sizeof(float));
+    w->across = attn__arena_take(arena, kernels->chunk * ld, sizeof(float));
+    w->out = attn__arena_take(arena, panel, sizeof(float));
+    w->ones = attn__arena_take(arena, side, sizeof(float));
+    w->table = attn__arena_take(arena, kernels->chunk, sizeof(int64_t));
+    if (!kernels->amx && !kernels->bf16)
+        return;
+    wide_stream *s = &w->stream;
+    w->dots = attn__arena_take(arena, side * SIDE, sizeof(float));
+    s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
+    s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
+    /* Scores have two operands to split; products one, and weights and sums. */
+    attn__arena both = *arena;
+    s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
+    s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
+    s->weights.data = attn__arena_take(&both, side * side * terms, sizeof(uint16_t));
+    s->sums[0] = attn__arena_take(&both, panel, sizeof(float));
+    s->sums[1] = attn__arena_take(&both, panel, sizeof(float));
+    if (both.used > arena->used)
+        arena->used = both.used;
+}
+
+#endif
