@@ -45,13 +45,21 @@ static unsigned blocked_broadcast(const attn__canonical *canonical)
     return shared & canonical->problem.flags;
 }
 
+static void take_visible(blocked *b, const blocked_plan *p, attn__arena *arena)
+{
+    attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&b->keys, &p->visible, arena, p->pairs, ATTN__VISIBLE_ANY);
+}
+
 /* What a thread does before the products of an item, and after them. */
 static void blocked_begin(blocked *b)
 {
     const wide_kernels *kernels = &b->plan->kernels;
+    attn__arena arena = {.base = (char *)blocked_at(b, b->plan->at.visible)};
+    take_visible(b, b->plan, &arena);
     if (!b->plan->wide)
         return;
-    attn__arena arena = {.base = (char *)blocked_at(b, b->plan->at.wide)};
+    arena = (attn__arena){.base = (char *)blocked_at(b, b->plan->at.wide)};
     int64_t rows = attn__most(b->plan->queries, b->plan->columns);
     wide_place(&b->wide, kernels, &arena, rows, b->plan->ld_s);
     for (int64_t i = 0; i < rows; i++)
@@ -92,16 +100,10 @@ static void forward_tile(blocked *b, const blocked_tile *t)
         blocked_sum_tables(b, t, i, true, s);
         blocked_scatter_pairs(b, t, at->s, i);
     }
-    blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, at->s),
-                                                  .lda = b->plan->ld_s,
-                                                  .b = t->v,
-                                                  .ldb = values,
-                                                  .c = blocked_at(b, at->o),
-                                                  .ldc = values,
-                                                  .m = t->queries,
-                                                  .n = values,
-                                                  .k = t->columns,
-                                                  .add = true});
+    blocked_multiply_masked(b, &(blocked_product){{t->queries, values, t->columns},
+                                                  {blocked_at(b, at->s), b->plan->ld_s, false},
+                                                  {t->v, values, false},
+                                                  {blocked_at(b, at->o), values, true}});
     blocked_apply_value_tables(b, t);
 }
 
@@ -414,32 +416,18 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
 {
     const blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
-    blocked_product p = {.a = b->dout,
-                         .lda = values,
-                         .b = t->v_t,
-                         .ldb = b->plan->ld,
-                         .c = blocked_at(b, at->dp),
-                         .ldc = b->plan->ld_s,
-                         .m = t->queries,
-                         .n = t->columns,
-                         .k = values};
     blocked_scores(b, t);
     blocked_multiply_tables(b, t);
-    blocked_multiply(b, &p);
+    blocked_multiply(b, &(blocked_product){{t->queries, t->columns, values},
+                                           {b->dout, values, false},
+                                           {t->v_t, b->plan->ld, false},
+                                           {blocked_at(b, at->dp), b->plan->ld_s, false}});
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
-    p = (blocked_product){.a = blocked_at(b, at->s),
-                          .lda = b->plan->ld_s,
-                          .b = b->dout,
-                          .ldb = values,
-                          .c = t->dv,
-                          .ldc = values,
-                          .m = t->columns,
-                          .n = values,
-                          .k = t->queries,
-                          .transposed = true,
-                          .add = true};
-    blocked_multiply_masked(b, &p);
+    blocked_multiply_masked(b, &(blocked_product){{t->columns, values, t->queries},
+                                                  {blocked_at(b, at->s), b->plan->ld_s, true},
+                                                  {b->dout, values, false},
+                                                  {t->dv, values, true}});
     blocked_score_gradients(b, t);
     blocked_apply_score_tables(b, t);
     blocked_sum_table_gradients(b, t);
@@ -1046,6 +1034,14 @@ static void place_operands(const attn__canonical *canonical, blocked_plan *p, in
     at->dv = reserve(all, backward * positions * values);
 }
 
+static int64_t visible_size(const blocked_plan *p)
+{
+    attn__arena arena = {0};
+    blocked unused;
+    take_visible(&unused, p, &arena);
+    return attn__pieces((int64_t)arena.used, (int64_t)sizeof(double));
+}
+
 /* Memory along the queries of a block, and along the pairs of a row. */
 static void place_rows(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
 {
@@ -1056,20 +1052,17 @@ static void place_rows(const attn__canonical *canonical, blocked_plan *p, int64_
     at->max = reserve(all, p->queries);
     at->sum = reserve(all, p->queries);
     at->count = reserve(all, p->queries);
-    at->from = reserve(all, p->queries);
-    at->to = reserve(all, p->queries);
     at->pairs = reserve(all, windows || p->wide ? pairs : 0);
     at->dpairs = reserve(all, backward && (windows || p->wide) ? pairs : 0);
     at->slope = reserve(all, canonical->problem.softcap != 0 ? pairs : 0);
-    at->seen = reserve(all, attn__pieces(2 * pairs, (int64_t)sizeof(double)));
+    at->seen = reserve(all, attn__pieces(pairs, (int64_t)sizeof(double)));
     at->position = reserve(all, canonical->key.n * pairs);
     at->column = reserve(all, windows * pairs);
     at->position_of = reserve(all, windows * p->columns);
     at->bias_at = reserve(all, canonical->has_bias ? pairs : 0);
     at->dbias_at = reserve(all, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
-    at->mask_at = reserve(all, canonical->has_mask ? pairs : 0);
-    at->block_at = reserve(all, canonical->has_blocks ? pairs : 0);
-    at->drop_at = reserve(all, canonical->has_dropout ? pairs : 0);
+    at->drop_at = reserve(all, canonical->has_dropout ? attn__pieces(pairs, 2) : 0);
+    at->visible = reserve(all, visible_size(p));
     at->w = reserve(all, product ? 0 : 2 * canonical->contract.size);
     at->dw = reserve(all, product ? 0 : 2 * canonical->contract.size);
     at->dk_t = reserve(all, product || additive ? 0 : backward * canonical->contract.size * p->ld_s);
@@ -1098,6 +1091,7 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
         p->positions.size = p->positions.size / axis->dim.n * problem->windows[i].size;
         axis->dim.n = problem->windows[i].size;
     }
+    attn__visible_make(&p->visible, canonical, false);
     p->linear = blocked_is_linear(canonical);
     p->wide = is_wide(canonical);
     p->segment = blocked_segment(p, canonical);
@@ -1166,7 +1160,9 @@ static const char *refuse(const attn__canonical *canonical)
         return "gradients that are broadcast, in bf16 or added to given ones";
     if (packed && (shared & ATTN_WANT_DQ))
         return "packed queries that are broadcast";
-    return !is_wide(canonical) && is_large(canonical) ? "rows of many gigabytes" : NULL;
+    if (!is_wide(canonical) && is_large(canonical))
+        return "rows of many gigabytes";
+    return attn__visible_refuse(canonical);
 }
 
 /* Blocks are larger than those of flash, so that bands leave more of them half empty, and scores are stored after each

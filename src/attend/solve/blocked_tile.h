@@ -17,6 +17,7 @@
 #ifndef ATTN_ATTEND_BLOCKED_TILE_H
 #define ATTN_ATTEND_BLOCKED_TILE_H
 
+#include "attend/block/dropout.h"
 #include "attend/block/element.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/packed_sequences.h"
@@ -27,7 +28,6 @@
 #include "attend/scores/score.h"
 #include "attend/solve/blocked_wide.h"
 #include "base/integers.h"
-#include "base/rng.h"
 #include "gemm/gemm.h"
 #include "gemm/kernel.h"
 #include "kernels/rows_f64/rows_f64.h"
@@ -47,14 +47,15 @@ typedef struct blocked_places {
     int64_t block_dk, block_dv;                     /* ... and their gradients */
     int64_t q, o, dout, s, dp, dq;                  /* of a block of queries */
     int64_t dk, dv;                                 /* sums over all queries */
-    int64_t max, sum, count, from, to;              /* one for each query of a block */
+    int64_t max, sum, count;                        /* one for each query of a block */
     int64_t pairs, dpairs;                          /* of windows, and wide: a row of S and of dP, pair by pair */
-    int64_t slope, seen;                            /* of a row: the softcap's derivative; two bytes for each pair */
+    int64_t slope, seen;                            /* of a row: the softcap's derivative; a byte for each pair */
     int64_t position;                               /* [key axes,pairs]: where a pair's key stands */
     int64_t column;                                 /* with windows: of a pair, ... */
     int64_t position_of;                            /* ... and a column's position, -1 outside */
-    int64_t bias_at, dbias_at, mask_at, block_at;   /* offsets of the tile's pairs, ... */
-    int64_t drop_at;                                /* ... and their numbers in dropout's rows */
+    int64_t bias_at, dbias_at;                      /* offsets of the tile's pairs, ... */
+    int64_t drop_at;                                /* ... and their columns for dropout, of 32 bits */
+    int64_t visible;                                /* memory of rows and keys */
     int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
     int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
     int64_t m, dm;                                  /* [channels,values]: as blocked_linear.c has them */
@@ -95,6 +96,7 @@ typedef struct blocked_plan {
     bool keeps_tanh;       /* for the gradients */
     bool linear;           /* blocked_is_linear */
     bool wide;             /* blocked_wide.h */
+    attn__visible visible;
     wide_kernels kernels;
     blocked_places at;
     blocked_table table[ATTN_MAX_RELATIVE];
@@ -114,7 +116,11 @@ typedef struct blocked {
     int64_t batch;              /* whose keys are gathered; -1: none */
     const double *k, *v;        /* of all positions */
     const double *q, *o, *dout; /* of the block; forward o is memory */
-    bool has_nonfinite;         /* which must not show where weights are 0 */
+    attn__visible_rows rows;    /* what the block sees, ... */
+    attn__visible_keys keys;    /* ... of the tile */
+    attn__visible_span reach;
+    unsigned hides;     /* attn__visible_of the tile */
+    bool has_nonfinite; /* which must not show where weights are 0 */
     blocked_axis axis[ATTN_MAX_DIMS];
     struct {
         int64_t first, n; /* rows that hold all that the tile's pairs read, counted from the table's `begin` */
@@ -163,12 +169,21 @@ static inline int64_t blocked_segment(const blocked_plan *p, const attn__canonic
     return along_last ? query->axis[query->n - 1].dim.n : query->size;
 }
 
-/* c[i,j] (+)= sum over l of a[i,l] b[l,j]; a is transposed in memory if `transposed`, b if `b_transposed`. */
+/* c[i,j] (+)= sum over l of a[i,l] b[l,j] for i < m, j < n, l < k; an operand may be transposed in memory. */
 typedef struct blocked_product {
-    const double *a, *b;
-    double *c;
-    int64_t lda, ldb, ldc, m, n, k;
-    bool transposed, b_transposed, add;
+    struct {
+        int64_t m, n, k;
+    } size;
+    struct {
+        const double *x;
+        int64_t ld;
+        bool transposed;
+    } a, b;
+    struct {
+        double *x;
+        int64_t ld;
+        bool add;
+    } c;
 } blocked_product;
 
 /* The offset of a query's row in an operand, by its stride in the BATCH and QUERY groups. */
@@ -182,38 +197,21 @@ static int64_t blocked_offset(const blocked *b, size_t stride, int64_t query)
 
 _Static_assert(BLOCKED_ROWS % ATTN__GEMM_K == 0, "the rows of a table that a tile reads begin at a K block");
 
-static attn__gemm_problem problem_of(const blocked_product *p)
-{
-    return (attn__gemm_problem){.dtype = ATTN_F64,
-                                .m = p->m,
-                                .n = p->n,
-                                .k = p->k,
-                                .a = attn__matrix(p->a, p->transposed ? 1 : p->lda, p->transposed ? p->lda : 1),
-                                .b = attn__matrix(p->b, p->b_transposed ? p->ldb : 1, p->b_transposed ? 1 : p->ldb),
-                                .c = p->c,
-                                .ldc = p->ldc,
-                                .add = p->add};
-}
-
 static void blocked_multiply(blocked *b, const blocked_product *p)
 {
     attn__gemm_plan plan;
-    attn__gemm_problem problem = problem_of(p);
+    attn__gemm_problem problem = {.dtype = ATTN_F64,
+                                  .m = p->size.m,
+                                  .n = p->size.n,
+                                  .k = p->size.k,
+                                  .a = attn__matrix_rows(p->a.x, p->a.ld, !p->a.transposed),
+                                  .b = attn__matrix_rows(p->b.x, p->b.ld, p->b.transposed),
+                                  .c = p->c.x,
+                                  .ldc = p->c.ld,
+                                  .add = p->c.add};
     attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
     assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->at.product_size * sizeof(double));
     attn__gemm_run(&plan, blocked_at(b, b->plan->at.product));
-}
-
-/* A copy of p->b with zeros for what is not finite. */
-static const double *only_finite(const blocked *b, const blocked_product *p)
-{
-    double *to = blocked_at(b, b->plan->at.finite);
-    for (int64_t l = 0; l < p->k; l++)
-        for (int64_t j = 0; j < p->n; j++) {
-            double x = p->b[l * p->ldb + j];
-            to[l * p->n + j] = isfinite(x) ? x : 0;
-        }
-    return to;
 }
 
 /* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
@@ -222,17 +220,26 @@ static const double *only_finite(const blocked *b, const blocked_product *p)
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
-    if (b->has_nonfinite) {
-        finite.b = only_finite(b, p);
-        finite.ldb = p->n;
+    double *clean = blocked_at(b, b->plan->at.finite);
+    int64_t n = p->size.n;
+    if (!b->has_nonfinite) {
+        blocked_multiply(b, p);
+        return;
     }
+    for (int64_t l = 0; l < p->size.k; l++)
+        for (int64_t j = 0; j < n; j++) {
+            double x = p->b.x[l * p->b.ld + j];
+            clean[l * n + j] = isfinite(x) ? x : 0;
+        }
+    finite.b.x = clean;
+    finite.b.ld = n;
     blocked_multiply(b, &finite);
-    for (int64_t l = 0; l < p->k && b->has_nonfinite; l++)
-        for (int64_t j = 0; j < p->n; j++) {
-            double x = p->b[l * p->ldb + j];
-            for (int64_t i = 0; i < p->m && !isfinite(x); i++) {
-                double weight = p->transposed ? p->a[l * p->lda + i] : p->a[i * p->lda + l];
-                p->c[i * p->ldc + j] += weight == 0 ? 0 : weight * x;
+    for (int64_t l = 0; l < p->size.k; l++)
+        for (int64_t j = 0; j < n; j++) {
+            double x = p->b.x[l * p->b.ld + j];
+            for (int64_t i = 0; i < p->size.m && !isfinite(x); i++) {
+                double weight = p->a.x[p->a.transposed ? l * p->a.ld + i : i * p->a.ld + l];
+                p->c.x[i * p->c.ld + j] += weight == 0 ? 0 : weight * x;
             }
         }
 }
@@ -256,17 +263,8 @@ static bool blocked_is_linear(const attn__canonical *canonical)
 static void sum_products(blocked *b, const double *a, const double *rows, int64_t n, bool add, double *m)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    blocked_multiply(b, &(blocked_product){.a = a,
-                                           .lda = channels,
-                                           .b = rows,
-                                           .ldb = values,
-                                           .c = m,
-                                           .ldc = values,
-                                           .m = channels,
-                                           .n = values,
-                                           .k = n,
-                                           .transposed = true,
-                                           .add = add});
+    blocked_multiply(
+        b, &(blocked_product){{channels, values, n}, {a, channels, true}, {rows, values, false}, {m, values, add}});
 }
 
 /* to [n,values] = A m for n rows A [n,channels], or transposed to [n,channels] = A m^T for A [n,values]. */
@@ -274,16 +272,9 @@ static void multiply_by_m(blocked *b, const double *a, const double *m, bool tra
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
     int64_t from_width = transposed ? values : channels, to_width = transposed ? channels : values;
-    blocked_multiply(b, &(blocked_product){.a = a,
-                                           .lda = from_width,
-                                           .b = m,
-                                           .ldb = values,
-                                           .b_transposed = transposed,
-                                           .c = to,
-                                           .ldc = to_width,
-                                           .m = n,
-                                           .n = to_width,
-                                           .k = from_width});
+    blocked_multiply(
+        b, &(blocked_product){
+               {n, to_width, from_width}, {a, from_width, false}, {m, values, transposed}, {to, to_width, false}});
 }
 
 static int64_t size_of_m(const blocked *b)
@@ -473,24 +464,6 @@ static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 
 /* ------------------------------------------------------------------------------------------------- what queries see */
 
-/* a + b, an end of the range of integers where it overflows. */
-static int64_t add_bound(int64_t a, int64_t b)
-{
-    int64_t sum;
-    return __builtin_add_overflow(a, b, &sum) ? (b > 0 ? INT64_MAX : INT64_MIN) : sum;
-}
-
-static int64_t clamped(int64_t x, int64_t n)
-{
-    return x < 0 ? 0 : attn__least(x, n);
-}
-
-/* Where bands and lengths leave a row one range of keys. */
-static bool has_ranges(const attn__canonical *canonical)
-{
-    return canonical->key.n == 1 && canonical->problem.nwindows == 0;
-}
-
 /* ------------------------------------------------------------------------------------------ of a block */
 
 static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
@@ -498,22 +471,6 @@ static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
     const attn__canonical *canonical = b->canonical;
     return attn__window_base(w, canonical->key.axis[w->key_dim].dim.n,
                              attn__offsets_index(&canonical->query, w->query_dim, query));
-}
-
-static void find_range(const blocked *b, int64_t query, int64_t *from, int64_t *to)
-{
-    const attn__canonical *canonical = b->canonical;
-    const attn_problem *p = &canonical->problem;
-    int64_t n = canonical->key.size;
-    *from = 0;
-    *to = n;
-    for (int i = 0; i < p->nbands; i++) {
-        int64_t at = attn__offsets_index(&canonical->query, p->bands[i].query_dim, query);
-        *from = attn__most(*from, clamped(add_bound(at, p->bands[i].lo), n));
-        *to = attn__least(*to, clamped(add_bound(add_bound(at, p->bands[i].hi), 1), n));
-    }
-    if (canonical->has_lens)
-        *to = attn__least(*to, clamped(b->arrays->lens[blocked_offset(b, ATTN__STRIDE(dim.lens), query)], n));
 }
 
 /* Columns along a key axis: the positions that any query of the block touches, or the taps if they all stand alike. */
@@ -585,12 +542,11 @@ static void find_columns(blocked *b, blocked_tile *t)
     t->dv = blocked_at(b, at->block_dv);
 }
 
-/* The block of queries that begins at t->query: its ranges of keys; with windows its columns and their keys and values. */
+/* The block of queries that begins at t->query: what they see; with windows its columns and their keys and values. */
 static void blocked_start_block(blocked *b, blocked_tile *t)
 {
-    int64_t *from = blocked_integers(b, b->plan->at.from), *to = blocked_integers(b, b->plan->at.to);
-    for (int64_t i = 0; i < t->queries && has_ranges(b->canonical); i++)
-        find_range(b, t->query + i, &from[i], &to[i]);
+    attn__visible_rows_start(&b->rows, b->canonical, b->arrays, b->batch, t->query, t->queries, 1);
+    b->reach = attn__visible_span_of(&b->rows, 0, t->queries);
     if (b->canonical->problem.nwindows) {
         find_columns(b, t);
         return;
@@ -621,18 +577,6 @@ static void find_positions(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Offsets in the mask, whose KEY strides are per position. */
-static void find_mask(const blocked *b, const blocked_tile *t)
-{
-    const attn__group *key = &b->canonical->key;
-    const int64_t *position = blocked_integers(b, b->plan->at.position);
-    int64_t *mask = blocked_integers(b, b->plan->at.mask_at);
-    memset(mask, 0, (size_t)t->pairs * sizeof *mask);
-    for (int a = 0; a < key->n; a++)
-        for (int64_t j = 0; j < t->pairs; j++)
-            mask[j] += position[a * b->plan->pairs + j] * key->axis[a].dim.mask;
-}
-
 static void find_offsets(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
@@ -642,40 +586,14 @@ static void find_offsets(const blocked *b, const blocked_tile *t)
         size_t stride;
         int64_t place;
     } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), at->bias_at},
-                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), at->dbias_at},
-                 {canonical->has_dropout, ATTN__STRIDE(drop), at->drop_at}};
-    for (int i = 0; i < 3; i++) {
+                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), at->dbias_at}};
+    for (int i = 0; i < 2; i++) {
         if (parts[i].used)
             attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs,
                                blocked_integers(b, parts[i].place));
     }
-    if (canonical->has_blocks)
-        attn__block_columns(canonical, t->pair, t->pairs, blocked_integers(b, at->block_at));
-    if (canonical->has_mask)
-        find_mask(b, t);
-}
-
-static int64_t block_row(const blocked *b, int64_t query)
-{
-    int64_t row;
-    attn__block_rows(b->canonical, attn__offsets_one(&b->canonical->batch, ATTN__STRIDE(dim.blocks), b->batch), query,
-                     1, &row);
-    return row;
-}
-
-/* `last` is the row of blocks read before: a query with the same row sees nothing either, since the search ends at the
- * first query that sees a key. */
-static bool sees_any(const blocked *b, const blocked_tile *t, int64_t i, int64_t *last)
-{
-    const int64_t *from = blocked_integers(b, b->plan->at.from), *to = blocked_integers(b, b->plan->at.to),
-                  *column = blocked_integers(b, b->plan->at.block_at);
-    if (has_ranges(b->canonical) && attn__most(from[i], t->pair) >= attn__least(to[i], t->pair + t->pairs))
-        return false;
-    if (!b->canonical->has_blocks)
-        return true;
-    int64_t row = block_row(b, t->query + i), before = *last;
-    *last = row;
-    return row != before && attn__blocks_seen(b->arrays->blocks, &row, 1, column, t->pairs) != ATTN__BLOCKS_NONE;
+    if (canonical->has_dropout)
+        attn__dropout_columns(canonical, t->pair, t->pairs, (uint32_t *)(void *)blocked_at(b, at->drop_at));
 }
 
 /* The tile whose pairs begin at t->pair; false if no query of the block sees any. */
@@ -695,14 +613,13 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
         t->dk = blocked_at(b, at->dk) + t->pair * channels;
         t->dv = blocked_at(b, at->dv) + t->pair * values;
     }
-    find_positions(b, t);
+    if (canonical->problem.nwindows || canonical->problem.nrelatives)
+        find_positions(b, t);
     find_offsets(b, t);
-    if (canonical->problem.mask_fill != 0) /* masked keys score */
-        return true;
-    for (int64_t i = 0, last = INT64_MIN; i < t->queries; i++)
-        if (sees_any(b, t, i, &last))
-            return true;
-    return false;
+    attn__visible_keys_start(&b->keys, canonical, t->pair, t->pairs);
+    attn__visible_tile tile = {&b->rows, 0, t->queries, &b->keys, 0, t->pairs};
+    b->hides = attn__visible_of(&tile, &b->reach);
+    return b->hides != ATTN__VISIBLE_NONE || canonical->problem.mask_fill != 0; /* then masked keys score */
 }
 
 /* ------------------------------------------------------------------------------------------ of a query */
@@ -735,128 +652,23 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     return at;
 }
 
-static void see_bands(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
+/* What query i sees of each of the tile's pairs, ATTN__VISIBLE_...  NULL: it sees those in [from, to). */
+static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     const attn_problem *p = &b->canonical->problem;
-    for (int n = 0; n < p->nbands; n++) {
-        const attn_band *band = &p->bands[n];
-        const int64_t *position = blocked_integers(b, b->plan->at.position) + band->key_dim * b->plan->pairs;
-        int64_t distance = blocked_distance_shift(b, t, i, band->query_dim, band->key_dim);
-        int64_t least = band->lo == INT64_MIN ? INT64_MIN : add_bound(band->lo, -distance);
-        int64_t most = band->hi == INT64_MAX ? INT64_MAX : add_bound(band->hi, -distance);
-        for (int64_t j = 0; j < t->pairs; j++)
-            seen[j] &= position[j] >= least && position[j] <= most;
+    uint8_t *kinds = (uint8_t *)blocked_at(b, b->plan->at.seen);
+    bool ranges = b->hides == ATTN__VISIBLE_ALL || (b->hides == ATTN__VISIBLE_LIMITS && b->plan->visible.ranges);
+    *from = 0;
+    *to = t->pairs;
+    if (!ranges || p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0) {
+        attn__visible_kinds(&(attn__visible_tile){&b->rows, i, 1, &b->keys, 0, t->pairs}, kinds);
+        return kinds;
     }
-}
-
-static void see_blocks(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
-{
-    const int64_t *column = blocked_integers(b, b->plan->at.block_at);
-    const uint8_t *row = b->arrays->blocks + block_row(b, t->query + i);
-    for (int64_t j = 0; j < t->pairs; j++)
-        seen[j] &= row[column[j]] != 0;
-}
-
-/* Clears `inside` where a tap of query i stands outside along a window's axis; `masks`: only of masking borders. */
-static void see_borders(const blocked *b, const blocked_tile *t, int64_t i, bool masks, uint8_t *inside)
-{
-    const attn_problem *p = &b->canonical->problem;
-    for (int n = 0; n < p->nwindows; n++) {
-        const attn_window *w = &p->windows[n];
-        const int64_t *position = blocked_integers(b, b->plan->at.position) + w->key_dim * b->plan->pairs;
-        int64_t shift = moved(b, t, i, w->key_dim);
-        for (int64_t j = 0; (!masks || w->border == ATTN_BORDER_MASK) && j < t->pairs; j++)
-            inside[j] &= position[j] + shift >= 0 && position[j] + shift < w->size;
+    if (b->hides == ATTN__VISIBLE_LIMITS) {
+        *from = attn__clamp(b->rows.from[0][i] - t->pair, 0, t->pairs);
+        *to = attn__clamp(b->rows.to[0][i] - t->pair, *from, t->pairs);
     }
-}
-
-/* The mask's bytes of query i, whose pairs lie at `mask_at`. */
-static const uint8_t *mask_row(const blocked *b, const blocked_tile *t, int64_t i)
-{
-    const attn__group *key = &b->canonical->key;
-    int64_t row = blocked_offset(b, ATTN__STRIDE(dim.mask), t->query + i);
-    for (int a = 0; a < key->n; a++)
-        row += moved(b, t, i, a) * key->axis[a].dim.mask;
-    return b->arrays->mask + row;
-}
-
-static void see_mask(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
-{
-    const attn__group *key = &b->canonical->key;
-    const int64_t *at = blocked_integers(b, b->plan->at.mask_at);
-    const uint8_t *row = mask_row(b, t, i);
-    if (key->n == 1 && key->axis[0].dim.mask == 1) {
-        for (int64_t j = 0; j < t->pairs; j++)
-            seen[j] &= row[at[0] + j] != 0;
-        return;
-    }
-    for (int64_t j = 0; j < t->pairs; j++)
-        seen[j] &= row[at[j]] != 0;
-}
-
-static int64_t length_of(const blocked *b, const blocked_tile *t, int64_t i)
-{
-    int64_t len = b->arrays->lens[blocked_offset(b, ATTN__STRIDE(dim.lens), t->query + i)];
-    return len - moved(b, t, i, b->canonical->problem.lens_dim);
-}
-
-static void see_lengths(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *seen)
-{
-    const int64_t *position =
-        blocked_integers(b, b->plan->at.position) + b->canonical->problem.lens_dim * b->plan->pairs;
-    int64_t len = length_of(b, t, i);
-    for (int64_t j = 0; j < t->pairs; j++)
-        seen[j] &= position[j] < len;
-}
-
-/* Lengths and the mask with windows: they say nothing about positions that do not exist. */
-static void see_inside(const blocked *b, const blocked_tile *t, int64_t i, uint8_t *inside, uint8_t *seen)
-{
-    const attn__canonical *canonical = b->canonical;
-    const int64_t *at = blocked_integers(b, b->plan->at.mask_at);
-    const int64_t *position = blocked_integers(b, b->plan->at.position) + canonical->problem.lens_dim * b->plan->pairs;
-    int64_t len = canonical->has_lens ? length_of(b, t, i) : 0;
-    const uint8_t *row = canonical->has_mask ? mask_row(b, t, i) : NULL;
-    memset(inside, 1, (size_t)t->pairs);
-    see_borders(b, t, i, false, inside);
-    for (int64_t j = 0; j < t->pairs; j++)
-        if (inside[j] && ((canonical->has_lens && position[j] >= len) || (row && !row[at[j]])))
-            seen[j] = 0;
-}
-
-/* What query i sees of each of the tile's pairs.  NULL: it sees those in [from, to). */
-static const uint8_t *blocked_classify(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
-{
-    const attn__canonical *canonical = b->canonical;
-    const attn_problem *p = &canonical->problem;
-    uint8_t *seen = (uint8_t *)blocked_at(b, b->plan->at.seen), *inside = seen + b->plan->pairs;
-    bool ranges = has_ranges(canonical), softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX;
-    *from = ranges ? clamped(blocked_integers(b, b->plan->at.from)[i] - t->pair, t->pairs) : 0;
-    *to = ranges ? clamped(blocked_integers(b, b->plan->at.to)[i] - t->pair, t->pairs) : t->pairs;
-    *to = attn__most(*to, *from);
-    if (ranges && softmax && p->mask_fill == 0 && !canonical->has_mask && !canonical->has_blocks)
-        return NULL;
-    memset(seen, 0, (size_t)t->pairs);
-    memset(seen + *from, ATTN__VISIBLE_KEY, (size_t)(*to - *from));
-    if (!ranges)
-        see_bands(b, t, i, seen);
-    if (canonical->has_blocks)
-        see_blocks(b, t, i, seen);
-    if (p->nwindows && (canonical->has_lens || canonical->has_mask))
-        see_inside(b, t, i, inside, seen);
-    if (!p->nwindows && !ranges && canonical->has_lens)
-        see_lengths(b, t, i, seen);
-    if (!p->nwindows && canonical->has_mask)
-        see_mask(b, t, i, seen);
-    for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
-        seen[j] = seen[j] ? ATTN__VISIBLE_KEY : ATTN__VISIBLE_FILL;
-    if (p->nwindows) { /* taps outside of masking borders do not exist */
-        memset(inside, 1, (size_t)t->pairs);
-        see_borders(b, t, i, true, inside);
-        for (int64_t j = 0; j < t->pairs; j++)
-            seen[j] = inside[j] ? seen[j] : ATTN__VISIBLE_OUT;
-    }
-    return seen;
+    return NULL;
 }
 
 /* ------------------------------------------------------------------------------------- columns and pairs */
@@ -951,15 +763,10 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
         find_span(b, t, i);
         if (is_of(b, i, ATTN_RELATIVE_VALUE) && !b->canonical->backward)
             continue;
-        blocked_multiply(b, &(blocked_product){.a = a,
-                                               .lda = channels,
-                                               .b = blocked_at(b, table->t_t) + b->span[i].first,
-                                               .ldb = table->ld_t,
-                                               .c = blocked_at(b, table->x),
-                                               .ldc = table->ld,
-                                               .m = rows,
-                                               .n = b->span[i].n,
-                                               .k = channels});
+        blocked_multiply(b, &(blocked_product){{rows, b->span[i].n, channels},
+                                               {a, channels, false},
+                                               {blocked_at(b, table->t_t) + b->span[i].first, table->ld_t, false},
+                                               {blocked_at(b, table->x), table->ld, false}});
         if (b->canonical->backward && is_of(b, i, ATTN_RELATIVE_KEY))
             clear_table(b, table->g, i, rows);
     }
@@ -1025,16 +832,11 @@ static void apply_table(blocked *b, int table, double *rows, int64_t n)
     const blocked_table *of = &b->plan->table[table];
     int64_t channels = attn__table_channels(b->canonical, table)->size;
     bool by_key = is_of(b, table, ATTN_RELATIVE_KEY);
-    blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, by_key ? of->g : of->x),
-                                                  .lda = of->ld,
-                                                  .b = blocked_at(b, of->t) + b->span[table].first * channels,
-                                                  .ldb = channels,
-                                                  .c = rows,
-                                                  .ldc = channels,
-                                                  .m = n,
-                                                  .n = channels,
-                                                  .k = b->span[table].n,
-                                                  .add = true});
+    blocked_multiply_masked(
+        b, &(blocked_product){{n, channels, b->span[table].n},
+                              {blocked_at(b, by_key ? of->g : of->x), of->ld, false},
+                              {blocked_at(b, of->t) + b->span[table].first * channels, channels, false},
+                              {rows, channels, true}});
 }
 
 /* What these sums give to o, to the gradients of q and k, and to those of the tables. */
@@ -1064,17 +866,11 @@ static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
         bool by_key = is_of(b, i, ATTN_RELATIVE_KEY);
         if (!b->sums->at[ATTN__SUM_TABLE + i])
             continue;
-        blocked_multiply_masked(b, &(blocked_product){.a = blocked_at(b, by_key ? table->g : table->x),
-                                                      .lda = table->ld,
-                                                      .b = with,
-                                                      .ldb = channels,
-                                                      .c = blocked_at(b, table->dt) + b->span[i].first * channels,
-                                                      .ldc = channels,
-                                                      .m = b->span[i].n,
-                                                      .n = channels,
-                                                      .k = rows,
-                                                      .transposed = true,
-                                                      .add = true});
+        blocked_multiply_masked(
+            b, &(blocked_product){{b->span[i].n, channels, rows},
+                                  {blocked_at(b, by_key ? table->g : table->x), table->ld, true},
+                                  {with, channels, false},
+                                  {blocked_at(b, table->dt) + b->span[i].first * channels, channels, true}});
     }
 }
 
@@ -1118,7 +914,7 @@ static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     int64_t from, to;
-    const uint8_t *seen = blocked_classify(b, t, i, &from, &to);
+    const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
     if (!is_softmax(b) || b->canonical->problem.mask_fill != 0) {
         blocked_at(b, b->plan->at.count)[i] += hide_counted(b, t, s);
     } else if (seen) {
@@ -1197,17 +993,15 @@ static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int6
 static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, double *x)
 {
     const attn__canonical *canonical = b->canonical;
-    const attn_problem *p = &canonical->problem;
     if (!canonical->has_dropout)
         return;
-    const int64_t *column = blocked_integers(b, b->plan->at.drop_at);
+    const uint32_t *column = (const uint32_t *)(const void *)blocked_at(b, b->plan->at.drop_at);
     uint64_t row = (uint64_t)blocked_offset(b, ATTN__STRIDE(drop), t->query + i);
-    uint64_t key =
-        attn__dropout_key(p->seed + b->arrays->seed_offset, p->stream, attn__drop_row(&b->arrays->drop_rows, row));
-    uint32_t threshold = attn__dropout_threshold(p->dropout);
-    double factor = 1 / (1 - p->dropout);
+    uint64_t key = attn__dropout_row(canonical, b->arrays, row);
+    uint32_t threshold = attn__dropout_threshold(canonical->problem.dropout);
+    double factor = attn__dropout_factor(canonical);
     for (int64_t j = 0; j < t->pairs; j++)
-        x[j] = attn__dropout_bits(key, (uint32_t)column[j]) < threshold ? 0 : x[j] * factor;
+        x[j] = attn__dropout_bits(key, column[j]) < threshold ? 0 : x[j] * factor;
 }
 
 /* ----------------------------------------------------------------------------------------------------------- scores */
@@ -1242,15 +1036,10 @@ static const double *score_keys(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
     double *scratch = blocked_at(b, b->plan->at.scratch);
-    blocked_multiply(b, &(blocked_product){.a = blocked_at(b, b->plan->at.w) + channels,
-                                           .lda = channels,
-                                           .b = t->k_t,
-                                           .ldb = b->plan->ld,
-                                           .c = scratch,
-                                           .ldc = t->columns,
-                                           .m = 1,
-                                           .n = t->columns,
-                                           .k = channels});
+    blocked_multiply(b, &(blocked_product){{1, t->columns, channels},
+                                           {blocked_at(b, b->plan->at.w) + channels, channels, false},
+                                           {t->k_t, b->plan->ld, false},
+                                           {scratch, t->columns, false}});
     return scratch;
 }
 
@@ -1344,15 +1133,10 @@ static void blocked_scores(blocked *b, const blocked_tile *t)
         return;
     }
     if (score == ATTN_SCORE_DOT) {
-        blocked_multiply(b, &(blocked_product){.a = b->q,
-                                               .lda = channels,
-                                               .b = t->k_t,
-                                               .ldb = b->plan->ld,
-                                               .c = blocked_at(b, at->s),
-                                               .ldc = b->plan->ld_s,
-                                               .m = t->queries,
-                                               .n = t->columns,
-                                               .k = channels});
+        blocked_multiply(b, &(blocked_product){{t->queries, t->columns, channels},
+                                               {b->q, channels, false},
+                                               {t->k_t, b->plan->ld, false},
+                                               {blocked_at(b, at->s), b->plan->ld_s, false}});
         return;
     }
     (score == ATTN_SCORE_CONCAT     ? score_concatenations
@@ -1368,23 +1152,15 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
 {
     const blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size;
-    blocked_product p = {.a = blocked_at(b, at->dp),
-                         .lda = b->plan->ld_s,
-                         .b = t->k,
-                         .ldb = channels,
-                         .c = blocked_at(b, at->dq),
-                         .ldc = channels,
-                         .m = t->queries,
-                         .n = channels,
-                         .k = t->columns,
-                         .add = true};
-    blocked_multiply_masked(b, &p);
-    p.b = b->q;
-    p.c = t->dk;
-    p.m = t->columns;
-    p.k = t->queries;
-    p.transposed = true;
-    blocked_multiply_masked(b, &p);
+    const double *ds = blocked_at(b, at->dp);
+    int64_t ld = b->plan->ld_s;
+    blocked_multiply_masked(b, &(blocked_product){{t->queries, channels, t->columns},
+                                                  {ds, ld, false},
+                                                  {t->k, channels, false},
+                                                  {blocked_at(b, at->dq), channels, true}});
+    blocked_multiply_masked(
+        b, &(blocked_product){
+               {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
 }
 
 /* The gradient by q of a kernel of the distance is a factor times q - k: g becomes that factor. */
