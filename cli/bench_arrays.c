@@ -2,39 +2,27 @@
  * Arrays for a plan, filled. */
 #include "bench.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
 
-static void **slot(attn_arrays *a, int array)
+/* The address of array number `array` in its place. */
+static void point(attn_arrays *a, int array, const void *data)
 {
-    const void **const inputs[] = {
-        &a->q,
-        &a->k,
-        &a->v,
-        &a->bias,
-        (const void **)(void *)&a->mask,
-        (const void **)(void *)&a->lens,
-        &a->w,
-        &a->w2,
-        (const void **)(void *)&a->q_offsets,
-        (const void **)(void *)&a->k_offsets,
-        (const void **)(void *)&a->bias_index,
-        &a->sinks,
-        &a->dlse,
-        (const void **)(void *)&a->blocks,
+    static const size_t fields[ATTN_ARRAY_TABLE] = {
+#define FIELD(NAME, field, strides, written) [ATTN_ARRAY_##NAME] = offsetof(attn_arrays, field),
+        ATTN_ARRAYS(FIELD)
+#undef FIELD
     };
-    void **const others[] = {&a->o,   &a->lse,   (void **)(void *)&a->dout, &a->dq, &a->dk, &a->dv, &a->dbias, &a->dw,
-                             &a->dw2, &a->dsinks};
-    if (array < ATTN_ARRAY_O)
-        return (void **)(void *)inputs[array];
     if (array < ATTN_ARRAY_TABLE)
-        return others[array - ATTN_ARRAY_O];
-    if (array < ATTN_ARRAY_DTABLE)
-        return (void **)(void *)&a->table[array - ATTN_ARRAY_TABLE];
-    return &a->dtable[array - ATTN_ARRAY_DTABLE];
+        memcpy((char *)a + fields[array], &data, sizeof data);
+    else if (array < ATTN_ARRAY_DTABLE)
+        a->table[array - ATTN_ARRAY_TABLE] = data;
+    else
+        a->dtable[array - ATTN_ARRAY_DTABLE] = (void *)(uintptr_t)data;
 }
 
 uint64_t bench_scatter(uint64_t array, uint64_t i)
@@ -173,7 +161,7 @@ bool bench_arrays_create(bench_arrays *made, const attn_plan *plan, const attn_p
             fill_index(made->blocks[array], span->high - span->low, problem->bias_index.rows);
         else if (!span->output)
             fill(made->blocks[array], span, rounding(rounded, array), array, keys);
-        *slot(&made->arrays, array) = (char *)made->blocks[array] - span->low * (int64_t)size;
+        point(&made->arrays, array, (char *)made->blocks[array] - span->low * (int64_t)size);
     }
     return true;
 }

@@ -10,36 +10,30 @@
 
 enum { NAME = 24 };
 
-/* Arrays by name, and where attn_dim has their strides; 0: nowhere, their numbers lie in a row. */
+/* Arrays by name, and where attn_dim has their strides. */
 static const struct array_of {
     const char *name;
     size_t strides;
 } arrays[] = {
-    [ATTN_ARRAY_Q] = {"q", offsetof(attn_dim, q)},
-    [ATTN_ARRAY_K] = {"k", offsetof(attn_dim, k)},
-    [ATTN_ARRAY_V] = {"v", offsetof(attn_dim, v)},
-    [ATTN_ARRAY_BIAS] = {"bias", offsetof(attn_dim, bias)},
-    [ATTN_ARRAY_MASK] = {"mask", offsetof(attn_dim, mask)},
-    [ATTN_ARRAY_LENS] = {"lens", offsetof(attn_dim, lens)},
-    [ATTN_ARRAY_W] = {"w", offsetof(attn_dim, w)},
-    [ATTN_ARRAY_W2] = {"w2", offsetof(attn_dim, w)},
-    [ATTN_ARRAY_Q_OFFSETS] = {"q_offsets", 0},
-    [ATTN_ARRAY_K_OFFSETS] = {"k_offsets", 0},
-    [ATTN_ARRAY_BIAS_INDEX] = {"bias_index", 0},
-    [ATTN_ARRAY_SINKS] = {"sinks", offsetof(attn_dim, sinks)},
-    [ATTN_ARRAY_DLSE] = {"dlse", offsetof(attn_dim, lse)},
-    [ATTN_ARRAY_BLOCKS] = {"blocks", 0},
-    [ATTN_ARRAY_O] = {"o", offsetof(attn_dim, o)},
-    [ATTN_ARRAY_LSE] = {"lse", offsetof(attn_dim, lse)},
-    [ATTN_ARRAY_DOUT] = {"dout", offsetof(attn_dim, o)},
-    [ATTN_ARRAY_DQ] = {"dq", offsetof(attn_dim, q)},
-    [ATTN_ARRAY_DK] = {"dk", offsetof(attn_dim, k)},
-    [ATTN_ARRAY_DV] = {"dv", offsetof(attn_dim, v)},
-    [ATTN_ARRAY_DBIAS] = {"dbias", offsetof(attn_dim, bias)},
-    [ATTN_ARRAY_DW] = {"dw", offsetof(attn_dim, w)},
-    [ATTN_ARRAY_DW2] = {"dw2", offsetof(attn_dim, w)},
-    [ATTN_ARRAY_DSINKS] = {"dsinks", offsetof(attn_dim, sinks)},
+#define ARRAY(NAME, field, strides, written) [ATTN_ARRAY_##NAME] = {#field, offsetof(attn_dim, strides)},
+    ATTN_ARRAYS(ARRAY)
+#undef ARRAY
 };
+
+/* Numbers lie in a row, by no strides. */
+static bool is_row(int array)
+{
+    return arrays[array].strides == offsetof(attn_dim, n);
+}
+
+/* A gradient has the strides of its operand. */
+static void place_gradients(attn_problem *problem)
+{
+    for (int d = 0; d < problem->ndims; d++) {
+        attn_dim *dim = &problem->dims[d];
+        dim->dq = dim->q, dim->dk = dim->k, dim->dv = dim->v, dim->dout = dim->o, dim->dbias = dim->bias;
+    }
+}
 
 static const char *name_of(int array, char name[NAME])
 {
@@ -101,7 +95,7 @@ static int shape_of_table(const attn_problem *problem, int array, int64_t size, 
         }
         if (!by_row)
             return 0;
-    } else if (arrays[array].strides != 0)
+    } else if (!is_row(array))
         return 0;
     shape[0] = inner > 0 ? size / inner : 0;
     shape[1] = inner;
@@ -331,6 +325,7 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
         problem.flags |= ATTN_WANT_LSE;
     if (attn_plan_create(&plan, cli->context, &problem, NULL) != ATTN_OK)
         return cli_failed(cli, NULL);
+    place_gradients(&problem);
     int code = bench_arrays_create(&a, plan, &problem, problem.dtype) ? CLI_OK : cli_fail(CLI_FAILED, "out of memory");
     if (code == CLI_OK) {
         code = execute(cli, &problem, plan, &a, inputs, outputs);

@@ -182,10 +182,10 @@ static void the_own_workspace_serves_one_at_a_time(void **state)
     uint64_t before, after;
     attn_context_memory(c, NULL, NULL, &before);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
-    assert_false(atomic_flag_test_and_set(&plan->busy)); /* as another thread would in the middle of a run */
+    assert_false(atomic_flag_test_and_set(plan->busy)); /* as another thread would in the middle of a run */
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_ERROR_BUSY);
     assert_int_equal(attn_plan_execute(plan, &arrays, mine), ATTN_OK);
-    atomic_flag_clear(&plan->busy);
+    atomic_flag_clear(plan->busy);
     assert_int_equal(attn_plan_execute(plan, &arrays, NULL), ATTN_OK);
     attn_context_memory(c, NULL, NULL, &after);
     assert_true(before == after); /* running allocates nothing */

@@ -495,33 +495,39 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
  * runs.  The same bits come out for any number of threads. */
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
-/* The fields of attn_arrays; TABLE + i and DTABLE + i are the i-th relative's. */
+/* The arrays of an execution but its tables and its weights.  A row X(NAME, field, strides, written) makes ATTN_ARRAY_NAME,
+ * the number of attn_arrays.field; `strides` is the field of attn_dim by which the array lies (n: by none, its numbers lie
+ * in a row); `written` says in which pass it is an output: NEVER, FORWARD or BACKWARD. */
+#define ATTN_ARRAYS(X)                                                                                                 \
+    X(Q, q, q, NEVER)                                                                                                  \
+    X(K, k, k, NEVER)                                                                                                  \
+    X(V, v, v, NEVER)                                                                                                  \
+    X(BIAS, bias, bias, NEVER)                                                                                         \
+    X(MASK, mask, mask, NEVER)                                                                                         \
+    X(LENS, lens, lens, NEVER)                                                                                         \
+    X(W, w, w, NEVER)                                                                                                  \
+    X(W2, w2, w, NEVER)                                                                                                \
+    X(Q_OFFSETS, q_offsets, n, NEVER)                                                                                  \
+    X(K_OFFSETS, k_offsets, n, NEVER)                                                                                  \
+    X(BIAS_INDEX, bias_index, n, NEVER)                                                                                \
+    X(SINKS, sinks, sinks, NEVER)                                                                                      \
+    X(DLSE, dlse, lse, NEVER)                                                                                          \
+    X(BLOCKS, blocks, blocks, NEVER)                                                                                   \
+    X(O, o, o, FORWARD)                                                                                                \
+    X(LSE, lse, lse, FORWARD)                                                                                          \
+    X(DOUT, dout, dout, NEVER)                                                                                         \
+    X(DQ, dq, dq, BACKWARD)                                                                                            \
+    X(DK, dk, dk, BACKWARD)                                                                                            \
+    X(DV, dv, dv, BACKWARD)                                                                                            \
+    X(DBIAS, dbias, dbias, BACKWARD)                                                                                   \
+    X(DW, dw, w, BACKWARD)                                                                                             \
+    X(DW2, dw2, w, BACKWARD)                                                                                           \
+    X(DSINKS, dsinks, sinks, BACKWARD)
+#define ATTN_ARRAY_VALUE(NAME, field, strides, written) ATTN_ARRAY_##NAME,
+
+/* The fields of attn_arrays by number; TABLE + i and DTABLE + i are the i-th relative's. */
 typedef enum attn_array {
-    ATTN_ARRAY_Q = 0,
-    ATTN_ARRAY_K,
-    ATTN_ARRAY_V,
-    ATTN_ARRAY_BIAS,
-    ATTN_ARRAY_MASK,
-    ATTN_ARRAY_LENS,
-    ATTN_ARRAY_W,
-    ATTN_ARRAY_W2,
-    ATTN_ARRAY_Q_OFFSETS,
-    ATTN_ARRAY_K_OFFSETS,
-    ATTN_ARRAY_BIAS_INDEX,
-    ATTN_ARRAY_SINKS,
-    ATTN_ARRAY_DLSE,
-    ATTN_ARRAY_BLOCKS,
-    ATTN_ARRAY_O,
-    ATTN_ARRAY_LSE,
-    ATTN_ARRAY_DOUT,
-    ATTN_ARRAY_DQ,
-    ATTN_ARRAY_DK,
-    ATTN_ARRAY_DV,
-    ATTN_ARRAY_DBIAS,
-    ATTN_ARRAY_DW,
-    ATTN_ARRAY_DW2,
-    ATTN_ARRAY_DSINKS,
-    ATTN_ARRAY_TABLE,
+    ATTN_ARRAYS(ATTN_ARRAY_VALUE) ATTN_ARRAY_TABLE,
     ATTN_ARRAY_DTABLE = ATTN_ARRAY_TABLE + ATTN_MAX_RELATIVE,
     ATTN_ARRAY_COUNT = ATTN_ARRAY_DTABLE + ATTN_MAX_RELATIVE
 } attn_array;

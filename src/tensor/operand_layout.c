@@ -13,19 +13,19 @@ static int64_t axis_length(const attn_problem *problem, int dim, bool positions)
 }
 
 int attn__operand_extents(const attn_problem *problem, size_t member, bool positions,
-                          attn__extent extents[ATTN_MAX_DIMS])
+                          attn__operand_dim extents[ATTN_MAX_DIMS])
 {
     int n = 0;
     for (int i = 0; i < problem->ndims && i < ATTN_MAX_DIMS; i++) {
         int64_t stride = *(const int64_t *)((const char *)&problem->dims[i] + member);
         int64_t length = axis_length(problem, i, positions);
         if (length == 0 || (stride != 0 && length > 1))
-            extents[n++] = (attn__extent){length, stride};
+            extents[n++] = (attn__operand_dim){length, stride};
     }
     return n;
 }
 
-bool attn__operand_bounds(int n, const attn__extent *extents, int64_t *lowest, int64_t *highest)
+bool attn__operand_bounds(int n, const attn__operand_dim *extents, int64_t *lowest, int64_t *highest)
 {
     *lowest = *highest = 0;
     for (int i = 0; i < n; i++) {
@@ -43,10 +43,10 @@ bool attn__operand_bounds(int n, const attn__extent *extents, int64_t *lowest, i
     return true;
 }
 
-static void sort_by_stride(int n, attn__extent *extents)
+static void sort_by_stride(int n, attn__operand_dim *extents)
 {
     for (int i = 1; i < n; i++) {
-        attn__extent moved = extents[i];
+        attn__operand_dim moved = extents[i];
         int j = i;
         for (; j > 0 && extents[j - 1].stride > moved.stride; j--)
             extents[j] = extents[j - 1];
@@ -54,9 +54,9 @@ static void sort_by_stride(int n, attn__extent *extents)
     }
 }
 
-attn__blocks attn__operand_blocks(int n, const attn__extent *extents)
+attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents)
 {
-    attn__extent sorted[ATTN_MAX_DIMS];
+    attn__operand_dim sorted[ATTN_MAX_DIMS];
     attn__blocks blocks = {.simple = true, .block = 1, .row = 0, .count = 1};
     for (int i = 0; i < n; i++)
         sorted[i] = extents[i];

@@ -9,17 +9,17 @@
 #include "attn/attn.h"
 
 /* One dimension of an operand's elements. */
-typedef struct attn__extent {
+typedef struct attn__operand_dim {
     int64_t n, stride;
-} attn__extent;
+} attn__operand_dim;
 
 /* Those of the dims that move in the operand whose strides are the member at `member` of attn_dim
  * (offsetof).  Windows make a KEY dim of k, v and mask as long as the axis; the arrays of a tap are not
  * affected (`positions` false).  Returns how many. */
 int attn__operand_extents(const attn_problem *problem, size_t member, bool positions,
-                          attn__extent extents[ATTN_MAX_DIMS]);
+                          attn__operand_dim extents[ATTN_MAX_DIMS]);
 /* The lowest and highest element relative to the first; false if there is none (a length is 0). */
-bool attn__operand_bounds(int n, const attn__extent *extents, int64_t *lowest, int64_t *highest);
+bool attn__operand_bounds(int n, const attn__operand_dim *extents, int64_t *lowest, int64_t *highest);
 
 /* An operand as contiguous blocks of `block` elements whose starts are multiples of `row` apart. */
 typedef struct attn__blocks {
@@ -27,7 +27,7 @@ typedef struct attn__blocks {
     int64_t block, row;
     int64_t count; /* elements */
 } attn__blocks;
-attn__blocks attn__operand_blocks(int n, const attn__extent *extents);
+attn__blocks attn__operand_blocks(int n, const attn__operand_dim *extents);
 /* True if two such operands, the second `distance` elements after the first, are known to share no element. */
 bool attn__blocks_disjoint(const attn__blocks *a, const attn__blocks *b, int64_t distance);
 

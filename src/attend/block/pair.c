@@ -2,6 +2,7 @@
  * Scores of single pairs: gathers, tables, bias.  The score kinds themselves are in score.c. */
 #include "attend/block/pair.h"
 
+#include "attend/block/weight.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
 
@@ -173,4 +174,37 @@ void attn__pair_gradient(attn__pair *pair, double gradient)
         for (int64_t c = 0; c < n; c++)
             to[c] += g * pair->table_row[i][c];
     }
+}
+
+/* The maximum and the logarithm of the sum, from the scores themselves. */
+static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row *row)
+{
+    double max = (double)-INFINITY, sum = 0;
+    attn__spot spot;
+    for (int64_t key = 0; key < pair->canonical->key.size; key++) {
+        attn__spot_at(&spot, row, key);
+        double score = spot.kind == ATTN__SPOT_OUT ? (double)-INFINITY : attn__pair_score(pair, &spot);
+        if (score == (double)-INFINITY)
+            continue;
+        if (sum == 0 || !(score <= max)) {
+            sum *= sum == 0 ? 0 : exp(max - score);
+            max = score;
+        }
+        sum += exp(score - max);
+    }
+    return (attn__normalizer){max, sum == 0 ? 0 : log(sum)};
+}
+
+attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row)
+{
+    if (pair->canonical->problem.mask_fill != 0)
+        return normalizer_from_scores(pair, row);
+    return (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
+}
+
+double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)
+{
+    if (row->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX)
+        return exp(attn__log_weight(score - normalizer->max - normalizer->log_sum));
+    return score * exp(-normalizer->max - normalizer->log_sum);
 }

@@ -40,4 +40,15 @@ void attn__pair_value(attn__pair *pair, const attn__spot *spot);
  * dqs, dws, dw2s), after attn__pair_score for the same key.  The rows of the tables stay in table_row. */
 void attn__pair_gradient(attn__pair *pair, double gradient);
 
+/* The logarithm of a row's normalizer as the unrounded sum of two numbers: subtracting them from a score in turn keeps
+ * digits that their rounded sum would lose (a fill of -1e6 in f32).  `max` is -inf if the row has no keys. */
+typedef struct attn__normalizer {
+    double max, log_sum;
+} attn__normalizer;
+
+/* From the log-sum-exp array where one number is good enough, else from the scores again. */
+attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row);
+/* The normalized weight of a key that scores `score`. */
+double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
+
 #endif

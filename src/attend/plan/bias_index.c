@@ -1,18 +1,36 @@
 /* SPDX-License-Identifier: MIT
- * Biases through an index: out of the table before a solver runs, gradients back into it afterwards.  Each row of a
- * gradient is one float64 sum in the order of the index, whatever the number of threads. */
-#include "attend/plan/bias_index.h"
+ *
+ * bias_index.c - the wrapper of a bias that is read through an index.  Before its child the table is spread out, a number for
+ * each entry of the index, so that solvers see a bias like any other; after it the gradients of those numbers are summed by
+ * rows of the table.  Each row of a gradient is one float64 sum in the order of the index, whatever the number of threads.
+ */
+#include "attend/plan/plan.h"
 
 #include "attend/block/element.h"
-#include "base/context.h"
+#include "attend/problem/extent.h"
 #include "base/parallel.h"
 
 #include <string.h>
 
-static int64_t entries_of(const attn__bias_index *x)
+typedef struct bias_index {
+    bool learned; /* the gradient of the table is wanted */
+    attn_dtype dtype;
+    attn__extent table; /* its BATCH axes, then its rows */
+    int64_t copies;     /* indices of those axes: so many biases are spread out */
+    int64_t low, high;  /* the entries of the index */
+} bias_index;
+
+static int64_t entries_of(const bias_index *x)
 {
     return x->high - x->low + 1;
 }
+
+static int64_t rows_of(const bias_index *x)
+{
+    return x->table.length[x->table.n - 1];
+}
+
+/* ------------------------------------------------------------------------------------------------ plan */
 
 static void add_axis(attn__extent *e, int64_t length, int64_t stride)
 {
@@ -22,7 +40,7 @@ static void add_axis(attn__extent *e, int64_t length, int64_t stride)
     *(reach < 0 ? &e->low : &e->high) += reach;
 }
 
-static void measure_entries(attn__bias_index *x, const attn_problem *p)
+static void measure_entries(bias_index *x, const attn_problem *p)
 {
     bool empty = false;
     for (int i = 0; i < p->ndims; i++) {
@@ -37,12 +55,16 @@ static void measure_entries(attn__bias_index *x, const attn_problem *p)
         x->low = 0, x->high = -1;
 }
 
-void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
+/* Takes the table's strides out of the problem and puts those of the bias that is spread out in their place. */
+static attn_status resolve(attn_context *context, attn_problem *p, void **data)
 {
-    *x =
-        (attn__bias_index){.used = p->flags & ATTN_WITH_BIAS_INDEX, .learned = p->flags & ATTN_WANT_DBIAS, .copies = 1};
-    if (!x->used)
-        return;
+    if (!(p->flags & ATTN_WITH_BIAS_INDEX))
+        return ATTN_OK;
+    bias_index *x = *data = attn__alloc_zero(context, sizeof *x);
+    if (!x)
+        return ATTN_ERROR_MEMORY;
+    x->learned = p->flags & ATTN_WANT_DBIAS;
+    x->copies = 1;
     x->dtype = attn__operand_dtype(p, ATTN__OP_BIAS);
     measure_entries(x, p);
     for (int i = 0; i < p->ndims; i++) {
@@ -62,48 +84,50 @@ void attn__bias_index_make(attn__bias_index *x, attn_problem *p)
         dim->dbias = x->learned ? dim->bias : 0;
     }
     add_axis(&x->table, p->bias_index.rows, p->bias_index.row_stride);
+    return ATTN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------- workspace */
-
-static size_t spread_bytes(const attn__bias_index *x)
+static size_t spread_bytes(const bias_index *x)
 {
     size_t n = attn__size_mul((size_t)entries_of(x), (size_t)x->copies);
     size_t bytes = attn__size_add(attn__size_mul(n, attn_dtype_size(x->dtype)), 63);
     return bytes == SIZE_MAX ? bytes : bytes / 64 * 64;
 }
 
-static int64_t rows_of(const attn__bias_index *x)
+/* The bias that is spread out; if learned, its gradient and each thread's sums of rows. */
+static size_t workspace(const void *data, const attn__canonical *canonical)
 {
-    return x->table.length[x->table.n - 1];
-}
-
-size_t attn__bias_index_size(const attn__bias_index *x)
-{
-    if (!x->used)
-        return 0;
-    size_t sums = attn__size_mul(attn__size_mul((size_t)rows_of(x), (size_t)x->threads), sizeof(double));
+    const bias_index *x = data;
+    size_t sums = attn__size_mul(attn__size_mul((size_t)rows_of(x), (size_t)canonical->threads), sizeof(double));
     return x->learned ? attn__size_add(attn__size_mul(2, spread_bytes(x)), sums) : spread_bytes(x);
 }
 
-/* Number `place` of a copy: the bias, or its gradient, of the entry low + place. */
-static int64_t place_at(const attn__bias_index *x, int64_t copy)
+static bool span(const void *data, attn_array array, attn_span *span)
 {
-    return copy * entries_of(x);
+    const bias_index *x = data;
+    bool table = array == ATTN_ARRAY_BIAS || array == ATTN_ARRAY_DBIAS, empty = attn__extent_size(&x->table) == 0;
+    if (array == ATTN_ARRAY_BIAS_INDEX)
+        span->low = x->low, span->high = x->high + 1;
+    else if (table)
+        span->low = empty ? 0 : x->table.low, span->high = empty ? 0 : x->table.high + 1;
+    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------- run */
 
-bool attn__bias_index_fault(const attn__bias_index *x, const attn_arrays *arrays, int64_t *at)
+/* Every entry is a row of the table. */
+static attn_status check(attn_context *context, const void *data, const attn_arrays *arrays)
 {
-    for (*at = x->low; x->used && x->copies > 0 && *at <= x->high; ++*at)
-        if (arrays->bias_index[*at] < 0 || arrays->bias_index[*at] >= rows_of(x))
-            return true;
-    return false;
+    const bias_index *x = data;
+    for (int64_t at = x->low; arrays->bias_index && x->copies > 0 && at <= x->high; at++)
+        if (arrays->bias_index[at] < 0 || arrays->bias_index[at] >= rows_of(x))
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "bias_index[%lld] is %d; the table has the rows 0 to %lld",
+                              (long long)at, (int)arrays->bias_index[at], (long long)rows_of(x) - 1);
+    return ATTN_OK;
 }
 
 typedef struct job {
-    const attn__bias_index *x;
+    const bias_index *x;
     const int32_t *index; /* from the lowest entry on */
     const void *table;
     void *dtable;
@@ -126,7 +150,7 @@ static void spread_copy(void *user, int64_t copy, int thread)
 {
     const job *j = user;
     const attn__extent *table = &j->x->table;
-    int64_t from = copy_offset(table, copy), to = place_at(j->x, copy), n = entries_of(j->x);
+    int64_t from = copy_offset(table, copy), n = entries_of(j->x), to = copy * n;
     int64_t stride = table->stride[table->n - 1];
     (void)thread;
     for (int64_t i = 0; i < n; i++) {
@@ -142,7 +166,7 @@ static void sum_copy(void *user, int64_t copy, int thread)
 {
     const job *j = user;
     const attn__extent *table = &j->x->table;
-    int64_t to = copy_offset(table, copy), from = place_at(j->x, copy), n = entries_of(j->x), rows = rows_of(j->x);
+    int64_t to = copy_offset(table, copy), n = entries_of(j->x), from = copy * n, rows = rows_of(j->x);
     double *sums = j->sums + thread * rows;
     memset(sums, 0, (size_t)rows * sizeof *sums);
     for (int64_t i = 0; i < n; i++)
@@ -151,35 +175,33 @@ static void sum_copy(void *user, int64_t copy, int thread)
         attn__store(j->x->dtype, j->dtable, to + row * table->stride[table->n - 1], sums[row]);
 }
 
-static job job_of(const attn__bias_index *x, const attn_arrays *arrays, void *workspace)
+static void run(const attn__step *step, const attn_arrays *given, char *workspace)
 {
-    return (job){.x = x,
-                 .index = arrays->bias_index ? arrays->bias_index + x->low : NULL,
-                 .table = arrays->bias,
-                 .dtable = arrays->dbias,
-                 .spread = workspace};
-}
-
-void attn__bias_index_begin(const attn__bias_index *x, attn_arrays *mine, void *workspace)
-{
-    if (!x->used || x->copies == 0)
+    const bias_index *x = step->data;
+    if (x->copies == 0) {
+        attn__step_run(step->child, given, workspace);
         return;
-    job j = job_of(x, mine, workspace);
+    }
+    attn_arrays mine = *given;
+    int threads = step->plan->canonical.threads;
     int64_t origin = -x->low * (int64_t)attn_dtype_size(x->dtype);
-    attn__parallel_items(x->threads, x->copies, spread_copy, &j);
-    mine->bias = j.spread + origin;
-    if (!x->learned)
-        return;
-    memset(j.spread + spread_bytes(x), 0, spread_bytes(x)); /* entries that no pair reads stay 0 */
-    mine->dbias = j.spread + spread_bytes(x) + origin;
+    job j = {.x = x,
+             .index = given->bias_index ? given->bias_index + x->low : NULL,
+             .table = given->bias,
+             .dtable = given->dbias,
+             .spread = workspace + step->workspace_at};
+    attn__parallel_items(threads, x->copies, spread_copy, &j);
+    mine.bias = j.spread + origin;
+    j.spread += spread_bytes(x);
+    if (x->learned) {
+        memset(j.spread, 0, spread_bytes(x)); /* entries that no pair reads stay 0 */
+        mine.dbias = j.spread + origin;
+    }
+    attn__step_run(step->child, &mine, workspace);
+    j.sums = (double *)(void *)(j.spread + spread_bytes(x));
+    if (x->learned && given->dbias)
+        attn__parallel_items(threads, x->copies, sum_copy, &j);
 }
 
-void attn__bias_index_end(const attn__bias_index *x, const attn_arrays *given, void *workspace)
-{
-    if (!x->used || !x->learned || x->copies == 0 || !given->dbias)
-        return;
-    job j = job_of(x, given, workspace);
-    j.spread += spread_bytes(x);
-    j.sums = (double *)(void *)(j.spread + spread_bytes(x));
-    attn__parallel_items(x->threads, x->copies, sum_copy, &j);
-}
+const attn__wrapper attn__wrapper_bias_index = {
+    .resolve = resolve, .workspace = workspace, .span = span, .check = check, .run = run};

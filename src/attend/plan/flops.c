@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward. */
+ * Counts operations: 2 for each channel of every pair that bands and windows leave, 2.5 times that backward; and measures
+ * how many the machine can do. */
 #include "attend/plan/plan.h"
+
+#include "base/parallel.h"
+#include "kernels/fma_peak/fma_peak.h"
 
 /* Pairs (i, j), 0 <= i < queries, 0 <= j < keys, with j - i <= h: a rectangle with a slanted side. */
 static double pairs_below(double queries, double keys, double h)
@@ -68,8 +72,9 @@ static bool has_window(const attn_problem *p, int key_dim)
     return false;
 }
 
-double attn__canonical_flops(const attn__canonical *canonical)
+double attn_plan_flops(const attn_plan *plan)
 {
+    const attn__canonical *canonical = &plan->canonical;
     const attn_problem *p = &canonical->problem;
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     if (pairs > 0 && (canonical->extras & ATTN__PACKED)) {
@@ -83,4 +88,18 @@ double attn__canonical_flops(const attn__canonical *canonical)
         if (!has_window(p, p->bands[i].key_dim))
             pairs *= band_share(canonical, &p->bands[i]);
     return 2 * pairs * (double)(canonical->contract.size + canonical->value.size) * (canonical->backward ? 2.5 : 1);
+}
+
+double attn_machine_peak(attn_context *context, attn_dtype dtype, int threads)
+{
+    if (dtype != ATTN_F32 && dtype != ATTN_BF16) {
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "the peak is measured for f32 and bf16, not for %s",
+                   attn_dtype_name(dtype));
+        return 0;
+    }
+    if (threads < 0 || threads > ATTN__MAX_THREADS) {
+        attn__fail(context, ATTN_ERROR_ARGUMENT, "%d threads: it must be 0 to %d", threads, ATTN__MAX_THREADS);
+        return 0;
+    }
+    return attn__fma_peak_gflops(context->isa, threads ? threads : context->threads, 0);
 }

@@ -1,30 +1,65 @@
 /* SPDX-License-Identifier: MIT
  *
  * plan.h - what a plan holds, shared by the files of the planner.
+ *
+ * A plan is a chain of steps, made when it is planned: wrappers, and innermost the solver.  A wrapper takes one feature out
+ * of the problem, so that no solver needs to know it: its child, the next step, runs a problem without the feature, and the
+ * wrapper computes the rest before or after it.  A plan has only the steps that its problem needs.
  */
 #ifndef ATTN_ATTEND_PLAN_H
 #define ATTN_ATTEND_PLAN_H
 
-#include "attend/plan/private_gradients.h"
 #include "attend/plan/solver.h"
-#include "attend/plan/bias_index.h"
 
 #include <stdatomic.h>
+
+typedef struct attn__step {
+    void (*run)(const struct attn__step *step, const attn_arrays *arrays, char *workspace);
+    const struct attn__step *child; /* NULL: the step is the solver's */
+    const attn_plan *plan;
+    const void *data;    /* the wrapper's own */
+    size_t workspace_at; /* of the step's part of the workspace */
+} attn__step;
+
+static inline void attn__step_run(const attn__step *step, const attn_arrays *arrays, char *workspace)
+{
+    step->run(step, arrays, workspace);
+}
+
+/* Functions may be NULL: there is nothing to do. */
+typedef struct attn__wrapper {
+    /* If the problem needs the wrapper: *data is what its step needs, one block from attn__alloc, and the problem becomes the
+     * child's.  `resolve` changes a resolved problem before it is made canonical; `canonical` the canonical problem, once
+     * before a solver is chosen (solver NULL) and once after.  *data stays NULL where the plan needs no such step. */
+    attn_status (*resolve)(attn_context *context, attn_problem *resolved, void **data);
+    attn_status (*canonical)(attn_context *context, attn__canonical *canonical, const attn__solver *solver,
+                             void **data);
+    size_t (*workspace)(const void *data, const attn__canonical *canonical); /* bytes; SIZE_MAX: too many */
+    /* Corrects a span of the child's array to that of the caller's; false: the caller gives none. */
+    bool (*span)(const void *data, attn_array array, attn_span *span);
+    /* Whether the contents of the arrays are what the step needs; else the context has the error. */
+    attn_status (*check)(attn_context *context, const void *data, const attn_arrays *arrays);
+    void (*run)(const attn__step *step, const attn_arrays *arrays, char *workspace);
+} attn__wrapper;
+
+/* The wrappers, outermost first. */
+extern const attn__wrapper attn__wrapper_bias_index, attn__wrapper_weights, attn__wrapper_private_gradients,
+    attn__wrapper_sinks;
+enum { ATTN__WRAPPERS = 4 };
+extern const attn__wrapper *const attn__wrappers[ATTN__WRAPPERS];
 
 struct attn_plan {
     attn_context *context;
     attn__canonical canonical;
     const attn__solver *solver;
     attn__recipe recipe;
-    const char *how;                /* "by rule", "measured", "asked for", "remembered" */
-    int64_t *picks[ATTN_MAX_PICKS]; /* own copies */
-    bool own_lse;                   /* weights are requested, the log-sum-exp is not: it is in the workspace */
-    attn__private_gradients private_gradients; /* gradients that are summed in the workspace */
-    attn__bias_index bias_index;
-    size_t lse_at, weights_at, sinks_at, sums_at, bias_at; /* offsets of those parts of the workspace */
+    const char *how;            /* "by rule", "measured", "asked for", "remembered" */
+    void *data[ATTN__WRAPPERS]; /* NULL: the plan has no such step */
+    attn__step steps[ATTN__WRAPPERS + 1];
+    int nsteps; /* the last one is the solver's */
     size_t workspace_size;
     void *workspace;
-    atomic_flag busy; /* the one thing that changes: somebody runs in `workspace` */
+    atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
 /* Why a solver does not run a problem, NULL if it does. */
@@ -32,26 +67,12 @@ const char *attn__solver_refusal(const attn__solver *solver, const attn__canonic
 double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical);
 const attn__solver *attn__solver_by_name(const char *name);
 
-/* NULL, or the name of the first array that the problem needs and `arrays` lacks. */
-const char *attn__missing_array(const attn__canonical *canonical, const attn_arrays *arrays);
+/* Chooses the plan's solver, and says how. */
+attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
 
-/* Multiplications and additions, see attn_plan_flops. */
-double attn__canonical_flops(const attn__canonical *canonical);
-
-/* The fastest of the solvers that accept the problem, timed on scratch arrays; NULL if memory runs out. */
-const attn__solver *attn__measure(attn_context *context, const attn__canonical *canonical);
-
-/* Results of measuring; one number identifies a problem. */
-uint64_t attn__canonical_signature(const attn__canonical *canonical);
+/* Results of measuring. */
+uint64_t attn__canonical_signature(const attn__canonical *canonical); /* identifies a problem */
 const attn__solver *attn__wisdom_find(const attn_context *context, uint64_t signature);
 attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver);
-
-/* Computes the requested weights from the log-sum-exp in `arrays`. */
-size_t attn__weights_size(const attn__canonical *canonical);
-void attn__weights_run(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
-
-/* Computes the requested gradient of the sinks from o, dout and the log-sum-exp. */
-size_t attn__sink_gradients_size(const attn__canonical *canonical);
-void attn__sink_gradients_run(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace);
 
 #endif

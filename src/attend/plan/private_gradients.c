@@ -1,18 +1,35 @@
 /* SPDX-License-Identifier: MIT
- * Private sums of broadcast gradients, added to the caller's arrays at the end. */
-#include "attend/plan/private_gradients.h"
+ *
+ * private_gradients.c - the wrapper of gradients that are added to the caller's values and are sums of several terms.
+ *
+ * Every use of a broadcast operand adds a term to one element.  Adding the terms in place would round each of them to
+ * the last digit of the caller's value.  If a problem accumulates, gradients that are broadcast along a dim are
+ * therefore summed in the workspace, from zero, and added to the caller's values once.  So are gradients that a solver
+ * adds to block by block (attn__solver.adds_often).
+ */
+#include "attend/plan/plan.h"
 
-#include "base/context.h"
+#include "attend/problem/arrays.h"
 
 #include <string.h>
 
-static const attn__operand operands[ATTN__PRIVATE_GRADIENTS] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS};
-static const unsigned wishes[ATTN__PRIVATE_GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
+enum { GRADIENTS = 4 };
 
-static float **place_of(attn_arrays *arrays, int which)
+static const attn_array arrays_of[GRADIENTS] = {ATTN_ARRAY_DQ, ATTN_ARRAY_DK, ATTN_ARRAY_DV, ATTN_ARRAY_DBIAS};
+static const unsigned wishes[GRADIENTS] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
+
+typedef struct private_gradients {
+    struct {
+        attn__extent given; /* the caller's axes; none where the gradient goes straight to its place */
+        int64_t count;      /* elements of the sum, which lies densely, axes in the same order; 0 if there is none */
+        size_t at;          /* bytes from the beginning of the sums */
+    } of[GRADIENTS];
+    size_t bytes;
+} private_gradients;
+
+static attn__operand operand_of(int i)
 {
-    void **const places[ATTN__PRIVATE_GRADIENTS] = {&arrays->dq, &arrays->dk, &arrays->dv, &arrays->dbias};
-    return (float **)(void *)places[which];
+    return attn__array_table[arrays_of[i]].operand;
 }
 
 static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
@@ -45,55 +62,58 @@ static int64_t make_dense(attn__canonical *canonical, attn__operand op)
     return count;
 }
 
-static void make_private(attn__private_gradients *private_gradients, attn__canonical *canonical, int i)
+static void make_private(private_gradients *sums, attn__canonical *canonical, int i, const attn__extent *given)
 {
-    attn__extent given = attn__operand_extent(canonical, operands[i]);
-    if (attn__extent_size(&given) == 0)
-        return;
-    private_gradients->of[i].given = given;
-    private_gradients->of[i].count = make_dense(canonical, operands[i]);
-    private_gradients->of[i].at = private_gradients->bytes;
-    size_t bytes = attn__size_mul((size_t)private_gradients->of[i].count, sizeof(float));
-    private_gradients->bytes = attn__size_add(private_gradients->bytes, attn__size_add(bytes, 63));
-    private_gradients->bytes -= private_gradients->bytes == SIZE_MAX ? 0 : private_gradients->bytes % 64;
+    sums->of[i].given = *given;
+    sums->of[i].count = make_dense(canonical, operand_of(i));
+    sums->of[i].at = sums->bytes;
+    size_t bytes = attn__size_mul((size_t)sums->of[i].count, sizeof(float));
+    sums->bytes = attn__size_add(sums->bytes, attn__size_add(bytes, 63));
+    sums->bytes -= sums->bytes == SIZE_MAX ? 0 : sums->bytes % 64;
 }
 
-void attn__private_gradients_more(attn__private_gradients *private_gradients, attn__canonical *canonical,
-                                  unsigned wanted)
+/* Windows: a stride is one of positions, and sums overlap; the solvers refuse what they do not add once. */
+static bool applies(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
-    /* Windows: a stride is one of positions, and sums that overlap; the solvers refuse what they do not add once. */
-    if (!canonical->backward || !p->accumulate || p->dtype != ATTN_F32 || p->nwindows)
-        return;
-    for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        if ((p->flags & wanted & wishes[i]) && !private_gradients->of[i].count)
-            make_private(private_gradients, canonical, i);
+    return canonical->backward && p->accumulate && p->dtype == ATTN_F32 && !p->nwindows;
 }
 
-void attn__private_gradients_make(attn__private_gradients *private_gradients, attn__canonical *canonical)
+/* Gives dense strides to gradients that are broadcast, and then to those that the solver adds to more than once. */
+static attn_status canonical(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
-    unsigned broadcast = 0;
-    *private_gradients = (attn__private_gradients){0};
-    for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        broadcast |= is_broadcast(canonical, operands[i]) ? wishes[i] : 0u;
-    attn__private_gradients_more(private_gradients, canonical, broadcast);
+    if (!applies(canonical))
+        return ATTN_OK;
+    unsigned often = solver && solver->adds_often ? solver->adds_often(canonical) : 0;
+    for (int i = 0; i < GRADIENTS; i++) {
+        attn__extent given = attn__operand_extent(canonical, operand_of(i));
+        private_gradients *sums = *data;
+        bool wanted = solver ? (often & wishes[i]) != 0 : is_broadcast(canonical, operand_of(i));
+        if (!wanted || !(canonical->problem.flags & wishes[i]) || (sums && sums->of[i].count) ||
+            attn__extent_size(&given) == 0)
+            continue;
+        if (!sums)
+            sums = *data = attn__alloc_zero(context, sizeof *sums);
+        if (!sums)
+            return ATTN_ERROR_MEMORY;
+        make_private(sums, canonical, i, &given);
+    }
+    return ATTN_OK;
 }
 
-const attn__extent *attn__private_gradients_extent(const attn__private_gradients *private_gradients, attn__operand op)
+static size_t workspace(const void *data, const attn__canonical *canonical)
 {
-    for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        if (operands[i] == op && private_gradients->of[i].count)
-            return &private_gradients->of[i].given;
-    return NULL;
+    (void)canonical;
+    return ((const private_gradients *)data)->bytes;
 }
 
-void attn__private_gradients_begin(const attn__private_gradients *private_gradients, attn_arrays *arrays, char *sums)
+static bool span(const void *data, attn_array array, attn_span *span)
 {
-    if (private_gradients->bytes)
-        memset(sums, 0, private_gradients->bytes);
-    for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        if (private_gradients->of[i].count)
-            *place_of(arrays, i) = (float *)(void *)(sums + private_gradients->of[i].at);
+    const private_gradients *sums = data;
+    for (int i = 0; i < GRADIENTS; i++)
+        if (arrays_of[i] == array && sums->of[i].count)
+            span->low = sums->of[i].given.low, span->high = sums->of[i].given.high + 1;
+    return true;
 }
 
 static void add(const attn__extent *to, const float *sums, float *given)
@@ -114,12 +134,21 @@ static void add(const attn__extent *to, const float *sums, float *given)
     }
 }
 
-void attn__private_gradients_end(const attn__private_gradients *private_gradients, const attn_arrays *given,
-                                 const char *sums)
+static void run(const attn__step *step, const attn_arrays *given, char *workspace)
 {
-    attn_arrays arrays = *given;
-    for (int i = 0; i < ATTN__PRIVATE_GRADIENTS; i++)
-        if (private_gradients->of[i].count)
-            add(&private_gradients->of[i].given, (const float *)(const void *)(sums + private_gradients->of[i].at),
-                *place_of(&arrays, i));
+    const private_gradients *sums = step->data;
+    char *memory = workspace + step->workspace_at;
+    attn_arrays mine = *given;
+    memset(memory, 0, sums->bytes);
+    for (int i = 0; i < GRADIENTS; i++)
+        if (sums->of[i].count)
+            attn__array_set(&mine, arrays_of[i], memory + sums->of[i].at);
+    attn__step_run(step->child, &mine, workspace);
+    for (int i = 0; i < GRADIENTS; i++)
+        if (sums->of[i].count)
+            add(&sums->of[i].given, (const float *)(const void *)(memory + sums->of[i].at),
+                attn__array_get(given, arrays_of[i]));
 }
+
+const attn__wrapper attn__wrapper_private_gradients = {
+    .canonical = canonical, .workspace = workspace, .span = span, .run = run};

@@ -1,8 +1,147 @@
 /* SPDX-License-Identifier: MIT
- * Checks that sizes are numbers a machine can hold, and that no two indices of an output share an element. */
+ *
+ * check_sizes.c - checks that sizes are numbers a machine can hold, and that no two indices of an output address the same
+ * element.
+ *
+ * They do if some difference x of indices, not all zero, |x_i| < n_i, has sum x_i stride_i = 0.  A depth-first
+ * search over x, largest stride first: what the smaller strides can still reach leaves x one choice, 0, at each
+ * level of an ordinary nested layout, so that the search is one straight path; elsewhere the sum so far must also be
+ * a multiple of what the smaller strides have in common.  The last two spans are solved, not searched.  The general
+ * question is a subset sum: after ten million candidates without an answer, the indices count as overlapping.
+ */
 #include "attend/problem/problem.h"
+#include "base/integers.h"
 
 #include <stdio.h>
+
+/* --------------------------------------------------------------------------------------------------- overlap */
+
+/* One dim of an array, for the test of overlap. */
+typedef struct span_dim {
+    int64_t n, stride;
+    int dim;
+} span_dim;
+
+__extension__ typedef unsigned __int128 wide; /* of products of two strides */
+
+typedef struct search {
+    int n;
+    span_dim spans[ATTN_MAX_DIMS + 1]; /* strides positive, descending */
+    int64_t reach[ATTN_MAX_DIMS + 2];  /* of the spans from i on */
+    int64_t gcd[ATTN_MAX_DIMS + 2];    /* of their strides */
+    int64_t x[ATTN_MAX_DIMS + 1];
+    int budget;
+} search;
+
+/* The inverse of a modulo m, gcd(a, m) = 1. */
+static int64_t inverse(int64_t a, int64_t m)
+{
+    int64_t r0 = m, r1 = m > 0 ? a % m : 0, t0 = 0, t1 = 1;
+    while (r1 > 0) {
+        int64_t q = r0 / r1, r = r0 - q * r1, t = t0 - q * t1;
+        r0 = r1, r1 = r;
+        t0 = t1, t1 = t;
+    }
+    return t0 < 0 ? t0 + m : t0;
+}
+
+/* rest + x a + y b = 0 in the bounds of the last two spans: x is one residue modulo b / gcd, in one interval. */
+static bool last_two_meet(search *s, int64_t rest, bool nonzero)
+{
+    const span_dim *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
+    int64_t g = attn__most(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
+    if (!nonzero) { /* rest is 0 then: the least multiple that both can take back */
+        s->x[s->n - 2] = modulus;
+        s->x[s->n - 1] = -(a->stride / g);
+        return modulus < a->n && a->stride / g < b->n;
+    }
+    if (rest % g != 0)
+        return false;
+    int64_t wanted = -(rest / g) % modulus;
+    wanted += wanted < 0 ? modulus : 0;
+    x = (int64_t)((wide)wanted * (uint64_t)inverse(a->stride / g, modulus) % (uint64_t)modulus);
+    int64_t low = attn__most(attn__ceil_div(-rest - reach, a->stride), 1 - a->n);
+    int64_t high = attn__least(attn__floor_div(reach - rest, a->stride), a->n - 1);
+    x = low + ((x - low) % modulus + modulus) % modulus;
+    s->x[s->n - 2] = x;
+    s->x[s->n - 1] = x <= high ? -(rest + x * a->stride) / b->stride : 0;
+    return x <= high;
+}
+
+static bool meets(search *s, int level, int64_t rest, bool nonzero)
+{
+    if (level == s->n - 2)
+        return last_two_meet(s, rest, nonzero);
+    const span_dim *span = &s->spans[level];
+    int64_t reach = s->reach[level + 1], bound = span->n - 1;
+    int64_t low = attn__most(-attn__floor_div(reach + rest, span->stride), -bound);
+    int64_t high = attn__least(attn__floor_div(reach - rest, span->stride), bound);
+    if (!nonzero && low < 0)
+        low = 0; /* x and -x say the same */
+    for (int64_t x = low; x <= high; x++) {
+        s->x[level] = x;
+        if ((rest + x * span->stride) % s->gcd[level + 1] != 0)
+            continue;
+        if (--s->budget < 0 || meets(s, level + 1, rest + x * span->stride, nonzero || x != 0))
+            return true;
+    }
+    return false;
+}
+
+static void insert(search *s, span_dim span)
+{
+    if (span.stride < 0)
+        span.stride = -span.stride;
+    int at = s->n++;
+    for (; at > 0 && s->spans[at - 1].stride < span.stride; at--)
+        s->spans[at] = s->spans[at - 1];
+    s->spans[at] = span;
+}
+
+static void blame(const search *s, int *first, int *second)
+{
+    *first = *second = -1;
+    for (int i = 0; i < s->n; i++) {
+        if (s->x[i] == 0)
+            continue;
+        if (*first < 0)
+            *first = s->spans[i].dim;
+        *second = s->spans[i].dim;
+    }
+    if (*first < 0)
+        *first = *second = s->spans[0].dim;
+}
+
+/* Whether two different indices of the array meet in one element; `first` and `second` are then two dims that take part (the
+ * same one twice if it does so alone).  Strides must be small enough that offsets fit. */
+static bool spans_overlap(const span_dim *spans, int n, int *first, int *second)
+{
+    search s = {.budget = 10000000};
+    for (int i = 0; i < n; i++)
+        if (spans[i].n == 0)
+            return false;
+    for (int i = 0; i < n; i++) {
+        if (spans[i].n == 1)
+            continue;
+        if (spans[i].stride == 0) {
+            *first = *second = spans[i].dim;
+            return true;
+        }
+        insert(&s, spans[i]);
+    }
+    for (int i = s.n - 1; i >= 0; i--)
+        s.reach[i] = s.reach[i + 1] + (s.spans[i].n - 1) * s.spans[i].stride;
+    for (int i = s.n - 1; i >= 0; i--)
+        s.gcd[i] = attn__common_divisor(s.gcd[i + 1], s.spans[i].stride);
+    if (s.n < 2) /* one span of a stride that is not 0 */
+        return false;
+    if (!meets(&s, 0, 0, false))
+        return false;
+    blame(&s, first, second);
+    return true;
+}
+
+/* ----------------------------------------------------------------------------------------------------- sizes */
 
 /* Half of the address space: offsets and sums of two of them never wrap. */
 static const int64_t most = INT64_MAX / 4;
@@ -110,17 +249,17 @@ static attn_status report(attn_context *context, const attn_problem *p, const ch
 static attn_status check_output(attn_context *context, const attn_problem *p, attn__operand op, const char *name,
                                 bool sums)
 {
-    attn__span spans[ATTN_MAX_DIMS];
+    span_dim spans[ATTN_MAX_DIMS];
     int n = 0, first, second;
     for (int i = 0; i < p->ndims; i++) {
-        attn__span span = {attn__operand_length(p, i, op), attn__stride(&p->dims[i], op), i};
+        span_dim span = {attn__operand_length(p, i, op), attn__stride(&p->dims[i], op), i};
         /* Sequences have tokens of their own. */
         bool apart = (p->flags & ATTN_WITH_PACKED) && i == p->packed.batch_dim &&
                      (attn__operand_packed(op, ATTN_ROLE_QUERY) || attn__operand_packed(op, ATTN_ROLE_KEY));
         if ((attn__operand_table[op].roles >> p->dims[i].role & 1) && !(sums && span.stride == 0) && !apart)
             spans[n++] = span;
     }
-    return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
+    return spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
 }
 
 static attn__operand bias_gradient(const attn_problem *p)
@@ -130,27 +269,27 @@ static attn__operand bias_gradient(const attn_problem *p)
 
 bool attn__bias_gradient_meets(const attn_problem *p)
 {
-    attn__span spans[ATTN_MAX_DIMS];
+    span_dim spans[ATTN_MAX_DIMS];
     int n = 0, first, second;
     attn__operand op = bias_gradient(p);
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if ((p->dims[i].role == ATTN_ROLE_QUERY || p->dims[i].role == ATTN_ROLE_KEY) && stride != 0)
-            spans[n++] = (attn__span){p->dims[i].n, stride, i};
+            spans[n++] = (span_dim){p->dims[i].n, stride, i};
     }
-    return attn__operand_used(p, ATTN__OP_DBIAS) && attn__spans_overlap(spans, n, &first, &second);
+    return attn__operand_used(p, ATTN__OP_DBIAS) && spans_overlap(spans, n, &first, &second);
 }
 
 /* Rows of a table that an index reads, of different BATCH indices. */
 static attn_status check_indexed_gradient(attn_context *context, const attn_problem *p)
 {
-    attn__span spans[ATTN_MAX_DIMS + 1];
+    span_dim spans[ATTN_MAX_DIMS + 1];
     int n = 0, first, second;
-    spans[n++] = (attn__span){p->bias_index.rows, p->bias_index.row_stride, -1};
+    spans[n++] = (span_dim){p->bias_index.rows, p->bias_index.row_stride, -1};
     for (int i = 0; i < p->ndims; i++)
         if (p->dims[i].role == ATTN_ROLE_BATCH && p->dims[i].bias != 0)
-            spans[n++] = (attn__span){p->dims[i].n, p->dims[i].bias, i};
-    if (!attn__spans_overlap(spans, n, &first, &second))
+            spans[n++] = (span_dim){p->dims[i].n, p->dims[i].bias, i};
+    if (!spans_overlap(spans, n, &first, &second))
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE,
                       "dbias: rows of the table that bias_index reads (%lld, %lld apart) share elements with those of "
@@ -161,7 +300,7 @@ static attn_status check_indexed_gradient(attn_context *context, const attn_prob
 /* Pairs of one BATCH index may meet; those of different ones may not, wherever between the pairs' ends they lie. */
 static attn_status check_bias_gradient(attn_context *context, const attn_problem *p)
 {
-    attn__span spans[ATTN_MAX_DIMS + 1];
+    span_dim spans[ATTN_MAX_DIMS + 1];
     int n = 0, first, second, last = -1;
     int64_t reach = 0; /* fits: the sizes are checked */
     attn__operand op = bias_gradient(p);
@@ -175,27 +314,27 @@ static attn_status check_bias_gradient(attn_context *context, const attn_problem
     for (int i = 0; i < p->ndims; i++) {
         int64_t stride = attn__stride(&p->dims[i], op);
         if (p->dims[i].role == ATTN_ROLE_BATCH && stride != 0)
-            spans[n++] = (attn__span){p->dims[i].n, stride, i};
+            spans[n++] = (span_dim){p->dims[i].n, stride, i};
         else if (stretch(&reach, p->dims[i].n, stride) && stride != 0)
             last = i;
     }
-    spans[n++] = (attn__span){reach + 1, 1, last};
-    return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, "dbias", first, second) : ATTN_OK;
+    spans[n++] = (span_dim){reach + 1, 1, last};
+    return spans_overlap(spans, n, &first, &second) ? report(context, p, "dbias", first, second) : ATTN_OK;
 }
 
 static attn_status check_table_output(attn_context *context, const attn_problem *p, int i)
 {
     const attn_relative *r = &p->relatives[i];
-    attn__span spans[ATTN_MAX_DIMS + 1];
+    span_dim spans[ATTN_MAX_DIMS + 1];
     int n = 0, first, second;
     if (r->row_stride != 0)
-        spans[n++] = (attn__span){r->rows, r->row_stride, -1};
+        spans[n++] = (span_dim){r->rows, r->row_stride, -1};
     for (int d = 0; d < p->ndims; d++)
         if (r->stride[d] != 0)
-            spans[n++] = (attn__span){attn__table_length(p, r, d), r->stride[d], d};
+            spans[n++] = (span_dim){attn__table_length(p, r, d), r->stride[d], d};
     char name[32];
     snprintf(name, sizeof name, "dtable[%d]", i);
-    return attn__spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
+    return spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;
 }
 
 static attn_status check_gradients(attn_context *context, const attn_problem *p)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Attention as one operation: the engine's plans on tensors, forward and backward. */
+#include "attend/problem/arrays.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -14,53 +15,27 @@
 enum { Q, K, V, BIAS, W, W2, TABLES, INPUTS = TABLES + ATTN_MAX_RELATIVE };
 enum { SAVED_MASK = INPUTS, SAVED_LENS, SAVED_O, SAVED_LSE, SAVED_COUNT };
 
-typedef struct attend_detail {
-    attn_problem problem; /* forward, without picks and weights */
-    int64_t offset[INPUTS];
-    uint64_t seed;
-    attn_drop_rows rows; /* dropout's */
-} attend_detail;
-
-/* ------------------------------------------------------------------------------------------ places in arrays */
-
-static void set_inputs(attn_arrays *arrays, const void *const data[SAVED_COUNT])
+/* Their arrays, in the engine's numbers. */
+static attn_array input_of(int place)
 {
-    arrays->q = data[Q];
-    arrays->k = data[K];
-    arrays->v = data[V];
-    arrays->bias = data[BIAS];
-    arrays->w = data[W];
-    arrays->w2 = data[W2];
-    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
-        arrays->table[i] = data[TABLES + i];
-    arrays->mask = data[SAVED_MASK];
-    arrays->lens = data[SAVED_LENS];
+    static const attn_array inputs[SAVED_COUNT] = {[Q] = ATTN_ARRAY_Q,
+                                                   [K] = ATTN_ARRAY_K,
+                                                   [V] = ATTN_ARRAY_V,
+                                                   [BIAS] = ATTN_ARRAY_BIAS,
+                                                   [W] = ATTN_ARRAY_W,
+                                                   [W2] = ATTN_ARRAY_W2,
+                                                   [SAVED_MASK] = ATTN_ARRAY_MASK,
+                                                   [SAVED_LENS] = ATTN_ARRAY_LENS,
+                                                   [SAVED_O] = ATTN_ARRAY_O,
+                                                   [SAVED_LSE] = ATTN_ARRAY_LSE};
+    return place >= TABLES && place < INPUTS ? (attn_array)(ATTN_ARRAY_TABLE + place - TABLES) : inputs[place];
 }
 
-static void set_gradient(attn_arrays *arrays, int place, void *data)
+static attn_array gradient_of(int place)
 {
-    switch (place) {
-    case Q:
-        arrays->dq = data;
-        break;
-    case K:
-        arrays->dk = data;
-        break;
-    case V:
-        arrays->dv = data;
-        break;
-    case BIAS:
-        arrays->dbias = data;
-        break;
-    case W:
-        arrays->dw = data;
-        break;
-    case W2:
-        arrays->dw2 = data;
-        break;
-    default:
-        arrays->dtable[place - TABLES] = data;
-    }
+    static const attn_array gradients[TABLES] = {[Q] = ATTN_ARRAY_DQ,       [K] = ATTN_ARRAY_DK, [V] = ATTN_ARRAY_DV,
+                                                 [BIAS] = ATTN_ARRAY_DBIAS, [W] = ATTN_ARRAY_DW, [W2] = ATTN_ARRAY_DW2};
+    return place < TABLES ? gradients[place] : (attn_array)(ATTN_ARRAY_DTABLE + place - TABLES);
 }
 
 static unsigned wish(int place)
@@ -70,19 +45,23 @@ static unsigned wish(int place)
     return place < TABLES ? wishes[place] : ATTN_WANT_DTABLES;
 }
 
-/* The member of attn_dim with the strides of a place; 0 where it has none (tables). */
+static const char *name_of(int place)
+{
+    return attn__array_table[input_of(place)].name;
+}
+
+/* The member of attn_dim with the strides of a place that is no table. */
 static size_t strides_of(int place)
 {
-    static const size_t members[] = {[Q] = offsetof(attn_dim, q),
-                                     [K] = offsetof(attn_dim, k),
-                                     [V] = offsetof(attn_dim, v),
-                                     [BIAS] = offsetof(attn_dim, bias),
-                                     [W] = offsetof(attn_dim, w),
-                                     [W2] = offsetof(attn_dim, w),
-                                     [SAVED_MASK] = offsetof(attn_dim, mask),
-                                     [SAVED_LENS] = offsetof(attn_dim, lens)};
-    return members[place];
+    return attn__array_table[input_of(place)].strides;
 }
+
+typedef struct attend_detail {
+    attn_problem problem; /* forward, without picks and weights */
+    int64_t offset[INPUTS];
+    uint64_t seed;
+    attn_drop_rows rows; /* dropout's */
+} attend_detail;
 
 static void *element(const void *data, attn_dtype dtype, int64_t offset)
 {
@@ -100,7 +79,7 @@ typedef struct gradients {
 
 static attn__blocks blocks_of(const attn_problem *problem, int place)
 {
-    attn__extent extents[ATTN_MAX_DIMS];
+    attn__operand_dim extents[ATTN_MAX_DIMS];
     if (place > V) /* bias, tables and weights are rarely shared: never side by side */
         return (attn__blocks){0};
     int n = attn__operand_extents(problem, strides_of(place), place != Q, extents);
@@ -175,14 +154,9 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
 {
     const attend_detail *detail = node->detail;
     attn_problem problem = detail->problem;
-    const void *data[SAVED_COUNT];
+    attn_arrays arrays = {.dout = node->y->grad->data, .seed_offset = detail->seed, .drop_rows = detail->rows};
     for (int i = 0; i < SAVED_COUNT; i++)
-        data[i] = node->saved[i].data;
-    attn_arrays arrays = {.o = node->saved[SAVED_O].data,
-                          .lse = node->saved[SAVED_LSE].data,
-                          .dout = node->y->grad->data,
-                          .seed_offset = detail->seed,
-                          .drop_rows = detail->rows};
+        attn__array_set(&arrays, input_of(i), node->saved[i].data);
     problem.direction = ATTN_DIRECTION_BACKWARD;
     problem.accumulate = g->add;
     problem.flags &= ~(unsigned)ATTN_WANT_LSE;
@@ -190,10 +164,9 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
         void *gradient = g->apart[i].data ? g->apart[i].data : g->target[i].data;
         if (gradient) {
             problem.flags |= wish(i);
-            set_gradient(&arrays, i, element(gradient, node->x[i]->dtype, detail->offset[i]));
+            attn__array_set(&arrays, gradient_of(i), element(gradient, node->x[i]->dtype, detail->offset[i]));
         }
     }
-    set_inputs(&arrays, data);
     const attn_plan *plan = attn__plan_for(tape, &problem);
     attn__hold workspace = {0};
     if (plan)
@@ -215,13 +188,9 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-static const char *const place_names[] = {"q",       "k",       "v",       "bias",    "w",
-                                          "w2",      "table 0", "table 1", "table 2", "table 3",
-                                          "table 4", "table 5", "mask",    "lens",    "o"};
-
 /* Nothing outside its tensor may be touched: the engine sees only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
-                        const attn__extent *extents)
+                        const attn__operand_dim *extents)
 {
     int64_t lowest, highest;
     if (!attn__operand_bounds(n, extents, &lowest, &highest))
@@ -231,16 +200,16 @@ static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_
     char text[ATTN__SHAPE_TEXT];
     attn__op_shape_error(
         tape, "attend: %s, from element %lld on, reaches elements %lld to %lld beyond it of a tensor %s",
-        place_names[place], (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
+        name_of(place), (long long)offset, (long long)lowest, (long long)highest, attn__shape_text(x, text));
     return false;
 }
 
-static int table_extents(const attn_problem *problem, int i, attn__extent extents[ATTN_MAX_DIMS + 1])
+static int table_extents(const attn_problem *problem, int i, attn__operand_dim extents[ATTN_MAX_DIMS + 1])
 {
     const attn_relative *relative = &problem->relatives[i];
     int n = 0, innermost = -1;
     attn_role channels = relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
-    extents[n++] = (attn__extent){relative->rows, relative->row_stride};
+    extents[n++] = (attn__operand_dim){relative->rows, relative->row_stride};
     for (int d = 0; d < problem->ndims; d++) {
         if (problem->dims[d].role == channels)
             innermost = d;
@@ -250,19 +219,18 @@ static int table_extents(const attn_problem *problem, int i, attn__extent extent
         if (d == innermost && relative->end > relative->begin)
             length = relative->end - relative->begin;
         if (relative->stride[d] != 0)
-            extents[n++] = (attn__extent){length, relative->stride[d]};
+            extents[n++] = (attn__operand_dim){length, relative->stride[d]};
     }
     return n;
 }
 
 static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place, const attn_tensor *x, int64_t offset)
 {
-    attn__extent extents[ATTN_MAX_DIMS + 1];
+    attn__operand_dim extents[ATTN_MAX_DIMS + 1];
     if (!x)
         return true;
     if (!x->data) {
-        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s was freed by the end of a scope",
-                   place_names[place]);
+        attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s was freed by the end of a scope", name_of(place));
         return false;
     }
     bool is_table = place >= TABLES && place < INPUTS, positions = place == K || place == V || place == SAVED_MASK;
@@ -283,7 +251,7 @@ static bool types_fit(attn_tape *tape, const attn_attention *a, attn_tensor *con
     for (int i = 0; i < INPUTS; i++) {
         bool apart = (i == K || i == V) && has_bf16_keys(inputs);
         if (inputs[i] && !apart && inputs[i]->dtype != a->q.tensor->dtype) {
-            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s", place_names[i],
+            attn__fail(tape->context, ATTN_ERROR_ARGUMENT, "attend: %s is %s, q is %s", name_of(i),
                        attn_dtype_name(inputs[i]->dtype), attn_dtype_name(a->q.tensor->dtype));
             return false;
         }
@@ -315,7 +283,7 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
  * which memory made here would not hold. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
-    attn__extent extents[ATTN_MAX_DIMS];
+    attn__operand_dim extents[ATTN_MAX_DIMS];
     int64_t lowest, highest;
     int n = attn__operand_extents(problem, member, false, extents);
     if (!attn__operand_bounds(n, extents, &lowest, &highest))
@@ -325,9 +293,9 @@ static int64_t array_size(const attn_problem *problem, size_t member)
 
 static bool result_fits(attn_tape *tape, const attn_problem *problem, const attn_tensor *o)
 {
-    attn__extent extents[ATTN_MAX_DIMS];
+    attn__operand_dim extents[ATTN_MAX_DIMS];
     int n = attn__operand_extents(problem, offsetof(attn_dim, o), false, extents);
-    if (!lies_within(tape, SAVED_LENS + 1, o, 0, n, extents))
+    if (!lies_within(tape, SAVED_O, o, 0, n, extents))
         return false;
     if (attn__operand_blocks(n, extents).count != o->size)
         memset(o->data, 0, attn__tensor_bytes(o));
@@ -456,15 +424,13 @@ static bool accepts(attn_tape *tape, const attn_attention *a, attn_tensor *const
 static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, const attn__hold rounded[INPUTS],
                            attn_arrays *arrays)
 {
-    const void *data[SAVED_COUNT] = {0};
     for (int i = 0; i < INPUTS; i++)
-        data[i] = rounded[i].data ? rounded[i].data : inputs[i] ? inputs[i]->data : NULL;
-    data[Q] = element(data[Q], a->q.tensor->dtype, a->q.offset);
-    data[K] = element(data[K], a->k.tensor->dtype, a->k.offset);
-    data[V] = element(data[V], a->v.tensor->dtype, a->v.offset);
-    data[SAVED_MASK] = a->mask ? a->mask->data : NULL;
-    data[SAVED_LENS] = a->lens ? a->lens->data : NULL;
-    set_inputs(arrays, data);
+        attn__array_set(arrays, input_of(i), rounded[i].data ? rounded[i].data : inputs[i] ? inputs[i]->data : NULL);
+    arrays->q = element(arrays->q, a->q.tensor->dtype, a->q.offset);
+    arrays->k = element(arrays->k, a->k.tensor->dtype, a->k.offset);
+    arrays->v = element(arrays->v, a->v.tensor->dtype, a->v.offset);
+    arrays->mask = a->mask ? a->mask->data : NULL;
+    arrays->lens = a->lens ? a->lens->data : NULL;
 }
 
 /* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that lie together for

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * Gradients of the sinks, after any solver: a sink is a key of value 0, whose weight is exp(sink - lse), so that
+ *
+ * sinks.c - the wrapper of the sinks' gradient, which it computes after its child: a sink is a key of value 0, whose weight is exp(sink - lse), so that
  *
  *     dsink = sum over its rows of -exp(sink - lse) * (o . dout - dlse)
  *
- * Rows are independent; their parts are then summed in one order, whatever the number of threads. */
+ * Rows are independent; their parts are then summed in one order, whatever the number of threads.
+ */
 #include "attend/plan/plan.h"
 
 #include "attend/block/element.h"
@@ -23,11 +25,6 @@ typedef struct job {
     double *threads; /* two rows of values each */
 } job;
 
-static bool wanted(const attn__canonical *canonical)
-{
-    return canonical->backward && (canonical->problem.flags & ATTN_WANT_DSINKS);
-}
-
 static int64_t rows_of(const attn__canonical *canonical)
 {
     return canonical->batch.size * canonical->query.size;
@@ -38,13 +35,21 @@ static size_t doubles_of_threads(const attn__canonical *canonical)
     return attn__size_mul(2 * (size_t)canonical->threads, (size_t)canonical->value.size);
 }
 
-size_t attn__sink_gradients_size(const attn__canonical *canonical)
+static attn_status plan(attn_context *context, attn__canonical *canonical, const attn__solver *solver, void **data)
 {
-    if (!wanted(canonical))
-        return 0;
-    attn__extent extent = attn__operand_extent(canonical, ATTN__OP_SINKS);
+    if (solver || !canonical->backward || !(canonical->problem.flags & ATTN_WANT_DSINKS))
+        return ATTN_OK;
+    attn__extent *extent = *data = attn__alloc(context, sizeof *extent);
+    if (!extent)
+        return ATTN_ERROR_MEMORY;
+    *extent = attn__operand_extent(canonical, ATTN__OP_SINKS);
+    return ATTN_OK;
+}
+
+static size_t workspace(const void *data, const attn__canonical *canonical)
+{
     size_t n = attn__size_add((size_t)rows_of(canonical), doubles_of_threads(canonical));
-    return attn__size_mul(attn__size_add(n, attn__extent_size(&extent)), sizeof(double));
+    return attn__size_mul(attn__size_add(n, attn__extent_size(data)), sizeof(double));
 }
 
 /* o . dout */
@@ -83,23 +88,26 @@ static void run_row(void *user, int64_t item, int thread)
     j->part[item] = -exp(sink - lse) * delta;
 }
 
-void attn__sink_gradients_run(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
+static void run(const attn__step *step, const attn_arrays *arrays, char *workspace)
 {
-    if (!wanted(canonical))
-        return;
-    attn__extent extent = attn__operand_extent(canonical, ATTN__OP_SINKS);
-    size_t n = attn__extent_size(&extent);
+    const attn__canonical *canonical = &step->plan->canonical;
+    const attn__extent *extent = step->data;
+    size_t n = attn__extent_size(extent);
     int64_t rows = rows_of(canonical);
-    job j = {canonical, arrays, workspace, (double *)workspace + rows};
+    attn__step_run(step->child, arrays, workspace);
+    double *part = (double *)(void *)(workspace + step->workspace_at);
+    job j = {canonical, arrays, part, part + rows};
     double *sums = j.threads + doubles_of_threads(canonical);
     memset(sums, 0, n * sizeof *sums);
     attn__parallel_items(canonical->threads, rows, run_row, &j);
     for (int64_t i = 0; n > 0 && i < rows; i++) {
         int64_t at = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.sinks), i / canonical->query.size) +
                      attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.sinks), i % canonical->query.size);
-        sums[at - extent.low] += j.part[i];
+        sums[at - extent->low] += j.part[i];
     }
-    attn__sums_store_extent(n ? sums - extent.low : sums, &extent,
+    attn__sums_store_extent(n ? sums - extent->low : sums, extent,
                             attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS), arrays->dsinks,
                             canonical->problem.accumulate);
 }
+
+const attn__wrapper attn__wrapper_sinks = {.canonical = plan, .workspace = workspace, .run = run};

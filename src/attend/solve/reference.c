@@ -1,26 +1,143 @@
 /* SPDX-License-Identifier: MIT
- * Reference backward: weights again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135,
- * section 3.1), sums in float64.  Parallel only over batch indices that share no gradient, so that every sum has one
- * order whatever the number of threads. */
-#include "attend/solve/reference.h"
-
+ *
+ * reference.c - the solver of last resort: everything that attn.h describes, in float64 inside, one pair at a time.
+ *
+ * Forward: each row in one pass over its keys, the running maximum subtracted (Milakov and Gimelshein 2018,
+ * arXiv:1805.02867).  Rows are independent, so the number of threads changes nothing.
+ * Backward: weights again from the log-sum-exp, row by row (Dao et al. 2022, arXiv:2205.14135, section 3.1).  Parallel
+ * only over batch indices that share no gradient, so that every sum has one order whatever the number of threads.
+ */
 #include "attend/block/gradient_sums.h"
+#include "attend/block/pair.h"
+#include "attend/plan/solver.h"
 #include "base/parallel.h"
 
 #include <math.h>
+
+/* --------------------------------------------------------------------------------------------- forward */
+
+typedef struct state {
+    double max, sum; /* softmax: sum of exp(score - max); otherwise max stays 0 */
+    int64_t keys;
+} state;
+
+/* A sink is a key of value 0 before all others. */
+static state start_state(const attn__pair *pair, const attn__row *row)
+{
+    state s = {0};
+    if (!(pair->canonical->extras & ATTN__SINKS))
+        return s;
+    double sink = attn__load(pair->side, pair->arrays->sinks, row->offset[ATTN__OP_SINKS]);
+    return sink == (double)-INFINITY ? s : (state){.max = sink, .sum = 1, .keys = 1};
+}
+
+static bool is_softmax(const attn__canonical *canonical)
+{
+    return canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
+}
+
+static void rescale(attn__pair *pair, state *s, double max)
+{
+    double factor = s->keys ? exp(s->max - max) : 0;
+    s->max = max;
+    s->sum *= factor;
+    for (int64_t c = 0; c < pair->canonical->value.size; c++)
+        pair->sum[c] *= factor;
+}
+
+static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
+{
+    bool softmax = is_softmax(pair->canonical);
+    if (softmax && (s->keys == 0 || !(score <= s->max)))
+        rescale(pair, s, score);
+    double weight = softmax ? exp(score - s->max) : score;
+    s->keys++;
+    s->sum += weight;
+    double kept = weight * attn__row_keep(row, spot);
+    if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->canonical->has_dropout))
+        return;
+    attn__pair_value(pair, spot);
+    for (int64_t c = 0; c < pair->canonical->value.size; c++)
+        pair->sum[c] += kept * pair->vs[c];
+}
+
+static double normalizer_of(const attn__canonical *canonical, const state *s)
+{
+    return canonical->problem.normalization == ATTN_NORMALIZATION_MEAN ? (double)s->keys : s->sum;
+}
+
+/* True where the row has nothing to give: no keys, or a kernel sum of 0. */
+static bool is_empty(const attn__canonical *canonical, const state *s)
+{
+    return s->keys == 0 || (canonical->problem.normalization == ATTN_NORMALIZATION_SUM && s->sum == 0);
+}
+
+static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
+{
+    const attn__canonical *canonical = pair->canonical;
+    bool empty = is_empty(canonical, s);
+    double whole = normalizer_of(canonical, s);
+    for (int64_t c = 0; c < canonical->value.size; c++)
+        pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
+    attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum);
+    if (canonical->problem.flags & ATTN_WANT_LSE)
+        attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
+                    empty ? (double)-INFINITY : s->max + log(whole));
+}
 
 typedef struct job {
     const attn__canonical *canonical;
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
+} job;
+
+static void run_forward_row(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const attn__canonical *canonical = j->canonical;
+    attn__pair pair;
+    attn__row row;
+    attn__spot spot;
+    attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
+    attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
+    if (row.absent)
+        return;
+    attn__pair_row(&pair, &row);
+    state s = start_state(&pair, &row);
+    memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
+    for (int64_t key = 0; key < canonical->key.size; key++) {
+        attn__spot_at(&spot, &row, key);
+        if (spot.kind == ATTN__SPOT_OUT)
+            continue;
+        double score = attn__pair_score(&pair, &spot);
+        if (score != (double)-INFINITY) /* a bias of -inf masks, too */
+            sum_key(&pair, &row, &spot, score, &s);
+    }
+    finish_row(&pair, &row, &s);
+}
+
+static void forward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
+{
+    job j = {canonical, arrays, workspace, attn__pair_size(canonical)};
+    attn__parallel_items(canonical->threads, canonical->batch.size * canonical->query.size, run_forward_row, &j);
+}
+
+/* -------------------------------------------------------------------------------------------- backward */
+
+typedef struct backward_job {
+    const attn__canonical *canonical;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t share;
     attn__sums sums;
     attn__batch_split split;
-} job;
+} backward_job;
 
 /* The state of one row. */
 typedef struct work {
-    job *job;
+    backward_job *job;
     attn__pair pair;
     attn__row row;
     attn__normalizer normalizer;
@@ -157,7 +274,7 @@ static void run_row(work *w, int64_t batch, int64_t query)
 static void run_item(void *user, int64_t item, int thread)
 {
     work w = {.job = user};
-    const job *j = w.job;
+    const backward_job *j = w.job;
     attn__pair_start(&w.pair, j->canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     for (int64_t rest = 0; rest < j->split.rest; rest++) {
         int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
@@ -166,16 +283,49 @@ static void run_item(void *user, int64_t item, int thread)
     }
 }
 
-size_t attn__reference_backward_size(const attn__canonical *canonical)
+static void backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
 {
-    return attn__sums_size(canonical);
-}
-
-void attn__reference_backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
-{
-    job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
+    backward_job j = {
+        .canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
     j.split = attn__batch_split_make(canonical);
     attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
     attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
     attn__sums_store(&j.sums, canonical, arrays);
 }
+
+/* ---------------------------------------------------------------------------------------------- solver */
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    (void)canonical;
+    return NULL;
+}
+
+/* Scalar float64 code with a gather for each key: about a hundred times what the machine could do. */
+static double cost(const attn__canonical *canonical)
+{
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    return 100 * pairs * (8 + (double)canonical->contract.size + (double)canonical->value.size);
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    (void)context;
+    recipe->workspace = attn__size_mul(attn__pair_size(canonical), (size_t)canonical->threads);
+    if (canonical->backward)
+        recipe->workspace = attn__size_add(recipe->workspace, attn__sums_size(canonical));
+    return ATTN_OK;
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    (void)recipe;
+    if (canonical->backward)
+        backward(canonical, arrays, workspace);
+    else
+        forward(canonical, arrays, workspace);
+}
+
+const attn__solver attn__solver_reference = {
+    .name = "reference", .refuse = refuse, .cost = cost, .plan = plan, .apply = apply, .extras = ~0u};

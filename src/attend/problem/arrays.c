@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ * The table of arrays, made from ATTN_ARRAYS, and its look-ups. */
+#include "attend/problem/arrays.h"
+
+#include "attend/scores/score.h"
+
+/* Operands by the fields of attn_dim that have their strides. */
+enum {
+#define ATTN_X(NAME, field, roles, positional) BY_##field = ATTN__OP_##NAME,
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+        BY_n = ATTN__OPERANDS
+};
+
+#define TABLE(NAME, field, i, written)                                                                                 \
+    [ATTN_ARRAY_##NAME + (i)] = {#field "[" #i "]", offsetof(attn_arrays, field) + (i) * sizeof(void *), 0,            \
+                                 ATTN__OPERANDS, ATTN__WRITTEN_##written}
+#define TABLES(NAME, field, written)                                                                                   \
+    TABLE(NAME, field, 0, written), TABLE(NAME, field, 1, written), TABLE(NAME, field, 2, written),                    \
+        TABLE(NAME, field, 3, written), TABLE(NAME, field, 4, written), TABLE(NAME, field, 5, written)
+_Static_assert(ATTN_MAX_RELATIVE == 6, "as many tables as TABLES lists");
+
+const attn__array_info attn__array_table[ATTN_ARRAY_COUNT] = {
+#define ATTN_X(NAME, field, strides, written)                                                                          \
+    [ATTN_ARRAY_##NAME] = {#field, offsetof(attn_arrays, field), offsetof(attn_dim, strides),                          \
+                           (attn__operand)BY_##strides, ATTN__WRITTEN_##written},
+    ATTN_ARRAYS(ATTN_X)
+#undef ATTN_X
+        TABLES(TABLE, table, NEVER),
+    TABLES(DTABLE, dtable, BACKWARD)};
+
+static bool is_table(attn_array array)
+{
+    return array >= ATTN_ARRAY_TABLE;
+}
+
+static int table_of(attn_array array)
+{
+    return (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE;
+}
+
+bool attn__array_used(const attn__canonical *canonical, attn_array array)
+{
+    const attn_problem *p = &canonical->problem;
+    bool second = attn__score_of(p)->vectors > 1, backward = canonical->backward;
+    if (is_table(array))
+        return table_of(array) < p->nrelatives &&
+               (array < ATTN_ARRAY_DTABLE || (backward && (p->flags & ATTN_WANT_DTABLES)));
+    switch (array) {
+    case ATTN_ARRAY_Q_OFFSETS:
+    case ATTN_ARRAY_K_OFFSETS:
+        return canonical->extras & ATTN__PACKED;
+    case ATTN_ARRAY_BIAS_INDEX:
+        return p->flags & ATTN_WITH_BIAS_INDEX;
+    case ATTN_ARRAY_DLSE:
+        return canonical->extras & ATTN__DLSE;
+    case ATTN_ARRAY_DSINKS:
+        return backward && (p->flags & ATTN_WANT_DSINKS);
+    case ATTN_ARRAY_W2:
+        return second;
+    case ATTN_ARRAY_DW:
+        return backward && (p->flags & ATTN_WANT_DW);
+    case ATTN_ARRAY_DW2:
+        return backward && (p->flags & ATTN_WANT_DW) && second;
+    default:
+        return attn__operand_used(p, attn__array_table[array].operand);
+    }
+}
+
+/* Scores that read no channels need no q or k, unless a table is multiplied with them. */
+static bool reads_channels(const attn_problem *p, attn_array array)
+{
+    attn_relative_kind kind = array == ATTN_ARRAY_Q ? ATTN_RELATIVE_QUERY : ATTN_RELATIVE_KEY;
+    bool reads = !attn__score_of(p)->blind;
+    for (int i = 0; i < p->nrelatives; i++)
+        reads = reads || p->relatives[i].kind == kind;
+    return reads;
+}
+
+bool attn__array_is_empty(const attn__canonical *canonical, attn_array array)
+{
+    attn__operand op = array == ATTN_ARRAY_BIAS_INDEX ? ATTN__OP_BIAS : attn__array_table[array].operand;
+    if (is_table(array))
+        return canonical->problem.relatives[table_of(array)].rows == 0;
+    if ((array == ATTN_ARRAY_Q || array == ATTN_ARRAY_K) && !reads_channels(&canonical->problem, array))
+        return true;
+    for (attn_role role = ATTN_ROLE_BATCH; op < ATTN__OPERANDS && role <= ATTN_ROLE_VALUE; role++)
+        if ((attn__operand_table[op].roles >> role & 1) && attn__group_of(canonical, role)->size == 0)
+            return true;
+    return false;
+}
+
+attn_dtype attn__array_dtype(const attn_problem *problem, attn_array array)
+{
+    attn__operand op = attn__array_table[array].operand;
+    if (is_table(array))
+        return attn__operand_dtype(problem, ATTN__OP_W);
+    return op < ATTN__OPERANDS ? attn__operand_dtype(problem, op) : ATTN_I32;
+}
+
+attn__extent attn__array_extent(const attn__canonical *canonical, attn_array array)
+{
+    if (is_table(array))
+        return attn__table_extent(canonical, table_of(array));
+    if (array == ATTN_ARRAY_Q_OFFSETS || array == ATTN_ARRAY_K_OFFSETS) {
+        int64_t sequences = canonical->batch.axis[canonical->problem.packed.batch_dim].dim.n;
+        return (attn__extent){.n = 1, .length = {sequences + 1}, .stride = {1}, .high = sequences};
+    }
+    if (array == ATTN_ARRAY_BIAS_INDEX)
+        return (attn__extent){.high = -1};
+    return attn__operand_extent(canonical, attn__array_table[array].operand);
+}

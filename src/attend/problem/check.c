@@ -1,0 +1,546 @@
+/* SPDX-License-Identifier: MIT
+ * Checks a problem, part by part; later checks rely on earlier ones. */
+#include "attend/problem/problem.h"
+
+#include "attend/block/window_base.h"
+#include "base/integers.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static attn_status check_role(attn_context *context, const attn_problem *problem, int dim, attn_role role,
+                              const char *what)
+{
+    if (dim < 0 || dim >= problem->ndims)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s names dim %d, but the problem has %d dims", what, dim,
+                          problem->ndims);
+    if (problem->dims[dim].role != role)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s names dim %d, which is a %s dim, not a %s dim", what, dim,
+                          attn__role_name(problem->dims[dim].role), attn__role_name(role));
+    return ATTN_OK;
+}
+
+static attn_status check_counts(attn_context *context, const attn_problem *p)
+{
+    const struct {
+        const char *name;
+        int n, most;
+    } counts[] = {
+        {"ndims", p->ndims, ATTN_MAX_DIMS},
+        {"nbands", p->nbands, ATTN_MAX_BANDS},
+        {"nwindows", p->nwindows, ATTN_MAX_WINDOWS},
+        {"nrelatives", p->nrelatives, ATTN_MAX_RELATIVE},
+        {"npicks", p->npicks, ATTN_MAX_PICKS},
+        {"direction", (int)p->direction, ATTN_DIRECTION_BACKWARD},
+        {"score", (int)p->score, ATTN_SCORE_COUNT - 1},
+        {"normalization", (int)p->normalization, ATTN_NORMALIZATION_SUM},
+    };
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        attn_status status = attn__check_choice(context, counts[i].name, counts[i].n, counts[i].most);
+        if (status != ATTN_OK)
+            return status;
+    }
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16 && p->dtype != ATTN_F64)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "dtype %s: the engine takes f32, bf16 and f64",
+                          attn_dtype_name(p->dtype));
+    return ATTN_OK;
+}
+
+static attn_status check_numbers(attn_context *context, const attn_problem *p)
+{
+    if (!isfinite(p->scale))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "scale %g is not finite", p->scale);
+    if (!isfinite(p->width) || p->width < 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "width %g is not a positive number", p->width);
+    if (p->softcap != 0 && !(p->softcap >= 1e-30 && p->softcap <= 1e30))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "softcap %g does not lie between 1e-30 and 1e30 (0 caps nothing)", p->softcap);
+    if (!isfinite(p->mask_fill))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "mask_fill %g is not finite (0 leaves masked keys out)",
+                          p->mask_fill);
+    if (p->mask_fill != 0 && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "mask_fill is a score before softmax; other normalizations leave "
+                          "masked keys out");
+    if (!(p->dropout >= 0 && p->dropout < 1))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dropout %g: the probability must lie in [0, 1)", p->dropout);
+    return ATTN_OK;
+}
+
+static attn_status check_wishes(attn_context *context, const attn_problem *p)
+{
+    const unsigned gradients = ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DV | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES |
+                               ATTN_WANT_DW | ATTN_WANT_DSINKS;
+    const unsigned known = gradients | ATTN_WITH_BIAS | ATTN_WITH_MASK | ATTN_WITH_LENS | ATTN_WITH_PACKED |
+                           ATTN_WITH_SINKS | ATTN_WITH_DLSE | ATTN_WITH_BIAS_INDEX | ATTN_WITH_BLOCKS |
+                           ATTN_WITH_BF16_KEYS | ATTN_WANT_LSE | ATTN_WANT_WEIGHTS;
+    if (p->flags & ~known)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "flags has unknown bits 0x%x", p->flags & ~known);
+    if ((p->flags & (ATTN_WITH_SINKS | ATTN_WITH_DLSE)) && p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "sinks and dlse belong to a softmax; there is another normalization");
+    if ((p->flags & ATTN_WITH_SINKS) && p->mask_fill != 0)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "sinks with a mask_fill (%g)", p->mask_fill);
+    if ((p->flags & ATTN_WITH_BF16_KEYS) &&
+        (p->dtype != ATTN_F32 || p->direction != ATTN_DIRECTION_FORWARD || (p->flags & ATTN_WANT_WEIGHTS)))
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED,
+                          "bf16 keys and values are read by f32 problems, forward and without weights");
+    if (p->direction != ATTN_DIRECTION_BACKWARD && (p->flags & gradients))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "flags has ATTN_WANT_D... (0x%x), but the direction is ATTN_DIRECTION_FORWARD",
+                          p->flags & gradients);
+    if (p->direction != ATTN_DIRECTION_BACKWARD)
+        return ATTN_OK;
+    if ((p->flags & ATTN_WANT_DSINKS) && !(p->flags & ATTN_WITH_SINKS))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the gradient of the sinks is wanted, but there are none");
+    if (!(p->flags & gradients))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "a backward problem wants no gradient (flags has no ATTN_WANT_D...)");
+    if ((p->flags & ATTN_WANT_DBIAS) && !(p->flags & ATTN_WITH_BIAS))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "the gradient of the bias is wanted, but there is no bias");
+    if ((p->flags & ATTN_WANT_DTABLES) && p->nrelatives == 0)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "gradients of relative tables are wanted, but there are none");
+    if ((p->flags & ATTN_WANT_DW) && !attn__operand_used(p, ATTN__OP_W))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "the gradient of w is wanted, but only additive and concatenation "
+                          "scores have w");
+    return ATTN_OK;
+}
+
+/* Without a stride, all channels would share the one number w. */
+static attn_status check_w(attn_context *context, const attn_problem *p)
+{
+    int still = -1;
+    for (int i = 0; i < p->ndims; i++) {
+        if (p->dims[i].role != ATTN_ROLE_CONTRACT || p->dims[i].n <= 1)
+            continue;
+        if (p->dims[i].w != 0)
+            return ATTN_OK;
+        still = i;
+    }
+    if (still < 0 || !attn__operand_used(p, ATTN__OP_W))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_SHAPE,
+                      "dim %d (CONTRACT, length %lld): w has no stride, but additive and "
+                      "concatenation scores have a w for each channel",
+                      still, (long long)p->dims[still].n);
+}
+
+static bool is_gradient(attn__operand op)
+{
+    return op >= ATTN__OP_DQ;
+}
+
+static attn_status check_dim(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_dim *dim = &p->dims[i];
+    if (!attn__all_zero(dim->reserved, sizeof dim->reserved))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: a reserved field is not zero", i);
+    if (dim->role < ATTN_ROLE_BATCH || dim->role > ATTN_ROLE_VALUE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "dim %d: role %d is not one of the five", i, (int)dim->role);
+    if (dim->n < 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE, "dim %d (%s): its length %lld is negative", i,
+                          attn__role_name(dim->role), (long long)dim->n);
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        int64_t stride = attn__stride(dim, op);
+        if (stride == 0 || (attn__operand_table[op].roles >> dim->role & 1))
+            continue;
+        if (is_gradient(op) && !p->own_grad_strides)
+            continue;
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "dim %d (%s, length %lld): %s has stride %lld, but %s does not move "
+                          "along %s dims",
+                          i, attn__role_name(dim->role), (long long)dim->n, attn__operand_table[op].name,
+                          (long long)stride, attn__operand_table[op].name, attn__role_name(dim->role));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_fields(attn_context *context, const attn_problem *problem)
+{
+    attn_status status = check_counts(context, problem);
+    if (status == ATTN_OK && !attn__all_zero(problem->reserved, sizeof problem->reserved))
+        status = attn__fail(context, ATTN_ERROR_ARGUMENT, "the problem: a reserved field is not zero");
+    if (status == ATTN_OK)
+        status = check_numbers(context, problem);
+    if (status == ATTN_OK)
+        status = check_wishes(context, problem);
+    for (int i = 0; status == ATTN_OK && i < problem->ndims; i++)
+        status = check_dim(context, problem, i);
+    return status == ATTN_OK ? check_w(context, problem) : status;
+}
+
+/* ---------------------------------------------------------------------------- windows, bands, lengths, picks */
+
+static int64_t or_one(int64_t x)
+{
+    return x ? x : 1;
+}
+
+static bool window_fits(const attn_problem *p, const attn_window *w)
+{
+    /* Every position, inside or out, must be a number with room to spare. */
+    const int64_t limit = INT64_MAX / 4;
+    int64_t span, reach;
+    return !__builtin_mul_overflow(p->dims[w->query_dim].n, or_one(w->step), &span) && span < limit &&
+           !__builtin_mul_overflow(p->dims[w->key_dim].n, or_one(w->dilation), &reach) && reach < limit &&
+           w->offset > -limit && w->offset < limit && w->size < limit;
+}
+
+static attn_status check_window_numbers(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_window *w = &p->windows[i];
+    if ((unsigned)w->border > ATTN_BORDER_SHIFT)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "window %d: border %d is not one of the three", i,
+                          (int)w->border);
+    if (w->size < 0 || w->step < 0 || w->dilation < 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "window %d: size %lld, step %lld and dilation %lld must not be negative", i,
+                          (long long)w->size, (long long)w->step, (long long)w->dilation);
+    if (!window_fits(p, w))
+        return attn__fail(context, ATTN_ERROR_SHAPE, "window %d: its positions overflow", i);
+    int64_t taps = p->dims[w->key_dim].n, dilation = or_one(w->dilation);
+    if (w->border == ATTN_BORDER_SHIFT && p->dims[w->query_dim].n > 0 && w->size < taps * dilation)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "window %d: %lld taps with dilation %lld do not fit inside %lld "
+                          "positions, so it cannot be shifted inwards (dim %d)",
+                          i, (long long)taps, (long long)dilation, (long long)w->size, w->key_dim);
+    return ATTN_OK;
+}
+
+static attn_status check_windows(attn_context *context, const attn_problem *p)
+{
+    for (int i = 0; i < p->nwindows; i++) {
+        char what[32];
+        snprintf(what, sizeof what, "window %d", i);
+        const attn_window *w = &p->windows[i];
+        attn_status status = check_role(context, p, w->query_dim, ATTN_ROLE_QUERY, what);
+        if (status == ATTN_OK)
+            status = check_role(context, p, w->key_dim, ATTN_ROLE_KEY, what);
+        if (status == ATTN_OK)
+            status = check_window_numbers(context, p, i);
+        if (status != ATTN_OK)
+            return status;
+        for (int other = 0; other < i; other++)
+            if (p->windows[other].key_dim == w->key_dim)
+                return attn__fail(context, ATTN_ERROR_ARGUMENT, "windows %d and %d both place the taps of dim %d",
+                                  other, i, w->key_dim);
+    }
+    return ATTN_OK;
+}
+
+/* A pair of dims that a band or a table speaks of: right roles, and the window of the key dim, if it has one,
+ * belongs to the same query dim (otherwise "the position" would have no meaning for the pair). */
+static attn_status check_pair(attn_context *context, const attn_problem *p, int query_dim, int key_dim,
+                              const char *what)
+{
+    attn_status status = check_role(context, p, query_dim, ATTN_ROLE_QUERY, what);
+    if (status == ATTN_OK)
+        status = check_role(context, p, key_dim, ATTN_ROLE_KEY, what);
+    if (status != ATTN_OK)
+        return status;
+    const attn_window *w = attn__window_of(p, key_dim);
+    if (w && w->query_dim != query_dim)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT,
+                          "%s pairs key dim %d with query dim %d, but its window slides along "
+                          "query dim %d",
+                          what, key_dim, query_dim, w->query_dim);
+    return ATTN_OK;
+}
+
+static attn_status check_pick(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_pick *pick = &p->picks[i];
+    if (pick->dim < 0 || pick->dim >= p->ndims ||
+        (p->dims[pick->dim].role != ATTN_ROLE_BATCH && p->dims[pick->dim].role != ATTN_ROLE_QUERY))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: dim %d is not a BATCH or QUERY dim", i, pick->dim);
+    for (int other = 0; other < i; other++)
+        if (p->picks[other].dim == pick->dim)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "picks %d and %d both choose along dim %d", other, i,
+                              pick->dim);
+    if (pick->n < 0 || (pick->n > 0 && !pick->index))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: %lld indices, %s", i, (long long)pick->n,
+                          pick->index ? "a negative number" : "but no array of them");
+    for (int64_t j = 0; j < pick->n; j++)
+        if (pick->index[j] < 0 || pick->index[j] >= p->dims[pick->dim].n)
+            return attn__fail(context, ATTN_ERROR_ARGUMENT, "pick %d: index %lld lies outside dim %d of length %lld", i,
+                              (long long)pick->index[j], pick->dim, (long long)p->dims[pick->dim].n);
+    return ATTN_OK;
+}
+
+static attn_status check_relations(attn_context *context, const attn_problem *p)
+{
+    char what[32];
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < p->nbands; i++) {
+        snprintf(what, sizeof what, "band %d", i);
+        status = check_pair(context, p, p->bands[i].query_dim, p->bands[i].key_dim, what);
+    }
+    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++) {
+        snprintf(what, sizeof what, "relative table %d", i);
+        status = check_pair(context, p, p->relatives[i].query_dim, p->relatives[i].key_dim, what);
+    }
+    for (int i = 0; status == ATTN_OK && i < p->npicks; i++)
+        status = check_pick(context, p, i);
+    if (status == ATTN_OK && (p->flags & ATTN_WITH_LENS))
+        status = check_role(context, p, p->lens_dim, ATTN_ROLE_KEY, "lens_dim");
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ packed sequences */
+
+static attn_status check_packed_dims(attn_context *context, const attn_problem *p)
+{
+    const attn_packed *packed = &p->packed;
+    attn_status status = check_role(context, p, packed->batch_dim, ATTN_ROLE_BATCH, "packed.batch_dim");
+    if (status == ATTN_OK)
+        status = check_role(context, p, packed->query_dim, ATTN_ROLE_QUERY, "packed.query_dim");
+    if (status == ATTN_OK)
+        status = check_role(context, p, packed->key_dim, ATTN_ROLE_KEY, "packed.key_dim");
+    for (int i = 0; status == ATTN_OK && i < p->nwindows; i++)
+        if (p->windows[i].query_dim == packed->query_dim || p->windows[i].key_dim == packed->key_dim)
+            status = attn__fail(context, ATTN_ERROR_UNSUPPORTED, "window %d slides along a dim of packed sequences", i);
+    return status;
+}
+
+static attn_status check_packed_counts(attn_context *context, const attn_problem *p)
+{
+    const attn_packed *packed = &p->packed;
+    const struct {
+        const char *name;
+        int64_t positions, longest;
+    } sides[] = {{"queries", packed->queries, p->dims[packed->query_dim].n},
+                 {"keys", packed->keys, p->dims[packed->key_dim].n}};
+    for (int i = 0; i < 2; i++)
+        if (sides[i].positions < 0 || sides[i].positions > INT32_MAX || sides[i].longest > INT32_MAX)
+            return attn__fail(context, ATTN_ERROR_SHAPE,
+                              "packed.%s is %lld and the longest sequence %lld: both must lie between 0 and 2^31 - 1",
+                              sides[i].name, (long long)sides[i].positions, (long long)sides[i].longest);
+    return ATTN_OK;
+}
+
+/* Along the sequences tokens do not move, along their positions they do. */
+static attn_status check_packed_strides(attn_context *context, const attn_problem *p, attn__operand op)
+{
+    const attn_packed *packed = &p->packed;
+    int along = attn__operand_packed(op, ATTN_ROLE_QUERY) ? packed->query_dim : packed->key_dim;
+    int64_t stride = attn__stride(&p->dims[packed->batch_dim], op);
+    if (stride != 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "dim %d counts packed sequences: %s has stride %lld along it, but the offsets say where a "
+                          "sequence starts, and the stride must be 0",
+                          packed->batch_dim, attn__operand_table[op].name, (long long)stride);
+    if (attn__stride(&p->dims[along], op) == 0 && attn__operand_length(p, along, op) > 1)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "dim %d holds packed positions: %s must not have stride 0 along it", along,
+                          attn__operand_table[op].name);
+    return ATTN_OK;
+}
+
+static attn_status check_packed(attn_context *context, const attn_problem *p)
+{
+    if (!(p->flags & ATTN_WITH_PACKED))
+        return ATTN_OK;
+    attn_status status = check_packed_dims(context, p);
+    if (status == ATTN_OK)
+        status = check_packed_counts(context, p);
+    for (attn__operand op = 0; status == ATTN_OK && op < ATTN__OPERANDS; op++) {
+        bool token = attn__operand_packed(op, ATTN_ROLE_QUERY) || attn__operand_packed(op, ATTN_ROLE_KEY);
+        if (token && attn__operand_used(p, op) && (op < ATTN__OP_DQ || p->own_grad_strides))
+            status = check_packed_strides(context, p, op);
+    }
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------ a mask of blocks */
+
+static attn_status check_block_size(attn_context *context, const char *name, int64_t size)
+{
+    if (size > 0)
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_SHAPE, "blocks.%s is %lld; a block has at least 1", name, (long long)size);
+}
+
+static attn_status check_blocks(attn_context *context, const attn_problem *p)
+{
+    if (!(p->flags & ATTN_WITH_BLOCKS))
+        return ATTN_OK;
+    attn_status status = check_role(context, p, p->blocks.query_dim, ATTN_ROLE_QUERY, "blocks.query_dim");
+    if (status == ATTN_OK)
+        status = check_role(context, p, p->blocks.key_dim, ATTN_ROLE_KEY, "blocks.key_dim");
+    if (status == ATTN_OK)
+        status = check_block_size(context, "queries", p->blocks.queries);
+    if (status == ATTN_OK)
+        status = check_block_size(context, "keys", p->blocks.keys);
+    if (status != ATTN_OK)
+        return status;
+    if (p->nwindows)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "a mask of blocks with a window");
+    if (p->flags & ATTN_WITH_PACKED)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "a mask of blocks with packed sequences");
+    return ATTN_OK;
+}
+
+/* ----------------------------------------------------------------------------------- a bias through an index */
+
+/* Numbers of the bias that is spread out: one for each entry of the index and each index of the table's BATCH dims. */
+static bool spread_fits(const attn_problem *p)
+{
+    int64_t entries = 1, part; /* no product overflows that the sizes' check has seen */
+    bool ok = true;
+    for (int i = 0; i < p->ndims; i++) {
+        int64_t stride = p->dims[i].bias < 0 ? -p->dims[i].bias : p->dims[i].bias;
+        if ((p->dims[i].role == ATTN_ROLE_QUERY || p->dims[i].role == ATTN_ROLE_KEY) && p->dims[i].n > 1)
+            ok = ok && !__builtin_mul_overflow(p->dims[i].n - 1, stride, &part) &&
+                 !__builtin_add_overflow(entries, part, &entries);
+    }
+    for (int i = 0; i < p->ndims; i++)
+        if (p->dims[i].role == ATTN_ROLE_BATCH && p->dims[i].bias != 0 && p->dims[i].n > 1)
+            ok = ok && !__builtin_mul_overflow(entries, p->dims[i].n, &entries);
+    return ok && entries <= INT64_MAX / 64;
+}
+
+static bool reach_fits(const attn_bias_index *x)
+{
+    int64_t reach;
+    return !__builtin_mul_overflow(x->rows, x->row_stride, &reach) && reach <= INT64_MAX / 64 &&
+           reach >= -(INT64_MAX / 64);
+}
+
+static attn_status check_bias_index(attn_context *context, const attn_problem *p)
+{
+    if (!(p->flags & ATTN_WITH_BIAS_INDEX))
+        return ATTN_OK;
+    if (!(p->flags & ATTN_WITH_BIAS))
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "there is an index of a bias, but no bias");
+    if (p->bias_index.rows < 1 || p->bias_index.rows > INT32_MAX)
+        return attn__fail(context, ATTN_ERROR_SHAPE, "bias_index.rows is %lld; a table has 1 to 2^31 - 1 rows",
+                          (long long)p->bias_index.rows);
+    if (!reach_fits(&p->bias_index) || !spread_fits(p))
+        return attn__fail(context, ATTN_ERROR_SHAPE, "the size of the bias that bias_index spreads out overflows");
+    if (p->direction == ATTN_DIRECTION_BACKWARD && (p->flags & ATTN_WANT_DBIAS) && p->accumulate)
+        return attn__fail(context, ATTN_ERROR_UNSUPPORTED, "dbias: accumulate where pairs share the rows of a table");
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- relative tables */
+
+static attn_status check_table_strides(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_relative *r = &p->relatives[i];
+    for (int d = 0; d < p->ndims; d++) {
+        attn_role role = p->dims[d].role;
+        if (r->stride[d] != 0 && role != ATTN_ROLE_BATCH && role != attn__table_role(r))
+            return attn__fail(context, ATTN_ERROR_SHAPE,
+                              "relative table %d has stride %lld along dim %d, but it does not "
+                              "move along %s dims",
+                              i, (long long)r->stride[d], d, attn__role_name(role));
+    }
+    return ATTN_OK;
+}
+
+static attn_status check_table_range(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_relative *r = &p->relatives[i];
+    int last = attn__last_dim(p, attn__table_role(r));
+    int64_t n = last < 0 ? 1 : p->dims[last].n;
+    if ((unsigned)r->kind > ATTN_RELATIVE_VALUE)
+        return attn__fail(context, ATTN_ERROR_ARGUMENT, "relative table %d: kind %d is not one of the three", i,
+                          (int)r->kind);
+    if (r->rows < 0)
+        return attn__fail(context, ATTN_ERROR_SHAPE, "relative table %d has %lld rows", i, (long long)r->rows);
+    if ((r->begin == 0 && r->end == 0) || (r->begin >= 0 && r->begin <= r->end && r->end <= n))
+        return ATTN_OK;
+    return attn__fail(context, ATTN_ERROR_SHAPE,
+                      "relative table %d serves channels %lld to %lld of a dim of length %lld", i, (long long)r->begin,
+                      (long long)r->end, (long long)n);
+}
+
+typedef struct range {
+    int64_t low, high; /* empty if low > high */
+} range;
+
+static range window_range(const attn_problem *p, attn_window w)
+{
+    range r;
+    w.step = w.step ? w.step : 1;
+    w.dilation = w.dilation ? w.dilation : 1;
+    attn__window_reach(&w, p->dims[w.key_dim].n, p->dims[w.query_dim].n, &r.low, &r.high);
+    return r;
+}
+
+/* Where masked keys are left out, a band keeps what lies outside it from being read; but a band that goes by the ends of
+ * packed sequences lies elsewhere in each. */
+static void cut_by_bands(const attn_problem *p, const attn_relative *r, range *reach)
+{
+    for (int i = 0; p->mask_fill == 0 && i < p->nbands; i++) {
+        const attn_band *band = &p->bands[i];
+        bool moves = (p->flags & ATTN_WITH_PACKED) && p->packed.align_ends && band->query_dim == p->packed.query_dim &&
+                     band->key_dim == p->packed.key_dim;
+        if (moves || band->query_dim != r->query_dim || band->key_dim != r->key_dim)
+            continue;
+        if (band->lo > reach->low)
+            reach->low = band->lo;
+        if (band->hi < reach->high)
+            reach->high = band->hi;
+    }
+}
+
+static attn_status check_reached_rows(attn_context *context, const attn_problem *p, int i)
+{
+    const attn_relative *r = &p->relatives[i];
+    int64_t queries = p->dims[r->query_dim].n, keys = p->dims[r->key_dim].n;
+    if (queries == 0 || keys == 0)
+        return ATTN_OK;
+    const attn_window *w = attn__window_of(p, r->key_dim);
+    range reach = {1 - queries, keys - 1};
+    if (w)
+        reach = window_range(p, *w);
+    cut_by_bands(p, r, &reach);
+    int64_t low, high;
+    if (reach.low > reach.high)
+        return ATTN_OK;
+    if (__builtin_add_overflow(reach.low, r->offset, &low) || __builtin_add_overflow(reach.high, r->offset, &high) ||
+        low < 0 || high >= r->rows)
+        return attn__fail(context, ATTN_ERROR_SHAPE,
+                          "relative table %d has %lld rows, but positions from %lld to %lld with "
+                          "offset %lld are read (query dim %d, key dim %d)",
+                          i, (long long)r->rows, (long long)reach.low, (long long)reach.high, (long long)r->offset,
+                          r->query_dim, r->key_dim);
+    return ATTN_OK;
+}
+
+static attn_status check_tables(attn_context *context, const attn_problem *p)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++) {
+        status = check_table_range(context, p, i);
+        if (status == ATTN_OK)
+            status = check_table_strides(context, p, i);
+    }
+    return status;
+}
+
+static attn_status check_table_rows(attn_context *context, const attn_problem *p)
+{
+    attn_status status = ATTN_OK;
+    for (int i = 0; status == ATTN_OK && i < p->nrelatives; i++)
+        status = check_reached_rows(context, p, i);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------------- all */
+
+attn_status attn__check_problem(attn_context *context, const attn_problem *problem)
+{
+    static attn_status (*const parts[])(attn_context *, const attn_problem *) = {
+        check_fields, check_windows,     check_relations,  check_packed,     check_blocks,
+        check_tables, attn__check_sizes, check_bias_index, check_table_rows, attn__check_outputs,
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        attn_status status = parts[i](context, problem);
+        if (status != ATTN_OK)
+            return status;
+    }
+    return ATTN_OK;
+}
