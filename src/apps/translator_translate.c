@@ -215,11 +215,25 @@ typedef struct batches {
     atomic_bool failed;        /* a batch has: the others are not begun */
 } batches;
 
+/* A translator for another thread, as attn__model_view: `translator` shares what it points to with the one that it was made of,
+ * and is not destroyed.  Not to be moved: it points to its own model. */
+typedef struct view {
+    attn_translator translator;
+    attn_model model;
+} view;
+
+static void make_view(view *made, const attn_translator *of, attn_context *context)
+{
+    *made = (view){.translator = *of, .model = attn__model_view(of->model, context)};
+    made->translator.context = context;
+    made->translator.model = &made->model;
+}
+
 /* A thread that translates whole batches: a translator in a context of its own with the same parameters. */
 typedef struct worker {
-    attn_context *context; /* NULL: the caller's */
-    attn_translator t;
-    attn_model model;
+    attn_context *context;    /* NULL: the caller's */
+    const attn_translator *t; /* the caller's, or that of `own` */
+    view own;
     tapes on;
     batch_of batch;
     attn_hypothesis *hypotheses;
@@ -250,20 +264,19 @@ static attn_status begin_context(worker *w, const attn_context *like)
         status = share_wisdom(like, w->context);
     if (status != ATTN_OK)
         return status;
-    w->model = *w->t.model;
-    w->model.context = w->t.context = w->context;
-    w->t.model = &w->model;
+    make_view(&w->own, w->t, w->context);
+    w->t = &w->own.translator;
     return ATTN_OK;
 }
 
 static attn_status begin_worker(worker *w, const batches *all, bool alone)
 {
     size_t size = (size_t)all->size;
-    w->t = *all->t;
+    w->t = all->t;
     w->status = alone ? ATTN_OK : begin_context(w, all->t->context);
     if (w->status != ATTN_OK)
         return w->status;
-    attn_context *context = w->t.context;
+    attn_context *context = w->t->context;
     w->hypotheses =
         attn__alloc_zero(context, attn__size_mul(size * (size_t)searched(all->options), sizeof *w->hypotheses));
     size_t pointers = attn__size_mul(2 * size, sizeof *w->batch.prefix);
@@ -292,10 +305,10 @@ static void end_worker(worker *w)
         attn__packed_weights_end(w->on.model);
     attn_tape_destroy(w->on.model);
     attn_tape_destroy(w->on.sources);
-    if (w->t.context) {
-        attn__free(w->t.context, w->batch.prefix);
-        attn__free(w->t.context, w->batch.nprefix);
-        attn__free(w->t.context, w->hypotheses);
+    if (w->t) {
+        attn__free(w->t->context, w->batch.prefix);
+        attn__free(w->t->context, w->batch.nprefix);
+        attn__free(w->t->context, w->hypotheses);
     }
     if (w->context)
         attn_context_destroy(w->context);
@@ -310,7 +323,7 @@ static void translate_item(void *user, int64_t item, int thread)
         return;
     w->batch.sentences = all->sentences + at;
     w->batch.n = left < all->size ? left : all->size;
-    w->status = translate_batch(&w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
+    w->status = translate_batch(w->t, &w->on, &w->batch, all->options, w->hypotheses, all->results);
     int64_t done = atomic_fetch_add(&all->done, w->batch.n) + w->batch.n;
     if (thread == 0 && w->status == ATTN_OK)
         w->status = attn__work(all->t->context, "sentences", done, all->n);

@@ -52,6 +52,15 @@ struct attn_model {
     void *self;
 };
 
+/* A model for another thread: it shares the config and the parameters of `model`, which must outlive it and not change, and
+ * has a context of the thread's own.  It runs on tapes of that context; nothing of it is destroyed. */
+static inline attn_model attn__model_view(const attn_model *model, attn_context *context)
+{
+    attn_model view = *model;
+    view.context = context;
+    return view;
+}
+
 struct attn_decoding {
     attn_model *model;
     void *state;
