@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * attn bench attend: how fast attention problems run, as a fraction of what the machine can do. */
 #include "bench.h"
+#include "bench_features.h"
 #include "bench_problems.h"
 #include "commands.h"
 
@@ -16,6 +17,10 @@ static const cli_option options[] = {
     CLI_FLAG("verify", 0, "compare each result with the reference solver in float64 (slow on large problems)"),
     CLI_FLAG("explain", 0, "print each plan, and why the other solvers were not chosen"),
     CLI_FLAG("measure", 0, "let the planner time the solvers instead of choosing by rule"),
+    CLI_FLAG(
+        "features", 0,
+        "instead: the time of each problem with a softcap, sinks, biases, masks and other features, divided by its time "
+        "without; with the largest of --threads"),
     CLI_FLAG("quick", 0, "a short list of small problems, measured briefly"),
     CLI_REAL("seconds", "0.3", 0, 3600, "measure each for at least this long"),
 };
@@ -53,6 +58,7 @@ static const char *const examples[] = {
     "attn bench attend --threads 2 b2h8q512k512d64:causal,bf16",
     "attn bench attend --verify --explain window32x32w7h2d8:zero,rel",
     "attn bench attend --quick --json",
+    "attn bench attend --features --quick",
     NULL,
 };
 
@@ -279,6 +285,8 @@ static int run(cli_call *cli)
         return code;
     if (quick && !cli_given(cli, "seconds"))
         b.seconds = 0.02;
+    if (cli_flag(cli, "features"))
+        return bench_features(cli, cli_given(cli, "seconds") ? b.seconds : b.seconds / 10);
     if (cli->json) {
         attn_json_begin(&b.json, cli->context, true);
         attn_json_array(&b.json, NULL);
