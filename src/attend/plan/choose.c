@@ -120,16 +120,16 @@ static void make_arrays(scratch *s, const attn__canonical *canonical, attn_array
 {
     const attn_packed *p = &canonical->problem.packed;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++) {
-        attn__extent extent = attn__array_extent(canonical, array);
-        if (attn__array_used(canonical, array))
-            attn__array_set(a, array, make_array(s, attn__array_dtype(&canonical->problem, array), &extent));
+        attn__extent extent = attn__arrays_extent(canonical, array);
+        if (attn__arrays_used(canonical, array))
+            attn__arrays_set(a, array, make_array(s, attn__arrays_dtype(&canonical->problem, array), &extent));
     }
     if (!(canonical->extras & ATTN__PACKED) || s->failed)
         return;
     int64_t sequences = canonical->batch.axis[p->batch_dim].dim.n;
-    fill_offsets(attn__array_get(a, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
+    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_Q_OFFSETS), sequences, canonical->query.axis[p->query_dim].dim.n,
                  p->queries);
-    fill_offsets(attn__array_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
+    fill_offsets(attn__arrays_get(a, ATTN_ARRAY_K_OFFSETS), sequences, canonical->key.axis[p->key_dim].dim.n, p->keys);
 }
 
 /* Least seconds of a few runs; fewer of a slow solver.  Negative if it cannot be planned. */

@@ -10,7 +10,7 @@
 
 static bool is_output(const attn__canonical *canonical, attn_array array)
 {
-    return attn__array_table[array].written == (canonical->backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD);
+    return attn__arrays_table[array].written == (canonical->backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD);
 }
 
 /* Of the solver's array, corrected by each wrapper around it. */
@@ -18,11 +18,11 @@ bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
 {
     const attn__canonical *canonical = &plan->canonical;
     *span = (attn_span){0};
-    if ((int)array < 0 || array >= ATTN_ARRAY_COUNT || !attn__array_used(canonical, array))
+    if ((int)array < 0 || array >= ATTN_ARRAY_COUNT || !attn__arrays_used(canonical, array))
         return false;
-    attn__extent extent = attn__array_extent(canonical, array);
+    attn__extent extent = attn__arrays_extent(canonical, array);
     bool empty = attn__extent_size(&extent) == 0, used = true;
-    attn_span found = {attn__array_dtype(&canonical->problem, array), is_output(canonical, array),
+    attn_span found = {attn__arrays_dtype(&canonical->problem, array), is_output(canonical, array),
                        empty ? 0 : extent.low, empty ? 0 : extent.high + 1};
     for (int i = ATTN__WRAPPERS - 1; used && i >= 0; i--)
         if (plan->data[i] && attn__wrappers[i]->span)
@@ -38,9 +38,9 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
     const attn__canonical *canonical = &plan->canonical;
     attn_span span;
     for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++)
-        if (!attn__array_get(arrays, array) && attn_plan_span(plan, array, &span) &&
-            !attn__array_is_empty(canonical, array))
-            return attn__array_table[array].name;
+        if (!attn__arrays_get(arrays, array) && attn_plan_span(plan, array, &span) &&
+            !attn__arrays_is_empty(canonical, array))
+            return attn__arrays_table[array].name;
     bool weights = canonical->problem.flags & ATTN_WANT_WEIGHTS;
     bool empty = canonical->batch.size == 0 || canonical->query.size == 0 || canonical->key.size == 0;
     return weights && !empty && !arrays->weights ? "weights" : NULL;
@@ -51,16 +51,16 @@ static const char *missing_array(const attn_plan *plan, const attn_arrays *array
 static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
 {
     for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
-        for (attn_array j = 0; attn__array_get(arrays, i) && j < ATTN_ARRAY_COUNT; j++) {
+        for (attn_array j = 0; attn__arrays_get(arrays, i) && j < ATTN_ARRAY_COUNT; j++) {
             attn_span a, b;
-            if (i == j || attn__array_get(arrays, i) != attn__array_get(arrays, j) || !attn_plan_span(plan, i, &a) ||
+            if (i == j || attn__arrays_get(arrays, i) != attn__arrays_get(arrays, j) || !attn_plan_span(plan, i, &a) ||
                 !attn_plan_span(plan, j, &b))
                 continue;
             if (a.output && a.low < a.high && b.low < b.high)
                 return attn__fail(plan->context, ATTN_ERROR_ARGUMENT,
                                   "the arrays '%s' and '%s' are one; an output must not overlap "
                                   "anything else",
-                                  attn__array_table[i].name, attn__array_table[j].name);
+                                  attn__arrays_table[i].name, attn__arrays_table[j].name);
         }
     return ATTN_OK;
 }

@@ -29,7 +29,7 @@ typedef struct private_gradients {
 
 static attn__operand operand_of(int i)
 {
-    return attn__array_table[arrays_of[i]].operand;
+    return attn__arrays_table[arrays_of[i]].operand;
 }
 
 static bool is_broadcast(const attn__canonical *canonical, attn__operand op)
@@ -142,12 +142,12 @@ static void run(const attn__step *step, const attn_arrays *given, char *workspac
     memset(memory, 0, sums->bytes);
     for (int i = 0; i < GRADIENTS; i++)
         if (sums->of[i].count)
-            attn__array_set(&mine, arrays_of[i], memory + sums->of[i].at);
+            attn__arrays_set(&mine, arrays_of[i], memory + sums->of[i].at);
     attn__step_run(step->child, &mine, workspace);
     for (int i = 0; i < GRADIENTS; i++)
         if (sums->of[i].count)
             add(&sums->of[i].given, (const float *)(const void *)(memory + sums->of[i].at),
-                attn__array_get(given, arrays_of[i]));
+                attn__arrays_get(given, arrays_of[i]));
 }
 
 const attn__wrapper attn__wrapper_private_gradients = {

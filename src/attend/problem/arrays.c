@@ -20,7 +20,7 @@ enum {
         TABLE(NAME, field, 3, written), TABLE(NAME, field, 4, written), TABLE(NAME, field, 5, written)
 _Static_assert(ATTN_MAX_RELATIVE == 6, "as many tables as TABLES lists");
 
-const attn__array_info attn__array_table[ATTN_ARRAY_COUNT] = {
+const attn__array_info attn__arrays_table[ATTN_ARRAY_COUNT] = {
 #define ATTN_X(NAME, field, strides, written)                                                                          \
     [ATTN_ARRAY_##NAME] = {#field, offsetof(attn_arrays, field), offsetof(attn_dim, strides),                          \
                            (attn__operand)BY_##strides, ATTN__WRITTEN_##written},
@@ -39,7 +39,7 @@ static int table_of(attn_array array)
     return (int)(array - ATTN_ARRAY_TABLE) % ATTN_MAX_RELATIVE;
 }
 
-bool attn__array_used(const attn__canonical *canonical, attn_array array)
+bool attn__arrays_used(const attn__canonical *canonical, attn_array array)
 {
     const attn_problem *p = &canonical->problem;
     bool second = attn__score_of(p)->vectors > 1, backward = canonical->backward;
@@ -63,7 +63,7 @@ bool attn__array_used(const attn__canonical *canonical, attn_array array)
     case ATTN_ARRAY_DW2:
         return backward && (p->flags & ATTN_WANT_DW) && second;
     default:
-        return attn__operand_used(p, attn__array_table[array].operand);
+        return attn__operand_used(p, attn__arrays_table[array].operand);
     }
 }
 
@@ -77,9 +77,9 @@ static bool reads_channels(const attn_problem *p, attn_array array)
     return reads;
 }
 
-bool attn__array_is_empty(const attn__canonical *canonical, attn_array array)
+bool attn__arrays_is_empty(const attn__canonical *canonical, attn_array array)
 {
-    attn__operand op = array == ATTN_ARRAY_BIAS_INDEX ? ATTN__OP_BIAS : attn__array_table[array].operand;
+    attn__operand op = array == ATTN_ARRAY_BIAS_INDEX ? ATTN__OP_BIAS : attn__arrays_table[array].operand;
     if (is_table(array))
         return canonical->problem.relatives[table_of(array)].rows == 0;
     if ((array == ATTN_ARRAY_Q || array == ATTN_ARRAY_K) && !reads_channels(&canonical->problem, array))
@@ -90,15 +90,15 @@ bool attn__array_is_empty(const attn__canonical *canonical, attn_array array)
     return false;
 }
 
-attn_dtype attn__array_dtype(const attn_problem *problem, attn_array array)
+attn_dtype attn__arrays_dtype(const attn_problem *problem, attn_array array)
 {
-    attn__operand op = attn__array_table[array].operand;
+    attn__operand op = attn__arrays_table[array].operand;
     if (is_table(array))
         return attn__operand_dtype(problem, ATTN__OP_W);
     return op < ATTN__OPERANDS ? attn__operand_dtype(problem, op) : ATTN_I32;
 }
 
-attn__extent attn__array_extent(const attn__canonical *canonical, attn_array array)
+attn__extent attn__arrays_extent(const attn__canonical *canonical, attn_array array)
 {
     if (is_table(array))
         return attn__table_extent(canonical, table_of(array));
@@ -108,5 +108,5 @@ attn__extent attn__array_extent(const attn__canonical *canonical, attn_array arr
     }
     if (array == ATTN_ARRAY_BIAS_INDEX)
         return (attn__extent){.high = -1};
-    return attn__operand_extent(canonical, attn__array_table[array].operand);
+    return attn__operand_extent(canonical, attn__arrays_table[array].operand);
 }

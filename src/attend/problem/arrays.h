@@ -19,26 +19,26 @@ typedef struct attn__array_info {
     attn__written written;
 } attn__array_info;
 
-extern const attn__array_info attn__array_table[ATTN_ARRAY_COUNT];
+extern const attn__array_info attn__arrays_table[ATTN_ARRAY_COUNT];
 
-static inline void *attn__array_get(const attn_arrays *arrays, attn_array array)
+static inline void *attn__arrays_get(const attn_arrays *arrays, attn_array array)
 {
     void *data;
-    memcpy(&data, (const char *)arrays + attn__array_table[array].field, sizeof data);
+    memcpy(&data, (const char *)arrays + attn__arrays_table[array].field, sizeof data);
     return data;
 }
 
-static inline void attn__array_set(attn_arrays *arrays, attn_array array, const void *data)
+static inline void attn__arrays_set(attn_arrays *arrays, attn_array array, const void *data)
 {
-    memcpy((char *)arrays + attn__array_table[array].field, &data, sizeof data);
+    memcpy((char *)arrays + attn__arrays_table[array].field, &data, sizeof data);
 }
 
 /* Whether a problem in its direction reads or writes the array. */
-bool attn__array_used(const attn__canonical *canonical, attn_array array);
+bool attn__arrays_used(const attn__canonical *canonical, attn_array array);
 /* Whether the array of a problem that uses it has no elements, and may be NULL. */
-bool attn__array_is_empty(const attn__canonical *canonical, attn_array array);
-attn_dtype attn__array_dtype(const attn_problem *problem, attn_array array);
+bool attn__arrays_is_empty(const attn__canonical *canonical, attn_array array);
+attn_dtype attn__arrays_dtype(const attn_problem *problem, attn_array array);
 /* Its elements; those of a bias index are known to bias_index.c only. */
-attn__extent attn__array_extent(const attn__canonical *canonical, attn_array array);
+attn__extent attn__arrays_extent(const attn__canonical *canonical, attn_array array);
 
 #endif

@@ -47,13 +47,13 @@ static unsigned wish(int place)
 
 static const char *name_of(int place)
 {
-    return attn__array_table[input_of(place)].name;
+    return attn__arrays_table[input_of(place)].name;
 }
 
 /* The member of attn_dim with the strides of a place that is no table. */
 static size_t strides_of(int place)
 {
-    return attn__array_table[input_of(place)].strides;
+    return attn__arrays_table[input_of(place)].strides;
 }
 
 typedef struct attend_detail {
@@ -156,7 +156,7 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
     attn_problem problem = detail->problem;
     attn_arrays arrays = {.dout = node->y->grad->data, .seed_offset = detail->seed, .drop_rows = detail->rows};
     for (int i = 0; i < SAVED_COUNT; i++)
-        attn__array_set(&arrays, input_of(i), node->saved[i].data);
+        attn__arrays_set(&arrays, input_of(i), node->saved[i].data);
     problem.direction = ATTN_DIRECTION_BACKWARD;
     problem.accumulate = g->add;
     problem.flags &= ~(unsigned)ATTN_WANT_LSE;
@@ -164,7 +164,7 @@ static void execute_backward(attn_tape *tape, attn__node *node, const gradients 
         void *gradient = g->apart[i].data ? g->apart[i].data : g->target[i].data;
         if (gradient) {
             problem.flags |= wish(i);
-            attn__array_set(&arrays, gradient_of(i), element(gradient, node->x[i]->dtype, detail->offset[i]));
+            attn__arrays_set(&arrays, gradient_of(i), element(gradient, node->x[i]->dtype, detail->offset[i]));
         }
     }
     const attn_plan *plan = attn__plan_for(tape, &problem);
@@ -425,7 +425,7 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
                            attn_arrays *arrays)
 {
     for (int i = 0; i < INPUTS; i++)
-        attn__array_set(arrays, input_of(i), rounded[i].data ? rounded[i].data : inputs[i] ? inputs[i]->data : NULL);
+        attn__arrays_set(arrays, input_of(i), rounded[i].data ? rounded[i].data : inputs[i] ? inputs[i]->data : NULL);
     arrays->q = element(arrays->q, a->q.tensor->dtype, a->q.offset);
     arrays->k = element(arrays->k, a->k.tensor->dtype, a->k.offset);
     arrays->v = element(arrays->v, a->v.tensor->dtype, a->v.offset);
