@@ -30,7 +30,7 @@ typedef struct attn__solver {
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);
     /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value
-     * rounds as often: these are summed apart (private_gradients.h).  NULL: none. */
+     * rounds as often: these are summed apart (private_gradients.c).  NULL: none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
     unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
 } attn__solver;
