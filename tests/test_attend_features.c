@@ -3,7 +3,7 @@
  * against the float64 evaluation: heads, two axes, a window, additive scores and tied rows, with one query, prime lengths
  * and lengths next to those of tiles.  What no query attends holds NaN or infinity: keys, values, biases.  A NaN in what is
  * attended arrives where the evaluation has it.
- * ATTN_TEST_STEP (1) leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first, and shifts the numbers. */
+ * ATTN_TEST_STEP (1) leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first. */
 #include "support/cmocka.h"
 
 #include "support/attend_ref_walk.h"

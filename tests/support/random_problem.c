@@ -311,6 +311,78 @@ static void draw_features(attn__rng *g, random_problem *r, enum form form)
     }
 }
 
+/* The chance of many features at once leaves few problems with one or two: such a problem loses what it has and gets
+ * one or two, and now and then the shape of a decoding step or wide heads. */
+static void draw_one_feature(attn__rng *g, random_problem *r)
+{
+    attn_problem *p = &r->forward;
+    bool softmax = p->normalization == ATTN_NORMALIZATION_SOFTMAX;
+    int key = random_dim(g, p, ATTN_ROLE_KEY), query = query_for(g, p, key);
+    switch (below(g, 13)) {
+    case 0:
+        p->flags |= p->normalization != ATTN_NORMALIZATION_SUM ? ATTN_WITH_BIAS : 0;
+        break;
+    case 1:
+        p->flags |= ATTN_WITH_MASK;
+        break;
+    case 2:
+        p->flags |= ATTN_WITH_LENS;
+        break;
+    case 3:
+        p->bands[p->nbands++] = (attn_band){query, key, INT64_MIN, below(g, 5) - 1};
+        break;
+    case 4:
+        p->bands[p->nbands++] = (attn_band){query, key, -below(g, 20), below(g, 20)};
+        break;
+    case 5:
+        p->dropout = 0.3;
+        p->seed = attn__rng_u32(g), p->stream = attn__rng_u32(g);
+        break;
+    case 6:
+        if (!(p->flags & (ATTN_WITH_BLOCKS | ATTN_WITH_PACKED)))
+            draw_packed(g, p);
+        break;
+    case 7:
+        draw_blocks(g, p);
+        break;
+    case 8:
+        p->softcap = chance(g, 50) ? 0.7 : 4;
+        break;
+    case 9:
+        p->flags |= softmax && p->mask_fill == 0 ? ATTN_WITH_SINKS : 0;
+        break;
+    case 10:
+        p->mask_fill = softmax && !(p->flags & ATTN_WITH_SINKS) ? -3 : 0;
+        break;
+    case 11:
+        p->flags |= softmax ? ATTN_WITH_DLSE : 0;
+        break;
+    default:
+        p->flags |= ATTN_WANT_WEIGHTS;
+    }
+}
+
+static void draw_few_features(attn__rng *g, random_problem *r, enum form form)
+{
+    attn_problem *p = &r->forward;
+    p->flags = ATTN_WANT_LSE;
+    p->nbands = p->npicks = 0;
+    p->softcap = p->mask_fill = p->dropout = 0;
+    p->packed = (attn_packed){0}, p->blocks = (attn_blocks){0};
+    if (form == PLAIN && p->nwindows + p->nrelatives == 0) {
+        if (chance(g, 25))
+            p->dims[2].n = 1 + below(g, 16);
+        if (chance(g, 5))
+            p->dims[4].n = 129 + below(g, 200), p->dims[5].n = 129 + below(g, 200);
+        while (work_of(p) > 80000) {
+            p->dims[2].n -= p->dims[2].n / 2;
+            p->dims[3].n -= p->dims[3].n / 2;
+        }
+    }
+    for (int n = 1 + chance(g, 60); n > 0; n--)
+        draw_one_feature(g, r);
+}
+
 static void draw_backward(attn__rng *g, random_problem *r)
 {
     attn_problem *p = &r->backward;
@@ -359,6 +431,9 @@ void random_problem_make(random_problem *r, uint64_t number)
         r->forward.flags |= ATTN_WITH_SINKS;
     if (chance(&more, 15))
         draw_blocks(&more, &r->forward);
+    attn__rng few = {.seed = 20201124, .stream = number};
+    if (chance(&few, 40))
+        draw_few_features(&few, r, form);
     draw_backward(&g, r);
     if ((r->forward.flags & ATTN_WITH_SINKS) && chance(&more, 80))
         r->backward.flags |= ATTN_WANT_DSINKS;
