@@ -4,9 +4,9 @@
  */
 #include "attend/solve/flash.h"
 
+#include "attend/block/dropout.h"
 #include "attend/block/packed_sequences.h"
 #include "attend/block/rows.h"
-#include "attend/block/visible.h"
 #include "base/arena.h"
 #include "base/constants.h"
 #include "base/integers.h"
@@ -72,16 +72,11 @@ static void take_queries(attn__arena *p, const attn__flash *f, const attn__canon
     s->query_at.o = attn__arena_take(p, n, sizeof(int64_t));
     s->query_at.lse = attn__arena_take(p, n, sizeof(int64_t));
     s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
-    s->query_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
-    s->query_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
-    s->row = attn__arena_take(p, canonical->has_dropout || (canonical->extras & ATTN__SINKS) ? n : 0, sizeof(int64_t));
+    s->sink = attn__arena_take(p, canonical->extras & ATTN__SINKS ? n : 0, sizeof(int64_t));
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));
-    for (int i = 0; i < f->nlimits; i++) {
-        s->from[i] = attn__arena_take(p, n, sizeof(int32_t));
-        s->to[i] = attn__arena_take(p, n, sizeof(int32_t));
-    }
+    attn__visible_rows_take(&s->rows, &f->visible, p, n, ATTN__VISIBLE_ANY);
 }
 
 static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
@@ -102,12 +97,8 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     s->key_at.k = attn__arena_take(p, n, sizeof(int64_t));
     s->key_at.v = attn__arena_take(p, n, sizeof(int64_t));
     s->key_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
-    s->key_at.mask = attn__arena_take(p, canonical->has_mask ? n : 0, sizeof(int64_t));
-    s->key_at.block = attn__arena_take(p, canonical->has_blocks ? n : 0, sizeof(int64_t));
-    s->key_at.column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(int64_t));
     s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
-    for (int i = 0; i < f->nlimits; i++)
-        s->index[i] = attn__arena_take(p, n, sizeof(int32_t));
+    attn__visible_keys_take(&s->keys, &f->visible, p, n, ATTN__VISIBLE_ANY);
 }
 
 /* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
@@ -265,20 +256,6 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
-/* The key axes that bands and lengths refer to, each once. */
-static void find_limit_axes(attn__flash *f, const attn__canonical *canonical)
-{
-    for (int i = 0; i < canonical->problem.nbands + (canonical->has_lens ? 1 : 0); i++) {
-        int axis = i < canonical->problem.nbands ? canonical->problem.bands[i].key_dim : canonical->problem.lens_dim,
-            known = 0;
-        while (known < f->nlimits && f->limit_axis[known] != axis)
-            known++;
-        f->limit_axis[known] = axis;
-        f->nlimits += known == f->nlimits;
-    }
-    f->skips = canonical->key.n == 1 && canonical->problem.mask_fill == 0.0;
-}
-
 /* NULL where the channels are adjacent, else their offsets, written to the next free part of the tables. */
 static const int64_t *channel_table(const attn__group *group, size_t stride, int64_t **next)
 {
@@ -299,7 +276,7 @@ void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
     f->values = canonical->value.size;
     f->held = f->values;
     f->vectors = f->tile->vectors;
-    find_limit_axes(f, canonical);
+    attn__visible_make(&f->visible, canonical, false);
 }
 
 /* Steps that see whole blocks of the mask or nothing, if their size allows it; at most as large as they are. */
@@ -375,18 +352,6 @@ static void query_offsets(const attn__flash_item *t, size_t stride, int64_t batc
         out[i] += base;
 }
 
-static void dropout_keys(attn__flash_item *t, int64_t batch)
-{
-    const attn_problem *p = &t->canonical->problem;
-    query_offsets(t, ATTN__STRIDE(drop), batch, t->s.row);
-    for (int64_t i = 0; i < t->padded; i++) {
-        uint64_t row = attn__drop_row(&t->arrays->drop_rows, (uint64_t)t->s.row[i < t->count ? i : t->count - 1]);
-        uint64_t key = attn__dropout_key(p->seed + t->arrays->seed_offset, p->stream, row);
-        t->s.key_low[i] = (uint32_t)key;
-        t->s.key_high[i] = (uint32_t)(key >> 32);
-    }
-}
-
 /* Subtiles share the vectors evenly: a lone vector would leave the tile product waiting for its sums. */
 static void divide_subtiles(attn__flash_item *t)
 {
@@ -439,94 +404,33 @@ static void begin_sums(attn__flash_item *t, int64_t batch)
     }
     if (!(t->canonical->extras & ATTN__SINKS))
         return;
-    query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->row);
+    query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->sink);
     for (int64_t i = 0; i < t->count; i++) {
-        s->m[i] = (float)((double)sinks[s->row[i]] * ATTN__LOG2E);
+        s->m[i] = (float)((double)sinks[s->sink[i]] * ATTN__LOG2E);
         s->l[i] = s->m[i] == -INFINITY ? 0.0f : 1.0f;
     }
 }
 
-static int64_t clamp(int64_t x, int64_t n)
+/* What the subtiles and the item see. */
+static void find_spans(attn__flash_item *t, int64_t batch)
 {
-    return x < 0 ? 0 : x > n ? n : x;
-}
-
-/* index + bound without overflow; the bounds may be open ends, the index is not negative. */
-static int64_t add_bound(int64_t index, int64_t bound)
-{
-    return bound > 0 && index > INT64_MAX - bound ? INT64_MAX : index + bound;
-}
-
-/* [from, to) of one query along one key axis. */
-static void range_of(const attn__flash_item *t, int axis, int64_t lens_base, int64_t query, int64_t *from, int64_t *to)
-{
-    const attn__canonical *canonical = t->canonical;
-    const attn_problem *p = &canonical->problem;
-    int64_t n = canonical->key.axis[axis].dim.n;
-    *from = 0;
-    *to = n;
-    for (int b = 0; b < p->nbands; b++) {
-        if (p->bands[b].key_dim != axis)
-            continue;
-        int64_t i = attn__offsets_index(&canonical->query, p->bands[b].query_dim, query);
-        int64_t low = clamp(add_bound(i, p->bands[b].lo), n), high = add_bound(i, p->bands[b].hi);
-        high = clamp(high == INT64_MAX ? high : high + 1, n);
-        *from = low > *from ? low : *from;
-        *to = high < *to ? high : *to;
-    }
-    if (canonical->has_lens && p->lens_dim == axis) {
-        int64_t len = t->arrays->lens[lens_base + attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.lens), query)];
-        len = clamp(len, n);
-        *to = len < *to ? len : *to;
-    }
-}
-
-/* The intersection of a subtile's ranges, for one key axis. */
-static void find_span(attn__flash_item *t, attn__flash_subtile sub)
-{
-    attn__flash_span span = {t->canonical->key.size, 0, 0, t->canonical->key.size, false};
-    const int32_t *from = t->s.from[0], *to = t->s.to[0];
-    for (int64_t i = sub.lane; i < sub.lane + sub.lanes; i++) {
-        if (from[i] < to[i]) {
-            span.begin = from[i] < span.begin ? from[i] : span.begin;
-            span.end = to[i] > span.end ? to[i] : span.end;
-        }
-        span.open_begin = from[i] > span.open_begin ? from[i] : span.open_begin;
-        span.open_end = to[i] < span.open_end ? to[i] : span.open_end;
-    }
-    t->s.span[sub.index] = span;
-}
-
-/* Fills from, to, the spans of the subtiles, and key_begin and key_end. */
-static void find_limits(attn__flash_item *t, int64_t batch)
-{
-    const attn__flash *f = t->flash;
-    int64_t keys = t->canonical->key.size;
-    int64_t lens_base =
-        t->canonical->has_lens ? attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.lens), batch) : 0;
-    for (int l = 0; l < f->nlimits; l++) {
-        int64_t from = 0, to = 0;
-        for (int64_t i = 0; i < t->padded; i++) {
-            if (i < t->count)
-                range_of(t, f->limit_axis[l], lens_base, t->first + i, &from, &to);
-            t->s.from[l][i] = (int32_t)from;
-            t->s.to[l][i] = (int32_t)to;
-        }
-    }
-    bool skips = f->skips && f->nlimits;
-    t->key_begin = skips ? keys : 0;
-    t->key_end = skips ? 0 : keys;
+    attn__flash_scratch *s = &t->s;
+    attn__visible_rows_start(&s->rows, t->canonical, t->arrays, batch, t->first, t->count, t->flash->tile->lanes);
+    t->key_begin = t->canonical->key.size;
+    t->key_end = 0;
     for (int64_t i = 0; i < t->subtiles; i++) {
-        attn__flash_span *span = &t->s.span[i];
-        *span = (attn__flash_span){0, keys, f->nlimits ? keys : 0, f->nlimits ? 0 : keys, false};
-        if (!skips)
-            continue;
-        find_span(t, attn__flash_subtile_at(t, i));
-        t->key_begin = span->begin < t->key_begin ? span->begin : t->key_begin;
-        t->key_end = span->end > t->key_end ? span->end : t->key_end;
+        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__flash_span *span = &s->span[i];
+        span->limits = attn__visible_span_of(&s->rows, sub.lane, sub.lanes);
+        attn__visible_span_keys(&s->rows, &span->limits, &span->begin, &span->end);
+        span->started = false;
+        if (span->begin < span->end) {
+            t->key_begin = attn__least(span->begin, t->key_begin);
+            t->key_end = attn__most(span->end, t->key_end);
+        }
     }
     /* Blocks begin at the same keys whatever the queries. */
-    t->key_begin -= t->key_begin % f->key_block;
+    t->key_begin -= t->key_begin % t->flash->key_block;
 }
 
 static void indices(const attn__group *group, int axis, int64_t first, int64_t n, int64_t *to)
@@ -558,18 +462,13 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
         query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->query_at.lse);
     if (canonical->has_bias)
         query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->query_at.bias);
-    if (canonical->has_mask)
-        query_offsets(t, ATTN__STRIDE(dim.mask), batch, s->query_at.mask);
-    if (canonical->has_blocks)
-        attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), t->first,
-                         t->count, s->query_at.block);
     if (canonical->has_dropout)
-        dropout_keys(t, batch);
+        attn__dropout_lanes(canonical, t->arrays, batch, t->first, t->count, lanes, s->key_low, s->key_high);
     t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
     t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
     begin_sums(t, batch);
     divide_subtiles(t);
-    find_limits(t, batch);
+    find_spans(t, batch);
     read_tables(t, batch);
 }
 
@@ -783,38 +682,12 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 /* What masks, bias, dropout and tables need of the block's keys. */
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 {
-    const attn__flash *f = t->flash;
+    attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
     if (t->canonical->has_bias)
         attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_at.bias);
-    if (t->canonical->has_mask)
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.mask), 0, t->s.key_at.mask);
-    for (int l = 0; l < f->nlimits; l++) {
-        for (int64_t i = 0; i < b->keys; i++)
-            t->s.index[l][i] = (int32_t)attn__offsets_index(&t->canonical->key, f->limit_axis[l], b->at + i);
-    }
-    if (t->canonical->has_dropout) {
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(drop), 0, t->s.key_at.column);
-        for (int64_t i = 0; i < b->keys; i++)
-            t->s.column[i] = (uint32_t)t->s.key_at.column[i];
-    }
+    if (t->canonical->has_dropout)
+        attn__dropout_columns(t->canonical, b->at, b->keys, t->s.column);
     find_table_keys(t, b);
-}
-
-/* Asked for each sequence of packed ones: a shorter one's keys need not be adjacent. */
-static bool mask_adjacent(const attn__flash_item *t)
-{
-    return attn__offsets_adjacent(&t->canonical->key, ATTN__STRIDE(dim.mask));
-}
-
-/* bias and mask as a view of the block; adjacent keys start at the first one's offset. */
-static attn__lane_view key_view(const attn__flash_keys *b, attn__flash_subtile sub, const void *base, attn_dtype dtype,
-                                const int64_t *lane_at, const int64_t *key_at, bool adjacent)
-{
-    const char *start = base;
-    if (adjacent)
-        start += key_at[0] * (int64_t)attn_dtype_size(dtype);
-    return (attn__lane_view){(void *)(uintptr_t)start, dtype,   lane_at + sub.lane,
-                             adjacent ? NULL : key_at, b->keys, sub.lanes};
 }
 
 /* The score of a masked key, in powers of two. */
@@ -823,66 +696,34 @@ static float fill_of(const attn__canonical *canonical)
     return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * (float)ATTN__LOG2E;
 }
 
-/* What the lanes of a subtile see of the block's keys by the mask of blocks; ALL without one. */
-static attn__block_view blocks_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+/* Adjacent keys start at the first one's offset; asked for each sequence of packed ones, for a shorter one's keys need
+ * not be adjacent. */
+static void add_bias(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    if (!t->canonical->has_blocks)
-        return ATTN__BLOCKS_ALL;
-    return attn__blocks_seen(t->arrays->blocks, t->s.query_at.block + sub.lane, sub.lanes, t->s.key_at.block, b->keys);
-}
-
-static attn__block_view mask_seen(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    if (!t->canonical->has_mask)
-        return ATTN__BLOCKS_ALL;
-    if (!mask_adjacent(t))
-        return ATTN__BLOCKS_SOME;
-    return attn__mask_seen(t->arrays->mask + t->s.key_at.mask[0], t->s.query_at.mask + sub.lane, sub.lanes, b->keys);
-}
-
-/* Lanes of padding score what they like. */
-static void hide_blocks(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float fill)
-{
-    const int64_t *rows = t->s.query_at.block + sub.lane;
-    for (int64_t key = 0; key < b->keys; key++) {
-        const uint8_t *column = t->arrays->blocks + t->s.key_at.block[key];
-        float *s = t->s.s + key * sub.width;
-        for (int64_t i = 0; i < sub.lanes; i++)
-            s[i] = column[rows[i]] ? s[i] : fill;
-    }
+    const attn__flash_scratch *s = &t->s;
+    bool adjacent = attn__offsets_adjacent(&t->canonical->key, ATTN__STRIDE(dim.bias));
+    const float *base = (const float *)t->arrays->bias + (adjacent ? s->key_at.bias[0] : 0);
+    attn__lane_view view = {(void *)(uintptr_t)base,          ATTN_F32, s->query_at.bias + sub.lane,
+                            adjacent ? NULL : s->key_at.bias, b->keys,  sub.lanes};
+    t->flash->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
+    t->flash->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
 }
 
 bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    const attn__flash *f = t->flash;
     const attn__canonical *canonical = t->canonical;
     attn__flash_scratch *s = &t->s;
-    const attn__flash_span *span = &s->span[sub.index];
-    float fill = fill_of(canonical);
+    unsigned hidden = attn__flash_hidden(t, b, sub);
+    attn__visible_tile tile = {&s->rows, sub.lane, sub.lanes, &s->keys, 0, b->keys};
     bool capped = canonical->problem.softcap != 0;
     if (capped)
-        f->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
-    if (canonical->has_bias) {
-        attn__lane_view view = key_view(b, sub, t->arrays->bias, ATTN_F32, s->query_at.bias, s->key_at.bias,
-                                        attn__offsets_adjacent(&canonical->key, ATTN__STRIDE(dim.bias)));
-        f->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
-        f->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
-    }
-    bool masks = mask_seen(t, b, sub) != ATTN__BLOCKS_ALL;
-    if (masks) {
-        attn__lane_view view =
-            key_view(b, sub, t->arrays->mask, ATTN_U8, s->query_at.mask, s->key_at.mask, mask_adjacent(t));
-        f->lanes->gather(&view, s->extra, sub.width, 1.0f);
-        f->lanes->hide(s->s, s->extra, b->keys * sub.width, fill);
-    }
-    bool hides = blocks_seen(t, b, sub) != ATTN__BLOCKS_ALL;
-    if (hides)
-        hide_blocks(t, b, sub, fill);
-    if (b->at >= span->open_begin && b->at + b->keys <= span->open_end)
-        return capped || hides || canonical->has_bias || masks;
-    for (int l = 0; l < f->nlimits; l++)
-        f->lanes->limit(s->s, b->keys, sub.width, s->index[l], s->from[l] + sub.lane, s->to[l] + sub.lane, fill);
-    return true;
+        t->flash->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
+    if (canonical->has_bias)
+        add_bias(t, b, sub);
+    if (hidden)
+        attn__visible_hide(&tile, hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden, t->flash->lanes, s->s,
+                           sub.width, fill_of(canonical), s->extra);
+    return capped || hidden || canonical->has_bias;
 }
 
 /* Notes the scores of masked keys. */
@@ -1082,8 +923,7 @@ static int64_t portions(const attn__flash *f, int64_t keys)
 /* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
 static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    return t->canonical->problem.mask_fill != 0.0 ||
-           (blocks_seen(t, b, sub) != ATTN__BLOCKS_NONE && mask_seen(t, b, sub) != ATTN__BLOCKS_NONE);
+    return t->flash->visible.fills || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
@@ -1167,8 +1007,6 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
     bool seen_at_all = false;
-    if (t->canonical->has_blocks)
-        attn__block_columns(t->canonical, at, keys, t->s.key_at.block);
     attn__flash_key_tables(t, &b);
     for (int64_t i = 0; i < t->subtiles && !seen_at_all; i++)
         seen_at_all = sees(t, &b, attn__flash_subtile_at(t, i));
@@ -1206,7 +1044,7 @@ void attn__flash_write_lse(const attn__flash_item *t)
 static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    float kept = (float)(1.0 / (1.0 - t->canonical->problem.dropout));
+    float kept = (float)attn__dropout_factor(t->canonical);
     for (int64_t i = 0; i < t->padded; i++)
         t->s.shrink[i] = t->s.l[i] == 0.0f ? 0.0f : kept / t->s.l[i];
     for (int64_t i = 0; i < t->subtiles; i++) {

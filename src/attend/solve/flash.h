@@ -19,13 +19,14 @@
 
 #include "attend/block/prefetch.h"
 #include "attend/block/table_panel.h"
+#include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/gemm_tile/gemm_tile_bf16.h"
 
-enum { ATTN__FLASH_LIMITS = ATTN_MAX_BANDS + 1, ATTN__FLASH_CHANNELS = 512 };
+enum { ATTN__FLASH_CHANNELS = 512 };
 
 /* A relative table. */
 typedef struct attn__flash_table {
@@ -51,19 +52,16 @@ typedef struct attn__flash {
     int64_t vectors;  /* largest number in a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
-    /* Key axes whose index must lie in a range that depends on the query, because of bands or lengths. */
-    int nlimits;
-    int limit_axis[ATTN__FLASH_LIMITS];
-    bool skips; /* one key axis and no fill for masked keys: blocks outside every range are skipped */
+    attn__visible visible;
     int ntables;
     attn__flash_table table[ATTN_MAX_RELATIVE];
     int64_t tables[]; /* what the channel pointers point into */
 } attn__flash;
 
-/* A range of keys, and its subrange in which no lane is masked. */
+/* What a subtile sees. */
 typedef struct attn__flash_span {
-    int64_t begin, end;
-    int64_t open_begin, open_end;
+    int64_t begin, end; /* outside: no keys */
+    attn__visible_span limits;
     bool started; /* o holds sums */
 } attn__flash_span;
 
@@ -79,12 +77,12 @@ typedef struct attn__flash_tiles {
 
 /* Where the rows of the block's queries begin in the caller's arrays. */
 typedef struct attn__flash_query_at {
-    int64_t *q, *o, *lse, *bias, *mask, *block;
+    int64_t *q, *o, *lse, *bias;
 } attn__flash_query_at;
 
-/* The same of the block's keys; and their columns for dropout. */
+/* The same of the block's keys. */
 typedef struct attn__flash_key_at {
-    int64_t *k, *v, *bias, *mask, *block, *column;
+    int64_t *k, *v, *bias;
 } attn__flash_key_at;
 
 /* A relative table and a subtile's products with it. */
@@ -109,15 +107,15 @@ typedef struct attn__flash_scratch {
     attn__flash_pairs pairs;
     attn__flash_tiles tiles;
     uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
-    /* Per query of the block. */
+    /* Of the queries of the item. */
     attn__flash_query_at query_at;
-    int64_t *row;
-    int32_t *from[ATTN__FLASH_LIMITS], *to[ATTN__FLASH_LIMITS];
+    attn__visible_rows rows;
+    int64_t *sink; /* where the row's sink lies */
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
-    /* Per key of the block. */
+    /* Of the keys of the block. */
     attn__flash_key_at key_at;
-    int32_t *index[ATTN__FLASH_LIMITS];
+    attn__visible_keys keys;
     uint32_t *column;
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_scratch;
@@ -169,7 +167,14 @@ typedef struct attn__flash_keys {
 /* Whether some pairs may get no weight. */
 static inline bool attn__flash_may_hide(const attn__canonical *canonical, const attn__flash *f)
 {
-    return canonical->has_bias || canonical->has_mask || canonical->has_blocks || f->nlimits || canonical->has_dropout;
+    return canonical->has_bias || canonical->has_dropout || attn__visible_masks(&f->visible);
+}
+
+/* What hides keys of the block from the subtile. */
+static inline unsigned attn__flash_hidden(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+{
+    attn__visible_tile tile = {&t->s.rows, sub.lane, sub.lanes, &t->s.keys, 0, b->keys};
+    return attn__visible_of(&tile, &t->s.span[sub.index].limits);
 }
 
 /* flash.c.  The steps between the two products, on the subtile's scores in t->s.s.  Caps them, adds bias, applies masks;

@@ -203,11 +203,10 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
 void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__canonical *canonical = t->canonical;
-    const attn__flash_span *span = &t->s.span[sub.index];
     float factor = t->flash->terms > 1 ? 1.0f : (float)scale_of(t);
     score_interleaved(t, b, sub);
     bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
-                 canonical->has_blocks || b->at < span->open_begin || b->at + b->keys > span->open_end;
+                 canonical->has_blocks || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_ALL;
     if (masks || canonical->has_dropout || !(factor > 0.0f)) {
         attn__flash_amx_scale(t, b, sub);
         factor = 1.0f;
