@@ -6,11 +6,11 @@
  */
 #include "attend/solve/flash_backward.h"
 
+#include "attend/block/dropout.h"
 #include "attend/block/packed_sequences.h"
 #include "base/constants.h"
 #include "base/integers.h"
 #include "base/parallel.h"
-#include "base/rng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,12 +90,15 @@ void attn__flash_backward_item_advance(attn__flash_backward_item *item, const at
 void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
                                     attn__flash_backward_item *found)
 {
+    int64_t scale = 1;
     memset(found, 0, sizeof *found);
     for (int a = canonical->batch.n - 1; a >= 0; a--) {
         const attn__axis *axis = &canonical->batch.axis[a];
         int64_t *number = is_shared(canonical, axis) ? &shared : &item, index = *number % axis->dim.n;
         *number /= axis->dim.n;
         attn__flash_backward_item_advance(found, axis, index);
+        found->batch += index * scale;
+        scale *= axis->dim.n;
         if (axis->packed)
             found->sequence = index;
         if (index > 0)
@@ -439,15 +442,12 @@ static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena
 {
     attn__flash_backward_query_at *q = &m->query_at;
     attn__flash_backward_key_at *k = &m->key_at;
-    int64_t **const rows[] = {&q->q,     &q->dq,   &q->o,    &q->dout,  &q->lse, &q->bias,
-                              &q->dbias, &q->mask, &q->lens, &q->block, &q->drop};
-    int64_t **const keys[] = {&k->k, &k->dk, &k->v, &k->dv, &k->bias, &k->dbias, &k->mask, &k->block, &k->drop};
+    int64_t **const rows[] = {&q->q, &q->dq, &q->o, &q->dout, &q->lse, &q->bias, &q->dbias};
+    int64_t **const keys[] = {&k->k, &k->dk, &k->v, &k->dv, &k->bias, &k->dbias};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = offsets(arena, p->tile_q);
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         *keys[i] = offsets(arena, p->block_k);
-    m->q_index = offsets(arena, ATTN_MAX_BANDS * p->tile_q);
-    m->k_index = offsets(arena, (ATTN_MAX_BANDS + 1) * p->block_k);
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
         m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = offsets(arena, p->tile_q);
         m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = offsets(arena, p->block_k);
@@ -474,10 +474,13 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->known = attn__arena_take(&arena, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
-    m->from = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
-    m->to = attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    attn__visible_rows_take(&m->rows, &p->visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&m->keys_of_block, &p->visible, &arena, p->block_k, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&m->keys_of_strip, &p->visible, &arena, p->strip, ATTN__VISIBLE_ANY);
+    m->from = p->visible.ranges ? m->rows.from[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
+    m->to = p->visible.ranges ? m->rows.to[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
-    m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(int32_t));
+    m->drop_column = attn__arena_take(&arena, p->block_k, sizeof(uint32_t));
     place_offsets(p, &arena, m);
     place_tables(p, &arena, m);
     attn__flash_backward_tile_place(p, &arena, m);
@@ -534,7 +537,8 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
     p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
-    p->drop_scale = (float)(1.0 / (1.0 - canonical->problem.dropout));
+    p->drop_scale = (float)attn__dropout_factor(canonical);
+    attn__visible_make(&p->visible, canonical, false);
     count_items(canonical, p);
 }
 
@@ -686,22 +690,12 @@ void attn__flash_backward_zero(const attn__canonical *canonical, const attn__fla
 
 /* --------------------------------------------------------------------------------------- places, log-sum-exp, delta */
 
-static bool lens_per_query(const attn__canonical *canonical)
-{
-    for (int a = 0; a < canonical->query.n; a++)
-        if (canonical->query.axis[a].dim.n > 1 && canonical->query.axis[a].dim.lens != 0)
-            return true;
-    return false;
-}
-
 /* Past this key no query of the item attends any: keys that only pad a batch cost nothing. */
 static int64_t key_end(const attn__flash_backward_run *run)
 {
-    const attn__canonical *canonical = run->canonical;
-    if (!canonical->has_lens || !attn__flash_backward_one_key_axis(canonical) || lens_per_query(canonical) ||
-        canonical->problem.mask_fill != 0.0)
-        return run->plan->nk;
-    return attn__most(0, attn__least(run->arrays->lens[run->item.at.lens], run->plan->nk));
+    int64_t begin, end;
+    attn__visible_reach(&run->plan->visible, run->canonical, run->arrays, run->item.batch, &begin, &end);
+    return end;
 }
 
 /* Where the keys of the block lie, in every array that has them. */
@@ -713,25 +707,12 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
     int64_t begin = run->block, n = run->block_n;
     attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->key_at.k);
     attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->key_at.v);
-    if (canonical->has_mask)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.mask), begin, n, 0, m->key_at.mask);
     if (canonical->has_bias)
         attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->key_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
         attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->key_at.dbias);
-    if (!attn__flash_backward_one_key_axis(canonical)) {
-        for (int b = 0; b < canonical->problem.nbands; b++)
-            attn__flash_backward_index(key, canonical->problem.bands[b].key_dim, begin, n,
-                                       m->k_index + b * run->plan->block_k);
-        if (canonical->has_lens)
-            attn__flash_backward_index(key, canonical->problem.lens_dim, begin, n,
-                                       m->k_index + ATTN_MAX_BANDS * run->plan->block_k);
-    }
-    if (canonical->has_dropout) {
-        attn__flash_backward_walk(key, ATTN__STRIDE(drop), begin, n, 0, m->key_at.drop);
-        for (int64_t j = 0; j < n; j++)
-            m->drop_column[j] = (int32_t)(uint32_t)m->key_at.drop[j];
-    }
+    if (canonical->has_dropout)
+        attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
 /* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
@@ -809,19 +790,12 @@ void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
     attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->query_at.o);
     attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->query_at.dout);
     attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->query_at.lse);
-    if (canonical->has_mask)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.mask), begin, n, at->mask, m->query_at.mask);
     if (canonical->has_bias)
         attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->query_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
         attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->query_at.dbias);
-    if (canonical->has_dropout) {
-        uint64_t seed = canonical->problem.seed + run->arrays->seed_offset;
-        attn__flash_backward_walk(query, ATTN__STRIDE(drop), begin, n, (int64_t)run->item.drop, m->query_at.drop);
-        for (int64_t r = 0; r < n; r++)
-            m->drop_key[r] = attn__dropout_key(seed, canonical->problem.stream,
-                                               attn__drop_row(&run->arrays->drop_rows, (uint64_t)m->query_at.drop[r]));
-    }
+    if (canonical->has_dropout)
+        attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, m->drop_key);
 }
 
 static void store_queries(const attn__flash_backward_run *run, int64_t begin, int64_t n, const float *dq, bool add)
@@ -983,8 +957,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
     bool packed = false;
-    if (run->canonical->has_blocks)
-        attn__block_columns(run->canonical, run->block, run->block_n, run->m.key_at.block);
+    attn__visible_keys_start(&run->m.keys_of_block, run->canonical, run->block, run->block_n);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
         attn__flash_backward_limits(run);

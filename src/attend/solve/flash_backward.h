@@ -110,6 +110,7 @@ typedef struct attn__flash_backward_plan {
     bool two_pass;
     int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
     unsigned want;
+    attn__visible visible;
     bool bf16, has_bias;
     float softcap;          /* base 2 */
     bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
@@ -123,8 +124,10 @@ typedef struct attn__flash_backward_plan {
     attn__flash_backward_table table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_plan;
 
-/* One batch item: its offset in each operand (the fields of `dim`), and its part of the dropout row. */
+/* One batch item: its index over the BATCH dims, its offset in each operand (the fields of `dim`), its part of the dropout
+ * row. */
 typedef struct attn__flash_backward_item {
+    int64_t batch;
     attn_dim at;
     uint64_t drop;
     int64_t sequence; /* of packed ones */
@@ -162,12 +165,12 @@ typedef struct attn__flash_backward_keys {
 
 /* Where the rows of the tile's queries begin in the caller's arrays: [tile_q]. */
 typedef struct attn__flash_backward_query_at {
-    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias, *mask, *lens, *block, *drop;
+    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias;
 } attn__flash_backward_query_at;
 
 /* The same of the block's keys: [block_k]. */
 typedef struct attn__flash_backward_key_at {
-    int64_t *k, *dk, *v, *dv, *bias, *dbias, *mask, *block, *drop;
+    int64_t *k, *dk, *v, *dv, *bias, *dbias;
 } attn__flash_backward_key_at;
 
 /* A relative table and the tile's products with it. */
@@ -193,13 +196,13 @@ typedef struct attn__flash_backward_scratch {
     float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
     uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
     uint8_t *mask, *alive;     /* as s */
-    int32_t *from, *to;        /* [tile_q] */
-    uint64_t *drop_key;        /* [tile_q] */
-    int32_t *drop_column;      /* [block_k] */
+    attn__visible_rows rows;
+    int32_t *from, *to; /* [tile_q]: the range of keys of each row, if the problem leaves it one, or all */
+    attn__visible_keys keys_of_block, keys_of_strip;
+    uint64_t *drop_key;    /* [tile_q] */
+    uint32_t *drop_column; /* [block_k] */
     attn__flash_backward_query_at query_at;
     attn__flash_backward_key_at key_at;
-    int64_t *q_index; /* [ATTN_MAX_BANDS][tile_q] */
-    int64_t *k_index; /* [ATTN_MAX_BANDS + 1][block_k] */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;
@@ -252,11 +255,6 @@ static inline void attn__flash_backward_prefetch_row(const attn__flash_backward_
         __builtin_prefetch((const char *)x->data + x->at[r] * size + byte, 1, 3);
 }
 
-static inline bool attn__flash_backward_one_key_axis(const attn__canonical *canonical)
-{
-    return canonical->key.n == 1;
-}
-
 /* Indices along one axis of the group. */
 static inline void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n,
                                               int64_t *index)
@@ -271,12 +269,12 @@ void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const att
 /* their memory. */
 void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
                                      attn__flash_backward_scratch *scratch);
-/* The interval of keys of each row of the tile, and the row's place along the axis of each band; */
+/* What limits the keys of each row of the tile; */
 void attn__flash_backward_limits(attn__flash_backward_run *run);
 /* whether any of the tile's queries attends any key of the block. */
 bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
 /* Counts the masked keys of row r of the tile, for rows that see no other key. */
-int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t r);
+int64_t attn__flash_backward_count_masked(attn__flash_backward_run *run, int64_t r);
 /* Packs the block's keys and clears their gradients; packs the tile's queries; runs the one against the other. */
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);

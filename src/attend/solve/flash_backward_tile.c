@@ -12,156 +12,48 @@
 
 /* ---------------------------------------------------------------------------------------------- what a tile attends */
 
-static int64_t clamp(int64_t x, int64_t low, int64_t high)
-{
-    return x < low ? low : x > high ? high : x;
-}
-
-static void limit_band(const attn__flash_backward_run *run, const attn_band *band, const int64_t *index)
-{
-    const int64_t far = INT64_C(1) << 40, nk = run->plan->nk;
-    int64_t lo = clamp(band->lo, -far, far), hi = clamp(band->hi, -far, far);
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        int32_t from = (int32_t)clamp(index[r] + lo, 0, nk), to = (int32_t)clamp(index[r] + hi + 1, 0, nk);
-        if (from > run->m.from[r])
-            run->m.from[r] = from;
-        if (to < run->m.to[r])
-            run->m.to[r] = to;
-    }
-}
-
-/* The interval of keys of each row of the tile, and the row's place along the axis of each band. */
 void attn__flash_backward_limits(attn__flash_backward_run *run)
 {
-    const attn__canonical *canonical = run->canonical;
-    const attn__flash_backward_plan *plan = run->plan;
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        run->m.from[r] = 0;
-        run->m.to[r] = (int32_t)plan->nk;
-    }
-    if (canonical->has_blocks)
-        attn__block_rows(canonical, run->item.at.blocks, run->tile, run->tile_n, run->m.query_at.block);
-    for (int b = 0; b < canonical->problem.nbands; b++) {
-        int64_t *index = run->m.q_index + b * plan->tile_q;
-        attn__flash_backward_index(&canonical->query, canonical->problem.bands[b].query_dim, run->tile, run->tile_n,
-                                   index);
-        if (attn__flash_backward_one_key_axis(canonical))
-            limit_band(run, &canonical->problem.bands[b], index);
-    }
-    if (!canonical->has_lens)
-        return;
-    attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.lens), run->tile, run->tile_n, run->item.at.lens,
-                              run->m.query_at.lens);
-    for (int64_t r = 0; r < run->tile_n && attn__flash_backward_one_key_axis(canonical); r++) {
-        int32_t to = (int32_t)clamp(run->arrays->lens[run->m.query_at.lens[r]], 0, plan->nk);
-        if (to < run->m.to[r])
-            run->m.to[r] = to;
+    attn__flash_backward_scratch *m = &run->m;
+    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, 1);
+    for (int64_t r = 0; r < run->tile_n && !run->plan->visible.ranges; r++) {
+        m->from[r] = 0;
+        m->to[r] = (int32_t)run->plan->nk;
     }
 }
 
-static void mask_structure(const attn__flash_backward_run *run, int64_t first, int64_t n, int64_t r, uint8_t *mask)
+/* What hides keys first .. first + keys of the block from rows of the tile. */
+static unsigned find_hidden(const attn__flash_backward_run *run, const attn__visible_tile *tile)
 {
-    const attn_problem *problem = &run->canonical->problem;
-    const attn__flash_backward_plan *plan = run->plan;
-    for (int b = 0; b < problem->nbands; b++) {
-        const int64_t *j = run->m.k_index + b * plan->block_k + first, i = run->m.q_index[b * plan->tile_q + r];
-        for (int64_t c = 0; c < n; c++)
-            mask[c] &= (uint8_t)(j[c] - i >= problem->bands[b].lo && j[c] - i <= problem->bands[b].hi);
-    }
-    if (run->canonical->has_lens) {
-        const int64_t *j = run->m.k_index + ATTN_MAX_BANDS * plan->block_k + first;
-        int64_t length = run->arrays->lens[run->m.query_at.lens[r]];
-        for (int64_t c = 0; c < n; c++)
-            mask[c] &= (uint8_t)(j[c] < length);
-    }
+    attn__visible_span span = attn__visible_span_of(&run->m.rows, tile->row, tile->nrows);
+    return attn__visible_of(tile, &span);
 }
 
-static bool keys_adjacent(const attn__canonical *canonical)
+bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
 {
-    return attn__flash_backward_one_key_axis(canonical) && canonical->key.axis[0].dim.mask == 1;
+    attn__visible_tile tile = {&run->m.rows, 0, run->tile_n, &run->m.keys_of_block, 0, run->block_n};
+    return run->block_n > 0 && (run->plan->visible.fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
 }
 
-/* By the boolean mask; SOME where that is not known of all pairs at once. */
-static attn__block_view mask_seen(const attn__flash_backward_run *run, int64_t first, int64_t n, int64_t row,
-                                  int64_t rows)
+int64_t attn__flash_backward_count_masked(attn__flash_backward_run *run, int64_t r)
 {
-    if (!run->canonical->has_mask || run->canonical->has_blocks || !keys_adjacent(run->canonical))
-        return ATTN__BLOCKS_SOME;
-    return attn__mask_seen(run->arrays->mask + run->m.key_at.mask[first], run->m.query_at.mask + row, rows, n);
-}
-
-/* Bytes for keys first .. first + n of the block; nothing to do where intervals say it all. */
-static void fill_mask(const attn__flash_backward_run *run, int64_t first, int64_t n)
-{
-    const attn__canonical *canonical = run->canonical;
-    bool close = keys_adjacent(canonical);
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        uint8_t *mask = run->m.mask + r * run->plan->strip;
-        memset(mask, 1, (size_t)run->plan->strip);
-        if (canonical->has_mask) {
-            const int64_t *at = run->m.key_at.mask + first;
-            const uint8_t *row = run->arrays->mask + run->m.query_at.mask[r], *from = row + at[0];
-            for (int64_t c = 0; close && c < n; c++)
-                mask[c] = from[c] != 0;
-            for (int64_t c = 0; !close && c < n; c++)
-                mask[c] = row[at[c]] != 0;
-        }
-        for (int64_t c = 0; canonical->has_blocks && c < n; c++)
-            mask[c] &= run->arrays->blocks[run->m.query_at.block[r] + run->m.key_at.block[first + c]] != 0;
-        if (!attn__flash_backward_one_key_axis(canonical))
-            mask_structure(run, first, n, r, mask);
+    attn__flash_backward_scratch *m = &run->m;
+    int64_t masked = 0, strip = run->plan->strip;
+    for (int64_t at = 0, n; at < run->plan->nk; at += n) {
+        n = attn__least(strip, run->plan->nk - at);
+        attn__visible_keys_start(&m->keys_of_strip, run->canonical, at, n);
+        attn__visible_bytes(&(attn__visible_tile){&m->rows, r, 1, &m->keys_of_strip, 0, n}, ATTN__VISIBLE_ANY, m->mask,
+                            strip);
+        for (int64_t j = 0; j < n; j++)
+            masked += !m->mask[j];
     }
-}
-
-static bool sees(const attn__flash_backward_run *run, int64_t r, int64_t j)
-{
-    const attn__canonical *canonical = run->canonical;
-    const attn_problem *problem = &canonical->problem;
-    bool seen = j >= run->m.from[r] && j < run->m.to[r];
-    if (canonical->has_mask)
-        seen =
-            seen &&
-            run->arrays->mask[run->m.query_at.mask[r] + attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.mask), j)];
-    if (canonical->has_blocks) {
-        int64_t column;
-        attn__block_columns(canonical, j, 1, &column);
-        seen = seen && run->arrays->blocks[run->m.query_at.block[r] + column];
-    }
-    if (attn__flash_backward_one_key_axis(canonical))
-        return seen;
-    for (int b = 0; b < problem->nbands; b++) {
-        int64_t apart = attn__offsets_index(&canonical->key, problem->bands[b].key_dim, j) -
-                        run->m.q_index[b * run->plan->tile_q + r];
-        seen = seen && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
-    }
-    if (canonical->has_lens)
-        seen = seen &&
-               attn__offsets_index(&canonical->key, problem->lens_dim, j) < run->arrays->lens[run->m.query_at.lens[r]];
-    return seen;
-}
-
-/* Counts the masked keys of row r of the tile, for rows that see no other key. */
-int64_t attn__flash_backward_count_masked(const attn__flash_backward_run *run, int64_t r)
-{
-    int64_t masked = 0;
-    for (int64_t j = 0; j < run->plan->nk; j++)
-        masked += !sees(run, r, j);
     return masked;
-}
-
-/* By the mask of blocks, what rows of the tile see of keys first .. first + n of the block; ALL without one. */
-static attn__block_view blocks_seen(const attn__flash_backward_run *run, int64_t row, int64_t rows, int64_t first,
-                                    int64_t n)
-{
-    if (!run->canonical->has_blocks)
-        return ATTN__BLOCKS_ALL;
-    return attn__blocks_seen(run->arrays->blocks, run->m.query_at.block + row, rows, run->m.key_at.block + first, n);
 }
 
 static void copy_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     const float *bias = run->arrays->bias;
-    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.bias == 1;
+    bool close = run->canonical->key.n == 1 && run->canonical->key.axis[0].dim.bias == 1;
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *row = run->m.bias + r * run->plan->strip;
         const float *from = bias + run->m.query_at.bias[r];
@@ -179,7 +71,7 @@ void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t
                                     int64_t n)
 {
     float *dbias = run->arrays->dbias;
-    bool close = attn__flash_backward_one_key_axis(run->canonical) && run->canonical->key.axis[0].dim.dbias == 1;
+    bool close = run->canonical->key.n == 1 && run->canonical->key.axis[0].dim.dbias == 1;
     for (int64_t r = row; r < row + rows; r++) {
         const float *ds = run->m.dbias + r * run->plan->strip;
         float *to = dbias + run->m.query_at.dbias[r];
@@ -190,18 +82,6 @@ void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t
             for (int64_t c = 0; c < n; c++)
                 to[at[c]] += ds[c];
     }
-}
-
-bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
-{
-    if (run->canonical->problem.mask_fill != 0.0)
-        return run->block_n > 0;
-    if (blocks_seen(run, 0, run->tile_n, 0, run->block_n) == ATTN__BLOCKS_NONE)
-        return false;
-    for (int64_t r = 0; r < run->tile_n; r++)
-        if (run->m.from[r] < run->m.to[r] && run->m.from[r] < run->block + run->block_n && run->m.to[r] > run->block)
-            return true;
-    return false;
 }
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
@@ -385,7 +265,7 @@ static void collect_table_weights(const attn__flash_backward_run *run, const rec
                                   const float *ds)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    bool one_axis = attn__flash_backward_one_key_axis(run->canonical);
+    bool one_axis = run->canonical->key.n == 1;
     for (int i = 0; i < plan->ntables; i++) {
         const attn__flash_backward_table *t = &plan->table[i];
         const attn__flash_backward_table_memory *x = &run->m.table[i];
@@ -464,7 +344,6 @@ static void add_table_pair(const attn__flash_backward_run *run, int64_t query, i
 typedef struct extent {
     int64_t row, rows, keys;
     bool full;
-    bool open; /* the mask of blocks hides none of them */
 } extent;
 
 /* By bands and lengths. */
@@ -491,7 +370,9 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
 
 static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
 {
-    return blocks_seen(run, row, 1, first, n) != ATTN__BLOCKS_NONE;
+    const attn__flash_backward_scratch *m = &run->m;
+    return attn__blocks_seen(run->arrays->blocks, m->rows.blocks + row, 1, m->keys_of_block.blocks + first, n) !=
+           ATTN__BLOCKS_NONE;
 }
 
 /* By blocks as well: rows at the ends that see none of the keys are cut off. */
@@ -507,22 +388,16 @@ static extent find_extent(const attn__flash_backward_run *run, int64_t first, in
     skipped -= skipped % run->plan->row_step;
     e.row += skipped;
     e.rows -= skipped;
-    e.open = blocks_seen(run, e.row, e.rows, first, e.keys) == ATTN__BLOCKS_ALL;
     return e;
 }
 
-static bool has_mask_bytes(const attn__canonical *canonical)
-{
-    return canonical->has_mask || (canonical->key.n > 1 && (canonical->problem.nbands || canonical->has_lens));
-}
-
-static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e)
+/* `bytes`: some pairs of the extent are masked by more than ranges. */
+static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64_t first, extent e, bool bytes)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__canonical *canonical = run->canonical;
     bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS |
-                               ATTN__FLASH_BACKWARD_TABLES),
-         bytes = has_mask_bytes(canonical) || !e.open;
+                               ATTN__FLASH_BACKWARD_TABLES);
     int64_t skip = e.row * plan->strip;
     attn__softmax_backward_args t = {
         .rows = e.rows,
@@ -544,13 +419,14 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         t.dbias = run->m.dbias + skip;
     if (canonical->has_dropout) {
         t.drop_key = run->m.drop_key + e.row;
-        t.drop_column = run->m.drop_column + first;
+        t.drop_column = (const int32_t *)run->m.drop_column + first;
         t.drop_below = plan->drop_below;
         t.drop_scale = plan->drop_scale;
     }
     if (!run->keys_finite || !run->queries_finite || !tables_finite(run))
         t.alive = run->m.alive + skip;
-    run->plain = !t.alive && e.full && !bytes && !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
+    run->plain = !t.alive && e.full && !t.mask && !canonical->has_mask && plan->visible.ranges &&
+                 !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
     t.plain = run->plain && e.keys % plan->tile->lanes == 0;
     return t;
 }
@@ -560,14 +436,16 @@ bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first,
                                    attn__softmax_backward_args *t, int64_t *row)
 {
     extent e = find_extent(run, first, n);
-    if (!e.rows)
+    attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
+    unsigned hidden = e.rows ? find_hidden(run, &tile) : ATTN__VISIBLE_NONE;
+    if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !run->plan->visible.fills))
         return false;
+    hidden = hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden;
+    hidden &= run->plan->visible.ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
     *row = e.row;
-    *t = describe(run, first, e);
-    if (t->mask && mask_seen(run, first, e.keys, e.row, e.rows) == ATTN__BLOCKS_ALL)
-        t->mask = NULL;
+    *t = describe(run, first, e, hidden);
     if (t->mask)
-        fill_mask(run, first, e.keys);
+        attn__visible_bytes(&tile, hidden, run->m.mask + e.row * run->plan->strip, run->plan->strip);
     if (t->bias)
         copy_bias(run, first, e.keys);
     return true;
@@ -1363,8 +1241,6 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
     attn__softmax_backward_args t;
     int64_t row;
     if (!attn__flash_backward_describe(run, first, n, &t, &row))
-        return;
-    if (t.mask && !t.fill && mask_seen(run, first, t.keys, row, t.rows) == ATTN__BLOCKS_NONE)
         return;
     unsigned want = run->want;
     if (run->plan->amx)
