@@ -693,9 +693,10 @@ void attn__flash_backward_zero(const attn__canonical *canonical, const attn__fla
 /* Past this key no query of the item attends any: keys that only pad a batch cost nothing. */
 static int64_t key_end(const attn__flash_backward_run *run)
 {
-    int64_t begin, end;
-    attn__visible_reach(&run->plan->visible, run->canonical, run->arrays, run->item.batch, &begin, &end);
-    return end;
+    const attn__visible *visible = &run->plan->visible;
+    if (!run->canonical->has_lens || !visible->ranges || visible->lens_by_query || visible->fills)
+        return run->plan->nk;
+    return attn__clamp(run->arrays->lens[run->item.at.lens], 0, run->plan->nk);
 }
 
 /* Where the keys of the block lie, in every array that has them. */
