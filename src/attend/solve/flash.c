@@ -5,10 +5,10 @@
 #include "attend/solve/flash.h"
 
 #include "attend/block/dropout.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/block/rows.h"
+#include "attend/block/scores.h"
 #include "base/arena.h"
-#include "base/constants.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 #include "base/rng.h"
@@ -70,9 +70,7 @@ static void take_queries(attn__arena *p, const attn__flash *f, const attn__canon
     s->shrink = attn__arena_take(p, n, sizeof(float));
     s->query_at.q = attn__arena_take(p, n, sizeof(int64_t));
     s->query_at.o = attn__arena_take(p, n, sizeof(int64_t));
-    s->query_at.lse = attn__arena_take(p, n, sizeof(int64_t));
     s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
-    s->sink = attn__arena_take(p, canonical->extras & ATTN__SINKS ? n : 0, sizeof(int64_t));
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));
@@ -195,7 +193,6 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
     if (f->query_block < lanes)
         f->query_block = lanes;
-    f->query_blocks = queries > 0 ? (queries + f->query_block - 1) / f->query_block : 0;
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
 }
 
@@ -211,8 +208,8 @@ static int64_t least_queries(const attn__flash *f, const attn__canonical *canoni
 /* Whether AMX is there and faster, though its tiles are filled up with zeros. */
 bool attn__flash_amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
-    if (!attn__bf16x3_for(canonical->isa) || f->channels == 0 || canonical->key.size == 0 ||
-        canonical->query.size < least_queries(f, canonical))
+    if (!attn__bf16x3_for(canonical->isa) || f->keys_dtype != canonical->problem.dtype || f->channels == 0 ||
+        canonical->key.size == 0 || canonical->query.size < least_queries(f, canonical))
         return false;
     enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
     int64_t queries = attn__round_up(canonical->query.size, SIDE);
@@ -252,19 +249,7 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     most = attn__most(wide, attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide);
     blocks = (queries + most - 1) / most;
     f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
-    f->query_blocks = (queries + f->query_block - 1) / f->query_block;
     f->subtiles = (f->query_block + wide - 1) / wide + 1;
-}
-
-/* NULL where the channels are adjacent, else their offsets, written to the next free part of the tables. */
-static const int64_t *channel_table(const attn__group *group, size_t stride, int64_t **next)
-{
-    if (attn__offsets_adjacent(group, stride))
-        return NULL;
-    int64_t *table = *next;
-    attn__offsets_fill(group, stride, 0, group->size, table);
-    *next += group->size;
-    return table;
 }
 
 /* Sets what follows from the problem alone: kernels, channels, axes with limits. */
@@ -272,6 +257,7 @@ void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
 {
     f->tile = attn__gemm_tile_for(canonical->isa);
     f->lanes = attn__online_softmax_for(canonical->isa);
+    f->keys_dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_K);
     f->channels = canonical->contract.size;
     f->values = canonical->value.size;
     f->held = f->values;
@@ -296,10 +282,10 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     f->ldk = panel_width(f->channels);
     f->ldv = panel_width(f->values);
     int64_t *next = f->tables;
-    f->q_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.q), &next);
-    f->k_channel = channel_table(&canonical->contract, ATTN__STRIDE(dim.k), &next);
-    f->v_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.v), &next);
-    f->o_channel = channel_table(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    f->q_channel = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &next);
+    f->k_channel = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &next);
+    f->v_channel = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
+    f->o_channel = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
     bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
     bool adjacent = !f->k_channel && !f->v_channel;
     if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
@@ -343,15 +329,6 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
-/* Batch and query part of the offsets of one operand, for each query of the item. */
-static void query_offsets(const attn__flash_item *t, size_t stride, int64_t batch, int64_t *out)
-{
-    int64_t base = attn__offsets_one(&t->canonical->batch, stride, batch);
-    attn__offsets_fill(&t->canonical->query, stride, t->first, t->count, out);
-    for (int64_t i = 0; i < t->count; i++)
-        out[i] += base;
-}
-
 /* Subtiles share the vectors evenly: a lone vector would leave the tile product waiting for its sums. */
 static void divide_subtiles(attn__flash_item *t)
 {
@@ -377,7 +354,7 @@ static void gather_queries(attn__flash_item *t)
     if (t->q_ready)
         return;
     t->q_ready = true;
-    float factor = f->pairs ? 1.0f : (float)(t->canonical->problem.scale * ATTN__LOG2E);
+    float factor = f->pairs ? 1.0f : attn__score_factor(t->canonical);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
@@ -390,24 +367,6 @@ static void gather_queries(attn__flash_item *t)
         f->lanes->gather(&view, q, sub.width, factor);
         if (f->pairs) /* exact: unscaled, they are bf16 still */
             f->pairs->round_rows(q, f->channels, sub.width, t->s.pairs.q + sub.lane * f->channel_pairs);
-    }
-}
-
-/* A sink is in the running sums before any key. */
-static void begin_sums(attn__flash_item *t, int64_t batch)
-{
-    attn__flash_scratch *s = &t->s;
-    const float *sinks = t->arrays->sinks;
-    for (int64_t i = 0; i < t->padded; i++) {
-        s->m[i] = -INFINITY;
-        s->l[i] = 0.0f;
-    }
-    if (!(t->canonical->extras & ATTN__SINKS))
-        return;
-    query_offsets(t, ATTN__STRIDE(dim.sinks), batch, s->sink);
-    for (int64_t i = 0; i < t->count; i++) {
-        s->m[i] = (float)((double)sinks[s->sink[i]] * ATTN__LOG2E);
-        s->l[i] = s->m[i] == -INFINITY ? 0.0f : 1.0f;
     }
 }
 
@@ -433,19 +392,13 @@ static void find_spans(attn__flash_item *t, int64_t batch)
     t->key_begin -= t->key_begin % t->flash->key_block;
 }
 
-static void indices(const attn__group *group, int axis, int64_t first, int64_t n, int64_t *to)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = attn__offsets_index(group, axis, first + i);
-}
-
 static void read_tables(const attn__flash_item *t, int64_t batch)
 {
     for (int i = 0; i < t->flash->ntables; i++) {
         int64_t at = attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
         attn__table_panel_read(&t->flash->table[i].panel, t->canonical, t->arrays, at, 1.0f, &t->s.table[i].panel);
-        indices(&t->canonical->query, t->canonical->problem.relatives[i].query_dim, t->first, t->count,
-                t->s.table[i].query);
+        attn__offsets_indices(&t->canonical->query, t->canonical->problem.relatives[i].query_dim, t->first, t->count,
+                              t->s.table[i].query);
     }
 }
 
@@ -455,18 +408,17 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
     const attn__canonical *canonical = t->canonical;
     attn__flash_scratch *s = &t->s;
     int64_t lanes = t->flash->tile->lanes;
-    t->padded = (t->count + lanes - 1) / lanes * lanes;
-    query_offsets(t, ATTN__STRIDE(dim.q), batch, s->query_at.q);
-    query_offsets(t, ATTN__STRIDE(dim.o), batch, s->query_at.o);
-    if (canonical->problem.flags & ATTN_WANT_LSE)
-        query_offsets(t, ATTN__STRIDE(dim.lse), batch, s->query_at.lse);
+    t->batch = batch;
+    t->padded = attn__round_up(t->count, lanes);
+    attn__query_offsets(canonical, ATTN__STRIDE(dim.q), batch, t->first, t->count, s->query_at.q);
+    attn__query_offsets(canonical, ATTN__STRIDE(dim.o), batch, t->first, t->count, s->query_at.o);
     if (canonical->has_bias)
-        query_offsets(t, ATTN__STRIDE(dim.bias), batch, s->query_at.bias);
+        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, t->first, t->count, s->query_at.bias);
     if (canonical->has_dropout)
         attn__dropout_lanes(canonical, t->arrays, batch, t->first, t->count, lanes, s->key_low, s->key_high);
     t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
     t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
-    begin_sums(t, batch);
+    attn__running_begin(canonical, t->arrays, batch, t->first, t->count, t->padded, s->m, s->l);
     divide_subtiles(t);
     find_spans(t, batch);
     read_tables(t, batch);
@@ -476,21 +428,12 @@ void attn__flash_begin(attn__flash_item *t, int64_t batch)
 
 enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
 
-/* Offsets of the block's keys in one operand. */
-void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
-                             int64_t *out)
-{
-    attn__offsets_fill(&t->canonical->key, stride, b->at, b->keys, out);
-    for (int64_t i = 0; i < b->keys; i++)
-        out[i] += base;
-}
-
 /* Channels of values as rows of A.  False if any is not finite. */
 static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     int64_t group = f->tile->group;
-    attn_dtype dtype = t->canonical->problem.dtype;
+    attn_dtype dtype = f->keys_dtype;
     bool finite = true;
     for (int64_t c = 0; c < f->values; c += group) {
         const char *base = t->arrays->v;
@@ -507,7 +450,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn_dtype dtype = t->canonical->problem.dtype;
+    attn_dtype dtype = f->keys_dtype;
     int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
     bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->k_channel && t->canonical->key.n == 1;
     b->k = here ? (const float *)t->arrays->k + t->s.key_at.k[0] : t->s.k;
@@ -522,7 +465,8 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
 static void find_table_keys(const attn__flash_item *t, const attn__flash_keys *b)
 {
     for (int i = 0; i < t->flash->ntables; i++)
-        indices(&t->canonical->key, t->canonical->problem.relatives[i].key_dim, b->at, b->keys, t->s.table[i].key);
+        attn__offsets_indices(&t->canonical->key, t->canonical->problem.relatives[i].key_dim, b->at, b->keys,
+                              t->s.table[i].key);
 }
 
 static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
@@ -657,8 +601,8 @@ static void add_table_values(const attn__flash_item *t, const attn__flash_keys *
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.k), t->k_base, t->s.key_at.k);
-    attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.v), t->v_base, t->s.key_at.v);
+    attn__offsets_from(&t->canonical->key, ATTN__STRIDE(dim.k), t->k_base, b->at, b->keys, t->s.key_at.k);
+    attn__offsets_from(&t->canonical->key, ATTN__STRIDE(dim.v), t->v_base, b->at, b->keys, t->s.key_at.v);
     bool finite;
     if (f->amx && (finite = attn__flash_amx_panels(t, b), b->amx)) {
         b->careful = !finite && attn__flash_may_hide(t->canonical, f);
@@ -684,28 +628,18 @@ void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
     if (t->canonical->has_bias)
-        attn__flash_key_offsets(t, b, ATTN__STRIDE(dim.bias), 0, t->s.key_at.bias);
+        attn__offsets_fill(&t->canonical->key, ATTN__STRIDE(dim.bias), b->at, b->keys, t->s.key_at.bias);
     if (t->canonical->has_dropout)
         attn__dropout_columns(t->canonical, b->at, b->keys, t->s.column);
     find_table_keys(t, b);
 }
 
-/* The score of a masked key, in powers of two. */
-static float fill_of(const attn__canonical *canonical)
-{
-    return canonical->problem.mask_fill == 0.0 ? -INFINITY : (float)canonical->problem.mask_fill * (float)ATTN__LOG2E;
-}
-
-/* Adjacent keys start at the first one's offset; asked for each sequence of packed ones, for a shorter one's keys need
- * not be adjacent. */
 static void add_bias(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash_scratch *s = &t->s;
-    bool adjacent = attn__offsets_adjacent(&t->canonical->key, ATTN__STRIDE(dim.bias));
-    const float *base = (const float *)t->arrays->bias + (adjacent ? s->key_at.bias[0] : 0);
-    attn__lane_view view = {(void *)(uintptr_t)base,          ATTN_F32, s->query_at.bias + sub.lane,
-                            adjacent ? NULL : s->key_at.bias, b->keys,  sub.lanes};
-    t->flash->lanes->gather(&view, s->extra, sub.width, (float)ATTN__LOG2E);
+    attn__bias bias =
+        attn__bias_of(t->canonical, t->arrays, false, s->query_at.bias + sub.lane, sub.lanes, s->key_at.bias, b->keys);
+    attn__bias_lanes(&bias, t->flash->lanes, (float)ATTN__LOG2E, s->extra, sub.width);
     t->flash->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
 }
 
@@ -717,19 +651,19 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     attn__visible_tile tile = {&s->rows, sub.lane, sub.lanes, &s->keys, 0, b->keys};
     bool capped = canonical->problem.softcap != 0;
     if (capped)
-        t->flash->lanes->softcap(s->s, b->keys * sub.width, (float)canonical->problem.softcap * (float)ATTN__LOG2E);
+        t->flash->lanes->softcap(s->s, b->keys * sub.width, attn__softcap(canonical));
     if (canonical->has_bias)
         add_bias(t, b, sub);
     if (hidden)
         attn__visible_hide(&tile, hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden, t->flash->lanes, s->s,
-                           sub.width, fill_of(canonical), s->extra);
+                           sub.width, attn__masked_score(canonical), s->extra);
     return capped || hidden || canonical->has_bias;
 }
 
 /* Notes the scores of masked keys. */
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
-    float fill = fill_of(t->canonical);
+    float fill = attn__masked_score(t->canonical);
     for (int64_t i = 0; i < b->keys * sub.width; i++)
         t->s.hidden[i] = t->s.s[i] == fill || t->canonical->has_dropout;
 }
@@ -931,10 +865,10 @@ static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__fla
 enum { STORES = 4096 }; /* bytes that the store buffers absorb */
 
 /* Rows [from, to) of an operand along a group of one dim; several dims are left to the machine. */
-static void stream(attn__flash_item *t, const void *base, const attn__group *group, size_t stride, int64_t offset,
-                   int64_t from, int64_t to, int64_t channels)
+static void stream(attn__flash_item *t, const void *base, attn_dtype dtype, const attn__group *group, size_t stride,
+                   int64_t offset, int64_t from, int64_t to, int64_t channels)
 {
-    int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype);
+    int64_t size = (int64_t)attn_dtype_size(dtype);
     int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
     if (group->n == 1)
         attn__prefetch_add(&t->prefetch, (const char *)base + (offset + from * step) * size, step * size, NULL,
@@ -945,9 +879,9 @@ static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int
 {
     const attn__group *key = &t->canonical->key;
     if (!t->flash->k_channel)
-        stream(t, t->arrays->k, key, ATTN__STRIDE(dim.k), k_base, from, to, t->flash->channels);
+        stream(t, t->arrays->k, t->flash->keys_dtype, key, ATTN__STRIDE(dim.k), k_base, from, to, t->flash->channels);
     if (!t->flash->v_channel)
-        stream(t, t->arrays->v, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
+        stream(t, t->arrays->v, t->flash->keys_dtype, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
 }
 
 /* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
@@ -962,7 +896,7 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
     const attn__flash *f = t->flash;
     int64_t count = rows_near(t, attn__least(t->canonical->query.size - t->next_first, f->query_block));
     if (!f->q_channel)
-        stream(t, t->arrays->q, &t->canonical->query, ATTN__STRIDE(dim.q),
+        stream(t, t->arrays->q, t->canonical->problem.dtype, &t->canonical->query, ATTN__STRIDE(dim.q),
                attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.q), t->next_batch),
                t->next_first + count * part / parts, t->next_first + count * (part + 1) / parts, f->channels);
 }
@@ -1031,22 +965,12 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 
 /* ----------------------------------------------------------------------------------------------------------- output */
 
-void attn__flash_write_lse(const attn__flash_item *t)
-{
-    float *lse = t->arrays->lse;
-    for (int64_t i = 0; i < t->count; i++) {
-        double l = t->s.l[i], m = t->s.m[i];
-        lse[t->s.query_at.lse[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
-    }
-}
-
 /* A row without keys has l = 0 and, as nothing was ever added, o = 0. */
 static void finish(attn__flash_item *t)
 {
     const attn__flash *f = t->flash;
-    float kept = (float)attn__dropout_factor(t->canonical);
     for (int64_t i = 0; i < t->padded; i++)
-        t->s.shrink[i] = t->s.l[i] == 0.0f ? 0.0f : kept / t->s.l[i];
+        t->s.shrink[i] = attn__running_factor(t->canonical, t->s.l[i]);
     for (int64_t i = 0; i < t->subtiles; i++) {
         attn__flash_subtile sub = attn__flash_subtile_at(t, i);
         float *o = t->s.o + sub.lane * f->held;
@@ -1057,40 +981,33 @@ static void finish(attn__flash_item *t)
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
     if (t->canonical->problem.flags & ATTN_WANT_LSE)
-        attn__flash_write_lse(t);
+        attn__running_store(t->canonical, t->arrays, t->batch, t->first, t->count, t->s.m, t->s.l);
 }
 
 typedef struct job {
     const attn__canonical *canonical;
     const attn__flash *flash;
-    const attn_arrays *arrays;
+    attn__items items;
     char *workspace;
     size_t each; /* bytes of one thread */
 } job;
 
-/* The last block of queries first: under a causal mask it is the longest. */
-static void run_item(void *user, int64_t item, int thread)
+static void run_item(void *user, int64_t number, int thread)
 {
     const job *j = user;
     const attn__flash *f = j->flash;
-    int64_t batch = item / f->query_blocks, block = f->query_blocks - 1 - item % f->query_blocks;
-    attn__flash_item t = {.canonical = j->canonical, .flash = f, .arrays = j->arrays, .first = block * f->query_block};
-    t.count = j->canonical->query.size - t.first < f->query_block ? j->canonical->query.size - t.first : f->query_block;
-    int64_t next = item + 1; /* mostly this thread's too */
-    t.next_batch = next < j->canonical->batch.size * f->query_blocks ? next / f->query_blocks : -1;
-    t.next_first = (f->query_blocks - 1 - next % f->query_blocks) * f->query_block;
-    attn__sequence one;
-    if (attn__is_packed(j->canonical)) {
-        int64_t sequence = attn__packed_sequence(j->canonical, batch);
-        if (t.first >= attn__packed_rows(j->canonical, j->arrays, sequence))
-            return;
-        attn__sequence_at(&one, j->canonical, j->arrays, sequence);
-        t.canonical = &one.canonical, t.arrays = &one.arrays;
-        t.count = attn__least(one.canonical.query.size - t.first, f->query_block);
-        t.next_batch = -1; /* of another sequence */
-    }
+    attn__item item;
+    if (!attn__item_start(&item, &j->items, number))
+        return;
+    attn__flash_item t = {.canonical = item.canonical,
+                          .flash = f,
+                          .arrays = item.arrays,
+                          .first = item.first,
+                          .count = item.count,
+                          .next_batch = item.next_batch,
+                          .next_first = item.next_first};
     attn__flash_divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
-    attn__flash_begin(&t, batch);
+    attn__flash_begin(&t, item.batch);
     if (f->amx) {
         f->amx->begin();
         attn__flash_amx_queries(&t);
@@ -1107,14 +1024,15 @@ static void run_item(void *user, int64_t item, int thread)
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace)
 {
-    job j = {.canonical = canonical, .flash = recipe->data, .arrays = arrays, .workspace = workspace};
+    job j = {.canonical = canonical, .flash = recipe->data, .workspace = workspace};
     attn__flash_scratch scratch;
     j.each = attn__flash_divide(j.flash, canonical, NULL, &scratch);
     for (int thread = 0; j.flash->ntables && thread < canonical->threads; thread++) {
         attn__flash_divide(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
         start_tables(j.flash, &scratch);
     }
-    attn__parallel_items(canonical->threads, canonical->batch.size * j.flash->query_blocks, run_item, &j);
+    j.items = attn__items_make(canonical, arrays, j.flash->query_block);
+    attn__parallel_items(canonical->threads, j.items.n, run_item, &j);
 }
 
 const attn__solver attn__solver_flash = {.name = "flash",
@@ -1122,4 +1040,4 @@ const attn__solver attn__solver_flash = {.name = "flash",
                                          .plan = plan,
                                          .apply = apply,
                                          .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS |
-                                                   ATTN__BATCH_INVARIANT};
+                                                   ATTN__BATCH_INVARIANT | ATTN__BF16_KEYS};

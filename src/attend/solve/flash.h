@@ -43,13 +43,14 @@ typedef struct attn__flash {
     int64_t channel_pairs, ld_pairs;          /* of k's panel of pairs; v's has ldv */
     const attn__bf16x3_kernel *amx;           /* products on AMX, ... */
     int terms;                                /* ... of so many bf16 terms per number; NULL: on vectors */
+    attn_dtype keys_dtype;                    /* of k and v */
     int64_t channels, values;                 /* of q and k, of v and o */
     int64_t held;                             /* channels of o in scratch memory */
     int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
-    int64_t query_blocks;
-    int64_t ldk, ldv; /* of the panels */
-    int64_t subtiles; /* largest number in one item */
-    int64_t vectors;  /* largest number in a subtile */
+    int64_t query_blocks;                     /* wide_head's */
+    int64_t ldk, ldv;                         /* of the panels */
+    int64_t subtiles;                         /* largest number in one item */
+    int64_t vectors;                          /* largest number in a subtile */
     /* Offsets of the channels; NULL where they are adjacent. */
     const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
     attn__visible visible;
@@ -77,7 +78,7 @@ typedef struct attn__flash_tiles {
 
 /* Where the rows of the block's queries begin in the caller's arrays. */
 typedef struct attn__flash_query_at {
-    int64_t *q, *o, *lse, *bias;
+    int64_t *q, *o, *bias;
 } attn__flash_query_at;
 
 /* The same of the block's keys. */
@@ -110,7 +111,6 @@ typedef struct attn__flash_scratch {
     /* Of the queries of the item. */
     attn__flash_query_at query_at;
     attn__visible_rows rows;
-    int64_t *sink; /* where the row's sink lies */
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
     /* Of the keys of the block. */
@@ -140,6 +140,7 @@ typedef struct attn__flash_item {
     const attn__flash *flash;
     const attn_arrays *arrays;
     attn__flash_scratch s;
+    int64_t batch;
     int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
     int64_t subtiles;
     int64_t k_base, v_base;         /* the batch item's part of the offsets */
@@ -208,10 +209,7 @@ size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canon
                           attn__flash_scratch *scratch);
 void attn__flash_begin(attn__flash_item *t, int64_t batch);
 attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
-void attn__flash_key_offsets(const attn__flash_item *t, const attn__flash_keys *b, size_t stride, int64_t base,
-                             int64_t *out);
 void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
 void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-void attn__flash_write_lse(const attn__flash_item *t);
 
 #endif

@@ -5,14 +5,9 @@
  */
 #include "attend/solve/flash.h"
 
+#include "attend/block/scores.h"
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_split_rows.h"
-#include "base/constants.h"
-
-static double scale_of(const attn__flash_item *t)
-{
-    return t->canonical->problem.scale * ATTN__LOG2E;
-}
 
 static attn__bf16x3_side moved(attn__bf16x3_side side, int64_t blocks)
 {
@@ -39,7 +34,7 @@ void attn__flash_amx_queries(attn__flash_item *t)
     const attn__flash *f = t->flash;
     attn__bf16x3_rows q = rows_of(t, t->arrays->q, t->s.query_at.q, t->count, f->channels);
     if (f->terms > 1) {
-        q.factor = (float)scale_of(t);
+        q.factor = attn__score_factor(t->canonical);
         t->q_finite = attn__bf16x3_split_rows(ATTN__BF16X3_ACROSS, &q, &t->s.tiles.q);
         return;
     }
@@ -105,7 +100,7 @@ void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn_
     if (t->flash->terms > 1)
         return;
     for (int64_t i = 0; i < sub.width; i++)
-        factor[i] = (float)scale_of(t);
+        factor[i] = attn__score_factor(t->canonical);
     t->flash->lanes->scale(t->s.s, b->keys, sub.width, factor);
 }
 
@@ -203,7 +198,7 @@ static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_su
 void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__canonical *canonical = t->canonical;
-    float factor = t->flash->terms > 1 ? 1.0f : (float)scale_of(t);
+    float factor = t->flash->terms > 1 ? 1.0f : attn__score_factor(t->canonical);
     score_interleaved(t, b, sub);
     bool masks = canonical->problem.softcap != 0 || canonical->has_bias || canonical->has_mask ||
                  canonical->has_blocks || attn__flash_hidden(t, b, sub) != ATTN__VISIBLE_ALL;

@@ -8,46 +8,14 @@
 
 #include "attend/block/dropout.h"
 #include "attend/block/packed_sequences.h"
-#include "base/constants.h"
+#include "attend/block/scores.h"
+#include "attend/problem/extent.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/* -------------------------------------------------------------------------------------- rows in the caller's arrays */
-
-/* at[i] = base + the offset of element begin + i of the group, i < n. */
-void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
-                               int64_t *at)
-{
-    attn__offsets_fill(group, stride, begin, n, at);
-    for (int64_t i = 0; i < n; i++)
-        at[i] += base;
-}
-
-/* x = or += scale * from.  Rows go one by one, so that several may lie in one place. */
-static void scatter(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, const float *from,
-                    int64_t ld, float scale, bool add)
-{
-    float *f32 = (float *)(uintptr_t)x->data;
-    uint16_t *bf16 = (uint16_t *)(uintptr_t)x->data;
-    for (int64_t r = 0; r < x->rows; r++, from += ld) {
-        if (!x->channel)
-            attn__flash_backward_prefetch_row(plan, x, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
-        if (!x->channel && plan->bf16)
-            plan->backward->store_bf16(bf16 + x->at[r], from, x->n, scale, add);
-        else if (!x->channel)
-            plan->backward->store(f32 + x->at[r], from, x->n, scale, add);
-        else if (plan->bf16)
-            for (int64_t c = 0; c < x->n; c++)
-                plan->backward->store_bf16(bf16 + x->at[r] + x->channel[c], from + c, 1, scale, add);
-        else
-            for (int64_t c = 0; c < x->n; c++)
-                f32[x->at[r] + x->channel[c]] = (add ? f32[x->at[r] + x->channel[c]] : 0.0f) + scale * from[c];
-    }
-}
 
 /* ------------------------------------------------------------------------------------------------------ batch items */
 
@@ -488,27 +456,17 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
 }
 
 /* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
-static const int64_t *channels(const attn__group *group, size_t stride, int64_t **room)
-{
-    int64_t *at = *room;
-    if (attn__offsets_adjacent(group, stride))
-        return NULL;
-    attn__offsets_fill(group, stride, 0, group->size, at);
-    *room += group->size;
-    return at;
-}
-
 static void find_channels(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t *room = (int64_t *)(void *)(p + 1);
-    p->channels.q = channels(&canonical->contract, ATTN__STRIDE(dim.q), &room);
-    p->channels.k = channels(&canonical->contract, ATTN__STRIDE(dim.k), &room);
-    p->channels.dq = channels(&canonical->contract, ATTN__STRIDE(dim.dq), &room);
-    p->channels.dk = channels(&canonical->contract, ATTN__STRIDE(dim.dk), &room);
-    p->channels.v = channels(&canonical->value, ATTN__STRIDE(dim.v), &room);
-    p->channels.o = channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
-    p->channels.dv = channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
-    p->channels.dout = channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
+    p->channels.q = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &room);
+    p->channels.k = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &room);
+    p->channels.dq = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.dq), &room);
+    p->channels.dk = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.dk), &room);
+    p->channels.v = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &room);
+    p->channels.o = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
+    p->channels.dv = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
+    p->channels.dout = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
     find_table_channels(p, canonical, room);
 }
 
@@ -613,78 +571,47 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------- gradients that start at zero */
 
-/* Rows of a gradient of one batch item. */
-typedef struct target {
-    void *array;
-    int64_t base;
-    const attn__group *rows;
-    size_t stride;
-    const int64_t *channel;
-    int64_t n;
-} target;
-
-static void zero_rows(const attn__flash_backward_plan *plan, const target *t, attn__flash_backward_scratch *m)
+/* Of one batch item. */
+static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays,
+                           const attn__flash_backward_item *item, unsigned which)
 {
-    const float *zeros = t->n == plan->d ? m->q : m->dout;
-    for (int64_t i = 0; i < t->rows->size; i += plan->tile_q) {
-        int64_t n = attn__least(t->rows->size - i, plan->tile_q);
-        attn__flash_backward_rows rows = {t->array, m->query_at.q, n, t->channel, t->n};
-        attn__flash_backward_walk(t->rows, t->stride, i, n, t->base, m->query_at.q);
-        scatter(plan, &rows, zeros, 0, 0.0f, false);
+    const struct {
+        unsigned bit;
+        attn__operand op;
+        void *array;
+    } all[] = {{ATTN__FLASH_BACKWARD_Q, ATTN__OP_DQ, arrays->dq},
+               {ATTN__FLASH_BACKWARD_K, ATTN__OP_DK, arrays->dk},
+               {ATTN__FLASH_BACKWARD_V, ATTN__OP_DV, arrays->dv},
+               {ATTN__FLASH_BACKWARD_BIAS, ATTN__OP_DBIAS, arrays->dbias}};
+    attn__canonical of_item = *canonical;
+    of_item.extras &= ~(unsigned)ATTN__PACKED; /* a sequence is a problem of its own */
+    for (int a = 0; a < of_item.batch.n; a++)
+        of_item.batch.axis[a].dim.n = 1;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, all[i].op));
+        attn__extent extent = attn__operand_extent(&of_item, all[i].op);
+        if (which & all[i].bit)
+            attn__extent_zero(&extent, size, (char *)all[i].array + attn__stride(&item->at, all[i].op) * (int64_t)size);
     }
 }
 
-static void zero_bias(const attn__canonical *canonical, const attn__flash_backward_plan *plan, float *dbias,
-                      int64_t base, attn__flash_backward_scratch *m)
-{
-    for (int64_t i = 0; i < plan->nq; i++) {
-        attn__flash_backward_walk(&canonical->query, ATTN__STRIDE(dim.dbias), i, 1, base, m->query_at.q);
-        for (int64_t j = 0; j < plan->nk; j += plan->block_k) {
-            int64_t n = plan->nk - j < plan->block_k ? plan->nk - j : plan->block_k;
-            attn__flash_backward_walk(&canonical->key, ATTN__STRIDE(dim.dbias), j, n, m->query_at.q[0], m->key_at.k);
-            for (int64_t c = 0; c < n; c++)
-                dbias[m->key_at.k[c]] = 0.0f;
-        }
-    }
-}
-
-/* Clears those of one batch item but the ones that an earlier item reaches, too. */
-static void zero_one(const attn__canonical *canonical, const attn__flash_backward_plan *plan, const attn_arrays *arrays,
-                     const attn__flash_backward_item *found, attn__flash_backward_scratch *m)
-{
-    const attn_dim *at = &found->at;
-    unsigned missing = plan->want & ~found->reached;
-    const attn__group *query = &canonical->query, *key = &canonical->key;
-    const attn__flash_backward_channels *channels = &plan->channels;
-    target dq = {arrays->dq, at->dq, query, ATTN__STRIDE(dim.dq), channels->dq, plan->d};
-    target dk = {arrays->dk, at->dk, key, ATTN__STRIDE(dim.dk), channels->dk, plan->d};
-    target dv = {arrays->dv, at->dv, key, ATTN__STRIDE(dim.dv), channels->dv, plan->dv};
-    if ((missing & ATTN__FLASH_BACKWARD_Q) && !plan->store_q)
-        zero_rows(plan, &dq, m);
-    if ((missing & ATTN__FLASH_BACKWARD_K) && !plan->store_kv)
-        zero_rows(plan, &dk, m);
-    if ((missing & ATTN__FLASH_BACKWARD_V) && !plan->store_kv)
-        zero_rows(plan, &dv, m);
-}
-
-/* Clears the gradients that one independent item adds into. */
+/* Clears the gradients that one independent item adds into, but those of a batch item that an earlier one reaches, too. */
 void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *m)
+                               const attn_arrays *arrays, int64_t item)
 {
-    memset(m->q, 0, (size_t)plan->dp * sizeof(float));
-    memset(m->dout, 0, (size_t)plan->dvp * sizeof(float));
+    unsigned adds = plan->want & ~(plan->store_q ? ATTN__FLASH_BACKWARD_Q : 0u) &
+                    ~(plan->store_kv ? ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V : 0u);
     for (int64_t s = 0; s < plan->shared; s++) {
         attn__flash_backward_item found;
         attn__sequence one;
         attn__flash_backward_item_find(canonical, item, s, &found);
-        if (attn__is_packed(canonical)) {
+        unsigned missing = adds & ~found.reached, bias = missing & ATTN__FLASH_BACKWARD_BIAS;
+        if (attn__is_packed(canonical) && (missing & ~bias)) {
             attn__sequence_at(&one, canonical, arrays, found.sequence);
-            zero_one(&one.canonical, plan, &one.arrays, &found, m);
-        } else {
-            zero_one(canonical, plan, arrays, &found, m);
+            zero_gradients(&one.canonical, &one.arrays, &found, missing & ~bias);
+            missing = bias;
         }
-        if (plan->want & ~found.reached & ATTN__FLASH_BACKWARD_BIAS)
-            zero_bias(canonical, plan, arrays->dbias, found.at.dbias, m);
+        zero_gradients(canonical, arrays, &found, missing);
     }
 }
 
@@ -706,37 +633,33 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
     const attn__group *key = &canonical->key;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__flash_backward_walk(key, ATTN__STRIDE(dim.k), begin, n, run->item.at.k, m->key_at.k);
-    attn__flash_backward_walk(key, ATTN__STRIDE(dim.v), begin, n, run->item.at.v, m->key_at.v);
+    attn__offsets_from(key, ATTN__STRIDE(dim.k), run->item.at.k, begin, n, m->key_at.k);
+    attn__offsets_from(key, ATTN__STRIDE(dim.v), run->item.at.v, begin, n, m->key_at.v);
     if (canonical->has_bias)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.bias), begin, n, 0, m->key_at.bias);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->key_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dbias), begin, n, 0, m->key_at.dbias);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), begin, n, m->key_at.dbias);
     if (canonical->has_dropout)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
 
-/* A row without keys gets an lse of +inf, which makes its weights 0.  Where masked keys score a large fill and
- * there are no others of weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are
- * then 1 / count.  A key beside them whose score is near the fill keeps its own weight. */
+/* The log-sum-exp of row r of the tile, and the weight of its masked keys. */
 void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse)
 {
-    double fill = run->canonical->problem.mask_fill, most = log((double)run->plan->nk), slack = 2.5e-7 * fabs(fill);
-    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
-    double count = alone ? (double)attn__flash_backward_count_masked(run, r) : 0.0;
-    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
-    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
-    run->m.lse[r] = lse == -INFINITY ? INFINITY : (float)((double)lse * ATTN__LOG2E);
-    run->m.fill[r] = weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
+    bool counts = attn__fill_dominates(run->canonical, lse, run->plan->nk);
+    run->m.lse[r] = attn__lse_in(lse);
+    run->m.fill[r] = attn__fill_weight(run->canonical, lse, counts ? attn__flash_backward_count_masked(run, r) : 0);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */
-static const float *row_of(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, int64_t r,
-                           float *copy)
+static const float *row_of(const attn__flash_backward_plan *plan, const attn__rows *x, int64_t r, float *copy)
 {
-    if (!x->channel && !plan->bf16)
+    attn__rows row = *x;
+    if (!x->channel && x->dtype == ATTN_F32)
         return (const float *)x->data + x->at[r];
-    plan->lanes->copy(x->data, plan->bf16 ? ATTN_BF16 : ATTN_F32, x->at + r, x->channel, 1, x->n, copy, plan->dvp);
+    row.at += r;
+    row.rows = 1;
+    attn__rows_load(&row, plan->lanes, copy, x->n);
     return copy;
 }
 
@@ -746,12 +669,13 @@ static void find_deltas(attn__flash_backward_run *run)
     const attn__flash_backward_plan *plan = run->plan;
     const attn_arrays *x = run->arrays;
     attn__flash_backward_scratch *m = &run->m;
-    const attn__flash_backward_rows o = {x->o, m->query_at.o, run->tile_n, plan->channels.o, plan->dv};
-    const attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
+    const attn__rows o = {x->o, run->canonical->problem.dtype, m->query_at.o, run->tile_n, plan->channels.o, plan->dv};
+    const attn__rows dout = {x->dout,     run->canonical->problem.dtype, m->query_at.dout,
+                             run->tile_n, plan->channels.dout,           plan->dv};
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->ldv;
         if (!o.channel)
-            attn__flash_backward_prefetch_row(plan, &o, r + ATTN__FLASH_BACKWARD_PREFETCH_ROWS);
+            attn__rows_prefetch(&o, r + ATTN__ROWS_AHEAD);
         const float *gradient = run->queries_copied ? copy : row_of(plan, &dout, r, copy);
         m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
         if ((run->canonical->extras & ATTN__DLSE) && m->lse[r] != INFINITY) /* a row without keys has no use for it */
@@ -787,14 +711,14 @@ void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
     const attn_dim *at = &run->item.at;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.q), begin, n, at->q, m->query_at.q);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.o), begin, n, at->o, m->query_at.o);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.dout), begin, n, at->dout, m->query_at.dout);
-    attn__flash_backward_walk(query, ATTN__STRIDE(dim.lse), begin, n, at->lse, m->query_at.lse);
+    attn__offsets_from(query, ATTN__STRIDE(dim.q), at->q, begin, n, m->query_at.q);
+    attn__offsets_from(query, ATTN__STRIDE(dim.o), at->o, begin, n, m->query_at.o);
+    attn__offsets_from(query, ATTN__STRIDE(dim.dout), at->dout, begin, n, m->query_at.dout);
+    attn__offsets_from(query, ATTN__STRIDE(dim.lse), at->lse, begin, n, m->query_at.lse);
     if (canonical->has_bias)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.bias), begin, n, at->bias, m->query_at.bias);
+        attn__offsets_from(query, ATTN__STRIDE(dim.bias), at->bias, begin, n, m->query_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__flash_backward_walk(query, ATTN__STRIDE(dim.dbias), begin, n, at->dbias, m->query_at.dbias);
+        attn__offsets_from(query, ATTN__STRIDE(dim.dbias), at->dbias, begin, n, m->query_at.dbias);
     if (canonical->has_dropout)
         attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, m->drop_key);
 }
@@ -804,10 +728,11 @@ static void store_queries(const attn__flash_backward_run *run, int64_t begin, in
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q) {
         int64_t rows = attn__least(plan->tile_q, n - i);
-        attn__flash_backward_walk(&run->canonical->query, ATTN__STRIDE(dim.dq), begin + i, rows, run->item.at.dq,
-                                  run->m.query_at.dq);
-        attn__flash_backward_rows to = {run->arrays->dq, run->m.query_at.dq, rows, plan->channels.dq, plan->d};
-        scatter(plan, &to, dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
+        attn__offsets_from(&run->canonical->query, ATTN__STRIDE(dim.dq), run->item.at.dq, begin + i, rows,
+                           run->m.query_at.dq);
+        attn__rows to = {run->arrays->dq, run->canonical->problem.dtype, run->m.query_at.dq, rows, plan->channels.dq,
+                         plan->d};
+        attn__rows_store(&to, plan->backward, dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
     }
 }
 
@@ -817,16 +742,14 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
     const attn__flash_backward_scratch *m = &run->m;
     bool add = !plan->store_kv || !run->first;
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dk), run->block, n, run->item.at.dk,
-                                  m->key_at.dk);
-        attn__flash_backward_rows to = {run->arrays->dk, m->key_at.dk, n, plan->channels.dk, plan->d};
-        scatter(plan, &to, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
+        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dk), run->item.at.dk, run->block, n, m->key_at.dk);
+        attn__rows to = {run->arrays->dk, run->canonical->problem.dtype, m->key_at.dk, n, plan->channels.dk, plan->d};
+        attn__rows_store(&to, plan->backward, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
     }
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__flash_backward_walk(&run->canonical->key, ATTN__STRIDE(dim.dv), run->block, n, run->item.at.dv,
-                                  m->key_at.dv);
-        attn__flash_backward_rows to = {run->arrays->dv, m->key_at.dv, n, plan->channels.dv, plan->dv};
-        scatter(plan, &to, m->keys.dv_rows, plan->ldv, 1.0f, add);
+        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dv), run->item.at.dv, run->block, n, m->key_at.dv);
+        attn__rows to = {run->arrays->dv, run->canonical->problem.dtype, m->key_at.dv, n, plan->channels.dv, plan->dv};
+        attn__rows_store(&to, plan->backward, m->keys.dv_rows, plan->ldv, 1.0f, add);
     }
 }
 
@@ -866,8 +789,7 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
         if (r[i].scattered || r[i].n <= 0)
             continue;
-        attn__flash_backward_walk(r[i].group, r[i].stride, r[i].begin, r[i].n, r[i].offset,
-                                  run->m.prefetch_at[which][i]);
+        attn__offsets_from(r[i].group, r[i].stride, r[i].offset, r[i].begin, r[i].n, run->m.prefetch_at[which][i]);
         attn__prefetch_add(prefetch, r[i].base, size, run->m.prefetch_at[which][i], r[i].n, r[i].channels * size);
     }
     attn__prefetch_divide(prefetch, portion_count);
@@ -1090,9 +1012,8 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
 static void zero_item(void *user, int64_t item, int thread)
 {
     const work *w = user;
-    attn__flash_backward_scratch m;
-    place_scratch(w, thread, &m);
-    attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item, &m);
+    (void)thread;
+    attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item);
 }
 
 static void wave_cell(void *user, int64_t number, int thread)

@@ -234,35 +234,6 @@ typedef struct attn__flash_backward_run {
     int64_t next_q, next_k; /* its first query and key */
 } attn__flash_backward_run;
 
-/* Rows in the caller's arrays, of n channels each: row i begins at data + at[i], and its channels lie at the offsets
- * `channel`, or, with NULL, next to each other. */
-typedef struct attn__flash_backward_rows {
-    const void *data;
-    const int64_t *at;
-    int64_t rows;
-    const int64_t *channel;
-    int64_t n;
-} attn__flash_backward_rows;
-
-/* Prefetches row r, if it exists; callers are ATTN__FLASH_BACKWARD_PREFETCH_ROWS rows behind it. */
-enum { ATTN__FLASH_BACKWARD_PREFETCH_ROWS = 8 };
-static inline void attn__flash_backward_prefetch_row(const attn__flash_backward_plan *plan,
-                                                     const attn__flash_backward_rows *x, int64_t r)
-{
-    enum { LINE = 64 };
-    int64_t size = plan->bf16 ? 2 : 4;
-    for (int64_t byte = 0; r < x->rows && byte < x->n * size; byte += LINE)
-        __builtin_prefetch((const char *)x->data + x->at[r] * size + byte, 1, 3);
-}
-
-/* Indices along one axis of the group. */
-static inline void attn__flash_backward_index(const attn__group *group, int axis, int64_t begin, int64_t n,
-                                              int64_t *index)
-{
-    for (int64_t i = 0; i < n; i++)
-        index[i] = attn__offsets_index(group, axis, begin + i);
-}
-
 /* flash_backward_tile.c */
 /* Decides whether products run on AMX or on pairs, and then sets tiles, strips and blocks; */
 void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const attn__canonical *canonical);
@@ -284,11 +255,6 @@ void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t
 /* stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run);
 
-/* flash_backward.c */
-/* at[i] = base + the offset of element begin + i of the group, i < n. */
-void attn__flash_backward_walk(const attn__group *group, size_t stride, int64_t begin, int64_t n, int64_t base,
-                               int64_t *at);
-
 /* What other solvers still take from here. */
 bool attn__flash_backward_sums(const attn__canonical *canonical);
 const char *attn__flash_backward_refuse(const attn__canonical *canonical);
@@ -299,7 +265,7 @@ void attn__flash_backward_item_advance(attn__flash_backward_item *item, const at
 void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
                                     attn__flash_backward_item *found);
 void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                               const attn_arrays *arrays, int64_t item, attn__flash_backward_scratch *scratch);
+                               const attn_arrays *arrays, int64_t item);
 void attn__flash_backward_locate_keys(attn__flash_backward_run *run);
 void attn__flash_backward_locate_queries(attn__flash_backward_run *run);
 void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse);

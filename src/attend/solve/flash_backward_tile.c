@@ -5,6 +5,7 @@
  */
 #include "attend/solve/flash_backward.h"
 
+#include "attend/block/scores.h"
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_backward.h"
 
@@ -50,61 +51,31 @@ int64_t attn__flash_backward_count_masked(attn__flash_backward_run *run, int64_t
     return masked;
 }
 
-static void copy_bias(const attn__flash_backward_run *run, int64_t first, int64_t n)
-{
-    const float *bias = run->arrays->bias;
-    bool close = run->canonical->key.n == 1 && run->canonical->key.axis[0].dim.bias == 1;
-    for (int64_t r = 0; r < run->tile_n; r++) {
-        float *row = run->m.bias + r * run->plan->strip;
-        const float *from = bias + run->m.query_at.bias[r];
-        if (close)
-            memcpy(row, from + run->m.key_at.bias[first], (size_t)n * sizeof *row);
-        else
-            for (int64_t c = 0; c < n; c++)
-                row[c] = from[run->m.key_at.bias[first + c]];
-        memset(row + n, 0, (size_t)(run->plan->strip - n) * sizeof *row);
-    }
-}
-
-/* dbias += dS; adds in sequence where a broadcast bias shares entries. */
+/* dbias += dS. */
 void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
                                     int64_t n)
 {
-    float *dbias = run->arrays->dbias;
-    bool close = run->canonical->key.n == 1 && run->canonical->key.axis[0].dim.dbias == 1;
-    for (int64_t r = row; r < row + rows; r++) {
-        const float *ds = run->m.dbias + r * run->plan->strip;
-        float *to = dbias + run->m.query_at.dbias[r];
-        const int64_t *at = run->m.key_at.dbias + first;
-        if (close)
-            run->plan->backward->store(to + at[0], ds, n, 1.0f, true);
-        else
-            for (int64_t c = 0; c < n; c++)
-                to[at[c]] += ds[c];
-    }
+    const attn__flash_backward_scratch *m = &run->m;
+    attn__bias dbias =
+        attn__bias_of(run->canonical, run->arrays, true, m->query_at.dbias + row, rows, m->key_at.dbias + first, n);
+    attn__bias_add(&dbias, run->plan->backward, m->dbias + row * run->plan->strip, run->plan->strip);
 }
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
-
-/* To rows of floats, padded with zeros to `ld`.  False if any number is infinite or NaN. */
-static bool gather(const attn__flash_backward_plan *plan, const attn__flash_backward_rows *x, float *to, int64_t ld)
-{
-    for (int64_t r = 0; r < x->rows && x->n < ld; r++)
-        memset(to + r * ld + x->n, 0, (size_t)(ld - x->n) * sizeof *to);
-    return plan->lanes->copy(x->data, plan->bf16 ? ATTN_BF16 : ATTN_F32, x->at, x->channel, x->rows, x->n, to, ld);
-}
 
 /* Copies the block's keys into f32 rows, unless done already; notes whether all are finite. */
 static void copy_keys(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    attn__flash_backward_rows k = {run->arrays->k, m->key_at.k, run->block_n, plan->channels.k, plan->d};
-    attn__flash_backward_rows v = {run->arrays->v, m->key_at.v, run->block_n, plan->channels.v, plan->dv};
+    attn__rows k = {run->arrays->k, run->canonical->problem.dtype, m->key_at.k, run->block_n, plan->channels.k,
+                    plan->d};
+    attn__rows v = {run->arrays->v, run->canonical->problem.dtype, m->key_at.v, run->block_n, plan->channels.v,
+                    plan->dv};
     if (run->keys_copied)
         return;
-    run->keys_finite = gather(plan, &k, m->keys.k, plan->ldk);
-    run->keys_finite = gather(plan, &v, m->keys.v, plan->ldv) && run->keys_finite;
+    run->keys_finite = attn__rows_load(&k, plan->lanes, m->keys.k, plan->ldk);
+    run->keys_finite = attn__rows_load(&v, plan->lanes, m->keys.v, plan->ldv) && run->keys_finite;
     run->keys_copied = true;
 }
 
@@ -113,12 +84,13 @@ static void copy_queries(attn__flash_backward_run *run)
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
     const attn_arrays *x = run->arrays;
-    attn__flash_backward_rows q = {x->q, m->query_at.q, run->tile_n, plan->channels.q, plan->d};
-    attn__flash_backward_rows dout = {x->dout, m->query_at.dout, run->tile_n, plan->channels.dout, plan->dv};
+    attn__rows q = {x->q, run->canonical->problem.dtype, m->query_at.q, run->tile_n, plan->channels.q, plan->d};
+    attn__rows dout = {x->dout,     run->canonical->problem.dtype, m->query_at.dout,
+                       run->tile_n, plan->channels.dout,           plan->dv};
     if (run->queries_copied)
         return;
-    run->queries_finite = gather(plan, &q, m->q, plan->ldk);
-    run->queries_finite = gather(plan, &dout, m->dout, plan->ldv) && run->queries_finite;
+    run->queries_finite = attn__rows_load(&q, plan->lanes, m->q, plan->ldk);
+    run->queries_finite = attn__rows_load(&dout, plan->lanes, m->dout, plan->ldv) && run->queries_finite;
     run->queries_copied = true;
 }
 
@@ -152,8 +124,8 @@ static bool tables_finite(const attn__flash_backward_run *run)
 static void find_table_keys(const attn__flash_backward_run *run)
 {
     for (int i = 0; i < run->plan->ntables; i++)
-        attn__flash_backward_index(&run->canonical->key, run->canonical->problem.relatives[i].key_dim, run->block,
-                                   run->block_n, run->m.table[i].key);
+        attn__offsets_indices(&run->canonical->key, run->canonical->problem.relatives[i].key_dim, run->block,
+                              run->block_n, run->m.table[i].key);
 }
 
 /* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
@@ -162,8 +134,8 @@ static void find_rows(attn__flash_backward_run *run, int i)
 {
     const attn__table_panel *panel = &run->plan->table[i].panel;
     attn__flash_backward_table_memory *x = &run->m.table[i];
-    attn__flash_backward_index(&run->canonical->query, run->canonical->problem.relatives[i].query_dim, run->tile,
-                               run->tile_n, x->query);
+    attn__offsets_indices(&run->canonical->query, run->canonical->problem.relatives[i].query_dim, run->tile,
+                          run->tile_n, x->query);
     x->reach = attn__table_reach_of(panel, x->query, run->tile_n, x->key, run->block_n);
     for (int64_t r = 0; r < run->tile_n; r++)
         x->query[r] += x->reach.low - (panel->queries - 1);
@@ -446,8 +418,12 @@ bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first,
     *t = describe(run, first, e, hidden);
     if (t->mask)
         attn__visible_bytes(&tile, hidden, run->m.mask + e.row * run->plan->strip, run->plan->strip);
-    if (t->bias)
-        copy_bias(run, first, e.keys);
+    if (t->bias) {
+        const attn__flash_backward_scratch *m = &run->m;
+        attn__bias bias = attn__bias_of(run->canonical, run->arrays, false, m->query_at.bias + e.row, e.rows,
+                                        m->key_at.bias + first, e.keys);
+        attn__bias_rows(&bias, run->plan->strip, m->bias + e.row * run->plan->strip, run->plan->strip);
+    }
     return true;
 }
 
@@ -967,8 +943,7 @@ void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t
 
 /* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the
  * one before is turned. */
-static void put_transposed(const attn__flash_backward_run *run, const float *sums, const attn__flash_backward_rows *to,
-                           float scale)
+static void put_transposed(const attn__flash_backward_run *run, const float *sums, const attn__rows *to, float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
     void *data = (void *)(uintptr_t)to->data;
@@ -977,7 +952,7 @@ static void put_transposed(const attn__flash_backward_run *run, const float *sum
     for (int64_t i = 0; i < to->rows; i += ATTN__BF16X3_SIDE) {
         int64_t rows = attn__least(to->rows - i, ATTN__BF16X3_SIDE);
         for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
-            attn__flash_backward_prefetch_row(plan, to, r);
+            attn__rows_prefetch(to, r);
         attn__lane_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, to->at + i, NULL, to->n, rows};
         plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.amx.ones);
     }
@@ -993,14 +968,14 @@ bool attn__flash_backward_tile_store(const attn__flash_backward_run *run)
         return false;
     const attn__flash_backward_scratch *m = &run->m;
     const attn__group *key = &run->canonical->key;
-    attn__flash_backward_rows dk = {x->dk, m->key_at.dk, run->block_n, NULL, plan->d};
-    attn__flash_backward_rows dv = {x->dv, m->key_at.dv, run->block_n, NULL, plan->dv};
+    attn__rows dk = {x->dk, run->canonical->problem.dtype, m->key_at.dk, run->block_n, NULL, plan->d};
+    attn__rows dv = {x->dv, run->canonical->problem.dtype, m->key_at.dv, run->block_n, NULL, plan->dv};
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dk), run->block, run->block_n, at->dk, m->key_at.dk);
+        attn__offsets_from(key, ATTN__STRIDE(dim.dk), at->dk, run->block, run->block_n, m->key_at.dk);
         put_transposed(run, m->keys.dk, &dk, (float)run->canonical->problem.scale);
     }
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__flash_backward_walk(key, ATTN__STRIDE(dim.dv), run->block, run->block_n, at->dv, m->key_at.dv);
+        attn__offsets_from(key, ATTN__STRIDE(dim.dv), at->dv, run->block, run->block_n, m->key_at.dv);
         put_transposed(run, m->keys.dv, &dv, 1.0f);
     }
     return true;
