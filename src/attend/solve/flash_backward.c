@@ -444,7 +444,6 @@ size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, vo
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     attn__visible_rows_take(&m->rows, &p->visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&m->keys_of_block, &p->visible, &arena, p->block_k, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&m->keys_of_strip, &p->visible, &arena, p->strip, ATTN__VISIBLE_ANY);
     m->from = p->visible.ranges ? m->rows.from[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
     m->to = p->visible.ranges ? m->rows.to[0] : attn__arena_take(&arena, p->tile_q, sizeof(int32_t));
     m->drop_key = attn__arena_take(&arena, p->tile_q, sizeof(uint64_t));
@@ -648,7 +647,7 @@ void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, floa
 {
     bool counts = attn__fill_dominates(run->canonical, lse, run->plan->nk);
     run->m.lse[r] = attn__lse_in(lse);
-    run->m.fill[r] = attn__fill_weight(run->canonical, lse, counts ? attn__flash_backward_count_masked(run, r) : 0);
+    run->m.fill[r] = attn__fill_weight(run->canonical, lse, counts ? attn__visible_count_filled(&run->m.rows, r) : 0);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */

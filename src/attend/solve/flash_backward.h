@@ -198,7 +198,7 @@ typedef struct attn__flash_backward_scratch {
     uint8_t *mask, *alive;     /* as s */
     attn__visible_rows rows;
     int32_t *from, *to; /* [tile_q]: the range of keys of each row, if the problem leaves it one, or all */
-    attn__visible_keys keys_of_block, keys_of_strip;
+    attn__visible_keys keys_of_block;
     uint64_t *drop_key;    /* [tile_q] */
     uint32_t *drop_column; /* [block_k] */
     attn__flash_backward_query_at query_at;
@@ -244,8 +244,6 @@ void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn
 void attn__flash_backward_limits(attn__flash_backward_run *run);
 /* whether any of the tile's queries attends any key of the block. */
 bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
-/* Counts the masked keys of row r of the tile, for rows that see no other key. */
-int64_t attn__flash_backward_count_masked(attn__flash_backward_run *run, int64_t r);
 /* Packs the block's keys and clears their gradients; packs the tile's queries; runs the one against the other. */
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);

@@ -36,21 +36,6 @@ bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
     return run->block_n > 0 && (run->plan->visible.fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
 }
 
-int64_t attn__flash_backward_count_masked(attn__flash_backward_run *run, int64_t r)
-{
-    attn__flash_backward_scratch *m = &run->m;
-    int64_t masked = 0, strip = run->plan->strip;
-    for (int64_t at = 0, n; at < run->plan->nk; at += n) {
-        n = attn__least(strip, run->plan->nk - at);
-        attn__visible_keys_start(&m->keys_of_strip, run->canonical, at, n);
-        attn__visible_bytes(&(attn__visible_tile){&m->rows, r, 1, &m->keys_of_strip, 0, n}, ATTN__VISIBLE_ANY, m->mask,
-                            strip);
-        for (int64_t j = 0; j < n; j++)
-            masked += !m->mask[j];
-    }
-    return masked;
-}
-
 /* dbias += dS. */
 void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
                                     int64_t n)
