@@ -48,6 +48,14 @@ class Headers(unittest.TestCase):
             printed = subprocess.run([binary], check=True, capture_output=True, text=True).stdout
         self.assertEqual({k: int(v) for k, v in (line.split() for line in printed.splitlines())}, wanted)
 
+    def test_arrays_are_those_of_the_header(self):
+        with open(os.path.join(ROOT, "include", "attn", "attn.h"), encoding="utf-8") as file:
+            table = re.search(r"#define ATTN_ARRAYS\(X\)(.*?)\n#define", file.read(), re.S).group(1)
+        rows = re.findall(r"X\(\w+, (\w+), ", table)
+        known = {name for name, *_ in _library.Arrays._fields_}
+        self.assertEqual(known - set(rows), {"table", "dtable", "weights", "seed_offset", "drop_rows", "reserved"})
+        self.assertLessEqual(set(rows), known)
+
 
 def kind_of(declaration):
     """How a C type is passed: "pointer", or the size and kind of a number."""
