@@ -14,10 +14,10 @@
 
 const char *attn__visible_refuse(const attn__canonical *canonical)
 {
+    bool fits = canonical->key.size < INT32_MAX;
     for (int i = 0; i < canonical->key.n; i++)
-        if (canonical->key.axis[i].dim.n >= INT32_MAX)
-            return "2^31 - 1 keys or more";
-    return NULL;
+        fits = fits && canonical->key.axis[i].dim.n < INT32_MAX;
+    return fits ? NULL : "2^31 - 1 keys or more";
 }
 
 static void add_axis(attn__visible *visible, int axis)
