@@ -289,6 +289,17 @@ static void repeat_last64(int64_t *x, int64_t count, int64_t padded)
         x[i] = x[count - 1];
 }
 
+/* In the mask of blocks an index along `axis` counts by its block, of `size`. */
+static void find_blocks(const attn__group *group, int axis, int64_t size, int64_t base, int64_t first, int64_t count,
+                        int64_t *out)
+{
+    int64_t stride = group->axis[axis].dim.blocks;
+    attn__offsets_from(group, ATTN__STRIDE(dim.blocks), base, first, count, out);
+    walk w = walk_from(group, axis, first);
+    for (int64_t i = 0; i < count; i++, step(&w))
+        out[i] += (w.at / size - w.at) * stride;
+}
+
 /* The mask lies by positions: a query's part has where tap 0 of each of its windows stands. */
 static void find_mask(const attn__visible_rows *rows, int64_t batch)
 {
@@ -321,8 +332,8 @@ void attn__visible_rows_start(attn__visible_rows *rows, const attn__canonical *c
     if (rows->mask)
         find_mask(rows, batch);
     if (rows->blocks)
-        attn__block_rows(canonical, attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), first, count,
-                         rows->blocks);
+        find_blocks(&canonical->query, canonical->problem.blocks.query_dim, canonical->problem.blocks.queries,
+                    attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.blocks), batch), first, count, rows->blocks);
     if (padded == count)
         return;
     for (int a = 0; a < ATTN__VISIBLE_AXES && has_axis(rows->visible, a); a++) {
@@ -362,7 +373,8 @@ void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *c
     if (keys->mask)
         find_key_mask(keys, canonical);
     if (keys->blocks)
-        attn__block_columns(canonical, first, count, keys->blocks);
+        find_blocks(&canonical->key, canonical->problem.blocks.key_dim, canonical->problem.blocks.keys, 0, first, count,
+                    keys->blocks);
 }
 
 /* --------------------------------------------------------------------------------------------- spans */
@@ -479,26 +491,58 @@ static unsigned limits_of(const attn__visible_tile *t, const attn__visible_span 
     return view;
 }
 
-static unsigned part_of(attn__block_view view, unsigned part)
+static unsigned part_of(bool any, bool all, unsigned part)
 {
-    return view == ATTN__BLOCKS_ALL ? ATTN__VISIBLE_ALL : view == ATTN__BLOCKS_NONE ? ATTN__VISIBLE_NONE : part;
+    return all ? ATTN__VISIBLE_ALL : any ? part : ATTN__VISIBLE_NONE;
+}
+
+/* Neighbours mostly share their byte. */
+static unsigned blocks_of(const attn__visible_tile *t)
+{
+    const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
+    bool any = false, all = true;
+    for (int64_t r = 0; r < t->nrows; r++) {
+        if (r > 0 && rows[r] == rows[r - 1])
+            continue;
+        for (int64_t c = 0; c < t->nkeys; c++) {
+            if (c > 0 && columns[c] == columns[c - 1])
+                continue;
+            bool sees = t->rows->arrays->blocks[rows[r] + columns[c]] != 0;
+            any = any || sees;
+            all = all && sees;
+        }
+    }
+    return part_of(any, all, ATTN__VISIBLE_BLOCKS);
+}
+
+static unsigned mask_of_row(const uint8_t *row, int64_t keys)
+{
+    if (row[0])
+        return part_of(true, !memchr(row, 0, (size_t)keys), ATTN__VISIBLE_MASK);
+    return part_of(memcmp(row, row + 1, (size_t)keys - 1) != 0, false, ATTN__VISIBLE_MASK);
+}
+
+/* Until some row differs from the first one. */
+static unsigned mask_of(const attn__visible_tile *t)
+{
+    const uint8_t *mask = t->rows->arrays->mask + t->keys->mask[t->key];
+    const int64_t *rows = t->rows->mask + t->row;
+    if (!t->keys->adjacent || t->nrows < 1 || t->nkeys < 1)
+        return ATTN__VISIBLE_MASK;
+    unsigned first = mask_of_row(mask + rows[0], t->nkeys);
+    for (int64_t r = 1; r < t->nrows && first != ATTN__VISIBLE_MASK; r++)
+        if (rows[r] != rows[r - 1] && mask_of_row(mask + rows[r], t->nkeys) != first)
+            return ATTN__VISIBLE_MASK;
+    return first;
 }
 
 unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span *span)
 {
-    const attn__visible_rows *rows = t->rows;
-    const attn__visible_keys *keys = t->keys;
     unsigned view = limits_of(t, span);
-    if (view != ATTN__VISIBLE_NONE && rows->blocks)
-        view |= part_of(
-            attn__blocks_seen(rows->arrays->blocks, rows->blocks + t->row, t->nrows, keys->blocks + t->key, t->nkeys),
-            ATTN__VISIBLE_BLOCKS);
-    if (rows->mask && !keys->adjacent)
-        view |= ATTN__VISIBLE_MASK;
-    else if (rows->mask && !(view & ATTN__VISIBLE_NONE))
-        view |=
-            part_of(attn__mask_seen(rows->arrays->mask + keys->mask[t->key], rows->mask + t->row, t->nrows, t->nkeys),
-                    ATTN__VISIBLE_MASK);
+    if (view != ATTN__VISIBLE_NONE && t->rows->blocks)
+        view |= blocks_of(t);
+    if (!(view & ATTN__VISIBLE_NONE) && t->rows->mask)
+        view |= mask_of(t);
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
 }
 
@@ -673,69 +717,4 @@ void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn_
     for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < rows->visible->axes; a++)
         lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, rows->from[a] + t->row, rows->to[a] + t->row,
                      fill);
-}
-
-/* ---------------------------------------------------------------------------------------- single masks */
-
-/* Along the axis of blocks an index counts by its block. */
-static void find(const attn__group *group, int axis, int64_t size, int64_t first, int64_t count, int64_t *out)
-{
-    int64_t stride = group->axis[axis].dim.blocks;
-    attn__offsets_fill(group, ATTN__STRIDE(dim.blocks), first, count, out);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t index = attn__offsets_index(group, axis, first + i);
-        out[i] += (index / size - index) * stride;
-    }
-}
-
-void attn__block_rows(const attn__canonical *canonical, int64_t batch_offset, int64_t first, int64_t count,
-                      int64_t *out)
-{
-    const attn_blocks *b = &canonical->problem.blocks;
-    find(&canonical->query, b->query_dim, b->queries, first, count, out);
-    for (int64_t i = 0; i < count; i++)
-        out[i] += batch_offset;
-}
-
-void attn__block_columns(const attn__canonical *canonical, int64_t first, int64_t count, int64_t *out)
-{
-    const attn_blocks *b = &canonical->problem.blocks;
-    find(&canonical->key, b->key_dim, b->keys, first, count, out);
-}
-
-/* Neighbours mostly share their byte. */
-attn__block_view attn__blocks_seen(const uint8_t *blocks, const int64_t *rows, int64_t nrows, const int64_t *columns,
-                                   int64_t ncolumns)
-{
-    bool any = false, all = true;
-    for (int64_t r = 0; r < nrows; r++) {
-        if (r > 0 && rows[r] == rows[r - 1])
-            continue;
-        for (int64_t c = 0; c < ncolumns; c++) {
-            if (c > 0 && columns[c] == columns[c - 1])
-                continue;
-            bool sees = blocks[rows[r] + columns[c]] != 0;
-            any = any || sees;
-            all = all && sees;
-        }
-    }
-    return all ? ATTN__BLOCKS_ALL : any ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_NONE;
-}
-
-static attn__block_view row_seen(const uint8_t *row, int64_t keys)
-{
-    if (row[0])
-        return memchr(row, 0, (size_t)keys) ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_ALL;
-    return memcmp(row, row + 1, (size_t)keys - 1) ? ATTN__BLOCKS_SOME : ATTN__BLOCKS_NONE;
-}
-
-attn__block_view attn__mask_seen(const uint8_t *mask, const int64_t *rows, int64_t nrows, int64_t keys)
-{
-    if (nrows < 1 || keys < 1)
-        return ATTN__BLOCKS_SOME;
-    attn__block_view first = row_seen(mask + rows[0], keys);
-    for (int64_t r = 1; r < nrows && first != ATTN__BLOCKS_SOME; r++)
-        if (rows[r] != rows[r - 1] && row_seen(mask + rows[r], keys) != first)
-            return ATTN__BLOCKS_SOME;
-    return first;
 }
