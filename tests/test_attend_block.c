@@ -66,7 +66,11 @@ static void check_offsets(subject *s)
 {
     const attn__canonical *canonical = &s->canonical;
     int64_t batch = below(s, canonical->batch.size), first, at[MOST], n = draw_block(s, &canonical->query, &first);
-    attn__place place = attn__place_of(canonical, batch);
+    int64_t index[ATTN_MAX_DIMS];
+    attn__place place = {.drop = 0};
+    attn__split(&canonical->batch, batch, index);
+    for (int a = 0; a < canonical->batch.n; a++)
+        attn__place_advance(&place, &canonical->batch.axis[a], index[a]);
     if (canonical->extras & ATTN__PACKED) /* whose rows the walk moves to their tokens */
         return;
     for (attn__operand op = 0; op < ATTN__OPERANDS && n > 0; op++) {
@@ -79,11 +83,6 @@ static void check_offsets(subject *s)
         assert_true(attn__stride(&place.at, op) == attn__offsets_one(&canonical->batch, attn__stride_of(op), batch));
     }
     assert_true(place.drop == (uint64_t)attn__offsets_one(&canonical->batch, ATTN__STRIDE(drop), batch));
-    n = draw_block(s, &canonical->key, &first);
-    attn__key_offsets(canonical, ATTN__STRIDE(dim.k), batch, first, n, at);
-    for (int64_t i = 0; i < n; i++)
-        assert_true(at[i] == attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch) +
-                                 attn__offsets_one(&canonical->key, ATTN__STRIDE(dim.k), first + i));
 }
 
 static void offsets_are_those_of_the_walk(void **state)
@@ -224,17 +223,6 @@ static void scores_are_those_of_single_pairs(void **state)
     each_problem(check_delta, true);
 }
 
-static void a_softcap_has_its_slope(void **state)
-{
-    (void)state;
-    for (double x = -9; x < 9; x += 0.37) {
-        double slope, unused, h = 1e-6;
-        double y = attn__cap_score(2.5, x, &slope);
-        double near = (attn__cap_score(2.5, x + h, &unused) - attn__cap_score(2.5, x - h, &unused)) / (2 * h);
-        assert_true(fabs(y - 2.5 * tanh(x / 2.5)) < 1e-15 && fabs(slope - near) < 1e-8);
-    }
-}
-
 static void masked_keys_of_a_large_fill_have_the_weight_of_their_number(void **state)
 {
     (void)state;
@@ -292,17 +280,6 @@ static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)
     (void)state;
     for (int which = 0; which < 4; which++)
         check_repair(which & 1, which & 2);
-    double x[4] = {1, NAN, 2, 3}, clean[4];
-    int64_t bad[2];
-    assert_true(attn__finite_clean_f64(x, 2, 2, 2, clean, 2, bad) == 1 && bad[0] == 0 && clean[0] == 0 &&
-                clean[3] == 3);
-    static const uint8_t bytes[] = {0, 1, 3, 2, 1, 1};
-    int64_t at = 0, end;
-    assert_true(attn__finite_next_run(bytes, 1, 6, &at, &end) && at == 1 && end == 3);
-    at = end;
-    assert_true(attn__finite_next_run(bytes, 1, 6, &at, &end) && at == 4 && end == 6);
-    at = end;
-    assert_false(attn__finite_next_run(bytes, 1, 6, &at, &end));
 }
 
 /* --------------------------------------------------------------------------------------------------- items */
@@ -325,9 +302,11 @@ static void check_items(subject *s)
             assert_true(next.batch == item.next_batch && next.first == item.next_first);
     }
     for (int64_t batch = 0; batch < canonical->batch.size; batch++)
-        wanted += attn__is_packed(canonical)
-                      ? attn__packed_rows(canonical, &s->r.arrays, attn__packed_sequence(canonical, batch))
-                      : canonical->query.size;
+        for (int64_t query = 0; query < canonical->query.size; query++) {
+            attn__row row;
+            attn__row_at(&row, canonical, &s->r.arrays, batch, query);
+            wanted += !row.absent;
+        }
     assert_true(found == wanted);
 }
 
@@ -343,7 +322,6 @@ int main(void)
         cmocka_unit_test(offsets_are_those_of_the_walk),
         cmocka_unit_test(rows_are_read_and_written_where_they_lie),
         cmocka_unit_test(scores_are_those_of_single_pairs),
-        cmocka_unit_test(a_softcap_has_its_slope),
         cmocka_unit_test(masked_keys_of_a_large_fill_have_the_weight_of_their_number),
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
         cmocka_unit_test(items_are_all_queries_once),

@@ -5,19 +5,11 @@
 #include <string.h>
 
 /* A finite number times 0 is 0, all others give NaN, which stays in the sum. */
-bool attn__finite_row(const float *x, int64_t n)
+static bool is_finite(const float *x, int64_t n)
 {
     float check = 0.0f;
     for (int64_t i = 0; i < n; i++)
         check += x[i] * 0.0f;
-    return check == check;
-}
-
-bool attn__finite_row_f64(const double *x, int64_t n)
-{
-    double check = 0;
-    for (int64_t i = 0; i < n; i++)
-        check += x[i] * 0;
     return check == check;
 }
 
@@ -26,23 +18,7 @@ int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, 
 {
     int64_t found = 0;
     for (int64_t r = 0; r < rows; r++, x += ld, clean += ld_clean) {
-        bool finite = attn__finite_row(x, n);
-        if (finite)
-            memcpy(clean, x, (size_t)n * sizeof *x);
-        else
-            memset(clean, 0, (size_t)n * sizeof *x);
-        bad[found] = r;
-        found += !finite;
-    }
-    return found;
-}
-
-int64_t attn__finite_clean_f64(const double *x, int64_t ld, int64_t rows, int64_t n, double *clean, int64_t ld_clean,
-                               int64_t *bad)
-{
-    int64_t found = 0;
-    for (int64_t r = 0; r < rows; r++, x += ld, clean += ld_clean) {
-        bool finite = attn__finite_row_f64(x, n);
+        bool finite = is_finite(x, n);
         if (finite)
             memcpy(clean, x, (size_t)n * sizeof *x);
         else
@@ -72,14 +48,4 @@ void attn__finite_repair(const attn__finite_sums *t, const int64_t *bad, int64_t
 {
     for (int64_t i = 0; i < n; i++)
         repair_row(t, bad[i]);
-}
-
-bool attn__finite_next_run(const uint8_t *alive, uint8_t bit, int64_t to, int64_t *at, int64_t *end)
-{
-    while (*at < to && !(alive[*at] & bit))
-        ++*at;
-    *end = *at;
-    while (*end < to && (alive[*end] & bit))
-        ++*end;
-    return *at < to;
 }

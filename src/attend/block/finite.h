@@ -13,15 +13,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-bool attn__finite_row(const float *x, int64_t n);
-bool attn__finite_row_f64(const double *x, int64_t n);
-
 /* Copies rows of n numbers to `clean`, zeros in place of those that are not finite, and lists these in `bad` [rows];
  * returns how many. */
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
-int64_t attn__finite_clean_f64(const double *x, int64_t ld, int64_t rows, int64_t n, double *clean, int64_t ld_clean,
-                               int64_t *bad);
 
 /* out[i][c] += weight(i, r) * x[r][c] for each listed row r: the terms that a product of the clean copy lacks. */
 typedef struct attn__finite_sums {
@@ -40,9 +35,5 @@ typedef struct attn__finite_sums {
     int64_t out_row, out_channel;
 } attn__finite_sums;
 void attn__finite_repair(const attn__finite_sums *sums, const int64_t *bad, int64_t n);
-
-/* The next run [*at, *end) of bytes that have the bit, before `to`; false: there is none.  Sums over such runs read
- * nothing else. */
-bool attn__finite_next_run(const uint8_t *alive, uint8_t bit, int64_t to, int64_t *at, int64_t *end);
 
 #endif

@@ -11,7 +11,8 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch)
     return attn__offsets_index(&canonical->batch, canonical->problem.packed.batch_dim, batch);
 }
 
-int64_t attn__packed_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t sequence)
+/* How many rows (indices over all QUERY axes) a sequence has. */
+static int64_t rows_of(const attn__canonical *canonical, const attn_arrays *arrays, int64_t sequence)
 {
     int64_t longest = canonical->query.axis[canonical->problem.packed.query_dim].dim.n;
     int64_t length = arrays->q_offsets[sequence + 1] - arrays->q_offsets[sequence];
@@ -116,7 +117,7 @@ bool attn__item_start(attn__item *item, const attn__items *items, int64_t number
     item->next_first = (items->blocks - 1 - next % items->blocks) * items->block;
     if (attn__is_packed(items->canonical)) {
         int64_t sequence = attn__packed_sequence(items->canonical, item->batch);
-        if (item->first >= attn__packed_rows(items->canonical, items->arrays, sequence))
+        if (item->first >= rows_of(items->canonical, items->arrays, sequence))
             return false;
         attn__sequence_at(&item->one, items->canonical, items->arrays, sequence);
         item->canonical = &item->one.canonical;

@@ -23,8 +23,6 @@ static inline bool attn__is_packed(const attn__canonical *canonical)
 
 /* The sequence that a linear index over the BATCH axes belongs to. */
 int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
-/* How many rows (indices over all QUERY axes) it has. */
-int64_t attn__packed_rows(const attn__canonical *canonical, const attn_arrays *arrays, int64_t sequence);
 void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
                        int64_t sequence);
 

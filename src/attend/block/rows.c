@@ -59,12 +59,6 @@ void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_
                        out);
 }
 
-void attn__key_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
-                       int64_t *out)
-{
-    attn__offsets_from(&canonical->key, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count, out);
-}
-
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out)
 {
     for (int64_t i = 0; i < count; i++)
@@ -106,17 +100,6 @@ void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
     place->drop += (uint64_t)by * (uint64_t)axis->drop;
     for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
         place->table[i] += by * axis->table[i];
-}
-
-attn__place attn__place_of(const attn__canonical *canonical, int64_t batch)
-{
-    attn__place place = {.drop = 0};
-    for (int a = canonical->batch.n - 1; a >= 0; a--) {
-        int64_t n = canonical->batch.axis[a].dim.n;
-        attn__place_advance(&place, &canonical->batch.axis[a], n > 1 ? batch % n : 0);
-        batch /= n > 1 ? n : 1;
-    }
-    return place;
 }
 
 /* ------------------------------------------------------------------------------------------- rows as f32 */

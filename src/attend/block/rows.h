@@ -26,11 +26,9 @@ void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, 
 /* with `base` added to each, as a batch index has it; */
 void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
                         int64_t *out);
-/* of queries, or keys, of a batch index. */
+/* of queries of a batch index. */
 void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
                          int64_t *out);
-void attn__key_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
-                       int64_t *out);
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
 /* The index along one axis of the group, of the group's index. */
 int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index);
@@ -50,7 +48,6 @@ typedef struct attn__place {
     uint64_t drop;
 } attn__place;
 
-attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
 /* By so many indices along one BATCH axis. */
 void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by);
 

@@ -28,14 +28,6 @@ static inline float attn__softcap(const attn__canonical *canonical)
     return (float)canonical->problem.softcap * (float)ATTN__LOG2E;
 }
 
-/* cap tanh(x / cap), and its derivative. */
-static inline double attn__cap_score(double cap, double x, double *slope)
-{
-    double t = tanh(x / cap);
-    *slope = 1 - t * t;
-    return cap * t;
-}
-
 /* What a masked key scores: nothing, or mask_fill. */
 static inline float attn__masked_score(const attn__canonical *canonical)
 {

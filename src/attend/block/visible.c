@@ -438,33 +438,6 @@ void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible
     }
 }
 
-void attn__visible_reach(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
-                         int64_t batch, int64_t *begin, int64_t *end)
-{
-    const attn_problem *p = &canonical->problem;
-    packed_ends ends = find_ends(visible, canonical, arrays, batch);
-    int64_t n = axis_length(canonical, visible, &ends, 0);
-    *begin = 0;
-    *end = visible->axes ? n : canonical->key.size;
-    if (visible->fills || !visible->ranges || visible->axes == 0) {
-        *end = canonical->key.size;
-        return;
-    }
-    for (int i = 0; i < p->nbands; i++) {
-        const attn_band *band = &p->bands[i];
-        bool shifted = visible->padded && band->query_dim == p->packed.query_dim;
-        int64_t shift = shifted ? ends.shift : 0, last = canonical->query.axis[band->query_dim].dim.n - 1;
-        last = shifted ? ends.queries - 1 : last;
-        *begin = attn__most(*begin, bounded(shift, band->lo, n));
-        *end = attn__least(*end, bounded_end(last + shift, band->hi, n));
-    }
-    if (canonical->has_lens && !visible->lens_by_query) {
-        int64_t at = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.lens), batch);
-        *end = attn__least(*end, attn__clamp(arrays->lens[at], 0, n));
-    }
-    *begin = attn__least(*begin, *end);
-}
-
 /* ------------------------------------------------------------------------------------------ of a tile */
 
 static unsigned limits_of(const attn__visible_tile *t, const attn__visible_span *span)
@@ -497,7 +470,7 @@ static unsigned part_of(bool any, bool all, unsigned part)
 }
 
 /* Neighbours mostly share their byte. */
-static unsigned blocks_of(const attn__visible_tile *t)
+unsigned attn__visible_by_blocks(const attn__visible_tile *t)
 {
     const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
     bool any = false, all = true;
@@ -540,7 +513,7 @@ unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span 
 {
     unsigned view = limits_of(t, span);
     if (view != ATTN__VISIBLE_NONE && t->rows->blocks)
-        view |= blocks_of(t);
+        view |= attn__visible_by_blocks(t);
     if (!(view & ATTN__VISIBLE_NONE) && t->rows->mask)
         view |= mask_of(t);
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;

@@ -99,10 +99,6 @@ attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t
 /* Keys [*begin, *end) have all that may weigh anything for these queries; with mask_fill that is all keys. */
 void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible_span *span, int64_t *begin,
                              int64_t *end);
-/* The same for all queries of a batch index, from bands, lengths and ends of sequences alone. */
-void attn__visible_reach(const attn__visible *visible, const attn__canonical *canonical, const attn_arrays *arrays,
-                         int64_t batch, int64_t *begin, int64_t *end);
-
 /* Rows [row, row + nrows) of a block of queries and keys [key, key + nkeys) of a block of keys. */
 typedef struct attn__visible_tile {
     const attn__visible_rows *rows;
@@ -111,6 +107,8 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
+/* Whether the mask of blocks alone hides none of the tile's pairs (ALL), all (NONE), or some (BLOCKS). */
+unsigned attn__visible_by_blocks(const attn__visible_tile *tile);
 /* What hides keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the tile's rows. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */

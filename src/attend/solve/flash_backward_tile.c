@@ -327,9 +327,8 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
 
 static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
 {
-    const attn__flash_backward_scratch *m = &run->m;
-    return attn__blocks_seen(run->arrays->blocks, m->rows.blocks + row, 1, m->keys_of_block.blocks + first, n) !=
-           ATTN__BLOCKS_NONE;
+    attn__visible_tile tile = {&run->m.rows, row, 1, &run->m.keys_of_block, first, n};
+    return attn__visible_by_blocks(&tile) != ATTN__VISIBLE_NONE;
 }
 
 /* By blocks as well: rows at the ends that see none of the keys are cut off. */
