@@ -1,0 +1,1069 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * small_sequence.c - attention with up to 96 queries and keys per head, and its gradients.
+ *
+ * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
+ * written where they are; they are copied if they lie along several axes (a window of an image) or are bf16.  In the
+ * forward pass queries are the lanes, in the backward pass keys; only these are transposed.
+ *
+ * Heads that share a bias follow each other, so that a thread loads it once.  The gradient of a bias is summed over at
+ * most 64 parts of the heads that share it, and then over the parts in their order: threads do not change its bits.
+ *
+ * Of packed sequences each has heads of its own, with its own lengths; those of one sequence follow each other.
+ */
+#include "attend/block/packed_sequences.h"
+#include "attend/block/visible.h"
+#include "attend/plan/solver.h"
+#include "attend/problem/operand.h"
+#include "attend/solve/decode_plan.h"
+#include "attend/solve/flash_backward.h"
+#include "base/arena.h"
+#include "base/constants.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "base/rng.h"
+#include "kernels/small_sequence/small_sequence.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The most queries or keys (from there on AMX is faster), and the most channels; items are work for any number of
+ * threads. */
+enum { MOST_ROWS = 96, MOST_CHANNELS = 256, ITEMS = 64 };
+
+/* What depends on the number of queries and keys. */
+typedef struct head_shape {
+    int64_t queries, keys;
+    int64_t width;                                /* of the scores: queries or keys, rounded up to the lanes */
+    attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of an operand, but for where a head's begin */
+    int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* from a head's first query and key to each */
+    int64_t *copy_at[ATTN__OPERANDS];                           /* the same of rows that are copied from bf16 */
+    int64_t *block_row, *block_column;                          /* the same of the mask of blocks */
+    int64_t *drop_row;                                          /* [queries]: the same of dropout's rows */
+    int32_t *drop_column, *index;                               /* [keys, padded]: its columns; 0, 1, ... */
+} head_shape;
+
+typedef struct head_plan {
+    const attn__small_sequence_kernel *kernel;
+    const attn__softmax_backward_kernel *backward;
+    const attn__online_softmax_kernel *lanes;
+    int64_t channels, values;
+    int order[ATTN_MAX_DIMS];      /* of the batch axes, outermost first */
+    int64_t weight[ATTN_MAX_DIMS]; /* of each batch axis in the number of a batch item */
+    int64_t sharing;               /* heads in a row that add to the same gradient of a bias; all if it is not wanted */
+    int64_t together, parts;       /* heads of one work item, which divides `sharing` heads into parts */
+    int64_t items;
+    bool joins; /* parts of the gradient of a bias */
+    bool has_bias, wants_dbias;
+    bool limited;   /* bands or lengths along the only axis of keys: each query attends an interval of keys */
+    bool has_bytes; /* a mask, a mask of blocks, or bands or lengths along one of several axes hide pairs */
+    bool copies;    /* rows lie along several axes */
+    bool converts;  /* rows are bf16 */
+    float fill;     /* the score of a masked key, base 2; -infinity where it takes no part */
+    float softcap;  /* base 2; 0: none */
+    uint32_t drop_below;
+    float drop_scale;
+    size_t each;      /* bytes of one thread's memory */
+    head_shape shape; /* of all heads; of packed sequences the longest */
+} head_plan;
+
+/* The memory of one thread. */
+typedef struct head_scratch {
+    float *panel;                  /* [channels or values][width] */
+    float *s, *ds;                 /* scores: [keys][width of queries], or [queries][width of keys] */
+    float *m, *l, *shrink;         /* [width of queries] */
+    float *lse, *delta, *fill_log; /* [queries]; fill_log: the logarithm of a masked key's weight */
+    float *bias;                   /* as s: of the head now; base 2 in the forward pass */
+    float *flags;                  /* as s: in the forward pass 0 where the pair is hidden */
+    uint8_t *mask;                 /* [queries][width of keys]: the same as bytes */
+    float *dbias;                  /* as s: the gradient's sum over the heads of the item */
+    float *dbias_now;              /* as s: of the head, where it is not ds */
+    float *copy[ATTN__OPERANDS];   /* rows that are copied, one behind the other */
+    float *out;                    /* rows of an output before they become bf16 */
+    int32_t *from, *to;            /* [queries, padded]: the keys that a query attends */
+    uint32_t *low, *high;          /* [queries, padded]: dropout's keys in halves, */
+    uint64_t *key;                 /* [queries]: and as they are */
+    uint8_t *alive;                /* as s */
+    attn__decode_range *range;     /* [queries] */
+    float *clean;                  /* rows of one operand with 0 in place of infinity and NaN */
+    char *shape;                   /* what the shape of a packed sequence points into */
+} head_scratch;
+
+/* Which bias and masks a thread has loaded: their offsets. */
+typedef struct head_pairs {
+    int64_t bias, mask, blocks, lens;
+} head_pairs;
+
+/* One head, and the one after it. */
+typedef struct head {
+    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
+    const head_plan *plan;
+    const head_shape *shape;
+    const attn_arrays *arrays;
+    head_scratch m;
+    attn__flash_backward_item now, next;
+    int64_t number;               /* of the batch item, */
+    int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
+    int64_t sequence;             /* of packed ones; -1 before the first */
+    bool loaded;                  /* m.bias, m.flags and m.mask are those of `pairs` */
+    head_pairs pairs;
+} head;
+
+/* ------------------------------------------------------------------------------------------------- what is refused */
+
+static bool adjacent(const attn__group *group, const size_t *strides, int n)
+{
+    bool all = true;
+    for (int i = 0; i < n; i++)
+        all = all && attn__offsets_adjacent(group, strides[i]);
+    return all;
+}
+
+/* Why neither pass can run a problem. */
+static const char *refuse_both(const attn__canonical *canonical)
+{
+    static const size_t q[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq), ATTN__STRIDE(dim.dk)};
+    static const size_t v[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATTN__STRIDE(dim.dout), ATTN__STRIDE(dim.dv)};
+    const attn_problem *p = &canonical->problem;
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "softmax only";
+    if (p->nwindows)
+        return "keys have a window";
+    if (p->nrelatives)
+        return "has relative tables";
+    if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
+        return "more than 96 queries or keys";
+    if (canonical->contract.size > MOST_CHANNELS || canonical->value.size > MOST_CHANNELS)
+        return "heads of more than 256 channels";
+    int gradients = canonical->backward ? 2 : 0;
+    if (!adjacent(&canonical->contract, q, 2 + gradients) || !adjacent(&canonical->value, v, 2 + gradients))
+        return "channels are not adjacent";
+    return NULL;
+}
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    return canonical->backward ? "forward only" : refuse_both(canonical);
+}
+
+static bool moves(const attn__group *group)
+{
+    for (int a = 0; a < group->n; a++)
+        if (group->axis[a].dim.n != 1 && group->axis[a].dim.dbias == 0)
+            return false;
+    return true;
+}
+
+static const char *refuse_backward(const attn__canonical *canonical)
+{
+    const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
+    if (why)
+        return why;
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && !(moves(&canonical->query) && moves(&canonical->key)))
+        return "several pairs of a head add to one element of the bias's gradient";
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
+        return "a gradient of the bias of packed sequences";
+    return attn__flash_backward_sums(canonical) ? "gradients summed over broadcast dims" : NULL;
+}
+
+enum { FEW = 16 }; /* tokens */
+
+/* A single query leaves nothing to multiply an element by twice, and `decode` reads it once.  Heads of up to 8 channels
+ * leave half of a vector of values empty, and `small_head` is the quicker as soon as it can fill its lanes with queries.
+ * Heads of 9 to 16 channels do too, but for a few tokens.  The number of heads does not matter: their bits must not
+ * depend on it. */
+static double cost(const attn__canonical *canonical)
+{
+    double keys = (double)canonical->batch.size * (double)canonical->key.size,
+           queries = (double)canonical->query.size + 0.2;
+    int64_t most = attn__most(canonical->contract.size, canonical->value.size), filled = most <= 4 ? 32 : 16;
+    bool few = canonical->query.size <= FEW && canonical->key.size <= FEW;
+    double wide = few && most <= 16 ? 0.4 : 0.8;
+    double each = most > 8 ? wide : canonical->query.size > filled ? 0.99 : 0.4;
+    return each * keys * queries * (double)(canonical->contract.size + canonical->value.size);
+}
+
+/* Heads of up to 4 channels are quicker in `small_head_backward` where there are keys for all of its lanes; the cost of
+ * that one says so for heads of 8. */
+static double cost_backward(const attn__canonical *canonical)
+{
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    bool slim = canonical->contract.size <= 4 && canonical->value.size <= 4 && canonical->key.size <= 32;
+    return (slim ? 0.4 : 0.8) * pairs * (double)(canonical->contract.size + canonical->value.size);
+}
+
+/* --------------------------------------------------------------------------------------------- memory of a thread */
+
+/* Divides `base` into arrays of offsets and returns the bytes used; NULL: only counts them. */
+static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t most_keys, char *base, head_shape *s)
+{
+    attn__arena arena = {base, 0};
+    int64_t queries = attn__round_up(most_queries, p->kernel->lanes),
+            keys = attn__round_up(most_keys, p->kernel->lanes);
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        int roles = attn__operand_table[op].roles;
+        s->query_at[op] = attn__arena_take(&arena, roles & ATTN__IN_QUERY ? queries : 0, sizeof(int64_t));
+        s->key_at[op] = attn__arena_take(&arena, roles & ATTN__IN_KEY ? keys : 0, sizeof(int64_t));
+        s->copy_at[op] = attn__arena_take(&arena, p->converts ? attn__most(queries, keys) : 0, sizeof(int64_t));
+    }
+    s->block_row = attn__arena_take(&arena, queries, sizeof(int64_t));
+    s->block_column = attn__arena_take(&arena, keys, sizeof(int64_t));
+    s->drop_row = attn__arena_take(&arena, queries, sizeof(int64_t));
+    s->drop_column = attn__arena_take(&arena, keys, sizeof(int32_t));
+    s->index = attn__arena_take(&arena, keys, sizeof(int32_t));
+    return arena.used;
+}
+
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *m)
+{
+    static const attn__operand copied[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT, ATTN__OP_O};
+    attn__arena arena = {base, 0};
+    const head_shape *shape = &p->shape;
+    int64_t most = attn__most(shape->queries, shape->keys), channels = attn__most(p->channels, p->values);
+    int64_t size = most * attn__round_up(most, p->kernel->lanes), rows = most * channels;
+    int64_t queries = attn__round_up(shape->queries, p->kernel->lanes);
+    float **const by_query[] = {&m->m, &m->l, &m->shrink, &m->lse, &m->delta, &m->fill_log};
+    head_shape unused;
+    m->panel = attn__arena_take(&arena, channels * shape->width, sizeof(float));
+    m->s = attn__arena_take(&arena, size, sizeof(float));
+    m->ds = attn__arena_take(&arena, size, sizeof(float));
+    m->bias = attn__arena_take(&arena, p->has_bias ? size : 0, sizeof(float));
+    m->flags = attn__arena_take(&arena, p->has_bytes ? size : 0, sizeof(float));
+    m->mask = attn__arena_take(&arena, p->has_bytes ? size : 0, 1);
+    m->dbias = attn__arena_take(&arena, p->wants_dbias ? size : 0, sizeof(float));
+    m->dbias_now = attn__arena_take(&arena, p->wants_dbias && p->softcap != 0.0f ? size : 0, sizeof(float));
+    for (size_t i = 0; i < sizeof by_query / sizeof *by_query; i++)
+        *by_query[i] = attn__arena_take(&arena, queries, sizeof(float));
+    m->from = attn__arena_take(&arena, queries, sizeof(int32_t));
+    m->to = attn__arena_take(&arena, queries, sizeof(int32_t));
+    m->low = attn__arena_take(&arena, queries, sizeof(uint32_t));
+    m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
+    m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
+    m->alive = attn__arena_take(&arena, size, 1);
+    m->range = attn__arena_take(&arena, queries, sizeof(attn__decode_range));
+    m->clean = attn__arena_take(&arena, rows, sizeof(float));
+    m->out = attn__arena_take(&arena, p->converts ? rows : 0, sizeof(float));
+    for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
+        m->copy[copied[i]] = attn__arena_take(&arena, p->copies || p->converts ? rows : 0, sizeof(float));
+    m->shape =
+        attn__arena_take(&arena, packed ? (int64_t)divide_shape(p, shape->queries, shape->keys, NULL, &unused) : 0, 1);
+    return arena.used;
+}
+
+/* --------------------------------------------------------------------------------------------- the order of heads */
+
+/* Bands or lengths along one of several axes of keys. */
+static bool has_limits(const attn__canonical *canonical)
+{
+    return canonical->has_lens || canonical->problem.nbands;
+}
+
+/* Whether heads along a batch axis share the bias and the masks. */
+static bool shares_pairs(const attn__canonical *canonical, const attn_dim *dim)
+{
+    bool lens = canonical->has_lens && canonical->key.n > 1;
+    return (!canonical->has_bias || dim->bias == 0) && (!canonical->has_mask || dim->mask == 0) &&
+           (!canonical->has_blocks || dim->blocks == 0) && (!lens || dim->lens == 0);
+}
+
+/* 0: heads along the axis have other gradients of the bias, or are of another sequence; 1: they share it; 2: also the
+ * bias and the masks. */
+static int how_shared(const attn__canonical *canonical, const head_plan *p, const attn__axis *axis)
+{
+    bool apart = axis->packed || (p->wants_dbias && axis->dim.dbias != 0);
+    return apart ? 0 : 1 + shares_pairs(canonical, &axis->dim);
+}
+
+/* Axes along which heads share the gradient of the bias become the innermost, the last of them those with the same bias
+ * and masks. */
+static void order_axes(const attn__canonical *canonical, head_plan *p)
+{
+    const attn__group *batch = &canonical->batch;
+    int n = 0;
+    for (int sharing = 0; sharing < 3; sharing++)
+        for (int a = 0; a < batch->n; a++)
+            if (sharing == how_shared(canonical, p, &batch->axis[a]))
+                p->order[n++] = a;
+    int64_t weight = 1;
+    for (int a = batch->n - 1; a >= 0; a--) {
+        p->weight[a] = weight;
+        weight *= batch->axis[a].dim.n;
+    }
+}
+
+static void divide_work(const attn__canonical *canonical, head_plan *p)
+{
+    const attn__group *batch = &canonical->batch;
+    p->sharing = batch->size;
+    p->together = attn__most(1, attn__least(16, batch->size / ITEMS));
+    if (p->wants_dbias && batch->size > 0) {
+        for (int a = 0; a < batch->n; a++)
+            p->sharing /= how_shared(canonical, p, &batch->axis[a]) > 0 ? 1 : batch->axis[a].dim.n;
+        int64_t parts = attn__most(1, ITEMS / (batch->size / p->sharing));
+        p->together = attn__pieces(p->sharing, attn__least(parts, p->sharing));
+    }
+    p->parts = attn__pieces(p->sharing, p->together);
+    p->items = p->sharing > 0 ? batch->size / p->sharing * p->parts : 0;
+    p->joins = p->wants_dbias && p->parts > 1;
+}
+
+/* The last row's offset stands again behind the rows. */
+static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes, int64_t *at)
+{
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    for (int64_t i = group->size; i < attn__round_up(group->size, lanes); i++)
+        at[i] = at[group->size - 1];
+}
+
+static void fill_copies(const attn__small_sequence_rows *rows, int64_t lanes, int64_t *at)
+{
+    for (int64_t i = 0; i < attn__round_up(rows->rows, lanes); i++)
+        at[i] = attn__least(i, rows->rows - 1) * rows->channels;
+}
+
+/* Everything but the arrays. */
+static void fill_shape(const attn__canonical *canonical, const head_plan *p, head_shape *s)
+{
+    const attn__group *query = &canonical->query, *key = &canonical->key;
+    int64_t lanes = p->kernel->lanes;
+    s->queries = query->size;
+    s->keys = key->size;
+    s->width = attn__round_up(canonical->backward ? s->keys : s->queries, lanes);
+    for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
+        int roles = attn__operand_table[op].roles;
+        const attn__group *group = roles & ATTN__IN_QUERY ? query : key;
+        s->of[op] = (attn__small_sequence_rows){.step = attn__stride(&group->axis[group->n - 1].dim, op),
+                                                .row_at = roles & ATTN__IN_QUERY ? s->query_at[op] : s->key_at[op],
+                                                .rows = group->size,
+                                                .channels = roles & ATTN__IN_VALUE ? p->values : p->channels};
+        size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+        if (roles & ATTN__IN_QUERY)
+            fill_offsets(query, stride, lanes, s->query_at[op]);
+        if (roles & ATTN__IN_KEY)
+            fill_offsets(key, stride, lanes, s->key_at[op]);
+        if (p->converts)
+            fill_copies(&s->of[op], lanes, s->copy_at[op]);
+    }
+    if (canonical->has_blocks) {
+        attn__block_rows(canonical, 0, 0, s->queries, s->block_row);
+        attn__block_columns(canonical, 0, s->keys, s->block_column);
+    }
+    attn__offsets_fill(query, ATTN__STRIDE(drop), 0, s->queries, s->drop_row);
+    for (int64_t k = 0; k < attn__round_up(s->keys, lanes); k++) {
+        int64_t column = attn__offsets_one(key, ATTN__STRIDE(drop), attn__least(k, s->keys - 1));
+        s->drop_column[k] = (int32_t)(uint32_t)(uint64_t)column;
+        s->index[k] = (int32_t)k;
+    }
+}
+
+static head_plan describe(const attn__canonical *canonical)
+{
+    const attn_problem *problem = &canonical->problem;
+    bool one_axis = canonical->key.n == 1;
+    head_plan p = {.kernel = attn__small_sequence_for(canonical->isa),
+                   .channels = canonical->contract.size,
+                   .values = canonical->value.size,
+                   .limited = has_limits(canonical) && one_axis,
+                   .has_bias = canonical->has_bias,
+                   .has_bytes = canonical->has_mask || canonical->has_blocks || (has_limits(canonical) && !one_axis),
+                   .wants_dbias = canonical->backward && (problem->flags & ATTN_WANT_DBIAS),
+                   .copies = canonical->query.n > 1 || canonical->key.n > 1,
+                   .converts = problem->dtype == ATTN_BF16,
+                   .fill = problem->mask_fill == 0.0 ? -INFINITY : (float)problem->mask_fill * (float)ATTN__LOG2E,
+                   .softcap = (float)problem->softcap * (float)ATTN__LOG2E,
+                   .drop_below = attn__dropout_threshold(problem->dropout),
+                   .drop_scale = (float)(1.0 / (1.0 - problem->dropout)),
+                   .shape = {.queries = canonical->query.size, .keys = canonical->key.size}};
+    head_scratch unused;
+    p.backward = attn__softmax_backward_for(p.kernel->isa);
+    p.lanes = attn__online_softmax_for(p.kernel->isa);
+    p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
+    order_axes(canonical, &p);
+    divide_work(canonical, &p);
+    p.each = divide(&p, attn__is_packed(canonical), NULL, &unused);
+    return p;
+}
+
+static attn_status make_plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    head_plan made = describe(canonical), *p;
+    int64_t queries = made.shape.queries, keys = made.shape.keys;
+    size_t front = (size_t)attn__round_up((int64_t)sizeof *p, 64);
+    char *memory = attn__alloc(context, front + divide_shape(&made, queries, keys, NULL, &made.shape));
+    if (!memory)
+        return ATTN_ERROR_MEMORY;
+    recipe->data = p = memcpy(memory, &made, sizeof made);
+    divide_shape(p, queries, keys, memory + front, &p->shape);
+    fill_shape(canonical, p, &p->shape);
+    size_t sums = p->joins ? (size_t)(queries * p->shape.width) * sizeof(float) : 0;
+    recipe->workspace =
+        attn__size_add(attn__size_mul((size_t)canonical->threads, p->each), attn__size_mul((size_t)p->items, sums));
+    snprintf(recipe->text, sizeof recipe->text, "%s %d queries x %d keys, %d heads at a time",
+             attn__isa_text(p->kernel->isa), (int)queries, (int)keys, (int)p->together);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ rows of one head */
+
+/* The head's rows of an operand where they are. */
+static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
+{
+    static const size_t places[ATTN__OPERANDS] = {
+        [ATTN__OP_Q] = offsetof(attn_arrays, q),       [ATTN__OP_K] = offsetof(attn_arrays, k),
+        [ATTN__OP_V] = offsetof(attn_arrays, v),       [ATTN__OP_O] = offsetof(attn_arrays, o),
+        [ATTN__OP_DOUT] = offsetof(attn_arrays, dout), [ATTN__OP_DQ] = offsetof(attn_arrays, dq),
+        [ATTN__OP_DK] = offsetof(attn_arrays, dk),     [ATTN__OP_DV] = offsetof(attn_arrays, dv)};
+    char *base = *(char *const *)(const void *)((const char *)h->arrays + places[op]);
+    int64_t size = h->plan->converts ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
+    attn__small_sequence_rows rows = h->shape->of[op];
+    rows.at = (float *)(void *)(base + attn__stride(&h->now.at, op) * size);
+    rows.next = (float *)(void *)(base + attn__stride(&h->next.at, op) * size);
+    return rows;
+}
+
+/* Copies rows, for an x of the kernel's score and sum where plan->copies; with plan->converts, for everything. */
+static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows *x)
+{
+    const head_plan *p = h->plan;
+    float *copy = h->m.copy[op];
+    p->lanes->copy(x->at, p->converts ? ATTN_BF16 : ATTN_F32, x->row_at, NULL, x->rows, x->channels, copy, x->channels);
+    x->at = copy;
+    x->step = x->channels;
+    if (p->converts) {
+        x->row_at = h->shape->copy_at[op];
+        x->next = copy;
+    }
+}
+
+static bool is_finite(const float *x, int64_t n)
+{
+    float check = 0.0f;
+    for (int64_t i = 0; i < n; i++)
+        check += x[i] * 0.0f;
+    return check == check;
+}
+
+/* Row i of x, for the pairs that count. */
+static void add_row(const attn__small_sequence_sums *t, int64_t i, const uint8_t *alive, uint8_t bit)
+{
+    for (int64_t j = 0; j < t->out.rows; j++) {
+        int64_t pair = i * t->along + j * t->across;
+        float weight = t->w[pair] * (t->row_factor ? t->factor * t->row_factor[j] : t->factor);
+        for (int64_t c = 0; alive[pair] & bit && c < t->out.channels; c++)
+            t->out.at[t->out.row_at[j] + c] += weight * t->x.at[i * t->x.step + c];
+    }
+}
+
+/* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN.  Rows that are finite go the usual
+ * way, so that bits are the same whatever stands in those that are not seen. */
+static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const uint8_t *alive, uint8_t bit)
+{
+    attn__small_sequence_sums clean = *t;
+    clean.x.at = h->m.clean;
+    clean.x.step = t->x.channels;
+    for (int64_t i = 0; i < t->x.rows; i++) {
+        const float *row = t->x.at + i * t->x.step;
+        float *to = h->m.clean + i * clean.x.step;
+        size_t bytes = (size_t)t->x.channels * sizeof *row;
+        if (is_finite(row, t->x.channels))
+            memcpy(to, row, bytes);
+        else
+            memset(to, 0, bytes);
+    }
+    h->plan->kernel->sum(&clean);
+    for (int64_t i = 0; i < t->x.rows; i++)
+        if (!is_finite(t->x.at + i * t->x.step, t->x.channels))
+            add_row(t, i, alive, bit);
+}
+
+/* Where a sum goes: the rows themselves or, for bf16, f32 rows of scratch memory. */
+static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
+{
+    attn__small_sequence_rows rows = rows_of(h, op);
+    if (h->plan->converts) {
+        rows.at = h->m.out;
+        rows.next = h->m.out;
+        rows.row_at = h->shape->copy_at[op];
+    }
+    return rows;
+}
+
+/* Rounds those to bf16. */
+static void store_sum(const head *h, attn__operand op, bool add)
+{
+    attn__small_sequence_rows rows = rows_of(h, op);
+    for (int64_t r = 0; h->plan->converts && r < rows.rows; r++)
+        h->plan->backward->store_bf16((uint16_t *)(void *)rows.at + rows.row_at[r], h->m.out + r * rows.channels,
+                                      rows.channels, 1.0f, add);
+}
+
+/* ----------------------------------------------------------------------------------------------- pairs of one head */
+
+/* Sets the keys that each query of the head attends, and dropout's keys. */
+static void find_limits(const head *h)
+{
+    const attn__canonical *canonical = h->canonical;
+    const head_scratch *m = &h->m;
+    const head_shape *shape = h->shape;
+    int64_t padded = attn__round_up(shape->queries, h->plan->kernel->lanes);
+    if (h->plan->limited)
+        attn__decode_find_ranges(canonical, h->arrays->lens, h->number, 0, shape->keys, m->range);
+    for (int64_t i = 0; i < padded; i++) {
+        int64_t row = attn__least(i, shape->queries - 1);
+        m->from[i] = h->plan->limited ? (int32_t)m->range[row].from : 0;
+        m->to[i] = (int32_t)(h->plan->limited ? m->range[row].to : shape->keys);
+    }
+    if (!canonical->has_dropout)
+        return;
+    uint64_t seed = canonical->problem.seed + h->arrays->seed_offset;
+    for (int64_t i = 0; i < shape->queries; i++) {
+        uint64_t row = h->now.drop + (uint64_t)shape->drop_row[i];
+        m->key[i] = attn__dropout_key(seed, canonical->problem.stream, attn__drop_row(&h->arrays->drop_rows, row));
+        m->low[i] = (uint32_t)m->key[i];
+        m->high[i] = (uint32_t)(m->key[i] >> 32);
+    }
+}
+
+/* The keys' offsets of a bias or mask; NULL where they are adjacent. */
+static const int64_t *keys_at(const head *h, attn__operand op)
+{
+    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+    return attn__offsets_adjacent(&h->canonical->key, stride) ? NULL : h->shape->key_at[op];
+}
+
+static void load_bias(const head *h)
+{
+    const head_plan *p = h->plan;
+    const head_shape *shape = h->shape;
+    const float *base = (const float *)h->arrays->bias + h->now.at.bias;
+    const int64_t *queries = shape->query_at[ATTN__OP_BIAS], *keys = keys_at(h, ATTN__OP_BIAS);
+    attn__lane_view view = {(void *)(uintptr_t)base, ATTN_F32, queries, keys, shape->keys, shape->queries};
+    if (h->canonical->backward)
+        p->lanes->copy(base, ATTN_F32, queries, keys, shape->queries, shape->keys, h->m.bias, shape->width);
+    else
+        p->lanes->gather(&view, h->m.bias, shape->width, (float)ATTN__LOG2E);
+}
+
+/* Whether bands and lengths along several axes of keys let query i attend key j. */
+static bool within_limits(const head *h, int64_t i, int64_t j)
+{
+    const attn__canonical *canonical = h->canonical;
+    const attn_problem *problem = &canonical->problem;
+    bool within = true;
+    for (int b = 0; b < problem->nbands; b++) {
+        int64_t apart = attn__offsets_index(&canonical->key, problem->bands[b].key_dim, j) -
+                        attn__offsets_index(&canonical->query, problem->bands[b].query_dim, i);
+        within = within && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
+    }
+    if (canonical->has_lens)
+        within = within && attn__offsets_index(&canonical->key, problem->lens_dim, j) <
+                               h->arrays->lens[h->now.at.lens + h->shape->query_at[ATTN__OP_LENS][i]];
+    return within;
+}
+
+static void load_row_of_bytes(const head *h, int64_t i, uint8_t *to)
+{
+    const head_shape *shape = h->shape;
+    const int64_t *keys = shape->key_at[ATTN__OP_MASK];
+    memset(to, 1, (size_t)shape->keys);
+    if (h->canonical->has_mask) {
+        const uint8_t *row = h->arrays->mask + h->now.at.mask + shape->query_at[ATTN__OP_MASK][i];
+        for (int64_t j = 0; j < shape->keys; j++)
+            to[j] = row[keys[j]] != 0;
+    }
+    if (h->canonical->has_blocks) {
+        const uint8_t *row = h->arrays->blocks + h->now.at.blocks + shape->block_row[i];
+        for (int64_t j = 0; j < shape->keys; j++)
+            to[j] &= row[shape->block_column[j]] != 0;
+    }
+    if (has_limits(h->canonical) && !h->plan->limited)
+        for (int64_t j = 0; j < shape->keys; j++)
+            to[j] &= within_limits(h, i, j);
+}
+
+/* Forward as numbers, queries in the lanes; a boolean mask alone is read as such. */
+static void load_bytes(const head *h)
+{
+    const head_shape *shape = h->shape;
+    bool backward = h->canonical->backward;
+    int64_t ld = attn__round_up(shape->keys, h->plan->kernel->lanes);
+    if (!backward && h->canonical->has_mask && !h->canonical->has_blocks &&
+        (h->plan->limited || !has_limits(h->canonical))) {
+        attn__lane_view view = {(void *)(uintptr_t)(h->arrays->mask + h->now.at.mask),
+                                ATTN_U8,
+                                shape->query_at[ATTN__OP_MASK],
+                                keys_at(h, ATTN__OP_MASK),
+                                shape->keys,
+                                shape->queries};
+        h->plan->lanes->gather(&view, h->m.flags, shape->width, 1.0f);
+        return;
+    }
+    for (int64_t i = 0; i < shape->queries; i++) {
+        load_row_of_bytes(h, i, h->m.mask + i * ld);
+        for (int64_t j = 0; !backward && j < shape->keys; j++)
+            h->m.flags[j * shape->width + i] = h->m.mask[i * ld + j];
+    }
+}
+
+/* The head's bias and masks, unless they are there. */
+static void load_pairs(head *h)
+{
+    const attn_dim *at = &h->now.at;
+    const head_pairs now = {at->bias, at->mask, at->blocks, at->lens};
+    bool lens = h->canonical->has_lens && !h->plan->limited;
+    bool same =
+        h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && (!lens || h->pairs.lens == now.lens);
+    if (h->plan->has_bias && !(h->loaded && h->pairs.bias == now.bias))
+        load_bias(h);
+    if (h->plan->has_bytes && !same)
+        load_bytes(h);
+    h->loaded = true;
+    h->pairs = now;
+}
+
+static void store_dbias(const head *h, const float *sum)
+{
+    const head_shape *shape = h->shape;
+    const int64_t *queries = shape->query_at[ATTN__OP_DBIAS], *keys = keys_at(h, ATTN__OP_DBIAS);
+    float *to = (float *)h->arrays->dbias + h->now.at.dbias;
+    bool add = h->canonical->problem.accumulate;
+    for (int64_t i = 0; i < shape->queries; i++, sum += shape->width) {
+        float *row = to + queries[i];
+        if (!keys)
+            h->plan->backward->store(row, sum, shape->keys, 1.0f, add);
+        for (int64_t j = 0; keys && j < shape->keys; j++)
+            row[keys[j]] = add ? row[keys[j]] + sum[j] : sum[j];
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- forward */
+
+static bool has_sinks(const head *h)
+{
+    return h->canonical->extras & ATTN__SINKS;
+}
+
+/* A sink is in the running sums before any key. */
+static void begin_sums(const head *h)
+{
+    for (int64_t i = 0; i < h->shape->width; i++) {
+        h->m.m[i] = -INFINITY;
+        h->m.l[i] = 0.0f;
+    }
+    if (!has_sinks(h))
+        return;
+    const float *sinks = h->arrays->sinks;
+    int64_t base = attn__offsets_one(&h->canonical->batch, ATTN__STRIDE(dim.sinks), h->number);
+    for (int64_t i = 0; i < h->shape->queries; i++) {
+        h->m.m[i] = (float)((double)sinks[base + h->shape->query_at[ATTN__OP_SINKS][i]] * ATTN__LOG2E);
+        h->m.l[i] = h->m.m[i] == -INFINITY ? 0.0f : 1.0f;
+    }
+}
+
+static void drop(const head *h, float *weights)
+{
+    const head_plan *p = h->plan;
+    const head_shape *shape = h->shape;
+    attn__lane_dropout dropout = {
+        weights, shape->keys, shape->width, h->m.low, h->m.high, (const uint32_t *)shape->drop_column, p->drop_below};
+    p->lanes->dropout(&dropout);
+}
+
+/* Marks the pairs that are attended and survive dropout, by the scores.  The weights cannot tell: some underflow to 0. */
+static void note_alive(const head *h)
+{
+    const head_shape *shape = h->shape;
+    float *kept = h->m.ds; /* not used forward otherwise */
+    for (int64_t i = 0; i < shape->keys * shape->width; i++)
+        kept[i] = 1.0f;
+    if (h->canonical->has_dropout)
+        drop(h, kept);
+    for (int64_t i = 0; i < shape->keys * shape->width; i++)
+        h->m.alive[i] = h->m.s[i] != h->plan->fill && h->m.s[i] != -INFINITY && kept[i] != 0.0f;
+}
+
+/* Weights in m.s, the factors of their rows in m.shrink. */
+static void find_weights(const head *h, const attn__small_sequence_rows *k, bool careful)
+{
+    const head_plan *p = h->plan;
+    const head_scratch *m = &h->m;
+    int64_t keys = h->shape->keys, width = h->shape->width;
+    bool changed;
+    p->kernel->score(k, m->panel, m->s, width);
+    if (p->softcap != 0.0f)
+        p->lanes->softcap(m->s, keys * width, p->softcap);
+    if (p->has_bias)
+        p->lanes->add(m->s, m->bias, keys * width, 1.0f);
+    if (p->limited)
+        p->lanes->limit(m->s, keys, width, h->shape->index, m->from, m->to, p->fill);
+    if (p->has_bytes)
+        p->lanes->hide(m->s, m->flags, keys * width, p->fill);
+    if (careful)
+        note_alive(h);
+    begin_sums(h);
+    attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
+    p->lanes->softmax(&softmax);
+    if (h->canonical->has_dropout)
+        drop(h, m->s);
+    for (int64_t i = 0; careful && i < keys * width; i++) /* masked keys that take part */
+        m->alive[i] |= m->s[i] != 0.0f;
+    for (int64_t i = 0; i < width; i++)
+        m->shrink[i] = m->l[i] == 0.0f ? 0.0f : p->drop_scale / m->l[i];
+}
+
+static void write_lse(const head *h)
+{
+    float *lse = (float *)h->arrays->lse + h->now.at.lse;
+    const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
+    for (int64_t i = 0; i < h->shape->queries; i++) {
+        double l = h->m.l[i], m = h->m.m[i];
+        lse[at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
+    }
+}
+
+/* Outputs of one head: all scores at once, their softmax down the columns. */
+static void run_head(head *h)
+{
+    const head_plan *p = h->plan;
+    const head_scratch *m = &h->m;
+    attn__small_sequence_rows q = rows_of(h, ATTN__OP_Q), k = rows_of(h, ATTN__OP_K), v = rows_of(h, ATTN__OP_V);
+    if (p->converts)
+        copy_rows(h, ATTN__OP_Q, &q);
+    if (p->copies || p->converts) {
+        copy_rows(h, ATTN__OP_K, &k);
+        copy_rows(h, ATTN__OP_V, &v);
+    }
+    if (p->limited || h->canonical->has_dropout)
+        find_limits(h);
+    load_pairs(h);
+    p->kernel->transpose(&q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, h->shape->width);
+    find_weights(h, &k, false);
+    attn__small_sequence_sums t = {rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->shrink, false};
+    if (!p->kernel->sum(&t)) {
+        find_weights(h, &k, true);
+        sum_guarded(h, &t, m->alive, 1);
+    }
+    store_sum(h, ATTN__OP_O, false);
+    if (h->canonical->problem.flags & ATTN_WANT_LSE)
+        write_lse(h);
+}
+
+/* ------------------------------------------------------------------------------------------------------- backward
+ *
+ * Keys stand in the lanes:
+ *
+ *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
+ */
+
+static int64_t count_masked(const head *h, int64_t i)
+{
+    int64_t masked = 0;
+    for (int64_t j = 0; j < h->shape->keys; j++)
+        masked += j < h->m.from[i] || j >= h->m.to[i] || (h->plan->has_bytes && !h->m.mask[i * h->shape->width + j]);
+    return masked;
+}
+
+/* The logarithm of the weight of row i's masked keys, which score a fill.  Where it is large and there are no others of
+ * weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are then 1 / count. */
+static float find_fill(const head *h, int64_t i, float lse)
+{
+    double fill = h->canonical->problem.mask_fill, most = log((double)h->shape->keys), slack = 2.5e-7 * fabs(fill);
+    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
+    double count = alone ? (double)count_masked(h, i) : 0.0;
+    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
+    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
+}
+
+/* A row without keys gets an lse of +inf, which makes its weights 0, and has no use for a gradient of it. */
+static void read_lse(const head *h)
+{
+    const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
+    const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
+    bool with_dlse = h->canonical->extras & ATTN__DLSE;
+    for (int64_t i = 0; i < h->shape->queries; i++) {
+        float x = lse[at[i]];
+        h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
+        if (with_dlse && x != -INFINITY)
+            h->m.delta[i] -= ((const float *)h->arrays->dlse + h->now.at.lse)[at[i]];
+        if (h->plan->fill != -INFINITY)
+            h->m.fill_log[i] = find_fill(h, i, x);
+    }
+}
+
+/* P to m.s and dS to m.ds. */
+static void weigh(head *h, bool finite)
+{
+    const head_plan *p = h->plan;
+    const head_shape *shape = h->shape;
+    bool dropout = h->canonical->has_dropout, fills = p->fill != -INFINITY;
+    attn__softmax_backward_args args = {.rows = shape->queries,
+                                        .keys = shape->keys,
+                                        .ld = shape->width,
+                                        .s = h->m.s,
+                                        .dp = h->m.ds,
+                                        .lse = h->m.lse,
+                                        .delta = h->m.delta,
+                                        .plain = finite && !p->limited && !dropout && !p->has_bias && !p->has_bytes &&
+                                                 p->softcap == 0.0f,
+                                        .from = h->m.from,
+                                        .to = h->m.to,
+                                        .mask = p->has_bytes ? h->m.mask : NULL,
+                                        .softcap = p->softcap,
+                                        .bias = p->has_bias ? h->m.bias : NULL,
+                                        .dbias = p->wants_dbias && p->softcap != 0.0f ? h->m.dbias_now : NULL,
+                                        .fill = fills ? h->m.fill_log : NULL,
+                                        .alive = finite ? NULL : h->m.alive};
+    if (!args.plain) /* columns without a key are never read */
+        find_limits(h);
+    load_pairs(h);
+    read_lse(h);
+    if (dropout) {
+        args.drop_key = h->m.key;
+        args.drop_column = shape->drop_column;
+        args.drop_below = p->drop_below;
+        args.drop_scale = p->drop_scale;
+    }
+    p->backward->weights(&args);
+    if (p->wants_dbias)
+        p->lanes->add(h->m.dbias, args.dbias ? h->m.dbias_now : h->m.ds, shape->queries * shape->width, 1.0f);
+}
+
+/* out += factor * sum over the rows of x; see attn__small_sequence_sums. */
+static void spread(const head *h, attn__operand out, const attn__small_sequence_rows *x, const float *w, bool by_key,
+                   float factor, bool finite)
+{
+    bool add = h->canonical->problem.accumulate;
+    attn__small_sequence_sums t = {.out = rows_to_sum(h, out),
+                                   .x = *x,
+                                   .w = w,
+                                   .along = by_key ? h->shape->width : 1,
+                                   .across = by_key ? 1 : h->shape->width,
+                                   .factor = factor,
+                                   .add = add && !h->plan->converts};
+    if (finite)
+        h->plan->kernel->sum(&t);
+    else
+        sum_guarded(h, &t, h->m.alive, out == ATTN__OP_DV ? 2 : 1);
+    store_sum(h, out, add);
+}
+
+static void run_head_backward(head *h)
+{
+    const head_plan *p = h->plan;
+    const head_scratch *m = &h->m;
+    unsigned wishes = h->canonical->problem.flags;
+    int64_t width = h->shape->width;
+    float scale = (float)h->canonical->problem.scale;
+    attn__small_sequence_rows q = rows_of(h, ATTN__OP_Q), k = rows_of(h, ATTN__OP_K), v = rows_of(h, ATTN__OP_V);
+    attn__small_sequence_rows o = rows_of(h, ATTN__OP_O), dout = rows_of(h, ATTN__OP_DOUT);
+    if (p->converts) {
+        copy_rows(h, ATTN__OP_Q, &q);
+        copy_rows(h, ATTN__OP_K, &k);
+        copy_rows(h, ATTN__OP_V, &v);
+        copy_rows(h, ATTN__OP_O, &o);
+        copy_rows(h, ATTN__OP_DOUT, &dout);
+    }
+    p->kernel->dots(&dout, &o, m->delta);
+    p->kernel->transpose(&k, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, width);
+    if (p->copies && !p->converts) {
+        copy_rows(h, ATTN__OP_Q, &q);
+        copy_rows(h, ATTN__OP_K, &k);
+        copy_rows(h, ATTN__OP_DOUT, &dout);
+    }
+    bool finite = p->kernel->score(&q, m->panel, m->s, width);
+    p->kernel->transpose(&v, 1.0f, m->panel, width);
+    finite = p->kernel->score(&dout, m->panel, m->ds, width) && finite;
+    weigh(h, finite);
+    if (wishes & ATTN_WANT_DV)
+        spread(h, ATTN__OP_DV, &dout, m->s, true, 1.0f, finite);
+    if (wishes & ATTN_WANT_DK)
+        spread(h, ATTN__OP_DK, &q, m->ds, true, scale, finite);
+    if (wishes & ATTN_WANT_DQ)
+        spread(h, ATTN__OP_DQ, &k, m->ds, false, scale, finite);
+}
+
+/* -------------------------------------------------------------------------------------------------------- all heads */
+
+static void zero_rows(const head *h, attn__operand op)
+{
+    attn__small_sequence_rows rows = rows_of(h, op);
+    size_t size = h->plan->converts ? sizeof(uint16_t) : sizeof(float);
+    for (int64_t r = 0; r < rows.rows; r++)
+        memset((char *)rows.at + rows.row_at[r] * (int64_t)size, 0, (size_t)rows.channels * size);
+}
+
+/* A head of a packed sequence without queries or keys. */
+static void run_empty(const head *h)
+{
+    unsigned wishes = h->canonical->problem.flags;
+    if (!h->canonical->backward) {
+        zero_rows(h, ATTN__OP_O);
+        begin_sums(h);
+        if (wishes & ATTN_WANT_LSE)
+            write_lse(h);
+        return;
+    }
+    if (h->canonical->problem.accumulate)
+        return;
+    if (wishes & ATTN_WANT_DQ)
+        zero_rows(h, ATTN__OP_DQ);
+    if (wishes & ATTN_WANT_DK)
+        zero_rows(h, ATTN__OP_DK);
+    if (wishes & ATTN_WANT_DV)
+        zero_rows(h, ATTN__OP_DV);
+}
+
+/* Starts with head `number` in the plan's order. */
+static void locate(head *h, int64_t number)
+{
+    const attn__group *batch = &h->canonical->batch;
+    for (int i = batch->n - 1; i >= 0; i--) {
+        const attn__axis *axis = &batch->axis[h->plan->order[i]];
+        h->index[i] = number % axis->dim.n;
+        number /= axis->dim.n;
+        attn__flash_backward_item_advance(&h->now, axis, h->index[i]);
+        h->number += h->index[i] * h->plan->weight[h->plan->order[i]];
+    }
+    h->next = h->now;
+}
+
+/* Moves h->next to the head that follows, from the last one to the first; returns by how much its number grows. */
+static int64_t advance(head *h)
+{
+    int64_t by = 0;
+    for (int i = h->canonical->batch.n - 1; i >= 0; i--) {
+        const attn__axis *axis = &h->canonical->batch.axis[h->plan->order[i]];
+        bool over = ++h->index[i] == axis->dim.n;
+        int64_t step = over ? 1 - axis->dim.n : 1;
+        attn__flash_backward_item_advance(&h->next, axis, step);
+        by += step * h->plan->weight[h->plan->order[i]];
+        if (!over)
+            break;
+        h->index[i] = 0;
+    }
+    return by;
+}
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const head_plan *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    float *parts; /* of the gradient of the bias: [items][queries][width] */
+    void (*run)(head *h);
+} job;
+
+static void begin(const job *j, int64_t number, int thread, head *h)
+{
+    const head_plan *p = j->plan;
+    size_t size = (size_t)(attn__most(p->shape.queries, p->shape.keys) * p->shape.width);
+    *h = (head){.canonical = j->canonical, .plan = p, .shape = &p->shape, .arrays = j->arrays, .sequence = -1};
+    divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
+    if (p->has_bias)
+        memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read */
+    if (p->has_bytes) {
+        memset(h->m.flags, 0, size * sizeof(float));
+        memset(h->m.mask, 0, size);
+    }
+    if (p->wants_dbias)
+        memset(h->m.dbias, 0, size * sizeof(float));
+    locate(h, number);
+}
+
+/* Makes the problem that of the packed sequence which the head belongs to. */
+static void enter_sequence(const job *j, head *h, head_shape *shape, attn__sequence *one)
+{
+    const head_plan *p = j->plan;
+    int64_t sequence = attn__packed_sequence(j->canonical, h->number);
+    if (sequence == h->sequence)
+        return;
+    attn__sequence_at(one, j->canonical, j->arrays, sequence);
+    divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
+    fill_shape(&one->canonical, p, shape);
+    h->canonical = &one->canonical;
+    h->arrays = &one->arrays;
+    h->shape = shape;
+    h->sequence = sequence;
+    h->loaded = false;
+}
+
+static void run_item(void *user, int64_t item, int thread)
+{
+    const job *j = user;
+    const head_plan *p = j->plan;
+    int64_t at = item % p->parts * p->together, end = attn__least(at + p->together, p->sharing);
+    bool packed = attn__is_packed(j->canonical);
+    head h;
+    head_shape shape;
+    attn__sequence one;
+    begin(j, item / p->parts * p->sharing + at, thread, &h);
+    while (true) {
+        int64_t by = advance(&h);
+        if (packed)
+            enter_sequence(j, &h, &shape, &one);
+        if (h.shape->queries > 0 && h.shape->keys > 0)
+            j->run(&h);
+        else
+            run_empty(&h);
+        if (++at == end)
+            break;
+        h.now = h.next;
+        h.number += by;
+    }
+    int64_t size = p->shape.queries * p->shape.width;
+    if (p->joins)
+        memcpy(j->parts + item * size, h.m.dbias, (size_t)size * sizeof(float));
+    else if (p->wants_dbias)
+        store_dbias(&h, h.m.dbias);
+}
+
+/* Sums the parts of a gradient of the bias. */
+static void join_parts(void *user, int64_t number, int thread)
+{
+    const job *j = user;
+    const head_plan *p = j->plan;
+    int64_t size = p->shape.queries * p->shape.width;
+    const float *parts = j->parts + number * p->parts * size;
+    head h;
+    begin(j, number * p->sharing, thread, &h);
+    memcpy(h.m.dbias, parts, (size_t)size * sizeof *parts);
+    for (int64_t i = 1; i < p->parts; i++)
+        p->lanes->add(h.m.dbias, parts + i * size, size, 1.0f);
+    store_dbias(&h, h.m.dbias);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    const head_plan *p = recipe->data;
+    float *parts = (float *)(void *)((char *)workspace + (size_t)canonical->threads * p->each);
+    job j = {canonical, p, arrays, workspace, parts, canonical->backward ? run_head_backward : run_head};
+    attn__parallel_items(canonical->threads, p->items, run_item, &j);
+    if (p->joins)
+        attn__parallel_items(canonical->threads, p->items / p->parts, join_parts, &j);
+}
+
+extern const attn__solver attn__solver_small_sequence, attn__solver_small_sequence_backward;
+const attn__solver attn__solver_small_sequence = {
+    .name = "small_sequence",
+    .refuse = refuse,
+    .cost = cost,
+    .plan = make_plan,
+    .apply = apply,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS,
+};
+const attn__solver attn__solver_small_sequence_backward = {
+    .name = "small_sequence_backward",
+    .refuse = refuse_backward,
+    .cost = cost_backward,
+    .plan = make_plan,
+    .apply = apply,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS,
+};
