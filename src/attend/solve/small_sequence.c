@@ -11,17 +11,16 @@
  *
  * Of packed sequences each has heads of its own, with its own lengths; those of one sequence follow each other.
  */
+#include "attend/block/dropout.h"
 #include "attend/block/packed_sequences.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
-#include "attend/solve/decode_plan.h"
 #include "attend/solve/flash_backward.h"
 #include "base/arena.h"
 #include "base/constants.h"
 #include "base/integers.h"
 #include "base/parallel.h"
-#include "base/rng.h"
 #include "kernels/small_sequence/small_sequence.h"
 
 #include <math.h>
@@ -39,9 +38,7 @@ typedef struct head_shape {
     attn__small_sequence_rows of[ATTN__OPERANDS]; /* rows of an operand, but for where a head's begin */
     int64_t *query_at[ATTN__OPERANDS], *key_at[ATTN__OPERANDS]; /* from a head's first query and key to each */
     int64_t *copy_at[ATTN__OPERANDS];                           /* the same of rows that are copied from bf16 */
-    int64_t *block_row, *block_column;                          /* the same of the mask of blocks */
-    int64_t *drop_row;                                          /* [queries]: the same of dropout's rows */
-    int32_t *drop_column, *index;                               /* [keys, padded]: its columns; 0, 1, ... */
+    uint32_t *drop_column;                                      /* [keys, padded]: dropout's columns */
 } head_shape;
 
 typedef struct head_plan {
@@ -56,8 +53,8 @@ typedef struct head_plan {
     int64_t items;
     bool joins; /* parts of the gradient of a bias */
     bool has_bias, wants_dbias;
-    bool limited;   /* bands or lengths along the only axis of keys: each query attends an interval of keys */
-    bool has_bytes; /* a mask, a mask of blocks, or bands or lengths along one of several axes hide pairs */
+    attn__visible visible;
+    bool has_bytes; /* pairs are masked otherwise than by a range of keys for each query */
     bool copies;    /* rows lie along several axes */
     bool converts;  /* rows are bf16 */
     float fill;     /* the score of a masked key, base 2; -infinity where it takes no part */
@@ -81,13 +78,14 @@ typedef struct head_scratch {
     float *dbias_now;              /* as s: of the head, where it is not ds */
     float *copy[ATTN__OPERANDS];   /* rows that are copied, one behind the other */
     float *out;                    /* rows of an output before they become bf16 */
-    int32_t *from, *to;            /* [queries, padded]: the keys that a query attends */
+    int32_t *from, *to;            /* [queries, padded]: all keys, where no range says which are visible */
     uint32_t *low, *high;          /* [queries, padded]: dropout's keys in halves, */
     uint64_t *key;                 /* [queries]: and as they are */
     uint8_t *alive;                /* as s */
-    attn__decode_range *range;     /* [queries] */
-    float *clean;                  /* rows of one operand with 0 in place of infinity and NaN */
-    char *shape;                   /* what the shape of a packed sequence points into */
+    attn__visible_rows rows;
+    attn__visible_keys keys;
+    float *clean; /* rows of one operand with 0 in place of infinity and NaN */
+    char *shape;  /* what the shape of a packed sequence points into */
 } head_scratch;
 
 /* Which bias and masks a thread has loaded: their offsets. */
@@ -102,7 +100,7 @@ typedef struct head {
     const head_shape *shape;
     const attn_arrays *arrays;
     head_scratch m;
-    attn__flash_backward_item now, next;
+    attn_dim now, next;           /* their offsets in each operand */
     int64_t number;               /* of the batch item, */
     int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
     int64_t sequence;             /* of packed ones; -1 before the first */
@@ -211,11 +209,7 @@ static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t mos
         s->key_at[op] = attn__arena_take(&arena, roles & ATTN__IN_KEY ? keys : 0, sizeof(int64_t));
         s->copy_at[op] = attn__arena_take(&arena, p->converts ? attn__most(queries, keys) : 0, sizeof(int64_t));
     }
-    s->block_row = attn__arena_take(&arena, queries, sizeof(int64_t));
-    s->block_column = attn__arena_take(&arena, keys, sizeof(int64_t));
-    s->drop_row = attn__arena_take(&arena, queries, sizeof(int64_t));
-    s->drop_column = attn__arena_take(&arena, keys, sizeof(int32_t));
-    s->index = attn__arena_take(&arena, keys, sizeof(int32_t));
+    s->drop_column = attn__arena_take(&arena, keys, sizeof(uint32_t));
     return arena.used;
 }
 
@@ -246,7 +240,8 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
     m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
     m->alive = attn__arena_take(&arena, size, 1);
-    m->range = attn__arena_take(&arena, queries, sizeof(attn__decode_range));
+    attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
     m->clean = attn__arena_take(&arena, rows, sizeof(float));
     m->out = attn__arena_take(&arena, p->converts ? rows : 0, sizeof(float));
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
@@ -257,12 +252,6 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
 }
 
 /* --------------------------------------------------------------------------------------------- the order of heads */
-
-/* Bands or lengths along one of several axes of keys. */
-static bool has_limits(const attn__canonical *canonical)
-{
-    return canonical->has_lens || canonical->problem.nbands;
-}
 
 /* Whether heads along a batch axis share the bias and the masks. */
 static bool shares_pairs(const attn__canonical *canonical, const attn_dim *dim)
@@ -350,28 +339,16 @@ static void fill_shape(const attn__canonical *canonical, const head_plan *p, hea
         if (p->converts)
             fill_copies(&s->of[op], lanes, s->copy_at[op]);
     }
-    if (canonical->has_blocks) {
-        attn__block_rows(canonical, 0, 0, s->queries, s->block_row);
-        attn__block_columns(canonical, 0, s->keys, s->block_column);
-    }
-    attn__offsets_fill(query, ATTN__STRIDE(drop), 0, s->queries, s->drop_row);
-    for (int64_t k = 0; k < attn__round_up(s->keys, lanes); k++) {
-        int64_t column = attn__offsets_one(key, ATTN__STRIDE(drop), attn__least(k, s->keys - 1));
-        s->drop_column[k] = (int32_t)(uint32_t)(uint64_t)column;
-        s->index[k] = (int32_t)k;
-    }
+    attn__dropout_columns(canonical, 0, s->keys, s->drop_column);
 }
 
 static head_plan describe(const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
-    bool one_axis = canonical->key.n == 1;
     head_plan p = {.kernel = attn__small_sequence_for(canonical->isa),
                    .channels = canonical->contract.size,
                    .values = canonical->value.size,
-                   .limited = has_limits(canonical) && one_axis,
                    .has_bias = canonical->has_bias,
-                   .has_bytes = canonical->has_mask || canonical->has_blocks || (has_limits(canonical) && !one_axis),
                    .wants_dbias = canonical->backward && (problem->flags & ATTN_WANT_DBIAS),
                    .copies = canonical->query.n > 1 || canonical->key.n > 1,
                    .converts = problem->dtype == ATTN_BF16,
@@ -384,6 +361,8 @@ static head_plan describe(const attn__canonical *canonical)
     p.backward = attn__softmax_backward_for(p.kernel->isa);
     p.lanes = attn__online_softmax_for(p.kernel->isa);
     p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
+    attn__visible_make(&p.visible, canonical, false);
+    p.has_bytes = p.visible.mask || p.visible.blocks || !p.visible.ranges;
     order_axes(canonical, &p);
     divide_work(canonical, &p);
     p.each = divide(&p, attn__is_packed(canonical), NULL, &unused);
@@ -422,8 +401,8 @@ static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
     char *base = *(char *const *)(const void *)((const char *)h->arrays + places[op]);
     int64_t size = h->plan->converts ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     attn__small_sequence_rows rows = h->shape->of[op];
-    rows.at = (float *)(void *)(base + attn__stride(&h->now.at, op) * size);
-    rows.next = (float *)(void *)(base + attn__stride(&h->next.at, op) * size);
+    rows.at = (float *)(void *)(base + attn__stride(&h->now, op) * size);
+    rows.next = (float *)(void *)(base + attn__stride(&h->next, op) * size);
     return rows;
 }
 
@@ -505,32 +484,7 @@ static void store_sum(const head *h, attn__operand op, bool add)
 
 /* ----------------------------------------------------------------------------------------------- pairs of one head */
 
-/* Sets the keys that each query of the head attends, and dropout's keys. */
-static void find_limits(const head *h)
-{
-    const attn__canonical *canonical = h->canonical;
-    const head_scratch *m = &h->m;
-    const head_shape *shape = h->shape;
-    int64_t padded = attn__round_up(shape->queries, h->plan->kernel->lanes);
-    if (h->plan->limited)
-        attn__decode_find_ranges(canonical, h->arrays->lens, h->number, 0, shape->keys, m->range);
-    for (int64_t i = 0; i < padded; i++) {
-        int64_t row = attn__least(i, shape->queries - 1);
-        m->from[i] = h->plan->limited ? (int32_t)m->range[row].from : 0;
-        m->to[i] = (int32_t)(h->plan->limited ? m->range[row].to : shape->keys);
-    }
-    if (!canonical->has_dropout)
-        return;
-    uint64_t seed = canonical->problem.seed + h->arrays->seed_offset;
-    for (int64_t i = 0; i < shape->queries; i++) {
-        uint64_t row = h->now.drop + (uint64_t)shape->drop_row[i];
-        m->key[i] = attn__dropout_key(seed, canonical->problem.stream, attn__drop_row(&h->arrays->drop_rows, row));
-        m->low[i] = (uint32_t)m->key[i];
-        m->high[i] = (uint32_t)(m->key[i] >> 32);
-    }
-}
-
-/* The keys' offsets of a bias or mask; NULL where they are adjacent. */
+/* The keys' offsets of a bias or its gradient; NULL where they are adjacent. */
 static const int64_t *keys_at(const head *h, attn__operand op)
 {
     size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
@@ -541,7 +495,7 @@ static void load_bias(const head *h)
 {
     const head_plan *p = h->plan;
     const head_shape *shape = h->shape;
-    const float *base = (const float *)h->arrays->bias + h->now.at.bias;
+    const float *base = (const float *)h->arrays->bias + h->now.bias;
     const int64_t *queries = shape->query_at[ATTN__OP_BIAS], *keys = keys_at(h, ATTN__OP_BIAS);
     attn__lane_view view = {(void *)(uintptr_t)base, ATTN_F32, queries, keys, shape->keys, shape->queries};
     if (h->canonical->backward)
@@ -550,79 +504,49 @@ static void load_bias(const head *h)
         p->lanes->gather(&view, h->m.bias, shape->width, (float)ATTN__LOG2E);
 }
 
-/* Whether bands and lengths along several axes of keys let query i attend key j. */
-static bool within_limits(const head *h, int64_t i, int64_t j)
-{
-    const attn__canonical *canonical = h->canonical;
-    const attn_problem *problem = &canonical->problem;
-    bool within = true;
-    for (int b = 0; b < problem->nbands; b++) {
-        int64_t apart = attn__offsets_index(&canonical->key, problem->bands[b].key_dim, j) -
-                        attn__offsets_index(&canonical->query, problem->bands[b].query_dim, i);
-        within = within && apart >= problem->bands[b].lo && apart <= problem->bands[b].hi;
-    }
-    if (canonical->has_lens)
-        within = within && attn__offsets_index(&canonical->key, problem->lens_dim, j) <
-                               h->arrays->lens[h->now.at.lens + h->shape->query_at[ATTN__OP_LENS][i]];
-    return within;
-}
-
-static void load_row_of_bytes(const head *h, int64_t i, uint8_t *to)
-{
-    const head_shape *shape = h->shape;
-    const int64_t *keys = shape->key_at[ATTN__OP_MASK];
-    memset(to, 1, (size_t)shape->keys);
-    if (h->canonical->has_mask) {
-        const uint8_t *row = h->arrays->mask + h->now.at.mask + shape->query_at[ATTN__OP_MASK][i];
-        for (int64_t j = 0; j < shape->keys; j++)
-            to[j] = row[keys[j]] != 0;
-    }
-    if (h->canonical->has_blocks) {
-        const uint8_t *row = h->arrays->blocks + h->now.at.blocks + shape->block_row[i];
-        for (int64_t j = 0; j < shape->keys; j++)
-            to[j] &= row[shape->block_column[j]] != 0;
-    }
-    if (has_limits(h->canonical) && !h->plan->limited)
-        for (int64_t j = 0; j < shape->keys; j++)
-            to[j] &= within_limits(h, i, j);
-}
-
 /* Forward as numbers, queries in the lanes; a boolean mask alone is read as such. */
 static void load_bytes(const head *h)
 {
     const head_shape *shape = h->shape;
+    const attn__visible *visible = &h->plan->visible;
+    const attn__visible_rows *rows = &h->m.rows;
+    const attn__visible_keys *keys = &h->m.keys;
     bool backward = h->canonical->backward;
     int64_t ld = attn__round_up(shape->keys, h->plan->kernel->lanes);
-    if (!backward && h->canonical->has_mask && !h->canonical->has_blocks &&
-        (h->plan->limited || !has_limits(h->canonical))) {
-        attn__lane_view view = {(void *)(uintptr_t)(h->arrays->mask + h->now.at.mask),
-                                ATTN_U8,
-                                shape->query_at[ATTN__OP_MASK],
-                                keys_at(h, ATTN__OP_MASK),
-                                shape->keys,
-                                shape->queries};
+    if (!backward && !visible->blocks && visible->ranges) {
+        const uint8_t *base = h->arrays->mask + (keys->adjacent ? keys->mask[0] : 0);
+        attn__lane_view view = {
+            (void *)(uintptr_t)base, ATTN_U8, rows->mask, keys->adjacent ? NULL : keys->mask, shape->keys,
+            shape->queries};
         h->plan->lanes->gather(&view, h->m.flags, shape->width, 1.0f);
         return;
     }
-    for (int64_t i = 0; i < shape->queries; i++) {
-        load_row_of_bytes(h, i, h->m.mask + i * ld);
-        for (int64_t j = 0; !backward && j < shape->keys; j++)
+    attn__visible_tile tile = {rows, 0, shape->queries, keys, 0, shape->keys};
+    unsigned parts = ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (visible->ranges ? 0u : ATTN__VISIBLE_LIMITS);
+    attn__visible_bytes(&tile, parts, h->m.mask, ld);
+    for (int64_t i = 0; !backward && i < shape->queries; i++)
+        for (int64_t j = 0; j < shape->keys; j++)
             h->m.flags[j * shape->width + i] = h->m.mask[i * ld + j];
-    }
 }
 
-/* The head's bias and masks, unless they are there. */
+/* The head's bias and which keys its queries attend, unless they are there. */
 static void load_pairs(head *h)
 {
-    const attn_dim *at = &h->now.at;
+    const head_plan *p = h->plan;
+    const attn_dim *at = &h->now;
     const head_pairs now = {at->bias, at->mask, at->blocks, at->lens};
-    bool lens = h->canonical->has_lens && !h->plan->limited;
-    bool same =
-        h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && (!lens || h->pairs.lens == now.lens);
-    if (h->plan->has_bias && !(h->loaded && h->pairs.bias == now.bias))
+    bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
+    if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
         load_bias(h);
-    if (h->plan->has_bytes && !same)
+    if (!same)
+        attn__visible_rows_start(&h->m.rows, h->canonical, h->arrays, h->number, 0, h->shape->queries,
+                                 p->kernel->lanes);
+    if (!same && p->has_bytes)
         load_bytes(h);
+    for (int64_t i = 0; !same && !p->visible.ranges && i < h->shape->queries; i++) {
+        h->m.from[i] = 0;
+        h->m.to[i] = (int32_t)h->shape->keys;
+    }
     h->loaded = true;
     h->pairs = now;
 }
@@ -631,7 +555,7 @@ static void store_dbias(const head *h, const float *sum)
 {
     const head_shape *shape = h->shape;
     const int64_t *queries = shape->query_at[ATTN__OP_DBIAS], *keys = keys_at(h, ATTN__OP_DBIAS);
-    float *to = (float *)h->arrays->dbias + h->now.at.dbias;
+    float *to = (float *)h->arrays->dbias + h->now.dbias;
     bool add = h->canonical->problem.accumulate;
     for (int64_t i = 0; i < shape->queries; i++, sum += shape->width) {
         float *row = to + queries[i];
@@ -659,9 +583,8 @@ static void begin_sums(const head *h)
     if (!has_sinks(h))
         return;
     const float *sinks = h->arrays->sinks;
-    int64_t base = attn__offsets_one(&h->canonical->batch, ATTN__STRIDE(dim.sinks), h->number);
     for (int64_t i = 0; i < h->shape->queries; i++) {
-        h->m.m[i] = (float)((double)sinks[base + h->shape->query_at[ATTN__OP_SINKS][i]] * ATTN__LOG2E);
+        h->m.m[i] = (float)((double)sinks[h->now.sinks + h->shape->query_at[ATTN__OP_SINKS][i]] * ATTN__LOG2E);
         h->m.l[i] = h->m.m[i] == -INFINITY ? 0.0f : 1.0f;
     }
 }
@@ -670,8 +593,8 @@ static void drop(const head *h, float *weights)
 {
     const head_plan *p = h->plan;
     const head_shape *shape = h->shape;
-    attn__lane_dropout dropout = {
-        weights, shape->keys, shape->width, h->m.low, h->m.high, (const uint32_t *)shape->drop_column, p->drop_below};
+    attn__lane_dropout dropout = {weights,   shape->keys,        shape->width, h->m.low,
+                                  h->m.high, shape->drop_column, p->drop_below};
     p->lanes->dropout(&dropout);
 }
 
@@ -700,8 +623,8 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
         p->lanes->softcap(m->s, keys * width, p->softcap);
     if (p->has_bias)
         p->lanes->add(m->s, m->bias, keys * width, 1.0f);
-    if (p->limited)
-        p->lanes->limit(m->s, keys, width, h->shape->index, m->from, m->to, p->fill);
+    if (p->visible.ranges && p->visible.axes)
+        p->lanes->limit(m->s, keys, width, m->keys.index[0], m->rows.from[0], m->rows.to[0], p->fill);
     if (p->has_bytes)
         p->lanes->hide(m->s, m->flags, keys * width, p->fill);
     if (careful)
@@ -719,7 +642,7 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
 
 static void write_lse(const head *h)
 {
-    float *lse = (float *)h->arrays->lse + h->now.at.lse;
+    float *lse = (float *)h->arrays->lse + h->now.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     for (int64_t i = 0; i < h->shape->queries; i++) {
         double l = h->m.l[i], m = h->m.m[i];
@@ -739,9 +662,10 @@ static void run_head(head *h)
         copy_rows(h, ATTN__OP_K, &k);
         copy_rows(h, ATTN__OP_V, &v);
     }
-    if (p->limited || h->canonical->has_dropout)
-        find_limits(h);
     load_pairs(h);
+    if (h->canonical->has_dropout)
+        attn__dropout_lanes(h->canonical, h->arrays, h->number, 0, h->shape->queries, p->kernel->lanes, m->low,
+                            m->high);
     p->kernel->transpose(&q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, h->shape->width);
     find_weights(h, &k, false);
     attn__small_sequence_sums t = {rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->shrink, false};
@@ -761,11 +685,22 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
+/* The keys that each query attends, unless bytes say otherwise. */
+static const int32_t *from_of(const head *h)
+{
+    return h->plan->visible.ranges ? h->m.rows.from[0] : h->m.from;
+}
+
+static const int32_t *to_of(const head *h)
+{
+    return h->plan->visible.ranges ? h->m.rows.to[0] : h->m.to;
+}
+
 static int64_t count_masked(const head *h, int64_t i)
 {
     int64_t masked = 0;
     for (int64_t j = 0; j < h->shape->keys; j++)
-        masked += j < h->m.from[i] || j >= h->m.to[i] || (h->plan->has_bytes && !h->m.mask[i * h->shape->width + j]);
+        masked += j < from_of(h)[i] || j >= to_of(h)[i] || (h->plan->has_bytes && !h->m.mask[i * h->shape->width + j]);
     return masked;
 }
 
@@ -784,14 +719,14 @@ static float find_fill(const head *h, int64_t i, float lse)
 /* A row without keys gets an lse of +inf, which makes its weights 0, and has no use for a gradient of it. */
 static void read_lse(const head *h)
 {
-    const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
+    const float *lse = (const float *)h->arrays->lse + h->now.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
     bool with_dlse = h->canonical->extras & ATTN__DLSE;
     for (int64_t i = 0; i < h->shape->queries; i++) {
         float x = lse[at[i]];
         h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
         if (with_dlse && x != -INFINITY)
-            h->m.delta[i] -= ((const float *)h->arrays->dlse + h->now.at.lse)[at[i]];
+            h->m.delta[i] -= ((const float *)h->arrays->dlse + h->now.lse)[at[i]];
         if (h->plan->fill != -INFINITY)
             h->m.fill_log[i] = find_fill(h, i, x);
     }
@@ -810,23 +745,22 @@ static void weigh(head *h, bool finite)
                                         .dp = h->m.ds,
                                         .lse = h->m.lse,
                                         .delta = h->m.delta,
-                                        .plain = finite && !p->limited && !dropout && !p->has_bias && !p->has_bytes &&
-                                                 p->softcap == 0.0f,
-                                        .from = h->m.from,
-                                        .to = h->m.to,
+                                        .plain = finite && !p->visible.axes && !dropout && !p->has_bias &&
+                                                 !p->has_bytes && p->softcap == 0.0f,
                                         .mask = p->has_bytes ? h->m.mask : NULL,
                                         .softcap = p->softcap,
                                         .bias = p->has_bias ? h->m.bias : NULL,
                                         .dbias = p->wants_dbias && p->softcap != 0.0f ? h->m.dbias_now : NULL,
                                         .fill = fills ? h->m.fill_log : NULL,
                                         .alive = finite ? NULL : h->m.alive};
-    if (!args.plain) /* columns without a key are never read */
-        find_limits(h);
     load_pairs(h);
+    args.from = from_of(h);
+    args.to = to_of(h);
     read_lse(h);
     if (dropout) {
+        attn__dropout_rows(h->canonical, h->arrays, h->number, 0, shape->queries, h->m.key);
         args.drop_key = h->m.key;
-        args.drop_column = shape->drop_column;
+        args.drop_column = (const int32_t *)shape->drop_column;
         args.drop_below = p->drop_below;
         args.drop_scale = p->drop_scale;
     }
@@ -920,6 +854,14 @@ static void run_empty(const head *h)
         zero_rows(h, ATTN__OP_DV);
 }
 
+/* Moves offsets by `by` heads along a batch axis. */
+static void move(attn_dim *at, const attn_dim *along, int64_t by)
+{
+#define ATTN_X(NAME, field, roles, positional) at->field += by * along->field;
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+}
+
 /* Starts with head `number` in the plan's order. */
 static void locate(head *h, int64_t number)
 {
@@ -928,7 +870,7 @@ static void locate(head *h, int64_t number)
         const attn__axis *axis = &batch->axis[h->plan->order[i]];
         h->index[i] = number % axis->dim.n;
         number /= axis->dim.n;
-        attn__flash_backward_item_advance(&h->now, axis, h->index[i]);
+        move(&h->now, &axis->dim, h->index[i]);
         h->number += h->index[i] * h->plan->weight[h->plan->order[i]];
     }
     h->next = h->now;
@@ -942,7 +884,7 @@ static int64_t advance(head *h)
         const attn__axis *axis = &h->canonical->batch.axis[h->plan->order[i]];
         bool over = ++h->index[i] == axis->dim.n;
         int64_t step = over ? 1 - axis->dim.n : 1;
-        attn__flash_backward_item_advance(&h->next, axis, step);
+        move(&h->next, &axis->dim, step);
         by += step * h->plan->weight[h->plan->order[i]];
         if (!over)
             break;
@@ -974,6 +916,8 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     }
     if (p->wants_dbias)
         memset(h->m.dbias, 0, size * sizeof(float));
+    if (!attn__is_packed(j->canonical))
+        attn__visible_keys_start(&h->m.keys, j->canonical, 0, p->shape.keys);
     locate(h, number);
 }
 
@@ -987,6 +931,7 @@ static void enter_sequence(const job *j, head *h, head_shape *shape, attn__seque
     attn__sequence_at(one, j->canonical, j->arrays, sequence);
     divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
     fill_shape(&one->canonical, p, shape);
+    attn__visible_keys_start(&h->m.keys, &one->canonical, 0, shape->keys);
     h->canonical = &one->canonical;
     h->arrays = &one->arrays;
     h->shape = shape;
