@@ -11,6 +11,10 @@
  * exponential does anyway.  The bound sum_c |q_c| max_j |k_jc| on every score is the reference where it is small,
  * which it nearly always is: then no maximum is searched and no weight underflows.  Otherwise an extra pass finds the
  * largest score.  Each lane decides for itself, so that its bits do not depend on its neighbours.
+ *
+ * Where scores are changed before the softmax (masks, bias, softcap) or weights after it (dropout), the two products
+ * are functions of their own, `score` and `add`, with online_softmax.h in between; backward `back_score` and `back_add`
+ * with softmax_backward.h.
  */
 #ifndef ATTN_KERNELS_SMALL_HEAD_H
 #define ATTN_KERNELS_SMALL_HEAD_H
@@ -31,7 +35,8 @@ typedef struct attn__small_head_args {
     const float *k, *v; /* [keys][channels] */
     const float *reach; /* [channels]: the largest |k|; infinity where an element of k is not finite */
     int64_t keys;
-    float *p;             /* room for ATTN__SMALL_HEAD_STEP x width numbers */
+    float *p;             /* room for ATTN__SMALL_HEAD_STEP x width numbers; of `score` and `add` keys x width */
+    const float *shrink;  /* `add` alone, [width]: the factor of what o holds; NULL: 1 */
     attn__tile_hook hook; /* after each step of keys */
 } attn__small_head_args;
 
@@ -46,6 +51,7 @@ typedef struct attn__small_head_backward_args {
     float *dk, *dv;           /* [channels][key_ld]: sums of ds * q, p * dout */
     int64_t queries, query_ld, keys, key_ld;
     float *p, *ds, *transposed; /* room for ATTN__SMALL_HEAD_STEP x width numbers */
+    int64_t query, key;         /* of `back_score` and `back_add`: the square of STEP queries and `width` keys */
 } attn__small_head_backward_args;
 
 /* delta[head][row] = sum over the head's values of dout * o.  A row holds the values of all heads in turn. */
@@ -61,9 +67,16 @@ typedef struct attn__small_head_kernel {
     int lanes;
     int width[ATTN__SMALL_HEAD_SIZES]; /* queries of one call: whole vectors */
     void (*see[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
+    /* p = scores; o = o * shrink + sum over the keys of p * v. */
+    void (*score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
+    void (*add[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_args *args);
     /* reach[i] = the largest |x[j]| of all j < count with j % 16 = i; a NaN counts for nothing. */
     void (*reach)(const float *x, int64_t count, float reach[ATTN__SMALL_HEAD_MOST]);
     void (*back[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
+    /* Of one square: p = scores, ds = products of dout and v; then dv += p dout, dk += ds q, dq += ds k, where p and ds
+     * are weights and gradients of scores. */
+    void (*back_score[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
+    void (*back_add[ATTN__SMALL_HEAD_SIZES])(const attn__small_head_backward_args *args);
     void (*delta)(const attn__small_head_delta_args *args);
 } attn__small_head_kernel;
 

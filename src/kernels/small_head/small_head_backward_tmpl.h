@@ -19,14 +19,15 @@ VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vec
         k[i] = vf_load(from + i / vectors * ld + i % vectors * VF_LANES);
 }
 
-/* s[i] = q[i] . k of the square. */
-VF_FN void back_scores(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
+/* out[i] = rows[i] . lanes of the square: scores of q and kt, products of dout and vt. */
+VF_FN void back_products(const attn__small_head_backward_args *t, const float *rows, const float *lanes, float *out,
+                         int64_t i, int64_t j, int channels)
 {
-    const int vectors = SMALL_HEAD_VECTORS(channels), rows = FLIGHT / vectors;
+    const int vectors = SMALL_HEAD_VECTORS(channels), n = FLIGHT / vectors;
     vf k[MOST_HELD];
-    load_keys(t->kt + j, t->key_ld, k, channels, vectors);
-    for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r += rows)
-        small_head_score_rows(k, t->q + (i + r) * channels, channels, vectors, rows, t->p + r * vectors * VF_LANES);
+    load_keys(lanes + j, t->key_ld, k, channels, vectors);
+    for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r += n)
+        small_head_score_rows(k, rows + (i + r) * channels, channels, vectors, n, out + r * vectors * VF_LANES);
 }
 
 /* p = 2^(s - lse); ds = p (dout . v - delta) / 2. */
@@ -95,26 +96,38 @@ VF_FN void back_transpose(const attn__small_head_backward_args *t, int r, int wi
     }
 }
 
-VF_FN void back(const attn__small_head_backward_args *t, int channels)
+VF_FN void back_add(const attn__small_head_backward_args *t, int64_t i, int64_t j, int channels)
 {
     const int vectors = SMALL_HEAD_VECTORS(channels), width = vectors * VF_LANES,
               steps = ATTN__SMALL_HEAD_STEP / VF_LANES;
     const int transposed = vectors < steps ? vectors : steps; /* one alone would wait for its sums */
+    int64_t keys = t->keys - j < width ? t->keys - j : width;
+    back_sum(t->p, t->dout + i * channels, ATTN__SMALL_HEAD_STEP, t->dv + j, t->key_ld, channels, vectors);
+    back_sum(t->ds, t->q + i * channels, ATTN__SMALL_HEAD_STEP, t->dk + j, t->key_ld, channels, vectors);
+    for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r += transposed * VF_LANES) {
+        back_transpose(t, r, width, transposed);
+        back_sum(t->transposed, t->k + j * channels, keys, t->dq + i + r, t->query_ld, channels, transposed);
+    }
+}
+
+VF_FN void back(const attn__small_head_backward_args *t, int channels)
+{
+    const int width = SMALL_HEAD_VECTORS(channels) * VF_LANES;
     for (int64_t j = 0; j < t->keys; j += width) {
-        int64_t keys = t->keys - j < width ? t->keys - j : width;
         for (int64_t i = 0; i < t->queries; i += ATTN__SMALL_HEAD_STEP) {
-            back_scores(t, i, j, channels);
+            back_products(t, t->q, t->kt, t->p, i, j, channels);
             back_weights(t, i, j, channels);
-            if (keys < width)
-                back_clear(t, keys, width);
-            back_sum(t->p, t->dout + i * channels, ATTN__SMALL_HEAD_STEP, t->dv + j, t->key_ld, channels, vectors);
-            back_sum(t->ds, t->q + i * channels, ATTN__SMALL_HEAD_STEP, t->dk + j, t->key_ld, channels, vectors);
-            for (int r = 0; r < ATTN__SMALL_HEAD_STEP; r += transposed * VF_LANES) {
-                back_transpose(t, r, width, transposed);
-                back_sum(t->transposed, t->k + j * channels, keys, t->dq + i + r, t->query_ld, channels, transposed);
-            }
+            if (t->keys - j < width)
+                back_clear(t, t->keys - j, width);
+            back_add(t, i, j, channels);
         }
     }
+}
+
+VF_FN void back_score(const attn__small_head_backward_args *t, int channels)
+{
+    back_products(t, t->q, t->kt, t->p, t->query, t->key, channels);
+    back_products(t, t->dout, t->vt, t->ds, t->query, t->key, channels);
 }
 
 static void back4(const attn__small_head_backward_args *t)
@@ -130,6 +143,36 @@ static void back8(const attn__small_head_backward_args *t)
 static void back16(const attn__small_head_backward_args *t)
 {
     back(t, 16);
+}
+
+static void back_score4(const attn__small_head_backward_args *t)
+{
+    back_score(t, 4);
+}
+
+static void back_score8(const attn__small_head_backward_args *t)
+{
+    back_score(t, 8);
+}
+
+static void back_score16(const attn__small_head_backward_args *t)
+{
+    back_score(t, 16);
+}
+
+static void back_add4(const attn__small_head_backward_args *t)
+{
+    back_add(t, t->query, t->key, 4);
+}
+
+static void back_add8(const attn__small_head_backward_args *t)
+{
+    back_add(t, t->query, t->key, 8);
+}
+
+static void back_add16(const attn__small_head_backward_args *t)
+{
+    back_add(t, t->query, t->key, 16);
 }
 
 /* ---------------------------------------------------------------------------------------------------- delta */

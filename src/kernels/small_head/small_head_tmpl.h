@@ -171,6 +171,31 @@ VF_FN void see(const attn__small_head_args *t, int channels)
         vf_store(t->l + v * VF_LANES, sum[v]);
 }
 
+VF_FN void add_weighted(const attn__small_head_args *t, int channels)
+{
+    const int vectors = SMALL_HEAD_VECTORS(channels);
+    vf o[MOST_HELD];
+    VF_UNROLL
+    for (int i = 0; i < channels * vectors; i++) {
+        o[i] = vf_load(t->o + i / vectors * t->ld + i % vectors * VF_LANES);
+        if (t->shrink)
+            o[i] = vf_mul(o[i], vf_load(t->shrink + i % vectors * VF_LANES));
+    }
+    const float *value = t->v, *weights = t->p;
+    for (int64_t j = 0; j < t->keys; j++, value += channels, weights += vectors * VF_LANES) {
+        VF_UNROLL
+        for (int v = 0; v < vectors; v++) {
+            vf p = vf_load(weights + v * VF_LANES);
+            VF_UNROLL
+            for (int c = 0; c < channels; c++)
+                o[c * vectors + v] = vf_fma(p, vf_set1(value[c]), o[c * vectors + v]);
+        }
+    }
+    VF_UNROLL
+    for (int i = 0; i < channels * vectors; i++)
+        vf_store(t->o + i / vectors * t->ld + i % vectors * VF_LANES, o[i]);
+}
+
 static void see4(const attn__small_head_args *t)
 {
     see(t, 4);
@@ -184,6 +209,36 @@ static void see8(const attn__small_head_args *t)
 static void see16(const attn__small_head_args *t)
 {
     see(t, 16);
+}
+
+static void score4(const attn__small_head_args *t)
+{
+    score_keys(t, 0, t->keys, 4);
+}
+
+static void score8(const attn__small_head_args *t)
+{
+    score_keys(t, 0, t->keys, 8);
+}
+
+static void score16(const attn__small_head_args *t)
+{
+    score_keys(t, 0, t->keys, 16);
+}
+
+static void add4(const attn__small_head_args *t)
+{
+    add_weighted(t, 4);
+}
+
+static void add8(const attn__small_head_args *t)
+{
+    add_weighted(t, 8);
+}
+
+static void add16(const attn__small_head_args *t)
+{
+    add_weighted(t, 16);
 }
 
 static void reach(const float *x, int64_t count, float most[ATTN__SMALL_HEAD_MOST])
@@ -213,6 +268,10 @@ const attn__small_head_kernel VF_NAME(attn__small_head) = {
     VF_LANES,
     {SMALL_HEAD_VECTORS(4) * VF_LANES, SMALL_HEAD_VECTORS(8) * VF_LANES, SMALL_HEAD_VECTORS(16) * VF_LANES},
     {see4, see8, see16},
+    {score4, score8, score16},
+    {add4, add8, add16},
     reach,
     {back4, back8, back16},
+    {back_score4, back_score8, back_score16},
+    {back_add4, back_add8, back_add16},
     delta};
