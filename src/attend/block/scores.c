@@ -44,14 +44,15 @@ void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64
     }
 }
 
-void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile, int64_t ld)
+void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
+                      int64_t ld, bool add)
 {
     for (int64_t i = 0; i < dbias->rows; i++, tile += ld) {
         float *row = dbias->base + dbias->row_at[i];
         if (dbias->adjacent)
-            kernel->store(row + dbias->key_at[0], tile, dbias->keys, 1.0f, true);
+            kernel->store(row + dbias->key_at[0], tile, dbias->keys, 1.0f, add);
         for (int64_t j = 0; !dbias->adjacent && j < dbias->keys; j++)
-            row[dbias->key_at[j]] += tile[j];
+            row[dbias->key_at[j]] = add ? row[dbias->key_at[j]] + tile[j] : tile[j];
     }
 }
 

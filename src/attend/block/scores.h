@@ -61,9 +61,14 @@ void attn__bias_lanes(const attn__bias *bias, const attn__online_softmax_kernel 
                       int64_t width);
 /* tile[i * ld + j] = element (i, j), and 0 from bias->keys to `columns`. */
 void attn__bias_rows(const attn__bias *bias, int64_t columns, float *tile, int64_t ld);
-/* Adds a tile of gradients, by rows, one after the other: a broadcast bias shares elements. */
-void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
-                    int64_t ld);
+/* Stores a tile of gradients, or adds it, by rows, one after the other: a broadcast bias shares elements. */
+void attn__bias_store(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel, const float *tile,
+                      int64_t ld, bool add);
+static inline void attn__bias_add(const attn__bias *dbias, const attn__softmax_backward_kernel *kernel,
+                                  const float *tile, int64_t ld)
+{
+    attn__bias_store(dbias, kernel, tile, ld, true);
+}
 
 /* ------------------------------------------------------------------------- running maximum and sum, log-sum-exp */
 

@@ -1,0 +1,1252 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * small_head.c - attention with heads of at most 16 channels, and its gradients.
+ *
+ * Several heads share a cache line.  Along a strided axis, lines are pages apart and compete for one set of the second
+ * cache, so that each must be read only once.  A work item therefore is a group of heads that are adjacent in memory:
+ * whole rows of the group are copied to a staging buffer, each head is packed from there, and outputs return the same
+ * way.  Forward an item has a block of the queries; queries are the lanes.  Backward it has all queries and keys, and
+ * rows too long for a thread's memory go to flash_backward; keys are the lanes.  Each head's gradients are complete
+ * before the item ends, so that no two items write the same element.
+ *
+ * Forward, the products of one item prefetch the rows of the next: with so few products per element, waiting for memory
+ * would take a quarter of the time.  Where rows are a multiple of a page apart, the second cache holds only about thirty
+ * of them, so that they are copied to staging buffers at once.
+ *
+ * Scores that nothing masks or changes go from one product to the other within one kernel.  Else the products are
+ * kernels of their own, and a tile of scores or a square of weights is changed in between, the same mask for all heads
+ * of the group.
+ */
+#include "attend/block/dropout.h"
+#include "attend/block/finite.h"
+#include "attend/block/packed_sequences.h"
+#include "attend/block/prefetch.h"
+#include "attend/block/rows.h"
+#include "attend/block/scores.h"
+#include "attend/block/visible.h"
+#include "attend/plan/solver.h"
+#include "attend/solve/flash_backward.h"
+#include "base/arena.h"
+#include "base/constants.h"
+#include "base/integers.h"
+#include "base/parallel.h"
+#include "kernels/online_softmax/online_softmax.h"
+#include "kernels/small_head/small_head.h"
+#include "kernels/softmax_backward/softmax_backward.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* The most queries, and the most keys, of a backward pass. */
+enum { MOST_ROWS = 1024, STEP = ATTN__SMALL_HEAD_STEP };
+
+static const size_t q_strides[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq),
+                                   ATTN__STRIDE(dim.dk)};
+static const size_t v_strides[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATTN__STRIDE(dim.dout),
+                                   ATTN__STRIDE(dim.dv)};
+
+static int64_t most_channels(const attn__canonical *canonical)
+{
+    return attn__most(canonical->contract.size, canonical->value.size);
+}
+
+/* Padded, of q and k as of v and o: 4 << size. */
+static int size_of(const attn__canonical *canonical)
+{
+    int64_t most = most_channels(canonical);
+    return most <= 4 ? 0 : most <= 8 ? 1 : 2;
+}
+
+static const char *refuse_both(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    if (most_channels(canonical) > ATTN__SMALL_HEAD_MOST)
+        return "head size above 16";
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "softmax only";
+    if (p->nwindows)
+        return "keys have a window";
+    return p->nrelatives ? "has relative tables" : attn__visible_refuse(canonical);
+}
+
+/* Whether nothing masks scores, changes them or drops weights. */
+static bool is_plain(const attn__canonical *canonical, const attn__visible *visible)
+{
+    return !attn__visible_masks(visible) && !canonical->has_bias && !canonical->has_dropout &&
+           canonical->problem.softcap == 0 && !(canonical->extras & ATTN__SINKS);
+}
+
+/* Whether `n` neighbours along the last batch axis form one run with their channels, in these operands, and have the
+ * same masks. */
+static bool joins(const attn__canonical *canonical, const size_t *q, const size_t *v, int n)
+{
+    const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
+    if (canonical->batch.n == 0 || head->packed || (canonical->has_mask && head->dim.mask != 0) ||
+        (canonical->has_blocks && head->dim.blocks != 0) || (canonical->has_lens && head->dim.lens != 0))
+        return false;
+    for (int i = 0; i < n; i++) {
+        const char *base = (const char *)head;
+        if (!attn__offsets_adjacent(&canonical->contract, q[i]) || !attn__offsets_adjacent(&canonical->value, v[i]) ||
+            *(const int64_t *)(const void *)(base + q[i]) != canonical->contract.size ||
+            *(const int64_t *)(const void *)(base + v[i]) != canonical->value.size)
+            return false;
+    }
+    return true;
+}
+
+/* The largest divisor of the last batch axis whose heads fill at most `columns` of a staged row and leave `items`. */
+static int64_t heads_together(const attn__canonical *canonical, int operands, int64_t columns, int64_t items)
+{
+    if (!joins(canonical, q_strides, v_strides, operands))
+        return 1;
+    int64_t n = canonical->batch.axis[canonical->batch.n - 1].dim.n, heads = 1;
+    for (int64_t i = 2; i <= n && i * most_channels(canonical) <= columns; i++)
+        if (n % i == 0 && canonical->batch.size / i >= items)
+            heads = i;
+    return heads;
+}
+
+/* at[i] = where row from + i lies, of a batch item. */
+static void find_rows(const attn__canonical *canonical, const attn__group *group, size_t stride, int64_t batch,
+                      int64_t from, int64_t rows, int64_t *at)
+{
+    attn__offsets_from(group, stride, attn__offsets_one(&canonical->batch, stride, batch), from, rows, at);
+}
+
+/* ----------------------------------------------------------------------------------------------- the forward plan */
+
+typedef struct forward_plan {
+    const attn__small_head_kernel *kernel;
+    const attn__online_softmax_kernel *lanes;
+    int size;         /* of the kernel's three */
+    int64_t channels; /* padded, of q and k as of v and o */
+    int64_t width;    /* queries of one call */
+    int64_t heads;    /* of one group: adjacent along the last batch axis */
+    int64_t query_block, query_blocks, key_block;
+    int64_t stage_ld;
+    bool keeps; /* prefetched rows are copied */
+    bool plain; /* scores and weights stay as they are */
+    attn__visible visible;
+    int64_t step; /* keys of a tile of scores */
+    /* Offsets of a row's elements; NULL where they are adjacent. */
+    const int64_t *q_column, *k_column, *v_column, *o_column;
+    int64_t tables[];
+} forward_plan;
+
+enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
+
+/* Which rows were copied early: the item's number, -1 if none, and the first key. */
+typedef struct kept_rows {
+    int64_t index, at;
+} kept_rows;
+
+typedef struct forward_scratch {
+    kept_rows *kept;        /* of queries only where `at` is 0 */
+    float *kept_rows[KEPT]; /* as stage */
+    float *stage;           /* [rows][heads * channels] */
+    float *q, *o;           /* [heads][channels][query_block] */
+    float *m, *l;           /* [heads][query_block] */
+    float *k, *v;           /* [heads][key_block][channels] */
+    float *reach;           /* [heads][channels] */
+    float *p, *factor;      /* p: [step][width] */
+    int64_t *at, *stage_at;
+    /* Unless the plan is plain: */
+    attn__visible_rows rows;
+    attn__visible_keys keys;
+    float *bias, *flags, *extra; /* as p: a tile's bias; 0 where it is masked */
+    float *shrink;               /* [width] */
+    uint8_t *alive;              /* as p */
+    uint32_t *low, *high;        /* [heads][query_block]: dropout's keys */
+    uint32_t *column;            /* [key_block]: its columns */
+    int64_t *bias_row, *bias_key, *bias_head;
+    int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
+} forward_scratch;
+
+static const char *refuse(const attn__canonical *canonical)
+{
+    return canonical->backward ? "forward only" : refuse_both(canonical);
+}
+
+/* Padded channels are multiplied too; empty lanes are no dearer than those of a tile.  With 16 channels and longer rows
+ * a tile, which loads less, is some hundredths faster. */
+static double cost(const attn__canonical *canonical)
+{
+    int64_t padded = 4 << size_of(canonical);
+    double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
+    bool long_rows = padded == 16 && canonical->key.size >= 192;
+    return pairs * (long_rows ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)padded);
+}
+
+/* True if every operand has whole lines to a row, pages apart. */
+static bool keeps_rows(const forward_plan *t, const attn__canonical *canonical)
+{
+    enum { LINE = 16, PAGE = 1024 }; /* floats */
+    const attn_dim *query = &canonical->query.axis[0].dim, *key = &canonical->key.axis[0].dim;
+    bool whole = t->heads * canonical->contract.size % LINE == 0 && t->heads * canonical->value.size % LINE == 0;
+    return canonical->problem.dtype == ATTN_F32 && whole && canonical->query.n == 1 && canonical->key.n == 1 &&
+           query->q != 0 && query->q % PAGE == 0 && key->k % PAGE == 0 && key->v % PAGE == 0 && !t->q_column &&
+           !t->k_column && !t->v_column && !attn__is_packed(canonical);
+}
+
+/* With these, all of a thread's memory stays in the second cache, and a tile of scores in the first. */
+enum { COLUMNS = 64, ROWS = 256, TILE = 2048 };
+
+static void fill(forward_plan *t, const attn__canonical *canonical)
+{
+    int64_t queries = canonical->query.size, *next = t->tables;
+    t->kernel = attn__small_head_for(canonical->isa);
+    t->lanes = attn__online_softmax_for(canonical->isa);
+    t->size = size_of(canonical);
+    t->channels = 4 << t->size;
+    t->width = t->kernel->width[t->size];
+    t->heads = heads_together(canonical, 2, COLUMNS, 1);
+    t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
+    t->key_block = attn__least(canonical->key.size, ROWS);
+    t->query_blocks = attn__ceil_div(queries, ROWS);
+    t->query_block = attn__round_up(attn__ceil_div(queries, t->query_blocks), t->width);
+    t->query_blocks = attn__ceil_div(queries, t->query_block);
+    t->q_column = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &next);
+    t->k_column = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &next);
+    t->v_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
+    t->o_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    t->keeps = keeps_rows(t, canonical);
+    attn__visible_make(&t->visible, canonical, false);
+    t->plain = is_plain(canonical, &t->visible);
+    t->step = t->plain ? STEP : attn__least(ROWS, attn__most(STEP, TILE / t->width));
+}
+
+static void take_changes(const forward_plan *t, const attn__canonical *canonical, attn__arena *p, forward_scratch *s)
+{
+    int64_t tile = t->step * t->width, queries = t->heads * t->query_block, keys = t->heads * t->key_block;
+    bool flags = t->visible.mask || t->visible.blocks;
+    attn__visible_rows_take(&s->rows, &t->visible, p, t->query_block, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&s->keys, &t->visible, p, t->key_block, ATTN__VISIBLE_ANY);
+    s->bias = attn__arena_take(p, canonical->has_bias ? tile : 0, sizeof(float));
+    s->flags = attn__arena_take(p, flags ? tile : 0, sizeof(float));
+    s->extra = attn__arena_take(p, flags ? tile : 0, sizeof(float));
+    s->shrink = attn__arena_take(p, t->width, sizeof(float));
+    s->alive = attn__arena_take(p, tile, 1);
+    s->low = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
+    s->high = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
+    s->column = attn__arena_take(p, t->key_block, sizeof(uint32_t));
+    s->bias_row = attn__arena_take(p, t->query_block, sizeof(int64_t));
+    s->bias_key = attn__arena_take(p, t->key_block, sizeof(int64_t));
+    s->bias_head = attn__arena_take(p, t->heads, sizeof(int64_t));
+    s->bad = attn__arena_take(p, keys, sizeof(int64_t));
+    s->nbad = attn__arena_take(p, t->heads, sizeof(int64_t));
+    s->bad_now = attn__arena_take(p, t->step, sizeof(int64_t));
+}
+
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+static size_t divide(const forward_plan *t, const attn__canonical *canonical, char *base, forward_scratch *s)
+{
+    attn__arena p = {base, 0};
+    int64_t rows = attn__most(t->query_block, t->key_block), queries = t->heads * t->query_block;
+    s->kept = attn__arena_take(&p, 1, sizeof *s->kept);
+    for (int i = 0; i < KEPT; i++)
+        s->kept_rows[i] = attn__arena_take(&p, t->keeps ? rows * t->stage_ld : 0, sizeof(float));
+    s->stage = attn__arena_take(&p, rows * t->stage_ld, sizeof(float));
+    s->q = attn__arena_take(&p, queries * t->channels, sizeof(float));
+    s->o = attn__arena_take(&p, queries * t->channels, sizeof(float));
+    s->m = attn__arena_take(&p, queries, sizeof(float));
+    s->l = attn__arena_take(&p, queries, sizeof(float));
+    s->k = attn__arena_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
+    s->v = attn__arena_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
+    s->reach = attn__arena_take(&p, t->heads * t->channels, sizeof(float));
+    s->p = attn__arena_take(&p, t->step * t->width, sizeof(float));
+    s->factor = attn__arena_take(&p, t->query_block, sizeof(float));
+    s->at = attn__arena_take(&p, rows, sizeof(int64_t));
+    s->stage_at = attn__arena_take(&p, rows, sizeof(int64_t));
+    if (!t->plain)
+        take_changes(t, canonical, &p, s);
+    return p.used;
+}
+
+static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
+    forward_plan *t = attn__alloc_zero(context, sizeof *t + tables);
+    if (!t)
+        return ATTN_ERROR_MEMORY;
+    fill(t, canonical);
+    recipe->data = t;
+    forward_scratch unused;
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, divide(t, canonical, NULL, &unused));
+    snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together, blocks of %d queries x %d keys",
+             attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads, (int)t->query_block, (int)t->key_block);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ a forward item */
+
+typedef struct forward_item {
+    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
+    const forward_plan *plan;
+    const attn_arrays *arrays;
+    forward_scratch s;
+    int64_t batch; /* of the group's first head */
+    int64_t index;
+    int64_t first, count, padded; /* queries */
+    const float *stage;           /* rows of this block */
+    bool careful;                 /* some of its values are not finite and may be masked */
+    const float *bias_there;      /* the bias whose tile is in s.bias */
+    attn__prefetch prefetch;
+} forward_item;
+
+/* Where rows [from, from + rows) of the item's head `head` lie. */
+static void offsets(const forward_item *t, const attn__group *group, size_t stride, int64_t head, int64_t from,
+                    int64_t rows)
+{
+    find_rows(t->canonical, group, stride, t->batch + head, from, rows, t->s.at);
+}
+
+/* Rows of all heads of the group, as f32; false if any of it is not finite. */
+static bool to_stage(forward_item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
+{
+    const forward_plan *n = t->plan;
+    t->stage = t->s.stage;
+    return n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, column, rows, n->heads * channels, t->s.stage,
+                          n->stage_ld);
+}
+
+/* True if rows of `which` from number `at` on are there already. */
+static bool take_kept(forward_item *t, int which, int64_t at)
+{
+    const kept_rows *kept = t->s.kept;
+    bool there = t->plan->keeps && kept->index == t->index && kept->at == at;
+    if (there)
+        t->stage = t->s.kept_rows[which];
+    return there;
+}
+
+/* Rows of keys or values; false if any of it is not finite. */
+static bool stage_keys(forward_item *t, int which, int64_t at, int64_t keys)
+{
+    const forward_plan *n = t->plan;
+    bool values = which == ROWS_OF_V;
+    int64_t channels = values ? t->canonical->value.size : t->canonical->contract.size;
+    offsets(t, &t->canonical->key, values ? ATTN__STRIDE(dim.v) : ATTN__STRIDE(dim.k), 0, at, keys);
+    if (!take_kept(t, which, at))
+        return to_stage(t, values ? t->arrays->v : t->arrays->k, values ? n->v_column : n->k_column, keys, channels);
+    float *rows = t->s.kept_rows[which]; /* in place: to see whether they are finite */
+    return (values && n->plain) ||
+           n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys, n->heads * channels, rows, n->stage_ld);
+}
+
+static void pack_queries(forward_item *t)
+{
+    const forward_plan *n = t->plan;
+    int64_t channels = t->canonical->contract.size, size = n->channels * n->query_block;
+    offsets(t, &t->canonical->query, ATTN__STRIDE(dim.q), 0, t->first, t->count);
+    if (!take_kept(t, ROWS_OF_Q, 0))
+        to_stage(t, t->arrays->q, n->q_column, t->count, channels);
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lane_view view = {
+            (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, t->count};
+        float *q = t->s.q + h * size;
+        n->lanes->gather(&view, q, n->query_block, attn__score_factor(t->canonical));
+        memset(q + channels * n->query_block, 0, (size_t)((n->channels - channels) * n->query_block) * sizeof *q);
+    }
+}
+
+/* One head's part of the staged rows. */
+static void pack_head(const forward_item *t, int64_t head, int64_t rows, int64_t channels, float *panel)
+{
+    const forward_plan *n = t->plan;
+    const float *in = t->stage + head * channels;
+    if (channels == 8 && n->channels == 8) { /* the usual one, without calls */
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(panel + i * 8, in + i * n->stage_ld, 8 * sizeof *panel);
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++) {
+        memcpy(panel + i * n->channels, in + i * n->stage_ld, (size_t)channels * sizeof *panel);
+        for (int64_t c = channels; c < n->channels; c++)
+            panel[i * n->channels + c] = 0.0f;
+    }
+}
+
+/* The largest magnitude in each channel; infinity if the block has an infinite or NaN element. */
+static void find_reach(const forward_plan *n, const float *k, int64_t keys, bool finite, float *reach)
+{
+    float most[ATTN__SMALL_HEAD_MOST];
+    n->kernel->reach(k, keys * n->channels, most);
+    for (int64_t c = 0; c < n->channels; c++) {
+        reach[c] = finite ? most[c] : INFINITY;
+        for (int64_t i = c + n->channels; i < ATTN__SMALL_HEAD_MOST; i += n->channels)
+            reach[c] = most[i] > reach[c] ? most[i] : reach[c];
+    }
+}
+
+static void pack_keys(forward_item *t, int64_t at, int64_t keys)
+{
+    const forward_plan *n = t->plan;
+    int64_t size = n->key_block * n->channels, values = t->canonical->value.size;
+    bool finite = stage_keys(t, ROWS_OF_K, at, keys);
+    for (int64_t h = 0; h < n->heads; h++) {
+        pack_head(t, h, keys, t->canonical->contract.size, t->s.k + h * size);
+        if (n->plain)
+            find_reach(n, t->s.k + h * size, keys, finite, t->s.reach + h * n->channels);
+    }
+    t->careful = !stage_keys(t, ROWS_OF_V, at, keys) && !n->plain;
+    for (int64_t h = 0; h < n->heads; h++) {
+        float *v = t->s.v + h * size;
+        pack_head(t, h, keys, values, v);
+        if (t->careful)
+            t->s.nbad[h] = attn__finite_clean(t->stage + h * values, n->stage_ld, keys, values, v, n->channels,
+                                              t->s.bad + h * n->key_block);
+    }
+}
+
+/* Keys [key, key + keys) of the block and a tile of queries from number i on, of one head. */
+static attn__small_head_args tile_args(forward_item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
+{
+    const forward_plan *n = t->plan;
+    int64_t at = head * n->query_block, tile = at * n->channels + i;
+    int64_t from = (head * n->key_block + key) * n->channels;
+    return (attn__small_head_args){.q = t->s.q + tile,
+                                   .o = t->s.o + tile,
+                                   .m = t->s.m + at + i,
+                                   .l = t->s.l + at + i,
+                                   .ld = n->query_block,
+                                   .k = t->s.k + from,
+                                   .v = t->s.v + from,
+                                   .reach = t->s.reach + head * n->channels,
+                                   .keys = keys,
+                                   .p = t->s.p,
+                                   .hook = {attn__prefetch_portion, &t->prefetch}};
+}
+
+static void see_keys(forward_item *t, int64_t keys)
+{
+    const forward_plan *n = t->plan;
+    for (int64_t h = 0; h < n->heads; h++) {
+        for (int64_t i = 0; i < t->count; i += n->width) {
+            attn__small_head_args args = tile_args(t, h, i, 0, keys);
+            n->kernel->see[n->size](&args);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------ scores that change in between */
+
+/* Before the first block: what belongs to the item's queries. */
+static void start_changes(forward_item *t)
+{
+    const forward_plan *n = t->plan;
+    const attn__canonical *canonical = t->canonical;
+    attn__visible_rows_start(&t->s.rows, canonical, t->arrays, t->batch, t->first, t->count, n->width);
+    attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.bias), t->first, t->count, t->s.bias_row);
+    for (int64_t h = 0; h < n->heads; h++) {
+        int64_t at = h * n->query_block;
+        t->s.bias_head[h] = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.bias), t->batch + h);
+        if (canonical->has_dropout)
+            attn__dropout_lanes(canonical, t->arrays, t->batch + h, t->first, t->count, n->width, t->s.low + at,
+                                t->s.high + at);
+    }
+}
+
+/* Softcap, bias and masks.  The bias is read once for heads that share it, as are masks (see change_tiles). */
+static void change_scores(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+{
+    const forward_plan *n = t->plan;
+    forward_scratch *s = &t->s;
+    int64_t count = tile->nkeys * n->width;
+    float masked = attn__masked_score(t->canonical);
+    if (t->canonical->problem.softcap != 0)
+        n->lanes->softcap(s->p, count, attn__softcap(t->canonical));
+    if (t->canonical->has_bias) {
+        attn__bias bias = attn__bias_of(t->canonical, t->arrays, false, s->bias_row + tile->row, tile->nrows,
+                                        s->bias_key + tile->key, tile->nkeys);
+        bias.base += s->bias_head[head];
+        if (t->bias_there != bias.base)
+            attn__bias_lanes(&bias, n->lanes, (float)ATTN__LOG2E, s->bias, n->width);
+        t->bias_there = bias.base;
+        n->lanes->add(s->p, s->bias, count, 1.0f);
+    }
+    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS)
+        n->lanes->hide(s->p, s->flags, count, masked);
+    else if (parts)
+        attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, s->extra);
+}
+
+/* Adds the values that are not finite, where they are attended. */
+static void repair(forward_item *t, int64_t head, const attn__small_head_args *args, int64_t key)
+{
+    const forward_plan *n = t->plan;
+    const int64_t *bad = t->s.bad + head * n->key_block;
+    int64_t count = 0;
+    for (int64_t i = 0; i < t->s.nbad[head]; i++)
+        if (bad[i] >= key && bad[i] < key + args->keys)
+            t->s.bad_now[count++] = bad[i] - key;
+    for (int64_t i = 0; i < args->keys * n->width; i++)
+        t->s.alive[i] |= t->s.p[i] != 0.0f;
+    attn__finite_sums sums = {.outs = n->width,
+                              .channels = t->canonical->value.size,
+                              .w = t->s.p,
+                              .alive = t->s.alive,
+                              .bit = 1,
+                              .w_out = 1,
+                              .w_row = n->width,
+                              .factor = 1.0f,
+                              .x = t->stage + head * t->canonical->value.size + key * n->stage_ld,
+                              .x_row = n->stage_ld,
+                              .out = args->o,
+                              .out_row = 1,
+                              .out_channel = n->query_block};
+    attn__finite_repair(&sums, t->s.bad_now, count);
+}
+
+static void change_tile(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+{
+    const forward_plan *n = t->plan;
+    forward_scratch *s = &t->s;
+    bool changed, dropout = t->canonical->has_dropout;
+    float masked = attn__masked_score(t->canonical);
+    attn__small_head_args args = tile_args(t, head, tile->row, tile->key, tile->nkeys);
+    n->kernel->score[n->size](&args);
+    change_scores(t, head, tile, parts);
+    for (int64_t i = 0; t->careful && i < tile->nkeys * n->width; i++)
+        s->alive[i] = s->p[i] != masked && s->p[i] != -INFINITY && !dropout;
+    attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
+    n->lanes->softmax(&softmax);
+    if (dropout) {
+        int64_t at = head * n->query_block + tile->row;
+        attn__lane_dropout drop = {s->p,
+                                   tile->nkeys,
+                                   n->width,
+                                   s->low + at,
+                                   s->high + at,
+                                   s->column + tile->key,
+                                   attn__dropout_threshold(t->canonical->problem.dropout)};
+        n->lanes->dropout(&drop);
+    }
+    args.shrink = changed ? s->shrink : NULL;
+    n->kernel->add[n->size](&args);
+    if (t->careful)
+        repair(t, head, &args, tile->key);
+    else
+        attn__prefetch_portion(&t->prefetch);
+}
+
+/* All heads of one tile, which share its masks. */
+static void change_tiles(forward_item *t, const attn__visible_tile *tile, const attn__visible_span *span)
+{
+    const forward_plan *n = t->plan;
+    unsigned parts = attn__visible_masks(&n->visible) ? attn__visible_of(tile, span) : (unsigned)ATTN__VISIBLE_ALL;
+    if (parts == ATTN__VISIBLE_NONE && !n->visible.fills)
+        return;
+    if (parts == ATTN__VISIBLE_NONE)
+        parts = ATTN__VISIBLE_ANY;
+    t->bias_there = NULL;
+    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && t->s.flags) {
+        for (int64_t i = 0; i < tile->nkeys * n->width; i++)
+            t->s.flags[i] = 1.0f;
+        attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.extra);
+    } else {
+        parts &= ATTN__VISIBLE_LIMITS;
+    }
+    for (int64_t h = 0; h < n->heads; h++)
+        change_tile(t, h, tile, parts);
+}
+
+/* As see_keys, by way of tiles of scores.  They begin at a multiple of four keys, so that the order of sums does not
+ * depend on where the first visible one stands. */
+static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
+{
+    const forward_plan *n = t->plan;
+    const attn__canonical *canonical = t->canonical;
+    attn__visible_keys_start(&t->s.keys, canonical, at, keys);
+    attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), at, keys, t->s.bias_key);
+    attn__dropout_columns(canonical, at, keys, t->s.column);
+    for (int64_t i = 0; i < t->count; i += n->width) {
+        int64_t rows = attn__least(n->width, t->count - i), begin, end;
+        attn__visible_span span = attn__visible_span_of(&t->s.rows, i, rows);
+        attn__visible_span_keys(&t->s.rows, &span, &begin, &end);
+        begin = attn__most(begin - at, 0) / 4 * 4;
+        end = attn__least(end - at, keys);
+        for (int64_t k = begin; k < end; k += n->step) {
+            attn__visible_tile tile = {&t->s.rows, i, rows, &t->s.keys, k, attn__least(n->step, end - k)};
+            change_tiles(t, &tile, &span);
+        }
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- outputs, and all items */
+
+/* o / l of each head; by way of the stage where rows of the group are runs of floats. */
+static void write_outputs(const forward_item *t)
+{
+    const forward_plan *n = t->plan;
+    int64_t values = t->canonical->value.size;
+    bool staged = t->canonical->problem.dtype == ATTN_F32 && !n->o_column;
+    offsets(t, &t->canonical->query, ATTN__STRIDE(dim.o), 0, t->first, t->count);
+    for (int64_t h = 0; h < n->heads; h++) {
+        const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
+        float kept = (float)attn__dropout_factor(t->canonical);
+        for (int64_t i = 0; i < t->padded; i++)
+            t->s.factor[i] = l[i] == 0.0f ? 0.0f : kept / l[i];
+        attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->o,
+                                t->canonical->problem.dtype,
+                                staged ? t->s.stage_at : t->s.at,
+                                n->o_column,
+                                values,
+                                t->count};
+        if (!staged && h > 0)
+            for (int64_t i = 0; i < t->count; i++)
+                t->s.at[i] += values;
+        n->lanes->scatter(&view, o, n->query_block, t->s.factor);
+    }
+    float *out = t->arrays->o;
+    for (int64_t i = 0; staged && i < t->count; i++)
+        memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
+}
+
+/* Rows of one operand that come next, and room for them.  Those along several axes are left to the machine. */
+static void want(forward_item *t, int which, const void *base, int64_t batch, const attn__group *group, int64_t from,
+                 int64_t rows, size_t stride, int64_t channels)
+{
+    int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), bytes = t->plan->heads * channels * size;
+    if (group->n != 1)
+        return;
+    int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
+    int64_t at = attn__offsets_one(&t->canonical->batch, stride, batch) + from * step;
+    attn__prefetch_add(&t->prefetch, (const char *)base + at * size, step * size, NULL,
+                       attn__least(rows, group->size - from), bytes);
+    if (rows > 0 && group->size > from && which < KEPT && t->plan->keeps)
+        attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], t->plan->stage_ld * (int64_t)sizeof(float));
+}
+
+/* Plans what to prefetch during the `keys` keys before `at`: the next block or, after the last one, the output rows and
+ * the first rows of the item that this thread will probably run next. */
+static void prefetch_next(forward_item *t, int64_t at, int64_t keys)
+{
+    const attn__canonical *canonical = t->canonical;
+    const forward_plan *n = t->plan;
+    const attn__group *query = &canonical->query, *key = &canonical->key;
+    int64_t channels = canonical->contract.size, values = canonical->value.size;
+    bool ends = at >= key->size;
+    int64_t next = ends ? t->index + 1 : t->index, from = ends ? 0 : at;
+    int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
+    bool any = b < canonical->batch.size && (!ends || !attn__is_packed(canonical));
+    attn__prefetch_clear(&t->prefetch);
+    if (ends && !n->q_column && any)
+        want(t, ROWS_OF_Q, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q), channels);
+    if (!n->k_column && any)
+        want(t, ROWS_OF_K, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
+    if (!n->v_column && any)
+        want(t, ROWS_OF_V, t->arrays->v, b, key, from, n->key_block, ATTN__STRIDE(dim.v), values);
+    if (ends && !n->o_column)
+        want(t, KEPT, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o), values);
+    *t->s.kept = (kept_rows){any ? next : -1, from};
+    attn__prefetch_divide(&t->prefetch, n->heads * (t->padded / n->width) * attn__ceil_div(keys, n->step));
+}
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const void *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each;
+} job;
+
+static void run_block(forward_item *t)
+{
+    const forward_plan *n = t->plan;
+    pack_queries(t);
+    memset(t->s.o, 0, (size_t)(n->heads * n->query_block * n->channels) * sizeof *t->s.o);
+    for (int64_t h = 0; h < n->heads; h++)
+        attn__running_begin(t->canonical, t->arrays, t->batch + h, t->first, t->count, n->query_block,
+                            t->s.m + h * n->query_block, t->s.l + h * n->query_block);
+    if (!n->plain)
+        start_changes(t);
+    for (int64_t at = 0; at < t->canonical->key.size; at += n->key_block) {
+        int64_t keys = attn__least(t->canonical->key.size - at, n->key_block);
+        pack_keys(t, at, keys);
+        prefetch_next(t, at + keys, keys);
+        if (n->plain)
+            see_keys(t, keys);
+        else
+            see_changed_keys(t, at, keys);
+        attn__prefetch_finish(&t->prefetch);
+    }
+    write_outputs(t);
+    for (int64_t h = 0; h < n->heads && (t->canonical->problem.flags & ATTN_WANT_LSE); h++)
+        attn__running_store(t->canonical, t->arrays, t->batch + h, t->first, t->count, t->s.m + h * n->query_block,
+                            t->s.l + h * n->query_block);
+}
+
+static void run_item(void *user, int64_t index, int thread)
+{
+    const job *j = user;
+    const forward_plan *n = j->plan;
+    forward_item t = {.canonical = j->canonical, .plan = n, .arrays = j->arrays, .index = index};
+    t.batch = index / n->query_blocks * n->heads;
+    t.first = index % n->query_blocks * n->query_block;
+    attn__sequence one;
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
+        t.canonical = &one.canonical;
+        t.arrays = &one.arrays;
+    }
+    t.count = attn__least(t.canonical->query.size - t.first, n->query_block);
+    t.padded = attn__round_up(t.count, n->width);
+    if (t.count < 1)
+        return;
+    divide(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    for (int64_t i = 0; i < n->query_block || i < n->key_block; i++)
+        t.s.stage_at[i] = i * n->stage_ld;
+    run_block(&t);
+}
+
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
+{
+    const forward_plan *n = recipe->data;
+    job j = {canonical, n, arrays, workspace, 0};
+    forward_scratch unused;
+    j.each = divide(n, canonical, NULL, &unused);
+    for (int i = 0; i < canonical->threads; i++) {
+        divide(n, canonical, j.workspace + (size_t)i * j.each, &unused);
+        unused.kept->index = -1;
+    }
+    attn__parallel_items(canonical->threads, canonical->batch.size / n->heads * n->query_blocks, run_item, &j);
+}
+
+/* ---------------------------------------------------------------------------------------------- the backward plan */
+
+typedef struct backward_plan {
+    const attn__small_head_kernel *kernel;
+    const attn__online_softmax_kernel *lanes;
+    const attn__softmax_backward_kernel *backward;
+    int size;              /* of the kernel's three */
+    int64_t channels;      /* padded */
+    int64_t width;         /* keys of a square */
+    int64_t heads;         /* of one group */
+    int64_t queries, keys; /* padded; of packed sequences the longest */
+    int64_t stage_ld;
+    bool plain; /* scores and weights stay as they are */
+    bool wants_dbias;
+    attn__visible visible;
+} backward_plan;
+
+typedef struct backward_scratch {
+    float *stage, *o_stage;   /* [rows][heads * channels] */
+    float *q, *dout;          /* [heads][queries][channels] */
+    float *k;                 /* [heads][keys][channels] */
+    float *kt, *vt, *dk, *dv; /* [heads][channels][keys] */
+    float *dq;                /* [heads][channels][queries] */
+    float *lse, *delta;       /* [heads][queries] */
+    float *p, *ds, *transposed, *factor;
+    int64_t *at, *stage_at;
+    /* Unless the plan is plain, or where something is not finite: */
+    attn__visible_rows rows;
+    attn__visible_keys keys;
+    uint8_t *mask, *alive;      /* as p */
+    float *bias, *dbias;        /* as p */
+    int32_t *from, *to;         /* [queries]: all keys, where no range says which are visible */
+    uint64_t *drop_key;         /* [heads][queries] */
+    uint32_t *column;           /* [keys]: dropout's */
+    int64_t *row_at, *key_at;   /* of a bias, */
+    int64_t *drow_at, *dkey_at; /* and of its gradient */
+} backward_scratch;
+
+/* Whether each pair of each head has an element of the gradient of the bias to itself. */
+static bool pairs_apart(const attn__canonical *canonical)
+{
+    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key};
+    for (int g = 0; g < 3; g++)
+        for (int a = 0; a < groups[g]->n; a++)
+            if (groups[g]->axis[a].dim.n != 1 && groups[g]->axis[a].dim.dbias == 0)
+                return false;
+    return true;
+}
+
+static bool adjacent(const attn__canonical *canonical)
+{
+    bool all = true;
+    for (int i = 0; i < 4; i++)
+        all = all && attn__offsets_adjacent(&canonical->contract, q_strides[i]) &&
+              attn__offsets_adjacent(&canonical->value, v_strides[i]);
+    return all;
+}
+
+static const char *refuse_backward(const attn__canonical *canonical)
+{
+    const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
+    if (why)
+        return why;
+    if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
+        return "more than 1024 queries or keys";
+    if (canonical->problem.mask_fill != 0.0)
+        return "masked keys take part";
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && (attn__is_packed(canonical) || !pairs_apart(canonical)))
+        return "several pairs add to one element of the bias's gradient";
+    if (attn__flash_backward_sums(canonical))
+        return "gradients summed over broadcast dims";
+    return adjacent(canonical) ? NULL : "channels are not adjacent";
+}
+
+/* Squares of 32 queries and keys are done whole; padded channels are multiplied too.  With 16 a tile is as quick or
+ * quicker. */
+static double cost_backward(const attn__canonical *canonical)
+{
+    double queries = (double)attn__round_up(canonical->query.size, STEP),
+           keys = (double)attn__round_up(canonical->key.size, STEP);
+    int size = size_of(canonical);
+    double each = size == 2 ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)(4 << size);
+    return (double)canonical->batch.size * queries * keys * each;
+}
+
+static void take_backward_changes(const backward_plan *n, const attn__canonical *canonical, attn__arena *p,
+                                  backward_scratch *s)
+{
+    int64_t square = STEP * n->width;
+    attn__visible_rows_take(&s->rows, &n->visible, p, n->queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&s->keys, &n->visible, p, n->keys, ATTN__VISIBLE_ANY);
+    s->mask = attn__arena_take(p, square, 1);
+    s->alive = attn__arena_take(p, square, 1);
+    s->bias = attn__arena_take(p, canonical->has_bias ? square : 0, sizeof(float));
+    s->dbias = attn__arena_take(p, n->wants_dbias ? square : 0, sizeof(float));
+    s->from = attn__arena_take(p, n->queries, sizeof(int32_t));
+    s->to = attn__arena_take(p, n->queries, sizeof(int32_t));
+    s->drop_key = attn__arena_take(p, canonical->has_dropout ? n->heads * n->queries : 0, sizeof(uint64_t));
+    s->column = attn__arena_take(p, n->keys, sizeof(uint32_t));
+    s->row_at = attn__arena_take(p, n->queries, sizeof(int64_t));
+    s->key_at = attn__arena_take(p, n->keys, sizeof(int64_t));
+    s->drow_at = attn__arena_take(p, n->queries, sizeof(int64_t));
+    s->dkey_at = attn__arena_take(p, n->keys, sizeof(int64_t));
+}
+
+/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
+static size_t divide_backward(const backward_plan *n, const attn__canonical *canonical, char *base, backward_scratch *s)
+{
+    attn__arena p = {base, 0};
+    int64_t rows = attn__most(n->queries, n->keys), q = n->heads * n->queries, k = n->heads * n->keys;
+    float **const by_query[] = {&s->q, &s->dout, &s->dq}, **const by_key[] = {&s->k, &s->kt, &s->vt, &s->dk, &s->dv};
+    s->stage = attn__arena_take(&p, rows * n->stage_ld, sizeof(float));
+    s->o_stage = attn__arena_take(&p, n->queries * n->stage_ld, sizeof(float));
+    for (int i = 0; i < 3; i++)
+        *by_query[i] = attn__arena_take(&p, q * n->channels, sizeof(float));
+    for (int i = 0; i < 5; i++)
+        *by_key[i] = attn__arena_take(&p, k * n->channels, sizeof(float));
+    s->lse = attn__arena_take(&p, q, sizeof(float));
+    s->delta = attn__arena_take(&p, q, sizeof(float));
+    s->p = attn__arena_take(&p, STEP * n->width, sizeof(float));
+    s->ds = attn__arena_take(&p, STEP * n->width, sizeof(float));
+    s->transposed = attn__arena_take(&p, STEP * n->width, sizeof(float));
+    s->factor = attn__arena_take(&p, rows, sizeof(float));
+    s->at = attn__arena_take(&p, rows, sizeof(int64_t));
+    s->stage_at = attn__arena_take(&p, rows, sizeof(int64_t));
+    take_backward_changes(n, canonical, &p, s);
+    return p.used;
+}
+
+static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
+{
+    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* that keep most machines busy */
+    backward_plan *n = attn__alloc_zero(context, sizeof *n);
+    if (!n)
+        return ATTN_ERROR_MEMORY;
+    n->kernel = attn__small_head_for(canonical->isa);
+    n->lanes = attn__online_softmax_for(canonical->isa);
+    n->backward = attn__softmax_backward_for(canonical->isa);
+    n->size = size_of(canonical);
+    n->channels = 4 << n->size;
+    n->width = n->kernel->width[n->size];
+    n->heads = heads_together(canonical, 4, COLUMNS_BACKWARD, ITEMS);
+    n->queries = attn__round_up(canonical->query.size, STEP);
+    n->keys = attn__round_up(canonical->key.size, n->width);
+    n->stage_ld = attn__round_up(n->heads * most_channels(canonical), 16);
+    n->wants_dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
+    attn__visible_make(&n->visible, canonical, false);
+    n->plain = is_plain(canonical, &n->visible);
+    recipe->data = n;
+    backward_scratch unused;
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, divide_backward(n, canonical, NULL, &unused));
+    snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together", attn__isa_text(n->kernel->isa),
+             (int)n->channels, (int)n->heads);
+    return ATTN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------ a backward item */
+
+typedef struct backward_item {
+    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
+    const backward_plan *plan;
+    const attn_arrays *arrays;
+    backward_scratch s;
+    int64_t batch;         /* of the group's first head */
+    int64_t queries, keys; /* padded */
+    bool finite;           /* all inputs are */
+} backward_item;
+
+/* Rows of all heads of the group. */
+static void stage_rows(backward_item *t, const void *base, const attn__group *group, size_t stride, int64_t channels,
+                       float *stage)
+{
+    const backward_plan *n = t->plan;
+    find_rows(t->canonical, group, stride, t->batch, 0, group->size, t->s.at);
+    t->finite = n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, NULL, group->size, n->heads * channels,
+                               stage, n->stage_ld) &&
+                t->finite;
+}
+
+/* Zeros where rows or channels are padded. */
+static void begin_panels(const backward_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
+{
+    if (rows < padded || channels < n->channels)
+        memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+}
+
+/* Inlined, so that the compiler makes vectors of a number of channels that it knows. */
+static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
+                                                             int64_t channels, float factor, float *restrict out,
+                                                             int64_t out_ld)
+{
+    for (int64_t i = 0; i < rows; i++, in += ld, out += out_ld)
+        for (int64_t c = 0; c < channels; c++)
+            out[c] = factor * in[c];
+}
+
+/* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
+static void pack_rows(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float factor,
+                      float *panel)
+{
+    const backward_plan *n = t->plan;
+    begin_panels(n, rows, padded, channels, panel);
+    for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
+        const float *in = t->s.stage + h * channels;
+        if (channels == 8 && n->channels == 8) /* the usual one */
+            scale_head(in, n->stage_ld, rows, 8, factor, panel, 8);
+        else
+            scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
+    }
+}
+
+/* The same, with rows in the lanes. */
+static void pack_lanes(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float *panel)
+{
+    const backward_plan *n = t->plan;
+    begin_panels(n, rows, padded, channels, panel);
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
+        n->lanes->gather(&view, panel + h * padded * n->channels, padded, 1.0f);
+    }
+}
+
+static void pack_all_keys(backward_item *t)
+{
+    const attn__group *key = &t->canonical->key;
+    int64_t channels = t->canonical->contract.size, values = t->canonical->value.size;
+    stage_rows(t, t->arrays->k, key, ATTN__STRIDE(dim.k), channels, t->s.stage);
+    pack_rows(t, key->size, t->keys, channels, 1.0f, t->s.k);
+    pack_lanes(t, key->size, t->keys, channels, t->s.kt);
+    stage_rows(t, t->arrays->v, key, ATTN__STRIDE(dim.v), values, t->s.stage);
+    pack_lanes(t, key->size, t->keys, values, t->s.vt);
+}
+
+/* delta = sum over channels of dout * o, both staged, less the gradient of the log-sum-exp; the latter.  Rows of padding
+ * have a log-sum-exp of infinity, so that their weights are 0. */
+static void find_row_numbers(const backward_item *t)
+{
+    const backward_plan *n = t->plan;
+    int64_t queries = t->canonical->query.size;
+    n->kernel->delta(&(attn__small_head_delta_args){.dout = t->s.stage,
+                                                    .o = t->s.o_stage,
+                                                    .ld = n->stage_ld,
+                                                    .rows = queries,
+                                                    .heads = n->heads,
+                                                    .values = t->canonical->value.size,
+                                                    .delta = t->s.delta,
+                                                    .delta_ld = t->queries});
+    for (int64_t h = 0; h < n->heads; h++) {
+        float *lse = t->s.lse + h * t->queries, *delta = t->s.delta + h * t->queries;
+        attn__lse_load(t->canonical, t->arrays, t->batch + h, 0, queries, lse);
+        attn__delta_finish(t->canonical, t->arrays, t->batch + h, 0, queries, lse, delta);
+        for (int64_t i = queries; i < t->queries; i++) {
+            lse[i] = INFINITY;
+            delta[i] = 0.0f;
+        }
+    }
+}
+
+static void pack_all_queries(backward_item *t)
+{
+    const attn__group *query = &t->canonical->query;
+    int64_t channels = t->canonical->contract.size, values = t->canonical->value.size;
+    stage_rows(t, t->arrays->q, query, ATTN__STRIDE(dim.q), channels, t->s.stage);
+    pack_rows(t, query->size, t->queries, channels, attn__score_factor(t->canonical), t->s.q);
+    stage_rows(t, t->arrays->dout, query, ATTN__STRIDE(dim.dout), values, t->s.stage);
+    pack_rows(t, query->size, t->queries, values, 1.0f, t->s.dout);
+    stage_rows(t, t->arrays->o, query, ATTN__STRIDE(dim.o), values, t->s.o_stage);
+    find_row_numbers(t);
+}
+
+static attn__small_head_backward_args head_args(const backward_item *t, int64_t head)
+{
+    const backward_scratch *s = &t->s;
+    int64_t q = head * t->queries * t->plan->channels, k = head * t->keys * t->plan->channels;
+    return (attn__small_head_backward_args){.q = s->q + q,
+                                            .dout = s->dout + q,
+                                            .lse = s->lse + head * t->queries,
+                                            .delta = s->delta + head * t->queries,
+                                            .k = s->k + k,
+                                            .kt = s->kt + k,
+                                            .vt = s->vt + k,
+                                            .dq = s->dq + q,
+                                            .dk = s->dk + k,
+                                            .dv = s->dv + k,
+                                            .queries = t->queries,
+                                            .query_ld = t->queries,
+                                            .keys = t->canonical->key.size,
+                                            .key_ld = t->keys,
+                                            .p = s->p,
+                                            .ds = s->ds,
+                                            .transposed = s->transposed};
+}
+
+/* ----------------------------------------------------------------------- squares whose scores or weights are changed */
+
+/* What belongs to the item's queries and keys, whichever the square. */
+static void start_squares(backward_item *t)
+{
+    const attn__canonical *canonical = t->canonical;
+    const attn__group *query = &canonical->query, *key = &canonical->key;
+    backward_scratch *s = &t->s;
+    attn__visible_rows_start(&s->rows, canonical, t->arrays, t->batch, 0, query->size, 1);
+    attn__visible_keys_start(&s->keys, canonical, 0, key->size);
+    for (int64_t i = 0; !t->plan->visible.ranges && i < query->size; i++) {
+        s->from[i] = 0;
+        s->to[i] = (int32_t)key->size;
+    }
+    if (canonical->has_bias) {
+        attn__offsets_fill(query, ATTN__STRIDE(dim.bias), 0, query->size, s->row_at);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), 0, key->size, s->key_at);
+    }
+    if (t->plan->wants_dbias) {
+        attn__offsets_fill(query, ATTN__STRIDE(dim.dbias), 0, query->size, s->drow_at);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), 0, key->size, s->dkey_at);
+    }
+    if (!canonical->has_dropout)
+        return;
+    attn__dropout_columns(canonical, 0, key->size, s->column);
+    for (int64_t j = key->size; j < t->keys; j++)
+        s->column[j] = 0;
+    for (int64_t h = 0; h < t->plan->heads; h++)
+        attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->queries);
+}
+
+/* The pairs of one square that count, one by one: others may read NaN. */
+static void add_alive(const backward_item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
+{
+    int64_t channels = t->plan->channels, values = t->canonical->value.size;
+    for (int64_t r = 0; r < nrows; r++)
+        for (int64_t c = 0; c < nkeys; c++) {
+            int64_t pair = r * t->plan->width + c, i = a->query + r, j = a->key + c;
+            for (int64_t v = 0; (t->s.alive[pair] & 2) && v < values; v++)
+                a->dv[v * a->key_ld + j] += a->p[pair] * a->dout[i * channels + v];
+            for (int64_t d = 0; (t->s.alive[pair] & 1) && d < t->canonical->contract.size; d++) {
+                a->dk[d * a->key_ld + j] += a->ds[pair] * a->q[i * channels + d];
+                a->dq[d * a->query_ld + i] += a->ds[pair] * a->kt[d * a->key_ld + j];
+            }
+        }
+}
+
+static void store_dbias(const backward_item *t, int64_t head, const attn__visible_tile *tile)
+{
+    bool capped = t->canonical->problem.softcap != 0;
+    attn__bias dbias = attn__bias_of(t->canonical, t->arrays, true, t->s.drow_at + tile->row, tile->nrows,
+                                     t->s.dkey_at + tile->key, tile->nkeys);
+    dbias.base += attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.dbias), t->batch + head);
+    attn__bias_store(&dbias, t->plan->backward, capped ? t->s.dbias : t->s.ds, t->plan->width,
+                     t->canonical->problem.accumulate);
+}
+
+/* One head's gradients of a square; `bytes`: s.mask says which pairs are visible. */
+static void run_square(backward_item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
+{
+    const backward_plan *n = t->plan;
+    const attn__canonical *canonical = t->canonical;
+    const backward_scratch *s = &t->s;
+    attn__small_head_backward_args a = head_args(t, head);
+    a.query = tile->row;
+    a.key = tile->key;
+    n->kernel->back_score[n->size](&a);
+    bool ranges = n->visible.ranges, capped = canonical->problem.softcap != 0;
+    attn__softmax_backward_args w = {.rows = tile->nrows,
+                                     .keys = n->width,
+                                     .ld = n->width,
+                                     .s = s->p,
+                                     .dp = s->ds,
+                                     .lse = a.lse + tile->row,
+                                     .delta = a.delta + tile->row,
+                                     .plain = whole && t->finite && !canonical->has_bias && !canonical->has_dropout &&
+                                              !capped && tile->nkeys == n->width,
+                                     .from = (ranges ? s->rows.from[0] : s->from) + tile->row,
+                                     .to = (ranges ? s->rows.to[0] : s->to) + tile->row,
+                                     .first = (int32_t)tile->key,
+                                     .mask = bytes ? s->mask : NULL,
+                                     .softcap = attn__softcap(canonical),
+                                     .dbias = n->wants_dbias && capped ? s->dbias : NULL,
+                                     .alive = t->finite ? NULL : s->alive};
+    if (canonical->has_bias) {
+        attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->row_at + tile->row, tile->nrows,
+                                        s->key_at + tile->key, tile->nkeys);
+        bias.base += attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.bias), t->batch + head);
+        attn__bias_rows(&bias, n->width, s->bias, n->width);
+        w.bias = s->bias;
+    }
+    if (canonical->has_dropout) {
+        w.drop_key = s->drop_key + head * t->queries + tile->row;
+        w.drop_column = (const int32_t *)s->column + tile->key;
+        w.drop_below = attn__dropout_threshold(canonical->problem.dropout);
+        w.drop_scale = (float)attn__dropout_factor(canonical);
+    }
+    n->backward->weights(&w);
+    size_t rest = (size_t)((STEP - tile->nrows) * n->width) * sizeof(float);
+    memset(s->p + tile->nrows * n->width, 0, rest);
+    memset(s->ds + tile->nrows * n->width, 0, rest);
+    if (n->wants_dbias)
+        store_dbias(t, head, tile);
+    if (t->finite)
+        n->kernel->back_add[n->size](&a);
+    else
+        add_alive(t, &a, tile->nrows, tile->nkeys);
+}
+
+/* All heads of each square, which share its masks. */
+static void run_squares(backward_item *t)
+{
+    const backward_plan *n = t->plan;
+    bool masks = attn__visible_masks(&n->visible);
+    start_squares(t);
+    for (int64_t i = 0; i < t->canonical->query.size; i += STEP) {
+        int64_t nrows = attn__least(STEP, t->canonical->query.size - i);
+        attn__visible_span span = attn__visible_span_of(&t->s.rows, i, nrows);
+        for (int64_t j = 0; j < t->canonical->key.size; j += n->width) {
+            int64_t nkeys = attn__least(n->width, t->canonical->key.size - j);
+            attn__visible_tile tile = {&t->s.rows, i, nrows, &t->s.keys, j, nkeys};
+            unsigned parts = masks ? attn__visible_of(&tile, &span) : (unsigned)ATTN__VISIBLE_ALL;
+            if (parts == ATTN__VISIBLE_NONE && !n->wants_dbias)
+                continue;
+            if (parts == ATTN__VISIBLE_NONE)
+                parts = ATTN__VISIBLE_ANY;
+            unsigned others =
+                ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (n->visible.ranges ? 0u : ATTN__VISIBLE_LIMITS);
+            if (parts & others)
+                attn__visible_bytes(&tile, parts & others, t->s.mask, n->width);
+            for (int64_t h = 0; h < n->heads; h++)
+                run_square(t, h, &tile, parts == ATTN__VISIBLE_ALL, parts & others);
+        }
+    }
+}
+
+static void run_heads(backward_item *t)
+{
+    const backward_plan *n = t->plan;
+    memset(t->s.dq, 0, (size_t)(n->heads * t->queries * n->channels) * sizeof(float));
+    memset(t->s.dk, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
+    memset(t->s.dv, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
+    if (!n->plain || !t->finite) {
+        run_squares(t);
+        return;
+    }
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__small_head_backward_args args = head_args(t, h);
+        n->kernel->back[n->size](&args);
+    }
+}
+
+/* factor * the panels, by way of the stage, so that rows of all heads are written at once. */
+static void write_rows(const backward_item *t, const float *panel, int64_t padded, const attn__group *group,
+                       size_t stride, int64_t channels, double factor, void *out)
+{
+    const backward_plan *n = t->plan;
+    int64_t columns = n->heads * channels;
+    bool add = t->canonical->problem.accumulate;
+    for (int64_t i = 0; i < padded; i++)
+        t->s.factor[i] = (float)factor;
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, group->size};
+        n->lanes->scatter(&view, panel + h * padded * n->channels, padded, t->s.factor);
+    }
+    find_rows(t->canonical, group, stride, t->batch, 0, group->size, t->s.at);
+    for (int64_t i = 0; i < group->size; i++) {
+        const float *row = t->s.stage + i * n->stage_ld;
+        float *to = (float *)out + t->s.at[i];
+        if (t->canonical->problem.dtype == ATTN_BF16)
+            n->backward->store_bf16((uint16_t *)out + t->s.at[i], row, columns, 1.0f, add);
+        else if (!add)
+            memcpy(to, row, (size_t)columns * sizeof *to);
+        else
+            for (int64_t c = 0; c < columns; c++)
+                to[c] += row[c];
+    }
+}
+
+static void run_item_backward(void *user, int64_t index, int thread)
+{
+    const job *j = user;
+    const backward_plan *n = j->plan;
+    backward_item t = {
+        .canonical = j->canonical, .plan = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
+    attn__sequence one;
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
+        t.canonical = &one.canonical;
+        t.arrays = &one.arrays;
+    }
+    const attn__group *query = &t.canonical->query, *key = &t.canonical->key;
+    t.queries = attn__round_up(query->size, STEP);
+    t.keys = attn__round_up(key->size, n->width);
+    divide_backward(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    for (int64_t i = 0; i < t.queries || i < t.keys; i++)
+        t.s.stage_at[i] = i * n->stage_ld;
+    pack_all_keys(&t);
+    pack_all_queries(&t);
+    run_heads(&t);
+    unsigned want = t.canonical->problem.flags;
+    double scale = t.canonical->problem.scale, half = n->plain && t.finite ? 2.0 : 1.0; /* of a score's gradient */
+    if (want & ATTN_WANT_DQ)
+        write_rows(&t, t.s.dq, t.queries, query, ATTN__STRIDE(dim.dq), t.canonical->contract.size, half * scale,
+                   t.arrays->dq);
+    if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
+        write_rows(&t, t.s.dk, t.keys, key, ATTN__STRIDE(dim.dk), t.canonical->contract.size, half / ATTN__LOG2E,
+                   t.arrays->dk);
+    if (want & ATTN_WANT_DV)
+        write_rows(&t, t.s.dv, t.keys, key, ATTN__STRIDE(dim.dv), t.canonical->value.size, 1.0, t.arrays->dv);
+}
+
+static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                           void *workspace)
+{
+    const backward_plan *n = recipe->data;
+    job j = {canonical, n, arrays, workspace, 0};
+    backward_scratch unused;
+    j.each = divide_backward(n, canonical, NULL, &unused);
+    attn__parallel_items(canonical->threads, canonical->batch.size / n->heads, run_item_backward, &j);
+}
+
+extern const attn__solver attn__solver_small_head, attn__solver_small_head_backward;
+const attn__solver attn__solver_small_head = {
+    .name = "small_head",
+    .refuse = refuse,
+    .cost = cost,
+    .plan = plan,
+    .apply = apply,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__SINKS | ATTN__BLOCKS,
+};
+const attn__solver attn__solver_small_head_backward = {
+    .name = "small_head_backward",
+    .refuse = refuse_backward,
+    .cost = cost_backward,
+    .plan = plan_backward,
+    .apply = apply_backward,
+    .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS,
+};
