@@ -12,7 +12,10 @@
  * Of packed sequences each has heads of its own, with its own lengths; those of one sequence follow each other.
  */
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/packed_sequences.h"
+#include "attend/block/rows.h"
+#include "attend/block/scores.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
@@ -84,7 +87,8 @@ typedef struct head_scratch {
     uint8_t *alive;                /* as s */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *clean; /* rows of one operand with 0 in place of infinity and NaN */
+    float *clean; /* rows of one operand with 0 in place of infinity and NaN, */
+    int64_t *bad; /* and which have those */
     char *shape;  /* what the shape of a packed sequence points into */
 } head_scratch;
 
@@ -100,7 +104,7 @@ typedef struct head {
     const head_shape *shape;
     const attn_arrays *arrays;
     head_scratch m;
-    attn_dim now, next;           /* their offsets in each operand */
+    attn__place now, next;
     int64_t number;               /* of the batch item, */
     int64_t index[ATTN_MAX_DIMS]; /* and of the next one along the axes in plan->order */
     int64_t sequence;             /* of packed ones; -1 before the first */
@@ -243,6 +247,7 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
     m->clean = attn__arena_take(&arena, rows, sizeof(float));
+    m->bad = attn__arena_take(&arena, most, sizeof(int64_t));
     m->out = attn__arena_take(&arena, p->converts ? rows : 0, sizeof(float));
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
         m->copy[copied[i]] = attn__arena_take(&arena, p->copies || p->converts ? rows : 0, sizeof(float));
@@ -352,10 +357,10 @@ static head_plan describe(const attn__canonical *canonical)
                    .wants_dbias = canonical->backward && (problem->flags & ATTN_WANT_DBIAS),
                    .copies = canonical->query.n > 1 || canonical->key.n > 1,
                    .converts = problem->dtype == ATTN_BF16,
-                   .fill = problem->mask_fill == 0.0 ? -INFINITY : (float)problem->mask_fill * (float)ATTN__LOG2E,
-                   .softcap = (float)problem->softcap * (float)ATTN__LOG2E,
+                   .fill = attn__masked_score(canonical),
+                   .softcap = attn__softcap(canonical),
                    .drop_below = attn__dropout_threshold(problem->dropout),
-                   .drop_scale = (float)(1.0 / (1.0 - problem->dropout)),
+                   .drop_scale = (float)attn__dropout_factor(canonical),
                    .shape = {.queries = canonical->query.size, .keys = canonical->key.size}};
     head_scratch unused;
     p.backward = attn__softmax_backward_for(p.kernel->isa);
@@ -401,8 +406,8 @@ static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
     char *base = *(char *const *)(const void *)((const char *)h->arrays + places[op]);
     int64_t size = h->plan->converts ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     attn__small_sequence_rows rows = h->shape->of[op];
-    rows.at = (float *)(void *)(base + attn__stride(&h->now, op) * size);
-    rows.next = (float *)(void *)(base + attn__stride(&h->next, op) * size);
+    rows.at = (float *)(void *)(base + attn__stride(&h->now.at, op) * size);
+    rows.next = (float *)(void *)(base + attn__stride(&h->next.at, op) * size);
     return rows;
 }
 
@@ -420,45 +425,30 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
     }
 }
 
-static bool is_finite(const float *x, int64_t n)
-{
-    float check = 0.0f;
-    for (int64_t i = 0; i < n; i++)
-        check += x[i] * 0.0f;
-    return check == check;
-}
-
-/* Row i of x, for the pairs that count. */
-static void add_row(const attn__small_sequence_sums *t, int64_t i, const uint8_t *alive, uint8_t bit)
-{
-    for (int64_t j = 0; j < t->out.rows; j++) {
-        int64_t pair = i * t->along + j * t->across;
-        float weight = t->w[pair] * (t->row_factor ? t->factor * t->row_factor[j] : t->factor);
-        for (int64_t c = 0; alive[pair] & bit && c < t->out.channels; c++)
-            t->out.at[t->out.row_at[j] + c] += weight * t->x.at[i * t->x.step + c];
-    }
-}
-
 /* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN.  Rows that are finite go the usual
- * way, so that bits are the same whatever stands in those that are not seen. */
+ * way, so that bits are the same whatever stands in those that are masked. */
 static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const uint8_t *alive, uint8_t bit)
 {
     attn__small_sequence_sums clean = *t;
     clean.x.at = h->m.clean;
     clean.x.step = t->x.channels;
-    for (int64_t i = 0; i < t->x.rows; i++) {
-        const float *row = t->x.at + i * t->x.step;
-        float *to = h->m.clean + i * clean.x.step;
-        size_t bytes = (size_t)t->x.channels * sizeof *row;
-        if (is_finite(row, t->x.channels))
-            memcpy(to, row, bytes);
-        else
-            memset(to, 0, bytes);
-    }
+    int64_t bad = attn__finite_clean(t->x.at, t->x.step, t->x.rows, t->x.channels, h->m.clean, clean.x.step, h->m.bad);
     h->plan->kernel->sum(&clean);
-    for (int64_t i = 0; i < t->x.rows; i++)
-        if (!is_finite(t->x.at + i * t->x.step, t->x.channels))
-            add_row(t, i, alive, bit);
+    attn__finite_sums sums = {.outs = t->out.rows,
+                              .channels = t->out.channels,
+                              .w = t->w,
+                              .alive = alive,
+                              .bit = bit,
+                              .w_out = t->across,
+                              .w_row = t->along,
+                              .factor = t->factor,
+                              .out_factor = t->row_factor,
+                              .x = t->x.at,
+                              .x_row = t->x.step,
+                              .out = t->out.at,
+                              .out_at = t->out.row_at,
+                              .out_channel = 1};
+    attn__finite_repair(&sums, h->m.bad, bad);
 }
 
 /* Where a sum goes: the rows themselves or, for bf16, f32 rows of scratch memory. */
@@ -484,24 +474,16 @@ static void store_sum(const head *h, attn__operand op, bool add)
 
 /* ----------------------------------------------------------------------------------------------- pairs of one head */
 
-/* The keys' offsets of a bias or its gradient; NULL where they are adjacent. */
-static const int64_t *keys_at(const head *h, attn__operand op)
-{
-    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
-    return attn__offsets_adjacent(&h->canonical->key, stride) ? NULL : h->shape->key_at[op];
-}
-
 static void load_bias(const head *h)
 {
-    const head_plan *p = h->plan;
     const head_shape *shape = h->shape;
-    const float *base = (const float *)h->arrays->bias + h->now.bias;
-    const int64_t *queries = shape->query_at[ATTN__OP_BIAS], *keys = keys_at(h, ATTN__OP_BIAS);
-    attn__lane_view view = {(void *)(uintptr_t)base, ATTN_F32, queries, keys, shape->keys, shape->queries};
+    attn__bias bias = attn__bias_of(h->canonical, h->arrays, false, shape->query_at[ATTN__OP_BIAS], shape->queries,
+                                    shape->key_at[ATTN__OP_BIAS], shape->keys);
+    bias.base += h->now.at.bias;
     if (h->canonical->backward)
-        p->lanes->copy(base, ATTN_F32, queries, keys, shape->queries, shape->keys, h->m.bias, shape->width);
+        attn__bias_rows(&bias, shape->width, h->m.bias, shape->width);
     else
-        p->lanes->gather(&view, h->m.bias, shape->width, (float)ATTN__LOG2E);
+        attn__bias_lanes(&bias, h->plan->lanes, (float)ATTN__LOG2E, h->m.bias, shape->width);
 }
 
 /* Forward as numbers, queries in the lanes; a boolean mask alone is read as such. */
@@ -533,7 +515,7 @@ static void load_bytes(const head *h)
 static void load_pairs(head *h)
 {
     const head_plan *p = h->plan;
-    const attn_dim *at = &h->now;
+    const attn_dim *at = &h->now.at;
     const head_pairs now = {at->bias, at->mask, at->blocks, at->lens};
     bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
     if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
@@ -551,43 +533,16 @@ static void load_pairs(head *h)
     h->pairs = now;
 }
 
-static void store_dbias(const head *h, const float *sum)
+static void store_dbias(const head *h)
 {
     const head_shape *shape = h->shape;
-    const int64_t *queries = shape->query_at[ATTN__OP_DBIAS], *keys = keys_at(h, ATTN__OP_DBIAS);
-    float *to = (float *)h->arrays->dbias + h->now.dbias;
-    bool add = h->canonical->problem.accumulate;
-    for (int64_t i = 0; i < shape->queries; i++, sum += shape->width) {
-        float *row = to + queries[i];
-        if (!keys)
-            h->plan->backward->store(row, sum, shape->keys, 1.0f, add);
-        for (int64_t j = 0; keys && j < shape->keys; j++)
-            row[keys[j]] = add ? row[keys[j]] + sum[j] : sum[j];
-    }
+    attn__bias dbias = attn__bias_of(h->canonical, h->arrays, true, shape->query_at[ATTN__OP_DBIAS], shape->queries,
+                                     shape->key_at[ATTN__OP_DBIAS], shape->keys);
+    dbias.base += h->now.at.dbias;
+    attn__bias_store(&dbias, h->plan->backward, h->m.dbias, shape->width, h->canonical->problem.accumulate);
 }
 
 /* -------------------------------------------------------------------------------------------------------- forward */
-
-static bool has_sinks(const head *h)
-{
-    return h->canonical->extras & ATTN__SINKS;
-}
-
-/* A sink is in the running sums before any key. */
-static void begin_sums(const head *h)
-{
-    for (int64_t i = 0; i < h->shape->width; i++) {
-        h->m.m[i] = -INFINITY;
-        h->m.l[i] = 0.0f;
-    }
-    if (!has_sinks(h))
-        return;
-    const float *sinks = h->arrays->sinks;
-    for (int64_t i = 0; i < h->shape->queries; i++) {
-        h->m.m[i] = (float)((double)sinks[h->now.sinks + h->shape->query_at[ATTN__OP_SINKS][i]] * ATTN__LOG2E);
-        h->m.l[i] = h->m.m[i] == -INFINITY ? 0.0f : 1.0f;
-    }
-}
 
 static void drop(const head *h, float *weights)
 {
@@ -629,7 +584,7 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
         p->lanes->hide(m->s, m->flags, keys * width, p->fill);
     if (careful)
         note_alive(h);
-    begin_sums(h);
+    attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, width, m->m, m->l);
     attn__online_softmax_args softmax = {m->s, keys, width, NULL, m->m, m->l, m->shrink, &changed};
     p->lanes->softmax(&softmax);
     if (h->canonical->has_dropout)
@@ -642,12 +597,10 @@ static void find_weights(const head *h, const attn__small_sequence_rows *k, bool
 
 static void write_lse(const head *h)
 {
-    float *lse = (float *)h->arrays->lse + h->now.lse;
+    float *lse = (float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
-    for (int64_t i = 0; i < h->shape->queries; i++) {
-        double l = h->m.l[i], m = h->m.m[i];
-        lse[at[i]] = l == 0.0 ? -INFINITY : (float)(log(l) + m / ATTN__LOG2E);
-    }
+    for (int64_t i = 0; i < h->shape->queries; i++)
+        lse[at[i]] = attn__running_lse(h->m.m[i], h->m.l[i]);
 }
 
 /* Outputs of one head: all scores at once, their softmax down the columns. */
@@ -666,7 +619,7 @@ static void run_head(head *h)
     if (h->canonical->has_dropout)
         attn__dropout_lanes(h->canonical, h->arrays, h->number, 0, h->shape->queries, p->kernel->lanes, m->low,
                             m->high);
-    p->kernel->transpose(&q, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, h->shape->width);
+    p->kernel->transpose(&q, attn__score_factor(h->canonical), m->panel, h->shape->width);
     find_weights(h, &k, false);
     attn__small_sequence_sums t = {rows_to_sum(h, ATTN__OP_O), v, m->s, h->shape->width, 1, 1.0f, m->shrink, false};
     if (!p->kernel->sum(&t)) {
@@ -704,32 +657,20 @@ static int64_t count_masked(const head *h, int64_t i)
     return masked;
 }
 
-/* The logarithm of the weight of row i's masked keys, which score a fill.  Where it is large and there are no others of
- * weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are then 1 / count. */
-static float find_fill(const head *h, int64_t i, float lse)
-{
-    double fill = h->canonical->problem.mask_fill, most = log((double)h->shape->keys), slack = 2.5e-7 * fabs(fill);
-    bool alone = fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= most + slack;
-    double count = alone ? (double)count_masked(h, i) : 0.0;
-    alone = count > 0.0 && fabs(lse - fill - log(count)) <= slack;
-    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
-    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
-}
-
-/* A row without keys gets an lse of +inf, which makes its weights 0, and has no use for a gradient of it. */
 static void read_lse(const head *h)
 {
-    const float *lse = (const float *)h->arrays->lse + h->now.lse;
+    const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
     const int64_t *at = h->shape->query_at[ATTN__OP_LSE];
-    bool with_dlse = h->canonical->extras & ATTN__DLSE;
-    for (int64_t i = 0; i < h->shape->queries; i++) {
-        float x = lse[at[i]];
-        h->m.lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
-        if (with_dlse && x != -INFINITY)
-            h->m.delta[i] -= ((const float *)h->arrays->dlse + h->now.lse)[at[i]];
-        if (h->plan->fill != -INFINITY)
-            h->m.fill_log[i] = find_fill(h, i, x);
+    int64_t queries = h->shape->queries;
+    for (int64_t i = 0; i < queries; i++) {
+        h->m.lse[i] = attn__lse_in(lse[at[i]]);
+        if (h->plan->fill == -INFINITY)
+            continue;
+        bool dominates = attn__fill_dominates(h->canonical, lse[at[i]], h->shape->keys);
+        h->m.fill_log[i] = attn__fill_weight(h->canonical, lse[at[i]], dominates ? count_masked(h, i) : 0);
     }
+    if (h->canonical->extras & ATTN__DLSE)
+        attn__delta_finish(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
 }
 
 /* P to m.s and dS to m.ds. */
@@ -805,7 +746,7 @@ static void run_head_backward(head *h)
         copy_rows(h, ATTN__OP_DOUT, &dout);
     }
     p->kernel->dots(&dout, &o, m->delta);
-    p->kernel->transpose(&k, (float)(h->canonical->problem.scale * ATTN__LOG2E), m->panel, width);
+    p->kernel->transpose(&k, attn__score_factor(h->canonical), m->panel, width);
     if (p->copies && !p->converts) {
         copy_rows(h, ATTN__OP_Q, &q);
         copy_rows(h, ATTN__OP_K, &k);
@@ -839,7 +780,7 @@ static void run_empty(const head *h)
     unsigned wishes = h->canonical->problem.flags;
     if (!h->canonical->backward) {
         zero_rows(h, ATTN__OP_O);
-        begin_sums(h);
+        attn__running_begin(h->canonical, h->arrays, h->number, 0, h->shape->queries, h->shape->width, h->m.m, h->m.l);
         if (wishes & ATTN_WANT_LSE)
             write_lse(h);
         return;
@@ -854,14 +795,6 @@ static void run_empty(const head *h)
         zero_rows(h, ATTN__OP_DV);
 }
 
-/* Moves offsets by `by` heads along a batch axis. */
-static void move(attn_dim *at, const attn_dim *along, int64_t by)
-{
-#define ATTN_X(NAME, field, roles, positional) at->field += by * along->field;
-    ATTN__OPERAND_MAP(ATTN_X)
-#undef ATTN_X
-}
-
 /* Starts with head `number` in the plan's order. */
 static void locate(head *h, int64_t number)
 {
@@ -870,7 +803,7 @@ static void locate(head *h, int64_t number)
         const attn__axis *axis = &batch->axis[h->plan->order[i]];
         h->index[i] = number % axis->dim.n;
         number /= axis->dim.n;
-        move(&h->now, &axis->dim, h->index[i]);
+        attn__place_advance(&h->now, axis, h->index[i]);
         h->number += h->index[i] * h->plan->weight[h->plan->order[i]];
     }
     h->next = h->now;
@@ -884,7 +817,7 @@ static int64_t advance(head *h)
         const attn__axis *axis = &h->canonical->batch.axis[h->plan->order[i]];
         bool over = ++h->index[i] == axis->dim.n;
         int64_t step = over ? 1 - axis->dim.n : 1;
-        move(&h->next, &axis->dim, step);
+        attn__place_advance(&h->next, axis, step);
         by += step * h->plan->weight[h->plan->order[i]];
         if (!over)
             break;
@@ -966,7 +899,7 @@ static void run_item(void *user, int64_t item, int thread)
     if (p->joins)
         memcpy(j->parts + item * size, h.m.dbias, (size_t)size * sizeof(float));
     else if (p->wants_dbias)
-        store_dbias(&h, h.m.dbias);
+        store_dbias(&h);
 }
 
 /* Sums the parts of a gradient of the bias. */
@@ -981,7 +914,7 @@ static void join_parts(void *user, int64_t number, int thread)
     memcpy(h.m.dbias, parts, (size_t)size * sizeof *parts);
     for (int64_t i = 1; i < p->parts; i++)
         p->lanes->add(h.m.dbias, parts + i * size, size, 1.0f);
-    store_dbias(&h, h.m.dbias);
+    store_dbias(&h);
 }
 
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
