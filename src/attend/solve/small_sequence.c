@@ -649,14 +649,7 @@ static const int32_t *to_of(const head *h)
     return h->plan->visible.ranges ? h->m.rows.to[0] : h->m.to;
 }
 
-static int64_t count_masked(const head *h, int64_t i)
-{
-    int64_t masked = 0;
-    for (int64_t j = 0; j < h->shape->keys; j++)
-        masked += j < from_of(h)[i] || j >= to_of(h)[i] || (h->plan->has_bytes && !h->m.mask[i * h->shape->width + j]);
-    return masked;
-}
-
+/* A row without keys gets an lse of +infinity, which makes its weights 0. */
 static void read_lse(const head *h)
 {
     const float *lse = (const float *)h->arrays->lse + h->now.at.lse;
@@ -667,7 +660,8 @@ static void read_lse(const head *h)
         if (h->plan->fill == -INFINITY)
             continue;
         bool dominates = attn__fill_dominates(h->canonical, lse[at[i]], h->shape->keys);
-        h->m.fill_log[i] = attn__fill_weight(h->canonical, lse[at[i]], dominates ? count_masked(h, i) : 0);
+        h->m.fill_log[i] =
+            attn__fill_weight(h->canonical, lse[at[i]], dominates ? attn__visible_count_filled(&h->m.rows, i) : 0);
     }
     if (h->canonical->extras & ATTN__DLSE)
         attn__delta_finish(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
