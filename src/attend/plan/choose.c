@@ -1,13 +1,40 @@
 /* SPDX-License-Identifier: MIT
- * The choice of a solver: by name, by what was measured before, by timing each on scratch arrays of the problem's own
- * shape, or by rule. */
+ *
+ * choose.c - the table of solvers and the choice of one: by name, by what was measured before, by timing each on scratch
+ * arrays of the problem's own shape, or by rule; and in words what was chosen and why not the others.
+ *
+ * Wisdom: the context keeps a signature of each measured problem and its fastest solver.
+ */
 #include "attend/plan/plan.h"
 
 #include "attend/block/element.h"
 #include "attend/problem/arrays.h"
+#include "attend/scores/score.h"
 #include "base/clock.h"
+#include "base/rng.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---------------------------------------------------------------------------------------- the solvers */
+
+#define X(name) extern const attn__solver attn__solver_##name;
+#include "attend/plan/solvers.inc"
+#undef X
+
+static const attn__solver *const solvers[] = {
+#define X(name) &attn__solver_##name,
+#include "attend/plan/solvers.inc"
+#undef X
+};
+
+enum { SOLVERS = sizeof solvers / sizeof *solvers };
+
+const char *attn_solver_name(int i)
+{
+    return i >= 0 && i < SOLVERS ? solvers[i]->name : NULL;
+}
 
 static bool is_empty(const attn__canonical *canonical)
 {
@@ -36,9 +63,9 @@ static const char *extra_refusal(unsigned unknown)
 
 /* The last solver takes problems without elements (outputs may still have some, sums over nothing), so that no other
  * solver has to. */
-const char *attn__solver_refusal(const attn__solver *solver, const attn__canonical *canonical)
+static const char *refusal_of(const attn__solver *solver, const attn__canonical *canonical)
 {
-    if (is_empty(canonical) && solver != attn__solvers[attn__solver_count - 1])
+    if (is_empty(canonical) && solver != solvers[SOLVERS - 1])
         return "a role is empty";
     const char *unknown = extra_refusal(canonical->extras & ~solver->extras);
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
@@ -52,11 +79,11 @@ double attn__solver_cost(const attn__solver *solver, const attn__canonical *cano
     return pairs * (double)(canonical->contract.size + canonical->value.size);
 }
 
-const attn__solver *attn__solver_by_name(const char *name)
+static const attn__solver *solver_by_name(const char *name)
 {
-    for (int i = 0; i < attn__solver_count; i++)
-        if (strcmp(attn__solvers[i]->name, name) == 0)
-            return attn__solvers[i];
+    for (int i = 0; i < SOLVERS; i++)
+        if (strcmp(solvers[i]->name, name) == 0)
+            return solvers[i];
     return NULL;
 }
 
@@ -64,16 +91,185 @@ static const attn__solver *cheapest(const attn__canonical *canonical)
 {
     const attn__solver *best = NULL;
     double least = 0;
-    for (int i = 0; i < attn__solver_count; i++) {
-        if (attn__solver_refusal(attn__solvers[i], canonical))
+    for (int i = 0; i < SOLVERS; i++) {
+        if (refusal_of(solvers[i], canonical))
             continue;
-        double cost = attn__solver_cost(attn__solvers[i], canonical);
+        double cost = attn__solver_cost(solvers[i], canonical);
         if (!best || cost < least) {
-            best = attn__solvers[i];
+            best = solvers[i];
             least = cost;
         }
     }
     return best;
+}
+
+/* ---------------------------------------------------------------------------------------------- wisdom */
+
+static void mix(uint64_t *hash, int64_t x)
+{
+    *hash = attn__mix64(*hash ^ (uint64_t)x);
+}
+
+static void mix_group(uint64_t *hash, const attn__group *group)
+{
+    mix(hash, group->n);
+    for (int i = 0; i < group->n; i++) {
+        mix(hash, group->axis[i].dim.n);
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            mix(hash, attn__stride(&group->axis[i].dim, op));
+    }
+}
+
+static void mix_features(uint64_t *hash, const attn_problem *p)
+{
+    const int64_t plain[] = {p->dtype,       p->direction,  p->score,       p->normalization, p->flags,
+                             p->nbands,      p->nwindows,   p->npicks,      p->nrelatives,    p->mask_fill != 0,
+                             p->dropout > 0, p->accumulate, p->softcap != 0};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        mix(hash, plain[i]);
+    for (int i = 0; i < p->nbands; i++)
+        mix(hash, p->bands[i].lo), mix(hash, p->bands[i].hi);
+    for (int i = 0; i < p->nwindows; i++) {
+        const attn_window *w = &p->windows[i];
+        mix(hash, w->size), mix(hash, w->step), mix(hash, w->dilation);
+        mix(hash, w->offset), mix(hash, w->border);
+    }
+    if (p->flags & ATTN_WITH_PACKED)
+        mix(hash, p->packed.queries), mix(hash, p->packed.keys), mix(hash, p->packed.align_ends);
+    if (p->flags & ATTN_WITH_BLOCKS)
+        mix(hash, p->blocks.queries), mix(hash, p->blocks.keys);
+    for (int i = 0; i < p->nrelatives; i++)
+        mix(hash, p->relatives[i].kind), mix(hash, p->relatives[i].rows);
+}
+
+/* One number for everything about a problem that a solver's speed may depend on. */
+static uint64_t signature_of(const attn__canonical *canonical)
+{
+    uint64_t hash = 1;
+    mix_features(&hash, &canonical->problem);
+    mix_group(&hash, &canonical->batch);
+    mix_group(&hash, &canonical->query);
+    mix_group(&hash, &canonical->key);
+    mix_group(&hash, &canonical->contract);
+    mix_group(&hash, &canonical->value);
+    mix(&hash, canonical->extras & ATTN__BATCH_INVARIANT);
+    mix(&hash, canonical->threads);
+    mix(&hash, (int64_t)canonical->isa);
+    return hash;
+}
+
+typedef struct lesson {
+    uint64_t signature;
+    const attn__solver *solver;
+} lesson;
+
+typedef struct wisdom {
+    size_t n;
+    lesson *lessons;
+} wisdom;
+
+/* The number counts what signatures are made of: those of an older library would never be met. */
+static const char header[] = "attn-wisdom 2\n";
+
+static void release(attn_context *context, void *memory)
+{
+    wisdom *w = memory;
+    attn__free(context, w->lessons);
+    attn__free(context, w);
+}
+
+static lesson *lesson_of(const wisdom *w, uint64_t signature)
+{
+    for (size_t i = 0; w && i < w->n; i++)
+        if (w->lessons[i].signature == signature)
+            return &w->lessons[i];
+    return NULL;
+}
+
+static const attn__solver *wisdom_find(const attn_context *context, uint64_t signature)
+{
+    const lesson *known = lesson_of(context->wisdom, signature);
+    return known ? known->solver : NULL;
+}
+
+static wisdom *wisdom_of(attn_context *context)
+{
+    if (!context->wisdom) {
+        context->wisdom = attn__alloc_zero(context, sizeof(wisdom));
+        context->release_wisdom = context->wisdom ? release : NULL;
+    }
+    return context->wisdom;
+}
+
+static bool reserve(attn_context *context, wisdom *w)
+{
+    lesson *grown = attn__grow(context, w->lessons, (int64_t)w->n, sizeof *grown);
+    w->lessons = grown ? grown : w->lessons;
+    return grown != NULL;
+}
+
+static attn_status wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver)
+{
+    wisdom *w = wisdom_of(context);
+    lesson *known = lesson_of(w, signature);
+    if (known) {
+        known->solver = solver;
+        return ATTN_OK;
+    }
+    if (!w || !reserve(context, w))
+        return ATTN_ERROR_MEMORY;
+    w->lessons[w->n++] = (lesson){signature, solver};
+    return ATTN_OK;
+}
+
+size_t attn_wisdom_export(const attn_context *context, char *text, size_t size)
+{
+    const wisdom *w = context->wisdom;
+    int n = snprintf(text, size, "%s", header);
+    size_t length = n > 0 ? (size_t)n : 0;
+    for (size_t i = 0; w && i < w->n; i++) {
+        size_t room = length < size ? size - length : 0;
+        n = snprintf(room ? text + length : NULL, room, "%016" PRIx64 " %s\n", w->lessons[i].signature,
+                     w->lessons[i].solver->name);
+        length += n > 0 ? (size_t)n : 0;
+    }
+    return length;
+}
+
+/* One line, "signature solver"; a solver that this build lacks is an error too, since the line says nothing. */
+static attn_status read_line(attn_context *context, const char *line, size_t length, int number)
+{
+    char copy[96], name[64];
+    uint64_t signature;
+    int end = 0;
+    if (length < sizeof copy) {
+        memcpy(copy, line, length);
+        copy[length] = '\0';
+        if (sscanf(copy, "%16" SCNx64 " %63s%n", &signature, name, &end) == 2 && (size_t)end == length) {
+            const attn__solver *solver = solver_by_name(name);
+            if (solver)
+                return wisdom_note(context, signature, solver);
+            return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d: there is no solver '%s'", number, name);
+        }
+    }
+    return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line %d is not a signature and a solver", number);
+}
+
+attn_status attn_wisdom_import(attn_context *context, const char *text)
+{
+    attn__call_begin(context);
+    size_t head = sizeof header - 1;
+    if (strncmp(text, header, head) != 0)
+        return attn__fail(context, ATTN_ERROR_FORMAT, "wisdom line 1 is not 'attn-wisdom 2'");
+    attn_status status = ATTN_OK;
+    int number = 2;
+    for (const char *line = text + head; status == ATTN_OK && *line; number++) {
+        size_t length = strcspn(line, "\n");
+        if (length)
+            status = read_line(context, line, length, number);
+        line += length + (line[length] == '\n');
+    }
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------ measuring */
@@ -159,13 +355,13 @@ static const attn__solver *time_solvers(attn_context *context, const attn__canon
 {
     const attn__solver *best = NULL;
     double least = 0;
-    for (int i = 0; i < attn__solver_count; i++) {
-        bool last = i == attn__solver_count - 1;
-        if (attn__solver_refusal(attn__solvers[i], canonical) || (last && best)) /* the reference never wins a race */
+    for (int i = 0; i < SOLVERS; i++) {
+        bool last = i == SOLVERS - 1;
+        if (refusal_of(solvers[i], canonical) || (last && best)) /* the reference never wins a race */
             continue;
-        double took = time_solver(context, attn__solvers[i], canonical, arrays);
+        double took = time_solver(context, solvers[i], canonical, arrays);
         if (took >= 0 && (!best || took < least)) {
-            best = attn__solvers[i];
+            best = solvers[i];
             least = took;
         }
     }
@@ -191,11 +387,11 @@ static const attn__solver *fastest(attn_context *context, const attn__canonical 
 
 static attn_status choose_by_name(attn_plan *plan, const char *name)
 {
-    plan->solver = attn__solver_by_name(name);
+    plan->solver = solver_by_name(name);
     plan->how = "asked for";
     if (!plan->solver)
         return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "there is no solver '%s'", name);
-    const char *refusal = attn__solver_refusal(plan->solver, &plan->canonical);
+    const char *refusal = refusal_of(plan->solver, &plan->canonical);
     if (refusal)
         return attn__fail(plan->context, ATTN_ERROR_UNSUPPORTED, "solver %s: %s", name, refusal);
     return ATTN_OK;
@@ -205,21 +401,94 @@ static attn_status choose_measured(attn_plan *plan, uint64_t signature)
 {
     plan->solver = fastest(plan->context, &plan->canonical);
     plan->how = "measured";
-    return plan->solver ? attn__wisdom_note(plan->context, signature, plan->solver) : ATTN_ERROR_MEMORY;
+    return plan->solver ? wisdom_note(plan->context, signature, plan->solver) : ATTN_ERROR_MEMORY;
 }
 
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options)
 {
     if (options->solver)
         return choose_by_name(plan, options->solver);
-    uint64_t signature = attn__canonical_signature(&plan->canonical);
-    plan->solver = attn__wisdom_find(plan->context, signature);
+    uint64_t signature = signature_of(&plan->canonical);
+    plan->solver = wisdom_find(plan->context, signature);
     plan->how = "remembered";
-    if (plan->solver && !attn__solver_refusal(plan->solver, &plan->canonical))
+    if (plan->solver && !refusal_of(plan->solver, &plan->canonical))
         return ATTN_OK;
     if (options->effort == ATTN_MEASURE)
         return choose_measured(plan, signature);
     plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
+}
+
+/* ------------------------------------------------------------------------------------------------ words */
+
+/* Text that keeps counting past the end of its buffer. */
+typedef struct writer {
+    char *text;
+    size_t size, length;
+} writer;
+
+__attribute__((format(printf, 2, 3))) static void put(writer *w, const char *format, ...)
+{
+    size_t room = w->length < w->size ? w->size - w->length : 0;
+    va_list arguments;
+    va_start(arguments, format);
+    int n = vsnprintf(room ? w->text + w->length : NULL, room, format, arguments);
+    va_end(arguments);
+    w->length += n > 0 ? (size_t)n : 0;
+}
+
+static void put_group(writer *w, const char *name, const attn__group *group)
+{
+    put(w, " %s ", name);
+    for (int i = 0; i < group->n; i++)
+        put(w, "%s%lld", i ? "x" : "", (long long)group->axis[i].dim.n);
+}
+
+static void put_features(writer *w, const attn__canonical *canonical)
+{
+    static const char *const normalizations[] = {"", ", 1/N", ", kernel sum"};
+    const attn_problem *p = &canonical->problem;
+    bool plain = p->score == ATTN_SCORE_DOT; /* needs no word */
+    put(w, "%s%s%s%s%s%s%s%s%s%s%s%s%s", plain ? "" : ", ", plain ? "" : attn__score_of(p)->name,
+        normalizations[p->normalization], canonical->has_bias ? ", bias" : "",
+        p->flags & ATTN_WITH_BIAS_INDEX ? " by an index" : "", canonical->has_mask ? ", mask" : "",
+        canonical->has_lens ? ", lens" : "", canonical->has_blocks ? ", blocks" : "",
+        canonical->has_dropout ? ", dropout" : "", canonical->extras & ATTN__PACKED ? ", packed" : "",
+        canonical->extras & ATTN__SOFTCAP ? ", softcap" : "", p->flags & ATTN_WITH_SINKS ? ", sinks" : "",
+        canonical->extras & ATTN__DLSE ? ", dlse" : "");
+    const struct {
+        const char *name;
+        int n;
+    } counted[] = {{"band", p->nbands}, {"window", p->nwindows}, {"table", p->nrelatives}, {"pick", p->npicks}};
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++)
+        if (counted[i].n)
+            put(w, ", %d %s%s", counted[i].n, counted[i].name, counted[i].n > 1 ? "s" : "");
+}
+
+size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_t size)
+{
+    const attn__canonical *canonical = &plan->canonical;
+    writer w = {text, size, 0};
+    put(&w, "%s %s", canonical->backward ? "backward" : "forward", attn_dtype_name(canonical->problem.dtype));
+    put_group(&w, "batch", &canonical->batch);
+    put_group(&w, "query", &canonical->query);
+    put_group(&w, "key", &canonical->key);
+    put_group(&w, "contract", &canonical->contract);
+    put_group(&w, "value", &canonical->value);
+    put_features(&w, canonical);
+    put(&w, ": %s (%s)%s%s, %d thread%s, %zu bytes of workspace", plan->solver->name, plan->how,
+        plan->recipe.text[0] ? ", " : "", plan->recipe.text, canonical->threads, canonical->threads == 1 ? "" : "s",
+        plan->workspace_size);
+    for (int i = 0; verbose && i < SOLVERS; i++) {
+        if (solvers[i] == plan->solver)
+            continue;
+        const char *refusal = refusal_of(solvers[i], canonical);
+        if (refusal)
+            put(&w, "\n  not %s: %s", solvers[i]->name, refusal);
+        else
+            put(&w, "\n  not %s: cost %.3g against %.3g", solvers[i]->name, attn__solver_cost(solvers[i], canonical),
+                attn__solver_cost(plan->solver, canonical));
+    }
+    return w.length;
 }

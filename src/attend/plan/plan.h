@@ -62,17 +62,9 @@ struct attn_plan {
     atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
-/* Why a solver does not run a problem, NULL if it does. */
-const char *attn__solver_refusal(const attn__solver *solver, const attn__canonical *canonical);
-double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical);
-const attn__solver *attn__solver_by_name(const char *name);
-
 /* Chooses the plan's solver, and says how. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
-
-/* Results of measuring. */
-uint64_t attn__canonical_signature(const attn__canonical *canonical); /* identifies a problem */
-const attn__solver *attn__wisdom_find(const attn_context *context, uint64_t signature);
-attn_status attn__wisdom_note(attn_context *context, uint64_t signature, const attn__solver *solver);
+/* Its time for the problem by rule, as attn__solver.cost says. */
+double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical);
 
 #endif

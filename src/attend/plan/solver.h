@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * solver.h - what a solver is.  One file each, solve_NAME.c, with one `const attn__solver` and a line in
- * solvers.inc, best first; the reference is last and accepts everything.
+ * solver.h - what a solver is: solve/NAME.c with one `const attn__solver` and a line in solvers.inc, best first; the
+ * reference is last and accepts everything.
  */
 #ifndef ATTN_ATTEND_SOLVER_H
 #define ATTN_ATTEND_SOLVER_H
@@ -26,17 +26,13 @@ typedef struct attn__solver {
     /* NULL: no workspace and no data. */
     attn_status (*plan)(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe);
     /* Runs the problem: o and lse, or the gradients wanted.  Arrays are checked already.  Must not allocate.
-     * Weights are not its business: the planner computes the wanted ones from the log-sum-exp afterwards. */
+     * Wanted weights, a bias index and gradients of sinks are not its work: steps around it compute them (plan.h). */
     void (*apply)(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace);
-    /* Gradients (ATTN_WANT_...) to which it would add several times an element, which next to a large given value
-     * rounds as often: these are summed apart (private_gradients.c).  NULL: none. */
+    /* Gradients (ATTN_WANT_...) that it sums in several steps: with `accumulate` they are summed in the workspace and added
+     * to the caller's once (private_gradients.c), so that they are rounded once.  NULL: none. */
     unsigned (*adds_often)(const attn__canonical *canonical);
     unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
 } attn__solver;
-
-/* The table, best first. */
-extern const attn__solver *const attn__solvers[];
-extern const int attn__solver_count;
 
 #endif

@@ -186,13 +186,22 @@ static attn_status check_reach(attn_context *context, const attn_problem *p, att
     return ATTN_OK;
 }
 
+/* How many indices a relative table has along a dim: the length, or the range of channels that it serves. */
+static int64_t table_length(const attn_problem *problem, const attn_relative *relative, int dim)
+{
+    bool all = relative->begin == 0 && relative->end == 0;
+    if (!all && dim == attn__last_dim(problem, attn__table_role(relative)))
+        return relative->end - relative->begin;
+    return problem->dims[dim].n;
+}
+
 static attn_status check_table_reach(attn_context *context, const attn_problem *p, int i)
 {
     const attn_relative *r = &p->relatives[i];
     int64_t reach = 0;
     bool ok = stretch(&reach, r->rows, r->row_stride);
     for (int d = 0; ok && d < p->ndims; d++)
-        ok = stretch(&reach, attn__table_length(p, r, d), r->stride[d]);
+        ok = stretch(&reach, table_length(p, r, d), r->stride[d]);
     if (ok && reach <= most / 8)
         return ATTN_OK;
     return attn__fail(context, ATTN_ERROR_SHAPE, "the size of relative table %d overflows", i);
@@ -331,7 +340,7 @@ static attn_status check_table_output(attn_context *context, const attn_problem 
         spans[n++] = (span_dim){r->rows, r->row_stride, -1};
     for (int d = 0; d < p->ndims; d++)
         if (r->stride[d] != 0)
-            spans[n++] = (span_dim){attn__table_length(p, r, d), r->stride[d], d};
+            spans[n++] = (span_dim){table_length(p, r, d), r->stride[d], d};
     char name[32];
     snprintf(name, sizeof name, "dtable[%d]", i);
     return spans_overlap(spans, n, &first, &second) ? report(context, p, name, first, second) : ATTN_OK;

@@ -128,23 +128,10 @@ attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op)
     }
 }
 
-attn_role attn__table_role(const attn_relative *relative)
-{
-    return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
-}
-
 int attn__last_dim(const attn_problem *problem, attn_role role)
 {
     int dim = problem->ndims - 1;
     while (dim >= 0 && problem->dims[dim].role != role)
         dim--;
     return dim;
-}
-
-int64_t attn__table_length(const attn_problem *problem, const attn_relative *relative, int dim)
-{
-    bool all = relative->begin == 0 && relative->end == 0;
-    if (!all && dim == attn__last_dim(problem, attn__table_role(relative)))
-        return relative->end - relative->begin;
-    return problem->dims[dim].n;
 }

@@ -85,11 +85,12 @@ static inline int64_t attn__blocks_count(int64_t n, int64_t size)
 bool attn__operand_packed(attn__operand op, attn_role role);
 
 /* CONTRACT, or VALUE for a table added to the values. */
-attn_role attn__table_role(const attn_relative *relative);
+static inline attn_role attn__table_role(const attn_relative *relative)
+{
+    return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
+}
 /* The last dim of a role, -1 if it has none. */
 int attn__last_dim(const attn_problem *problem, attn_role role);
-/* How many indices a relative table has along a dim: the length, or the range of channels that it serves. */
-int64_t attn__table_length(const attn_problem *problem, const attn_relative *relative, int dim);
 
 /* Of the operand's elements (lens and mask have their own types). */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);
