@@ -507,6 +507,13 @@ static void score_gradients(row *r)
     }
 }
 
+/* A gradient of a score that would be subnormal, with its scale or without, may be 0 (docs/numerics.md: some below 1.125
+ * times 2^-126 too); in f64 none is. */
+static bool may_be_flushed(const row *r, double without_scale, double scaled)
+{
+    return r->p->dtype != ATTN_F64 && fmin(fabs(without_scale), fabs(scaled)) < 1.125 * 0x1p-126;
+}
+
 /* gradient += grad * scale * slope, channel by channel. */
 static void add_slopes(row *r, key *k, double *value, double *bound, size_t field, bool positions, const double *slope,
                        const double *size)
@@ -519,7 +526,7 @@ static void add_slopes(row *r, key *k, double *value, double *bound, size_t fiel
         return;
     do {
         double err = grad_err * size[c] + fabs(grad) * size[c] * r->u.weight;
-        if (k->kink)
+        if (k->kink || may_be_flushed(r, k->grad, grad))
             err += fabs(grad) * size[c];
         add(value, bound, walk_offset(&w, field, positions), grad * slope[c], err);
         c++;
