@@ -70,3 +70,13 @@ done
 grep -q -- '--threads' "$out"
 "$attn" bench attend --solver none b1h2q8d8 >"$out" 2>&1 && exit 1
 grep -q 'there is no "none"' "$out"
+
+# what features cost: a column each, and the same in JSON
+"$attn" bench attend --features --quiet --seconds 0 --threads 1 b2h2q8d8 >"$out"
+grep -qE '^problem .* softcap .* packed .* bf16  solver$' "$out" && [ "$(grep -cE '^b2h2q8d8 +(forward|backward) ' "$out")" = 2 ] ||
+    { cat "$out"; exit 1; }
+"$attn" bench attend --features --quiet --json --seconds 0 --threads 1 --direction backward b2h2q8d8 >"$out"
+for key in problem direction feature ms ratio limit solver; do
+    grep -q "\"$key\": " "$out" || { echo "$key is missing: $(cat "$out")"; exit 1; }
+done
+grep -q '"feature": "dlse"' "$out" && ! grep -q '"feature": "lse"' "$out"

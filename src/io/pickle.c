@@ -95,12 +95,12 @@ static attn_status pop_mark(machine *m, size_t *begin)
     return ATTN_OK;
 }
 
-static attn_status new_node(machine *m, const attn__node *node, uint32_t *number)
+static attn_status new_node(machine *m, const attn__pickle_node *node, uint32_t *number)
 {
     attn__pickle *p = m->pickle;
     if (p->n_nodes == MAX_NODES)
         return fail(m, "more than 4 million objects");
-    attn__node *nodes = attn__grow(p->context, p->nodes, p->n_nodes, sizeof *nodes);
+    attn__pickle_node *nodes = attn__grow(p->context, p->nodes, p->n_nodes, sizeof *nodes);
     if (!nodes)
         return ATTN_ERROR_MEMORY;
     p->nodes = nodes;
@@ -109,7 +109,7 @@ static attn_status new_node(machine *m, const attn__node *node, uint32_t *number
     return ATTN_OK;
 }
 
-static attn_status push_node(machine *m, const attn__node *node)
+static attn_status push_node(machine *m, const attn__pickle_node *node)
 {
     uint32_t number = 0;
     attn_status status = new_node(m, node, &number);
@@ -128,7 +128,7 @@ static attn_status append(machine *m, uint32_t container, uint32_t node)
     p->cells[0] = (attn__cell){0}; /* behind the last cell: no object */
     uint32_t cell = p->n_cells++;
     p->cells[cell] = (attn__cell){node, 0};
-    attn__node *c = &p->nodes[container];
+    attn__pickle_node *c = &p->nodes[container];
     if (c->last)
         p->cells[c->last].next = cell;
     else
@@ -195,90 +195,90 @@ static attn_status run_dup(machine *m, const argument *a)
 static attn_status run_none(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_NONE});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_NONE});
 }
 
 static attn_status run_true(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_BOOL, .integer = 1});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_BOOL, .integer = 1});
 }
 
 static attn_status run_false(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_BOOL});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_BOOL});
 }
 
 static attn_status run_unsigned(machine *m, const argument *a)
 {
-    return push_node(m, &(attn__node){.type = ATTN__NODE_INT, .integer = (int64_t)a->number});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)a->number});
 }
 
 static attn_status run_int32(machine *m, const argument *a)
 {
-    return push_node(m, &(attn__node){.type = ATTN__NODE_INT, .integer = (int32_t)(uint32_t)a->number});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int32_t)(uint32_t)a->number});
 }
 
 /* Little-endian two's complement of any length. */
 static attn_status run_long(machine *m, const argument *a)
 {
     if (a->size > 8)
-        return push_node(m, &(attn__node){.type = ATTN__NODE_LONG, .text = a->text, .size = a->size});
+        return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_LONG, .text = a->text, .size = a->size});
     uint64_t value = a->size > 0 && (a->text[a->size - 1] & 0x80) ? UINT64_MAX : 0;
     for (size_t i = a->size; i > 0; i--)
         value = value << 8 | (unsigned char)a->text[i - 1];
-    return push_node(m, &(attn__node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_INT, .integer = (int64_t)value});
 }
 
 /* Big endian, unlike every other number. */
 static attn_status run_real(machine *m, const argument *a)
 {
     uint64_t bits = __builtin_bswap64(a->number);
-    attn__node node = {.type = ATTN__NODE_REAL};
+    attn__pickle_node node = {.type = ATTN__NODE_REAL};
     memcpy(&node.real, &bits, sizeof bits);
     return push_node(m, &node);
 }
 
 static attn_status run_text(machine *m, const argument *a)
 {
-    return push_node(m, &(attn__node){.type = ATTN__NODE_TEXT, .text = a->text, .size = a->size});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_TEXT, .text = a->text, .size = a->size});
 }
 
 static attn_status run_bytes(machine *m, const argument *a)
 {
-    return push_node(m, &(attn__node){.type = ATTN__NODE_BYTES, .text = a->text, .size = a->size});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_BYTES, .text = a->text, .size = a->size});
 }
 
 static attn_status run_empty_list(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_LIST});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_LIST});
 }
 
 static attn_status run_empty_tuple(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_TUPLE});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_TUPLE});
 }
 
 static attn_status run_empty_dict(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_DICT});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_DICT});
 }
 
 static attn_status run_empty_set(machine *m, const argument *a)
 {
     (void)a;
-    return push_node(m, &(attn__node){.type = ATTN__NODE_SET});
+    return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_SET});
 }
 
 /* A new container of what lies from `begin` of the stack on. */
 static attn_status push_group(machine *m, attn__node_type type, size_t begin)
 {
     uint32_t number = 0;
-    attn_status status = new_node(m, &(attn__node){.type = type}, &number);
+    attn_status status = new_node(m, &(attn__pickle_node){.type = type}, &number);
     if (status == ATTN_OK)
         status = append_from(m, number, begin);
     return status == ATTN_OK ? push(m, number) : status;
@@ -398,7 +398,7 @@ static attn_status run_global(machine *m, const argument *a)
 {
     return push_node(
         m,
-        &(attn__node){
+        &(attn__pickle_node){
             .type = ATTN__NODE_GLOBAL, .text = a->text, .size = a->size, .name = a->name, .name_size = a->name_size});
 }
 
@@ -411,10 +411,10 @@ static attn_status run_stack_global(machine *m, const argument *a)
         status = pop(m, &module);
     if (status != ATTN_OK)
         return status;
-    const attn__node *x = &m->pickle->nodes[module], *y = &m->pickle->nodes[name];
+    const attn__pickle_node *x = &m->pickle->nodes[module], *y = &m->pickle->nodes[name];
     if (x->type != ATTN__NODE_TEXT || y->type != ATTN__NODE_TEXT)
         return fail(m, "the name of a class is not a text");
-    attn__node node = {
+    attn__pickle_node node = {
         .type = ATTN__NODE_GLOBAL, .text = x->text, .size = x->size, .name = y->text, .name_size = y->size};
     return push_node(m, &node);
 }
@@ -423,7 +423,7 @@ static attn_status run_stack_global(machine *m, const argument *a)
 static attn_status run_call(machine *m, const argument *a)
 {
     (void)a;
-    attn__node node = {.type = ATTN__NODE_CALL};
+    attn__pickle_node node = {.type = ATTN__NODE_CALL};
     attn_status status = pop(m, &node.arguments);
     if (status == ATTN_OK)
         status = pop(m, &node.function);
@@ -454,7 +454,7 @@ static attn_status run_build(machine *m, const argument *a)
 static attn_status run_persistent(machine *m, const argument *a)
 {
     (void)a;
-    attn__node node = {.type = ATTN__NODE_PERSISTENT};
+    attn__pickle_node node = {.type = ATTN__NODE_PERSISTENT};
     attn_status status = pop(m, &node.arguments);
     return status == ATTN_OK ? push_node(m, &node) : status;
 }
@@ -643,7 +643,7 @@ attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, si
     machine m = {.input = input, .pickle = pickle, .at = *offset};
     /* Number 0 is taken, so that it can mean none. */
     uint32_t none;
-    attn_status status = new_node(&m, &(attn__node){.type = ATTN__NODE_NONE}, &none);
+    attn_status status = new_node(&m, &(attn__pickle_node){.type = ATTN__NODE_NONE}, &none);
     while (status == ATTN_OK && !m.stopped)
         status = step(&m);
     *offset = m.at;
@@ -660,7 +660,7 @@ void attn__pickle_clear(attn__pickle *pickle)
     *pickle = (attn__pickle){0};
 }
 
-const attn__node *attn__pickle_item(const attn__pickle *pickle, const attn__node *container, uint32_t i)
+const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i)
 {
     if (i >= container->count)
         return NULL;
@@ -670,13 +670,13 @@ const attn__node *attn__pickle_item(const attn__pickle *pickle, const attn__node
     return &pickle->nodes[pickle->cells[cell].node];
 }
 
-bool attn__node_is_global(const attn__node *node, const char *module, const char *name)
+bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name)
 {
     return node->type == ATTN__NODE_GLOBAL && node->size == strlen(module) && node->name_size == strlen(name) &&
            memcmp(node->text, module, node->size) == 0 && memcmp(node->name, name, node->name_size) == 0;
 }
 
-bool attn__node_is_text(const attn__node *node, const char *text)
+bool attn__node_is_text(const attn__pickle_node *node, const char *text)
 {
     return node->type == ATTN__NODE_TEXT && node->size == strlen(text) && memcmp(node->text, text, node->size) == 0;
 }

@@ -29,7 +29,7 @@ typedef enum attn__node_type {
 } attn__node_type;
 
 /* Nodes and cells are numbered; 0 is none. */
-typedef struct attn__node {
+typedef struct attn__pickle_node {
     attn__node_type type;
     uint32_t first, last, count;         /* cells of a container; a dict's alternate key and value */
     uint32_t function, arguments, state; /* nodes */
@@ -39,7 +39,7 @@ typedef struct attn__node {
     size_t size;
     const char *name;
     size_t name_size;
-} attn__node;
+} attn__pickle_node;
 
 typedef struct attn__cell {
     uint32_t node, next;
@@ -47,7 +47,7 @@ typedef struct attn__cell {
 
 typedef struct attn__pickle {
     attn_context *context;
-    attn__node *nodes;
+    attn__pickle_node *nodes;
     uint32_t n_nodes;
     attn__cell *cells;
     uint32_t n_cells;
@@ -59,8 +59,8 @@ attn_status attn__pickle_read(attn__pickle *pickle, const attn__input *input, si
 void attn__pickle_clear(attn__pickle *pickle);
 
 /* The i-th item of a list or tuple; NULL past the end. */
-const attn__node *attn__pickle_item(const attn__pickle *pickle, const attn__node *container, uint32_t i);
-bool attn__node_is_global(const attn__node *node, const char *module, const char *name);
-bool attn__node_is_text(const attn__node *node, const char *text);
+const attn__pickle_node *attn__pickle_item(const attn__pickle *pickle, const attn__pickle_node *container, uint32_t i);
+bool attn__node_is_global(const attn__pickle_node *node, const char *module, const char *name);
+bool attn__node_is_text(const attn__pickle_node *node, const char *text);
 
 #endif

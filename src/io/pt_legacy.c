@@ -74,7 +74,7 @@ static attn_status find_storage(void *user, const char *key, size_t key_size, ui
 
 static attn_status read_keys(reader *r, const attn__pickle *keys)
 {
-    const attn__node *list = &keys->nodes[keys->root];
+    const attn__pickle_node *list = &keys->nodes[keys->root];
     if (list->type != ATTN__NODE_LIST)
         return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: the storages' keys are not a list",
                           r->input->name);
@@ -83,7 +83,7 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
     if (!r->storages || !r->sorted)
         return ATTN_ERROR_MEMORY;
     for (uint32_t cell = list->first; cell; cell = keys->cells[cell].next) {
-        const attn__node *key = &keys->nodes[keys->cells[cell].node];
+        const attn__pickle_node *key = &keys->nodes[keys->cells[cell].node];
         if (key->type != ATTN__NODE_TEXT)
             return attn__fail(r->input->context, ATTN_ERROR_FORMAT, "%s: a storage's key is not a text",
                               r->input->name);
@@ -95,10 +95,10 @@ static attn_status read_keys(reader *r, const attn__pickle *keys)
 }
 
 /* ('storage', class, key, ...): notes what an element of it takes. */
-static attn_status note_unit(reader *r, const attn__pickle *object, const attn__node *id)
+static attn_status note_unit(reader *r, const attn__pickle *object, const attn__pickle_node *id)
 {
-    const attn__node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
-    const attn__node *key = attn__pickle_item(object, id, 2);
+    const attn__pickle_node *kind = attn__pickle_item(object, id, 0), *class = attn__pickle_item(object, id, 1);
+    const attn__pickle_node *key = attn__pickle_item(object, id, 2);
     if (id->type != ATTN__NODE_TUPLE || !key || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT)
         return ATTN_OK;
     storage *s = find_key(r, key->text, key->size);

@@ -21,7 +21,7 @@ typedef enum meaning {
     TYPED   /* the third argument given to the function that is the first: a tensor with attributes */
 } meaning;
 
-static meaning meaning_of(const attn__node *function)
+static meaning meaning_of(const attn__pickle_node *function)
 {
     static const struct {
         const char *module, *name;
@@ -46,7 +46,7 @@ static meaning meaning_of(const attn__node *function)
     return UNKNOWN;
 }
 
-const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, bool *tensor)
+const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor)
 {
     enum { MOST = 8 }; /* parameters of parameters are no writer's */
     *tensor = false;
@@ -55,8 +55,8 @@ const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, b
             return NULL;
         if (node->type != ATTN__NODE_CALL)
             return node;
-        const attn__node *function = &pt->pickle->nodes[node->function];
-        const attn__node *arguments = &pt->pickle->nodes[node->arguments];
+        const attn__pickle_node *function = &pt->pickle->nodes[node->function];
+        const attn__pickle_node *arguments = &pt->pickle->nodes[node->arguments];
         if (meaning_of(function) == TYPED && arguments->count > 2) {
             function = attn__pickle_item(pt->pickle, arguments, 0);
             arguments = attn__pickle_item(pt->pickle, arguments, 2);
@@ -82,7 +82,7 @@ const attn__node *attn__pt_resolve(const attn__pt *pt, const attn__node *node, b
 
 /* --------------------------------------------------------------------------------------------- storages */
 
-static bool storage_element(const attn__node *class, attn__element *element)
+static bool storage_element(const attn__pickle_node *class, attn__element *element)
 {
     static const struct {
         const char *name;
@@ -103,7 +103,7 @@ static bool storage_element(const attn__node *class, attn__element *element)
 }
 
 /* Types named by themselves, for storages that are only bytes. */
-static bool dtype_element(const attn__node *dtype, attn__element *element)
+static bool dtype_element(const attn__pickle_node *dtype, attn__element *element)
 {
     static const struct {
         const char *name;
@@ -123,7 +123,7 @@ static bool dtype_element(const attn__node *dtype, attn__element *element)
     return false;
 }
 
-size_t attn__pt_storage_unit(const attn__node *class)
+size_t attn__pt_storage_unit(const attn__pickle_node *class)
 {
     static const struct {
         const char *name;
@@ -142,10 +142,11 @@ size_t attn__pt_storage_unit(const attn__node *class)
 }
 
 /* A view: its own key, where in the storage it begins, and its elements. */
-static attn_status take_view(const attn__pt *pt, const attn__node *view, const char *name, size_t unit,
+static attn_status take_view(const attn__pt *pt, const attn__pickle_node *view, const char *name, size_t unit,
                              attn__storage_bytes *bytes)
 {
-    const attn__node *offset = attn__pickle_item(pt->pickle, view, 1), *size = attn__pickle_item(pt->pickle, view, 2);
+    const attn__pickle_node *offset = attn__pickle_item(pt->pickle, view, 1),
+                            *size = attn__pickle_item(pt->pickle, view, 2);
     if (view->type != ATTN__NODE_TUPLE || !size || offset->type != ATTN__NODE_INT || size->type != ATTN__NODE_INT ||
         offset->integer < 0 || size->integer < 0)
         return fail(pt, name, "its view of a storage is not described as PyTorch does");
@@ -158,16 +159,16 @@ static attn_status take_view(const attn__pt *pt, const attn__node *view, const c
 }
 
 /* The persistent id: ('storage', class, key, device, elements[, view]). */
-static attn_status find_storage(const attn__pt *pt, const attn__node *node, const attn__node *dtype, const char *name,
-                                attn__array *array, attn__storage_bytes *bytes)
+static attn_status find_storage(const attn__pt *pt, const attn__pickle_node *node, const attn__pickle_node *dtype,
+                                const char *name, attn__array *array, attn__storage_bytes *bytes)
 {
     const attn__pickle *p = pt->pickle;
     if (!node || node->type != ATTN__NODE_PERSISTENT || p->nodes[node->arguments].type != ATTN__NODE_TUPLE)
         return fail(pt, name, "has no storage");
-    const attn__node *id = &p->nodes[node->arguments];
-    const attn__node *kind = attn__pickle_item(p, id, 0), *class = attn__pickle_item(p, id, 1);
-    const attn__node *key = attn__pickle_item(p, id, 2), *numel = attn__pickle_item(p, id, 4);
-    const attn__node *view = attn__pickle_item(p, id, 5);
+    const attn__pickle_node *id = &p->nodes[node->arguments];
+    const attn__pickle_node *kind = attn__pickle_item(p, id, 0), *class = attn__pickle_item(p, id, 1);
+    const attn__pickle_node *key = attn__pickle_item(p, id, 2), *numel = attn__pickle_item(p, id, 4);
+    const attn__pickle_node *view = attn__pickle_item(p, id, 5);
     if (!numel || !attn__node_is_text(kind, "storage") || key->type != ATTN__NODE_TEXT ||
         numel->type != ATTN__NODE_INT || numel->integer < 0)
         return fail(pt, name, "its storage is not described as PyTorch does");
@@ -186,7 +187,7 @@ static attn_status find_storage(const attn__pt *pt, const attn__node *node, cons
 
 /* ---------------------------------------------------------------------------------------------- tensors */
 
-static attn_status read_lengths(const attn__pt *pt, const attn__node *tuple, const char *name, int64_t *lengths,
+static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tuple, const char *name, int64_t *lengths,
                                 int *rank)
 {
     bool tensor;
@@ -198,7 +199,7 @@ static attn_status read_lengths(const attn__pt *pt, const attn__node *tuple, con
                           pt->input->name, name, ATTN_MAX_RANK);
     *rank = (int)tuple->count;
     for (uint32_t i = 0; i < tuple->count; i++) {
-        const attn__node *length = attn__pickle_item(pt->pickle, tuple, i);
+        const attn__pickle_node *length = attn__pickle_item(pt->pickle, tuple, i);
         if (length->type != ATTN__NODE_INT || length->integer < 0)
             return fail(pt, name, "a length or stride is negative or no integer");
         lengths[i] = length->integer;
@@ -231,19 +232,20 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
 
 /* Whether the elements are the negatives of what the storage holds, as those of x.conj().imag: so say the metadata, the
  * last argument. */
-static bool is_negated(const attn__pickle *p, const attn__node *arguments)
+static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
-    const attn__node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);
+    const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);
     bool negated = false;
     for (uint32_t i = 0; metadata && metadata->type == ATTN__NODE_DICT && i < metadata->count; i++)
         negated |= attn__node_is_text(attn__pickle_item(p, metadata, i), "neg");
     return negated;
 }
 
-attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *arguments, const char *name, attn__array *array)
+attn_status attn__pt_tensor(const attn__pt *pt, const attn__pickle_node *arguments, const char *name,
+                            attn__array *array)
 {
     const attn__pickle *p = pt->pickle;
-    const attn__node *storage = attn__pickle_item(p, arguments, 0), *offset = attn__pickle_item(p, arguments, 1);
+    const attn__pickle_node *storage = attn__pickle_item(p, arguments, 0), *offset = attn__pickle_item(p, arguments, 1);
     attn__storage_bytes bytes = {0};
     int rank = 0, strides = 0;
     attn_status status = ATTN_OK;
@@ -253,7 +255,7 @@ attn_status attn__pt_tensor(const attn__pt *pt, const attn__node *arguments, con
         return attn__fail(pt->input->context, ATTN_ERROR_UNSUPPORTED,
                           "%s: tensor \"%.100s\" is saved negated lazily (call resolve_neg() before saving)",
                           pt->input->name, name);
-    const attn__node *dtype = attn__pickle_item(p, arguments, 6);
+    const attn__pickle_node *dtype = attn__pickle_item(p, arguments, 6);
     status = find_storage(pt, storage, dtype, name, array, &bytes);
     if (status == ATTN_OK)
         status = read_lengths(pt, attn__pickle_item(p, arguments, 2), name, array->shape, &rank);

@@ -11,7 +11,7 @@
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
-    const attn__node *container;
+    const attn__pickle_node *container;
     uint32_t cell;  /* the next one to visit */
     uint32_t index; /* of it in a list */
     size_t prefix;  /* where the members' names begin */
@@ -34,12 +34,12 @@ static attn_status fail(const walk *w, const char *what)
                       what);
 }
 
-static bool is_dict(const attn__node *node)
+static bool is_dict(const attn__pickle_node *node)
 {
     return node->type == ATTN__NODE_DICT || node->type == ATTN__NODE_CALL;
 }
 
-static attn_status enter(walk *w, const attn__node *container, bool pairs)
+static attn_status enter(walk *w, const attn__pickle_node *container, bool pairs)
 {
     size_t length = strlen(w->name);
     if (w->depth == MAX_DEPTH)
@@ -51,10 +51,10 @@ static attn_status enter(walk *w, const attn__node *container, bool pairs)
 }
 
 /* A dict that a call made has items of its own, or, as Python 2 wrote it, a list of pairs as its argument. */
-static attn_status enter_dict(walk *w, const attn__node *dict)
+static attn_status enter_dict(walk *w, const attn__pickle_node *dict)
 {
     const attn__pickle *p = w->pt->pickle;
-    const attn__node *given = NULL;
+    const attn__pickle_node *given = NULL;
     if (dict->type == ATTN__NODE_CALL)
         given = attn__pickle_item(p, &p->nodes[dict->arguments], 0);
     bool pairs = given && (given->type == ATTN__NODE_LIST || given->type == ATTN__NODE_TUPLE);
@@ -63,7 +63,7 @@ static attn_status enter_dict(walk *w, const attn__node *dict)
 }
 
 /* Writes the name of the member behind its container's; false if the key is neither text nor integer. */
-static bool name_member(walk *w, const frame *f, const attn__node *key)
+static bool name_member(walk *w, const frame *f, const attn__pickle_node *key)
 {
     char *out = w->name + f->prefix;
     size_t room = MAX_NAME - f->prefix;
@@ -80,7 +80,7 @@ static bool name_member(walk *w, const frame *f, const attn__node *key)
 
 /* --------------------------------------------------------------------------------------------- leaves */
 
-static attn_status add_tensor(walk *w, const attn__node *arguments)
+static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
 {
     attn__array array = {0};
     const char *name = *w->name ? w->name : "tensor";
@@ -110,7 +110,7 @@ static attn_status set_plain(walk *w, const attn_config_value *value)
                : status;
 }
 
-static char *copy_text(const walk *w, const attn__node *node)
+static char *copy_text(const walk *w, const attn__pickle_node *node)
 {
     char *copy = attn__alloc(w->pt->input->context, node->size + 1);
     if (copy) {
@@ -120,7 +120,7 @@ static char *copy_text(const walk *w, const attn__node *node)
     return copy;
 }
 
-static attn_status add_plain(walk *w, const attn__node *node)
+static attn_status add_plain(walk *w, const attn__pickle_node *node)
 {
     attn_config_value value = {.type = ATTN_CONFIG_TYPE_NULL, .integer = node->integer, .real = node->real};
     char *text = NULL;
@@ -143,7 +143,7 @@ static attn_status add_plain(walk *w, const attn__node *node)
     return status;
 }
 
-static bool all_of(walk *w, const attn__node *list, attn__node_type type)
+static bool all_of(walk *w, const attn__pickle_node *list, attn__node_type type)
 {
     const attn__pickle *p = w->pt->pickle;
     uint32_t cell = list->first;
@@ -153,7 +153,7 @@ static bool all_of(walk *w, const attn__node *list, attn__node_type type)
 }
 
 /* A list of integers alone is one value: a shape, not so many keys. */
-static attn_status add_integers(walk *w, const attn__node *list)
+static attn_status add_integers(walk *w, const attn__pickle_node *list)
 {
     const attn__pickle *p = w->pt->pickle;
     if (!is_kept(w))
@@ -172,10 +172,10 @@ static attn_status add_integers(walk *w, const attn__node *list)
 
 /* torch.nn.Module keeps its parts in a dict of this name, among its first attributes; TorchScript makes up a class for
  * each program. */
-static bool is_module(const attn__pickle *p, const attn__node *object, const attn__node *class)
+static bool is_module(const attn__pickle *p, const attn__pickle_node *object, const attn__pickle_node *class)
 {
     static const char script[] = "__torch__";
-    const attn__node *state = &p->nodes[object->state];
+    const attn__pickle_node *state = &p->nodes[object->state];
     if (class->size >= sizeof script - 1 && memcmp(class->text, script, sizeof script - 1) == 0)
         return true;
     for (uint32_t i = 0; state->type == ATTN__NODE_DICT && i < state->count && i < 64; i += 2)
@@ -185,20 +185,20 @@ static bool is_module(const attn__pickle *p, const attn__node *object, const att
 }
 
 /* The class of an object; before PyTorch 1.6 that of a module has an id, with its source behind it. */
-static const attn__node *class_of(const attn__pickle *p, const attn__node *object)
+static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pickle_node *object)
 {
-    const attn__node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
-    const attn__node *inside =
+    const attn__pickle_node *class = object->type == ATTN__NODE_CALL ? &p->nodes[object->function] : object;
+    const attn__pickle_node *inside =
         class->type == ATTN__NODE_PERSISTENT ? attn__pickle_item(p, &p->nodes[class->arguments], 1) : NULL;
     return inside ? inside : class;
 }
 
 /* Code stands behind a class that is not known: it is never run. */
-static attn_status pass_over(walk *w, const attn__node *node)
+static attn_status pass_over(walk *w, const attn__pickle_node *node)
 {
     enum { MOST = 60 };
     const attn__pickle *p = w->pt->pickle;
-    const attn__node *class = class_of(p, node);
+    const attn__pickle_node *class = class_of(p, node);
     char name[sizeof w->module] = "";
     if (class->type == ATTN__NODE_GLOBAL)
         snprintf(name, sizeof name, "%.*s.%.*s", class->size < MOST ? (int)class->size : MOST, class->text,
@@ -221,12 +221,12 @@ static attn_status check_modules(const walk *w)
                       w->module, script ? "torch.jit.load(THIS)" : "model");
 }
 
-static attn_status visit(walk *w, const attn__node *node)
+static attn_status visit(walk *w, const attn__pickle_node *node)
 {
     bool tensor;
     if (++w->visits > MAX_VISITS || w->scanned >= MAX_SCANNED)
         return fail(w, "more than a million values");
-    const attn__node *known = attn__pt_resolve(w->pt, node, &tensor);
+    const attn__pickle_node *known = attn__pt_resolve(w->pt, node, &tensor);
     if (!known)
         return pass_over(w, node);
     if (tensor)
@@ -244,7 +244,7 @@ static attn_status visit_next(walk *w, frame *f)
 {
     const attn__pickle *p = w->pt->pickle;
     const attn__cell *cell = &p->cells[f->cell];
-    const attn__node *key = NULL, *member = &p->nodes[cell->node];
+    const attn__pickle_node *key = NULL, *member = &p->nodes[cell->node];
     if (is_dict(f->container)) {
         key = member;
         cell = &p->cells[cell->next]; /* dicts have an even number of cells */

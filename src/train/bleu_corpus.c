@@ -34,7 +34,7 @@ static void score(attn_bleu *bleu, const attn__ngrams orders[ORDERS])
 }
 
 /* The reference whose length is nearest to the prediction's counts, the shorter one of two. */
-static int64_t nearest_length(int64_t length, const attn__words *references, int64_t n)
+static int64_t nearest_length(int64_t length, const attn__tokens *references, int64_t n)
 {
     int64_t nearest = references[0].n;
     for (int64_t r = 1; r < n; r++) {
@@ -48,8 +48,8 @@ static int64_t nearest_length(int64_t length, const attn__words *references, int
 static attn_status add(attn_bleu *bleu, attn__ngrams *orders, attn_context *context, const char *predicted,
                        const char *const *wanted, int64_t n)
 {
-    attn__words prediction = {0},
-                *references = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *references));
+    attn__tokens prediction = {0},
+                 *references = attn__alloc_zero(context, attn__size_mul((size_t)n, sizeof *references));
     attn_status status = references ? attn__tokenize_13a(&prediction, context, predicted) : ATTN_ERROR_MEMORY;
     for (int64_t r = 0; r < n && status == ATTN_OK; r++)
         status = attn__tokenize_13a(&references[r], context, wanted[r]);
@@ -60,8 +60,8 @@ static attn_status add(attn_bleu *bleu, attn__ngrams *orders, attn_context *cont
         bleu->reference_length += nearest_length(prediction.n, references, n);
     }
     for (int64_t r = 0; references && r < n; r++)
-        attn__words_free(&references[r], context);
-    attn__words_free(&prediction, context);
+        attn__tokens_free(&references[r], context);
+    attn__tokens_free(&prediction, context);
     attn__free(context, references);
     return status;
 }

@@ -22,14 +22,14 @@ static size_t character_at(const char *s)
 }
 
 /* The characters of a line as its "words", white space left out. */
-static attn_status split(attn__words *words, attn_context *context, const char *line)
+static attn_status split(attn__tokens *words, attn_context *context, const char *line)
 {
     size_t length = strlen(line), at = 0;
-    *words = (attn__words){0};
+    *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, attn__size_add(attn__size_mul(length, 2), 1));
     words->word = attn__alloc(context, attn__size_mul(attn__size_add(length, 1), sizeof *words->word));
     if (!words->buffer || !words->word) {
-        attn__words_free(words, context);
+        attn__tokens_free(words, context);
         return ATTN_ERROR_MEMORY;
     }
     while (*line) {
@@ -66,16 +66,16 @@ static double score(const attn__ngrams orders[ORDERS])
 }
 
 /* Of one prediction and one reference. */
-static attn_status compare(attn_context *context, const attn__words *predicted, const char *reference,
+static attn_status compare(attn_context *context, const attn__tokens *predicted, const char *reference,
                            attn__ngrams own[ORDERS])
 {
-    attn__words wanted;
+    attn__tokens wanted;
     attn_status status = split(&wanted, context, reference);
     if (status != ATTN_OK)
         return status;
     memset(own, 0, ORDERS * sizeof *own);
     status = attn__ngrams_add(context, predicted, &wanted, 1, own, ORDERS);
-    attn__words_free(&wanted, context);
+    attn__tokens_free(&wanted, context);
     /* As there: a prediction's n-grams count where its reference has some of that order. */
     for (int n = 0; n < ORDERS; n++)
         own[n].predicted = own[n].wanted > 0 ? own[n].predicted : 0;
@@ -86,7 +86,7 @@ static attn_status compare(attn_context *context, const attn__words *predicted, 
 static attn_status add(attn_context *context, const char *prediction, const char *const *references, int64_t count,
                        attn__ngrams *orders)
 {
-    attn__words predicted;
+    attn__tokens predicted;
     attn__ngrams own[ORDERS], best[ORDERS] = {{0}};
     double highest = -1;
     attn_status status = split(&predicted, context, prediction);
@@ -99,7 +99,7 @@ static attn_status add(attn_context *context, const char *prediction, const char
             memcpy(best, own, sizeof best);
         }
     }
-    attn__words_free(&predicted, context);
+    attn__tokens_free(&predicted, context);
     for (int n = 0; n < ORDERS; n++) {
         orders[n].predicted += best[n].predicted;
         orders[n].wanted += best[n].wanted;
@@ -142,7 +142,7 @@ attn_status attn__chrf_pairs(attn_context *context, const char *const *texts, in
 {
     int64_t split_up = 0;
     size_t numbers = attn__size_mul(ORDERS, attn__size_mul((size_t)n, (size_t)n + 1));
-    attn__words *words = attn__alloc(context, attn__size_mul((size_t)n, sizeof *words));
+    attn__tokens *words = attn__alloc(context, attn__size_mul((size_t)n, sizeof *words));
     int64_t *counts = attn__alloc(context, attn__size_mul(numbers, sizeof *counts));
     attn_status status = words && counts ? ATTN_OK : ATTN_ERROR_MEMORY;
     while (status == ATTN_OK && split_up < n) {
@@ -154,7 +154,7 @@ attn_status attn__chrf_pairs(attn_context *context, const char *const *texts, in
     if (status == ATTN_OK)
         score_pairs(n, counts, counts + ORDERS * n, chrf);
     while (split_up > 0)
-        attn__words_free(&words[--split_up], context);
+        attn__tokens_free(&words[--split_up], context);
     attn__free(context, counts);
     attn__free(context, words);
     return status;

@@ -28,7 +28,7 @@ static int by_words_and_text(const void *a, const void *b)
 }
 
 /* The n-grams of a text whose words are numbered from `first` on in `heads`. */
-static int64_t list_grams(gram *grams, const attn__words *words, int64_t text, const int64_t *heads, int64_t first,
+static int64_t list_grams(gram *grams, const attn__tokens *words, int64_t text, const int64_t *heads, int64_t first,
                           int n)
 {
     int64_t count = words->n - n + 1;
@@ -58,7 +58,7 @@ static int64_t match_grams(gram *grams, int64_t n, int64_t *heads)
     return matches;
 }
 
-attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *references,
+attn_status attn__ngrams_add(attn_context *context, const attn__tokens *prediction, const attn__tokens *references,
                              int64_t nreferences, attn__ngrams *orders, int n)
 {
     size_t words = (size_t)prediction->n;
@@ -106,8 +106,8 @@ static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int
     }
 }
 
-attn_status attn__ngrams_shared(attn_context *context, const attn__words *texts, int64_t n, int orders, int64_t *counts,
-                                int64_t *shared)
+attn_status attn__ngrams_shared(attn_context *context, const attn__tokens *texts, int64_t n, int orders,
+                                int64_t *counts, int64_t *shared)
 {
     size_t words = 0;
     for (int64_t i = 0; i < n; i++)

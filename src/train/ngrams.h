@@ -12,13 +12,13 @@ typedef struct attn__ngrams {
 } attn__ngrams;
 
 /* Adds a sentence's n-grams of the orders 1 to n to orders[0] to orders[n - 1].  ATTN_ERROR_MEMORY. */
-attn_status attn__ngrams_add(attn_context *context, const attn__words *prediction, const attn__words *references,
+attn_status attn__ngrams_add(attn_context *context, const attn__tokens *prediction, const attn__tokens *references,
                              int64_t nreferences, attn__ngrams *orders, int n);
 
 /* The n-grams of the orders 1 to `orders` of n texts: counts[order - 1][i] in text i, and shared[order - 1][i][j] by texts i
  * and j: the sum over n-grams of the smaller of their two counts.  ATTN_ERROR_MEMORY. */
-attn_status attn__ngrams_shared(attn_context *context, const attn__words *texts, int64_t n, int orders, int64_t *counts,
-                                int64_t *shared);
+attn_status attn__ngrams_shared(attn_context *context, const attn__tokens *texts, int64_t n, int orders,
+                                int64_t *counts, int64_t *shared);
 
 /* How many references prediction i has; ATTN_ERROR_ARGUMENT (noted) where one has none.  `counts` NULL: one each. */
 attn_status attn__reference_counts_fit(attn_context *context, const int64_t *counts, int64_t n);

@@ -131,7 +131,7 @@ static size_t trimmed(const char *line)
     return n;
 }
 
-static void split(attn__words *words, char *text)
+static void split(attn__tokens *words, char *text)
 {
     while (*text) {
         size_t space = attn__space_at(text);
@@ -146,20 +146,20 @@ static void split(attn__words *words, char *text)
     }
 }
 
-attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const char *line)
+attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line)
 {
     static pass *const passes[] = {symbols_apart, stops_after_nondigits_apart, stops_before_nondigits_apart,
                                    dashes_after_digits_apart};
     size_t n = trimmed(line);
     /* Spaces are put around characters of the line only, at most twice around each. */
     size_t room = attn__size_add(attn__size_mul(n, 5), 16);
-    *words = (attn__words){0};
+    *words = (attn__tokens){0};
     words->buffer = attn__alloc(context, room);
     char *other = attn__alloc(context, room);
     words->word = attn__alloc(context, attn__size_mul(room, sizeof *words->word) / 2);
     if (!words->buffer || !other || !words->word) {
         attn__free(context, other);
-        attn__words_free(words, context);
+        attn__tokens_free(words, context);
         return ATTN_ERROR_MEMORY;
     }
     char *from = words->buffer, *to = other;
@@ -179,9 +179,9 @@ attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const 
     return ATTN_OK;
 }
 
-void attn__words_free(attn__words *words, attn_context *context)
+void attn__tokens_free(attn__tokens *words, attn_context *context)
 {
     attn__free(context, words->buffer);
     attn__free(context, words->word);
-    *words = (attn__words){0};
+    *words = (attn__tokens){0};
 }

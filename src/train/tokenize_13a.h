@@ -7,17 +7,17 @@
 
 #include "attn/attn.h"
 
-typedef struct attn__words {
+typedef struct attn__tokens {
     int64_t n;
     char *buffer;      /* the words, each ended by 0 */
     const char **word; /* n pointers into it */
-} attn__words;
+} attn__tokens;
 
 /* Splits UTF-8 text into words: entities resolved, ASCII punctuation apart, periods and commas apart unless
- * between digits, a dash apart after a digit.  Free with attn__words_free.  ATTN_ERROR_MEMORY. */
-attn_status attn__tokenize_13a(attn__words *words, attn_context *context, const char *line);
+ * between digits, a dash apart after a digit.  Free with attn__tokens_free.  ATTN_ERROR_MEMORY. */
+attn_status attn__tokenize_13a(attn__tokens *words, attn_context *context, const char *line);
 /* Bytes of the white space (any of Unicode's) at `s`, 0 if there is none. */
 size_t attn__space_at(const char *s);
-void attn__words_free(attn__words *words, attn_context *context);
+void attn__tokens_free(attn__tokens *words, attn_context *context);
 
 #endif
