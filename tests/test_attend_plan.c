@@ -3,6 +3,7 @@
 #include "support/cmocka.h"
 
 #include "attend/plan/plan.h"
+#include "support/failing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -262,6 +263,78 @@ static void float64_runs_by_blocks(void **state)
     attn_context_destroy(c);
 }
 
+/* Problems by the steps that their plans have around the solver's. */
+static const struct wrapped {
+    const char *text;
+    attn_direction direction;
+    unsigned flags;
+    bool accumulate;
+    int steps;
+} wrapped[] = {
+    {"b2h4q9k7d8g2:sinks", ATTN_DIRECTION_FORWARD, 0, false, 0},
+    {"b2h4q9k7d8:bias", ATTN_DIRECTION_BACKWARD, 0, false, 0},
+    {"b2h4q9k7d8:lse", ATTN_DIRECTION_FORWARD, ATTN_WANT_WEIGHTS, false, 1},
+    {"b2h4q9k7d8:buckets=5", ATTN_DIRECTION_FORWARD, ATTN_WANT_WEIGHTS, false, 2},
+    {"b2h4q9k7d8:buckets=5", ATTN_DIRECTION_BACKWARD, 0, false, 1},
+    {"b2h4q9k7d8:sinks", ATTN_DIRECTION_BACKWARD, 0, false, 1},
+    {"b2h4q9k7d8:biask,sinks", ATTN_DIRECTION_BACKWARD, 0, true, 2},
+};
+enum { WRAPPED = sizeof wrapped / sizeof *wrapped };
+
+static attn_problem problem_of(attn_context *c, const struct wrapped *w)
+{
+    static const int64_t picks[] = {3, 0};
+    attn_problem p;
+    assert_int_equal(attn_problem_parse(&p, c, w->text, w->direction), ATTN_OK);
+    p.flags |= w->flags;
+    p.accumulate = w->accumulate;
+    if (w->flags & ATTN_WANT_WEIGHTS)
+        p.picks[p.npicks++] = (attn_pick){.dim = 1, .n = 2, .index = picks};
+    return p;
+}
+
+static void a_plan_has_the_steps_that_its_problem_needs(void **state)
+{
+    (void)state;
+    attn_context *c;
+    attn_context_create(&c, NULL);
+    for (int i = 0; i < WRAPPED; i++) {
+        attn_problem p = problem_of(c, &wrapped[i]);
+        attn_plan *plan = plan_of(c, &p, (attn_plan_options){0});
+        if (plan->nsteps != wrapped[i].steps + 1)
+            fail_msg("%s: %d steps", wrapped[i].text, plan->nsteps);
+        attn_plan_destroy(plan);
+    }
+    attn_context_destroy(c);
+}
+
+/* Each allocation fails once, of measuring too: the status is that of memory, and nothing is left. */
+static void a_plan_survives_each_allocation_that_fails(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * WRAPPED; i++) {
+        failing f = {0};
+        attn_context *c;
+        attn_plan *plan = NULL;
+        assert_int_equal(attn_context_create(&c, &(attn_context_options){.allocator = failing_allocator(&f)}), ATTN_OK);
+        attn_problem p = problem_of(c, &wrapped[i / 2]);
+        long before = f.held;
+        for (long n = 1; !plan; n++) {
+            f.calls = 0, f.fail_at = n;
+            attn_status status =
+                attn_plan_create(&plan, c, &p, &(attn_plan_options){.effort = i % 2 ? ATTN_MEASURE : ATTN_ESTIMATE});
+            if (status != ATTN_OK) {
+                assert_int_equal(status, ATTN_ERROR_MEMORY);
+                assert_true(f.held == before || i % 2); /* what is remembered may stay */
+            }
+            assert_true(n < 1000);
+        }
+        attn_plan_destroy(plan);
+        attn_context_destroy(c);
+        assert_int_equal(f.held, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +346,8 @@ int main(void)
         cmocka_unit_test(the_own_workspace_serves_one_at_a_time),
         cmocka_unit_test(canonical_form_is_small),
         cmocka_unit_test(float64_runs_by_blocks),
+        cmocka_unit_test(a_plan_has_the_steps_that_its_problem_needs),
+        cmocka_unit_test(a_plan_survives_each_allocation_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
