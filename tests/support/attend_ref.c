@@ -300,6 +300,13 @@ static double scores_wrong_by(const row *r, const key *k)
     return k->state == WALK_MASKED || k->state == WALK_ABSENT ? 0 : r->u.score * (k->size + fabs(k->score));
 }
 
+/* What would be a subnormal weight or gradient of a score is 0 in f32 (docs/numerics.md), and so may be a number of 2^-110
+ * and less that rounding makes one; none is in f64. */
+static bool is_subnormal(const row *r, double x, double err)
+{
+    return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;
+}
+
 static void softmax(row *r, double max)
 {
     double spread = 0;
@@ -317,6 +324,8 @@ static void softmax(row *r, double max)
     for (int64_t j = 0; j < r->keys; j++) {
         key *k = &r->key[j];
         k->p_err = k->p * (r->u.weight + expm1(fmin(scores_wrong_by(r, k) + spread, 50)));
+        if (is_subnormal(r, k->p, k->p_err))
+            k->p_err = fmax(k->p_err, k->p);
     }
 }
 
@@ -507,11 +516,11 @@ static void score_gradients(row *r)
     }
 }
 
-/* A gradient of a score that would be subnormal, with its scale or without, may be 0 (docs/numerics.md: some below 1.125
- * times 2^-126 too); in f64 none is. */
-static bool may_be_flushed(const row *r, double without_scale, double scaled)
+/* Which it may be with its scale or without; some below 1.125 times 2^-126 are, too. */
+static bool may_be_flushed(const row *r, const key *k)
 {
-    return r->p->dtype != ATTN_F64 && fmin(fabs(without_scale), fabs(scaled)) < 1.125 * 0x1p-126;
+    double factor = fmin(1, fabs(r->scale * k->cap_slope));
+    return is_subnormal(r, 1 / 1.125 * factor * fabs(k->grad), 1 / 1.125 * factor * k->grad_err);
 }
 
 /* gradient += grad * scale * slope, channel by channel. */
@@ -526,7 +535,7 @@ static void add_slopes(row *r, key *k, double *value, double *bound, size_t fiel
         return;
     do {
         double err = grad_err * size[c] + fabs(grad) * size[c] * r->u.weight;
-        if (k->kink || may_be_flushed(r, k->grad, grad))
+        if (k->kink || may_be_flushed(r, k))
             err += fabs(grad) * size[c];
         add(value, bound, walk_offset(&w, field, positions), grad * slope[c], err);
         c++;
