@@ -37,14 +37,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    QUERIES = 16,
-    HEADS = 64,
-    BLOCK = 64,
-    AHEAD = 48, /* prefetch distance in rows */
-    ITEMS = 16,
-    PART = 256
-};
+enum { QUERIES = 16, HEADS = 64, BLOCK = 64, ITEMS = 16, PART = 256 };
 
 typedef struct decode {
     const attn__decode_kernel *kernel;
@@ -91,20 +84,24 @@ static const char *refuse_usual(const attn__canonical *canonical)
     return attn__visible_refuse(canonical);
 }
 
-/* How many indices of a batch axis fit within the stride from key to key. */
+/* The most parts of the keys.  Where the order of sums may not depend on lengths there is one. */
+static int64_t max_parts(const attn__canonical *canonical)
+{
+    bool fixed = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT);
+    return fixed ? 1 : attn__most(1, canonical->key.size / PART);
+}
+
+/* How many indices of a batch axis fit within the stride from key to key, so that their rows are read in the order of
+ * memory; as many as leave work for all threads, and whose queries and sums fit in the first cache. */
 static int64_t side_by_side(const decode *f, const attn__canonical *canonical, int axis)
 {
-    enum { FETCHED_ROWS = 2 * (BLOCK + AHEAD) };
-    /* Queries and sums of one work item fit in the first cache with the keys; the rows of a block and the prefetched
-     * ones fit in the second. */
     enum { HEADS_FLOATS = 8192 };
     const attn_dim *head = &canonical->batch.axis[axis].dim, *key = &canonical->key.axis[canonical->key.n - 1].dim;
     int64_t max = HEADS_FLOATS / (canonical->query.size * (f->channels + f->values)), n = head->n;
-    int64_t rows = canonical->caches.l2 / (int64_t)sizeof(float) / 2 / FETCHED_ROWS;
-    max = attn__most(1, attn__least(max, rows / attn__most(f->channels, f->values)));
-    if (n < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
+    max = attn__least(attn__least(max, HEADS), canonical->batch.size * max_parts(canonical) / ITEMS);
+    if (n < 2 || max < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
         return 1;
-    while (n > max || n > HEADS || head->n % n != 0)
+    while (n > max || head->n % n != 0)
         n--;
     return n;
 }
@@ -122,8 +119,7 @@ static void choose_heads(decode *f, const attn__canonical *canonical)
 static void choose_parts(decode *f, const attn__canonical *canonical)
 {
     int64_t keys = canonical->key.size, items = attn__most(1, canonical->batch.size / f->heads);
-    int64_t wanted = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT) ? 1 : attn__ceil_div(ITEMS, items);
-    f->parts = attn__most(1, attn__least(wanted, keys / PART));
+    f->parts = attn__least(attn__ceil_div(ITEMS, items), max_parts(canonical));
     f->part = attn__most(BLOCK, attn__round_up(attn__ceil_div(keys, f->parts), BLOCK));
     f->parts = attn__most(1, attn__ceil_div(keys, f->part));
 }
@@ -239,7 +235,7 @@ typedef struct scratch {
     uint8_t *seen;                      /* [queries][BLOCK] */
     int64_t *bias_row;                  /* [heads][queries] */
     uint64_t *drop_row;                 /* [heads][queries] */
-    int64_t *k_at, *v_at;               /* [2 * BLOCK]: of the block's keys and those to prefetch */
+    int64_t *k_at, *v_at;               /* [2 * BLOCK]: of the block's keys and the next */
     int64_t *bias_at;                   /* [BLOCK] */
     uint32_t *column;                   /* [BLOCK] */
     uint8_t *alive;                     /* [queries][BLOCK] */
@@ -331,10 +327,10 @@ static void load_head(const item *t, int64_t head, const scratch *s)
         attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
 }
 
-/* Offsets of keys first, first + 1, ... in one operand, for a block and the rows to prefetch; at[2 * BLOCK]. */
+/* Offsets of keys first, first + 1, ... in one operand, for a block and the next; at[2 * BLOCK]. */
 static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at)
 {
-    int64_t n = attn__least(t->canonical->key.size - first, BLOCK + AHEAD);
+    int64_t n = attn__least(t->canonical->key.size - first, 2 * BLOCK);
     attn__offsets_fill(&t->canonical->key, stride, first, n, at);
     for (int64_t i = n; i < 2 * BLOCK; i++)
         at[i] = at[n - 1];
@@ -386,31 +382,33 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
 {
     attn_dtype dtype = attn__operand_dtype(&t->canonical->problem, ATTN__OP_K);
     int64_t start = attn__offsets_one(&t->canonical->batch, stride, batch) * (int64_t)attn_dtype_size(dtype);
-    const char *first = (const char *)base + start;
-    return (attn__decode_rows){first, dtype, at, keys, channels, first, at + AHEAD};
+    return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, NULL, NULL};
 }
 
-/* The block's keys and values of one head, and the rows to prefetch while they are read: those AHEAD rows later.  If the
- * item has one block only, the values are prefetched while the keys are read, and the keys of the next head or item
- * while the values are read.  Blocks that a mask leaves out are not prefetched. */
-static void find_block(const item *t, int64_t head, int64_t keys, bool only_block, const scratch *s,
-                       attn__decode_rows *k, attn__decode_rows *v)
+/* The block's keys and values of one head, and the rows to prefetch while they are read: the values while the keys are,
+ * then the keys that come next, which are the next head's, those of the next block, or the next item's, if each item has
+ * one block only.  Blocks that a mask leaves out are not prefetched. */
+static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
+                       attn__decode_rows *v)
 {
     const attn__canonical *canonical = t->canonical;
-    const void *keys_of = t->arrays->k;
     int64_t batch = batch_of(t, head), next = batch + t->f->head_step;
-    *k = rows_of(t, ATTN__STRIDE(dim.k), keys_of, batch, s->k_at, keys, canonical->contract.size);
+    const int64_t *next_at = s->k_at;
+    *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, batch, s->k_at, keys, canonical->contract.size);
     *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
     if (canonical->has_blocks)
-        k->next = v->next = NULL;
-    if (canonical->has_blocks || !only_block)
         return;
     k->next = v->base;
     k->next_at = v->at;
-    v->next = NULL;
-    if (next < canonical->batch.size && (head + 1 < t->f->heads || !t->last)) {
-        v->next = rows_of(t, ATTN__STRIDE(dim.k), keys_of, next, s->k_at, 0, 0).base;
-        v->next_at = s->k_at;
+    if (head + 1 == t->f->heads && first + BLOCK < canonical->key.size) {
+        next = t->batch;
+        next_at += BLOCK;
+    } else if (head + 1 == t->f->heads && (first > 0 || t->last)) {
+        return;
+    }
+    if (next < canonical->batch.size) {
+        v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, next_at, 0, 0).base;
+        v->next_at = next_at;
     }
 }
 
@@ -533,8 +531,7 @@ static void drop_weights(const item *t, int64_t head, int64_t i, const float *p,
 
 /* Keys [first, first + keys) of one head.  Each query computes weights for its own keys only, so that no other key can
  * leak into its output. */
-static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, bool only_block, scratch *s,
-                      const sums *of)
+static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, scratch *s, const sums *of)
 {
     const decode *f = t->f;
     int64_t n = t->canonical->query.size;
@@ -542,7 +539,7 @@ static void see_block(const item *t, int64_t head, int64_t first, int64_t keys, 
     if (!look(t, head, first, keys, s))
         return;
     attn__decode_rows k, v;
-    find_block(t, head, keys, only_block, s, &k, &v);
+    find_block(t, head, first, keys, s, &k, &v);
     f->kernel->score(&k, s->q + head * n * f->channels, f->channels, n, s->s, BLOCK);
     cap_scores(t, keys, s);
     for (int64_t i = 0; i < n; i++) {
@@ -640,7 +637,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
         int64_t keys = attn__least(BLOCK, last - at);
         start_block(&t, at, keys, &s);
         for (int64_t h = 0; h < f->heads; h++)
-            see_block(&t, h, at, keys, last - first <= BLOCK, &s, &head[h]);
+            see_block(&t, h, at, keys, &s, &head[h]);
     }
     for (int64_t h = 0; h < f->heads && f->parts == 1; h++)
         write_head(&t, batch_of(&t, h), &head[h]);
@@ -953,7 +950,7 @@ static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, co
             dbias[row[i] + at[j]] += b->ds_capped[i * BLOCK + j];
 }
 
-static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, bool only_block, backward *b)
+static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, backward *b)
 {
     const decode *f = t->f;
     const attn__canonical *canonical = t->canonical;
@@ -964,7 +961,7 @@ static void see_block_backward(const item *t, int64_t head, int64_t first, int64
         any = any || s->from[i] < s->to[i];
     if (any) {
         attn__decode_rows k, v;
-        find_block(t, head, keys, only_block, s, &k, &v);
+        find_block(t, head, first, keys, s, &k, &v);
         picks = weigh(t, head, &k, &v, b);
         k.next = NULL;
         float *dq = b->dq + head * n * f->channels;
@@ -1005,7 +1002,7 @@ static void run_backward_item(void *user, int64_t number, int thread)
         int64_t keys = attn__least(BLOCK, t.end - at);
         start_block_backward(&t, at, keys, &b);
         for (int64_t h = 0; h < f->heads; h++)
-            see_block_backward(&t, h, at, keys, t.end - t.begin <= BLOCK, &b);
+            see_block_backward(&t, h, at, keys, &b);
     }
     for (int64_t h = 0; h < f->heads && (t.canonical->problem.flags & ATTN_WANT_DQ); h++) {
         const float *dq = b.dq + h * n * f->channels;
