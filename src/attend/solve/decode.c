@@ -18,14 +18,13 @@
  * parts in their order.
  */
 #include "attend/block/dropout.h"
-#include "attend/block/element.h"
 #include "attend/block/packed_sequences.h"
 #include "attend/block/rows.h"
+#include "attend/block/scores.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
 #include "base/arena.h"
-#include "base/constants.h"
 #include "base/integers.h"
 #include "base/normal.h"
 #include "base/parallel.h"
@@ -47,9 +46,8 @@ typedef struct decode {
     int64_t heads, head_step; /* batch items of one work item, and how many batch indices lie between two of them */
     int64_t parts, part;      /* of the keys; how many in each */
     int64_t channels, values; /* of whole vectors */
-    float scale, softcap;     /* of scores in powers of two; softcap 0: none */
-    float fill;               /* the score of masked keys: -infinity where they take no part */
-    bool stream;              /* the gradients of keys and values are too large to stay in a cache */
+    const int64_t *channel[ATTN__OPERANDS]; /* of q, o and their gradients: offsets, or NULL where they are adjacent */
+    bool stream;                            /* the gradients of keys and values are too large to stay in a cache */
 } decode;
 
 /* ------------------------------------------------------------------------------------------------ plan */
@@ -126,19 +124,22 @@ static void choose_parts(decode *f, const attn__canonical *canonical)
 
 static decode *make_plan(attn_context *context, const attn__canonical *canonical)
 {
-    const attn_problem *p = &canonical->problem;
-    decode *f = attn__alloc_zero(context, sizeof *f);
+    const attn__group *contract = &canonical->contract, *value = &canonical->value;
+    size_t channels = 2 * (size_t)(contract->size + value->size) * sizeof(int64_t);
+    decode *f = attn__alloc_zero(context, attn__size_add(sizeof *f, channels));
     if (!f)
         return NULL;
+    int64_t *room = (int64_t *)(void *)(f + 1);
+    f->channel[ATTN__OP_Q] = attn__offsets_channels(contract, ATTN__STRIDE(dim.q), &room);
+    f->channel[ATTN__OP_DQ] = attn__offsets_channels(contract, ATTN__STRIDE(dim.dq), &room);
+    f->channel[ATTN__OP_O] = attn__offsets_channels(value, ATTN__STRIDE(dim.o), &room);
+    f->channel[ATTN__OP_DOUT] = attn__offsets_channels(value, ATTN__STRIDE(dim.dout), &room);
     f->kernel = attn__decode_for(canonical->isa);
     f->lanes = attn__online_softmax_for(canonical->isa);
     f->backward = attn__softmax_backward_for(canonical->isa);
     attn__visible_make(&f->visible, canonical, false);
     f->channels = attn__round_up(canonical->contract.size, f->kernel->lanes);
     f->values = attn__round_up(canonical->value.size, f->kernel->lanes);
-    f->scale = (float)(p->scale * ATTN__LOG2E);
-    f->softcap = (float)(p->softcap * ATTN__LOG2E);
-    f->fill = f->visible.fills ? (float)(p->mask_fill * ATTN__LOG2E) : -INFINITY;
     choose_heads(f, canonical);
     choose_parts(f, canonical);
     return f;
@@ -269,42 +270,14 @@ static void take_scratch(attn__arena *arena, const decode *f, const attn__canoni
 
 /* --------------------------------------------------------------------------------------- queries and keys */
 
-/* A query-like operand: its channels times `factor`, zeros up to `padded`. */
-typedef struct operand {
-    const void *base;
-    size_t stride;
-    const attn__group *channels;
-    int64_t padded;
-    float factor;
-} operand;
-
-static void load_rows(const item *t, const operand *x, int64_t batch, float *rows)
+/* The rows of a head's queries in q, o or their gradients. */
+static attn__rows query_rows(const item *t, attn__operand op, const void *data, int64_t batch, int64_t at[QUERIES])
 {
     const attn__canonical *canonical = t->canonical;
-    attn_dtype dtype = canonical->problem.dtype;
-    int64_t base = attn__offsets_one(&canonical->batch, x->stride, batch), n = x->channels->size;
-    int64_t size = (int64_t)attn_dtype_size(dtype);
-    bool adjacent = attn__offsets_adjacent(x->channels, x->stride);
-    for (int64_t i = 0; i < canonical->query.size; i++, rows += x->padded) {
-        int64_t at = base + attn__offsets_one(&canonical->query, x->stride, i);
-        if (adjacent)
-            t->f->kernel->load((const char *)x->base + at * size, dtype, n, x->factor, rows);
-        for (int64_t c = 0; c < n && !adjacent; c++) {
-            int64_t channel = at + attn__offsets_one(x->channels, x->stride, c);
-            rows[c] = (float)attn__load(dtype, x->base, channel) * x->factor;
-        }
-        for (int64_t c = n; c < x->padded; c++)
-            rows[c] = 0.0f;
-    }
-}
-
-/* Offsets of a head's queries in one operand. */
-static void find_rows(const item *t, size_t stride, int64_t batch, int64_t *at)
-{
-    int64_t base = attn__offsets_one(&t->canonical->batch, stride, batch), n = t->canonical->query.size;
-    attn__offsets_fill(&t->canonical->query, stride, 0, n, at);
-    for (int64_t i = 0; i < n; i++)
-        at[i] += base;
+    bool contracts = op == ATTN__OP_Q || op == ATTN__OP_DQ;
+    int64_t queries = canonical->query.size, channels = (contracts ? &canonical->contract : &canonical->value)->size;
+    attn__query_offsets(canonical, attn__stride_of(op), batch, 0, queries, at);
+    return (attn__rows){data, canonical->problem.dtype, at, queries, t->f->channel[op], channels};
 }
 
 /* Loads a head's queries, and what decides which keys they see. */
@@ -312,17 +285,20 @@ static void load_head(const item *t, int64_t head, const scratch *s)
 {
     const decode *f = t->f;
     const attn__canonical *canonical = t->canonical;
-    int64_t n = canonical->query.size, batch = batch_of(t, head);
+    int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     if (n == 0)
         return;
-    operand q = {t->arrays->q, ATTN__STRIDE(dim.q), &canonical->contract, f->channels, f->scale};
-    load_rows(t, &q, batch, s->q + head * n * f->channels);
+    attn__rows q = query_rows(t, ATTN__OP_Q, t->arrays->q, batch, at);
+    float *rows = s->q + head * n * f->channels, factor = attn__score_factor(canonical);
+    attn__rows_load(&q, f->lanes, rows, f->channels);
+    for (int64_t c = 0; c < n * f->channels; c++)
+        rows[c] *= factor;
     if (attn__visible_masks(&f->visible)) {
         attn__visible_rows_start(&s->rows[head], canonical, t->arrays, batch, 0, n, 1);
         s->span[head] = attn__visible_span_of(&s->rows[head], 0, n);
     }
     if (canonical->has_bias)
-        find_rows(t, ATTN__STRIDE(dim.bias), batch, s->bias_row + head * n);
+        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, 0, n, s->bias_row + head * n);
     if (canonical->has_dropout)
         attn__dropout_rows(canonical, t->arrays, batch, 0, n, s->drop_row + head * n);
 }
@@ -435,8 +411,9 @@ static void add_alive(const item *t, const attn__decode_rows *x, int64_t from, i
 /* Caps the scores of all queries. */
 static void cap_scores(const item *t, int64_t keys, const scratch *s)
 {
-    for (int64_t i = 0; i < t->canonical->query.size && t->f->softcap != 0.0f; i++)
-        t->f->lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), t->f->softcap);
+    float cap = attn__softcap(t->canonical);
+    for (int64_t i = 0; cap != 0.0f && i < t->canonical->query.size; i++)
+        t->f->lanes->softcap(s->s + i * BLOCK, attn__round_up(keys, t->f->kernel->lanes), cap);
 }
 
 /* --------------------------------------------------------------------------------------------- forward */
@@ -482,17 +459,15 @@ static size_t divide_forward(const decode *f, const attn__canonical *canonical, 
 /* A sink is in the sums of the first part before any key. */
 static void clear_sums(const item *t, int64_t head, const sums *of)
 {
-    const attn__canonical *canonical = t->canonical;
-    int64_t at[QUERIES], n = canonical->query.size;
-    bool sinks = (canonical->extras & ATTN__SINKS) && t->part == 0;
+    int64_t n = t->canonical->query.size;
     if (!of->o) /* NULL only where an arena counts bytes */
         return;
     memset(of->o, 0, (size_t)(n * t->f->values) * sizeof *of->o);
-    if (sinks)
-        find_rows(t, ATTN__STRIDE(dim.sinks), batch_of(t, head), at);
-    for (int64_t i = 0; i < n; i++) {
-        of->m[i] = sinks ? (float)((double)((const float *)t->arrays->sinks)[at[i]] * ATTN__LOG2E) : -INFINITY;
-        of->l[i] = of->m[i] == -INFINITY ? 0.0f : 1.0f;
+    if (t->part == 0)
+        attn__running_begin(t->canonical, t->arrays, batch_of(t, head), 0, n, n, of->m, of->l);
+    for (int64_t i = 0; t->part > 0 && i < n; i++) {
+        of->m[i] = -INFINITY;
+        of->l[i] = 0.0f;
     }
 }
 
@@ -507,8 +482,9 @@ static void mask_scores(const item *t, int64_t head, int64_t i, float *p, const 
         for (int64_t j = from; j < to; j++)
             p[j] += bias[s->bias_at[j]] * (float)ATTN__LOG2E;
     }
+    float fill = attn__masked_score(t->canonical);
     for (int64_t j = from; s->hides && j < to; j++)
-        p[j] = seen[j] ? p[j] : t->f->fill;
+        p[j] = seen[j] ? p[j] : fill;
     for (int64_t j = from; j < to; j++)
         alive[j] = (uint8_t)(p[j] != -INFINITY);
 }
@@ -575,32 +551,18 @@ static void merge(const job *j, const sums *into, const sums *part)
     }
 }
 
-/* One query's output, from element `at` on. */
-static void write_row(const attn__canonical *canonical, void *o, int64_t at, const float *sum, float factor)
-{
-    attn_dtype dtype = canonical->problem.dtype;
-    bool adjacent = dtype == ATTN_F32 && attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.o));
-    float *row = (float *)o + (adjacent ? at : 0);
-    for (int64_t c = 0; adjacent && c < canonical->value.size; c++)
-        row[c] = sum[c] * factor;
-    for (int64_t c = 0; !adjacent && c < canonical->value.size; c++)
-        attn__store(dtype, o, at + attn__offsets_one(&canonical->value, ATTN__STRIDE(dim.o), c),
-                    (double)(sum[c] * factor));
-}
-
 static void write_head(const item *t, int64_t batch, const sums *of)
 {
     const attn__canonical *canonical = t->canonical;
-    float kept = (float)attn__dropout_factor(canonical), *lse = t->arrays->lse;
-    int64_t o_at[QUERIES], lse_at[QUERIES];
-    find_rows(t, ATTN__STRIDE(dim.o), batch, o_at);
-    find_rows(t, ATTN__STRIDE(dim.lse), batch, lse_at);
-    for (int64_t i = 0; i < canonical->query.size; i++) {
-        float l = of->l[i], factor = l == 0.0f ? 0.0f : kept / l; /* NOLINT: as above */
-        write_row(canonical, t->arrays->o, o_at[i], of->o + i * t->f->values, factor);
-        if (canonical->problem.flags & ATTN_WANT_LSE)
-            lse[lse_at[i]] = l == 0.0f ? -INFINITY : (float)(log((double)l) + (double)of->m[i] / ATTN__LOG2E);
+    int64_t at[QUERIES], n = canonical->query.size;
+    attn__rows o = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    o.rows = 1;
+    for (int64_t i = 0; i < n; i++, o.at++) {
+        float factor = attn__running_factor(canonical, of->l[i]); /* NOLINT: as above */
+        attn__rows_store(&o, t->f->backward, of->o + i * t->f->values, 0, factor, false);
     }
+    if (canonical->problem.flags & ATTN_WANT_LSE)
+        attn__running_store(canonical, t->arrays, batch, 0, n, of->m, of->l);
 }
 
 /* Widens [*first, *last) by the keys of the item that a head's queries may give a weight. */
@@ -733,7 +695,8 @@ static size_t divide_backward(const decode *f, const attn__canonical *canonical,
     b->delta = attn__arena_take(&arena, all, sizeof(float));
     b->fill = attn__arena_take(&arena, f->visible.fills ? all : 0, sizeof(float));
     b->ds = attn__arena_take(&arena, n * BLOCK, sizeof(float));
-    b->ds_capped = dbias && f->softcap != 0.0f ? attn__arena_take(&arena, n * BLOCK, sizeof(float)) : b->ds;
+    b->ds_capped =
+        dbias && canonical->problem.softcap != 0.0 ? attn__arena_take(&arena, n * BLOCK, sizeof(float)) : b->ds;
     b->bias = attn__arena_take(&arena, canonical->has_bias ? n * BLOCK : 0, sizeof(float));
     b->dk_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
     b->dv_at = attn__arena_take(&arena, 2 * BLOCK, sizeof(int64_t));
@@ -755,94 +718,40 @@ static float *dq_of_part(const job *j, int64_t batch, int64_t part)
     return (float *)(void *)(j->workspace + (size_t)j->canonical->threads * j->thread + number * j->part);
 }
 
-/* How many keys of all are masked for query i. */
-static int64_t count_masked(const item *t, int64_t head, int64_t i, scratch *s)
-{
-    int64_t masked = 0;
-    for (int64_t at = 0; at < t->canonical->key.size; at += BLOCK) {
-        int64_t keys = attn__least(BLOCK, t->canonical->key.size - at);
-        attn__visible_keys_start(&s->keys, t->canonical, at, keys);
-        attn__visible_tile tile = {s->rows + head, i, 1, &s->keys, 0, keys};
-        attn__visible_bytes(&tile, ATTN__VISIBLE_ANY, s->seen, BLOCK);
-        for (int64_t j = 0; j < keys; j++)
-            masked += !s->seen[j];
-    }
-    return masked;
-}
-
-/* The logarithm of the weight of a masked key that has mask_fill for its score.  Where that is large and there are no
- * others of weight, lse = fill + log(count) has lost its last digits in f32; the masked keys' weights are then
- * 1 / count.  A key beside them whose score is near the fill keeps its own weight. */
-static float fill_weight(const item *t, int64_t head, int64_t i, float lse, scratch *s)
-{
-    double fill = t->canonical->problem.mask_fill, max = log((double)t->canonical->key.size);
-    double slack = 2.5e-7 * fabs(fill), weight = lse == -INFINITY ? -INFINITY : fill - (double)lse;
-    if (fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= max + slack &&
-        attn__visible_masks(&t->f->visible)) {
-        double count = (double)count_masked(t, head, i, s);
-        if (count > 0.0 && fabs(lse - fill - log(count)) <= slack)
-            weight = -log(count);
-    }
-    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
-}
-
-/* A row without keys gets an lse of +inf, which makes its weights 0; delta = sum over v of dout * o, less the gradient
- * of the log-sum-exp. */
-static void load_gradients(const item *t, int64_t head, backward *b)
+/* What the softmax's way back needs of each query.  delta = sum over v of dout * o, less the gradient of the
+ * log-sum-exp. */
+static void load_gradients(const item *t, int64_t head, const backward *b)
 {
     const decode *f = t->f;
     const attn__canonical *canonical = t->canonical;
-    const attn_arrays *a = t->arrays;
     int64_t n = canonical->query.size, batch = batch_of(t, head), at[QUERIES];
     float *dout = b->dout + head * n * f->values, *lse = b->lse + head * n, *delta = b->delta + head * n;
-    operand d = {a->dout, ATTN__STRIDE(dim.dout), &canonical->value, f->values, 1.0f};
-    operand o = {a->o, ATTN__STRIDE(dim.o), &canonical->value, f->values, 1.0f};
-    load_rows(t, &d, batch, dout);
-    load_rows(t, &o, batch, b->o);
-    find_rows(t, ATTN__STRIDE(dim.lse), batch, at);
-    for (int64_t i = 0; i < n; i++) {
-        float x = ((const float *)a->lse)[at[i]];
-        lse[i] = x == -INFINITY ? INFINITY : (float)((double)x * ATTN__LOG2E);
+    attn__rows rows = query_rows(t, ATTN__OP_DOUT, t->arrays->dout, batch, at);
+    attn__rows_load(&rows, f->lanes, dout, f->values);
+    rows = query_rows(t, ATTN__OP_O, t->arrays->o, batch, at);
+    attn__rows_load(&rows, f->lanes, b->o, f->values);
+    for (int64_t i = 0; i < n; i++)
         delta[i] = f->backward->dot(dout + i * f->values, b->o + i * f->values, f->values);
-        if ((canonical->extras & ATTN__DLSE) && x != -INFINITY)
-            delta[i] -= ((const float *)a->dlse)[at[i]];
-        if (f->visible.fills)
-            b->fill[head * n + i] = fill_weight(t, head, i, x, &b->s);
+    attn__lse_load(canonical, t->arrays, batch, 0, n, lse);
+    attn__delta_finish(canonical, t->arrays, batch, 0, n, lse, delta);
+    attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, 0, n, at);
+    for (int64_t i = 0; f->visible.fills && i < n; i++) {
+        float x = ((const float *)t->arrays->lse)[at[i]];
+        bool counts = attn__visible_masks(&f->visible) && attn__fill_dominates(canonical, x, canonical->key.size);
+        int64_t masked = counts ? attn__visible_count_filled(&b->s.rows[head], i) : 0;
+        b->fill[head * n + i] = attn__fill_weight(canonical, x, masked);
     }
     if (canonical->problem.flags & ATTN_WANT_DBIAS)
-        find_rows(t, ATTN__STRIDE(dim.dbias), batch, b->dbias_row + head * n);
+        attn__query_offsets(canonical, ATTN__STRIDE(dim.dbias), batch, 0, n, b->dbias_row + head * n);
     memset(b->dq + head * n * f->channels, 0, (size_t)(n * f->channels) * sizeof(float));
-}
-
-/* Stores channels that are not adjacent. */
-static void store_elements(const item *t, int64_t row, const float *dq)
-{
-    const attn__canonical *canonical = t->canonical;
-    attn_dtype dtype = canonical->problem.dtype;
-    for (int64_t c = 0; c < canonical->contract.size; c++) {
-        int64_t at = row + attn__offsets_one(&canonical->contract, ATTN__STRIDE(dim.dq), c);
-        double was = canonical->problem.accumulate ? attn__load(dtype, t->arrays->dq, at) : 0.0;
-        attn__store(dtype, t->arrays->dq, at, was + (double)dq[c] * canonical->problem.scale);
-    }
 }
 
 static void store_dq(const item *t, int64_t batch, const float *dq)
 {
-    const attn__canonical *canonical = t->canonical;
-    const attn__softmax_backward_kernel *kernel = t->f->backward;
-    int64_t n = canonical->contract.size, at[QUERIES];
-    bool adjacent = attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.dq)),
-         add = canonical->problem.accumulate;
-    float scale = (float)canonical->problem.scale;
-    find_rows(t, ATTN__STRIDE(dim.dq), batch, at);
-    for (int64_t i = 0; i < canonical->query.size; i++, dq += t->f->channels) {
-        if (!adjacent)
-            store_elements(t, at[i], dq);
-        else if (canonical->problem.dtype == ATTN_BF16)
-            kernel->store_bf16((uint16_t *)t->arrays->dq + at[i], dq, n, scale, add);
-        else
-            kernel->store((float *)t->arrays->dq + at[i], dq, n, scale, add);
-    }
+    const attn_problem *p = &t->canonical->problem;
+    int64_t at[QUERIES];
+    attn__rows rows = query_rows(t, ATTN__OP_DQ, t->arrays->dq, batch, at);
+    attn__rows_store(&rows, t->f->backward, dq, t->f->channels, (float)p->scale, p->accumulate);
 }
 
 /* P to s.s and dS to ds.  False: all pairs of the ranges count; else s.alive says which. */
@@ -862,10 +771,10 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
         b->from[i] = (int32_t)s->from[i];
         b->to[i] = (int32_t)s->to[i];
         full = full && s->from[i] == 0 && s->to[i] == k->rows;
-        const float *bias = canonical->has_bias ? (const float *)t->arrays->bias + s->bias_row[head * n + i] : NULL;
-        for (int64_t j = 0; bias && j < k->rows; j++)
-            b->bias[i * BLOCK + j] = bias[s->bias_at[j]];
     }
+    attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->bias_row + head * n, n, s->bias_at, k->rows);
+    if (canonical->has_bias)
+        attn__bias_rows(&bias, BLOCK, b->bias, BLOCK);
     attn__softmax_backward_args args = {.rows = n,
                                         .keys = k->rows,
                                         .ld = BLOCK,
@@ -873,10 +782,10 @@ static bool weigh(const item *t, int64_t head, const attn__decode_rows *k, const
                                         .dp = scores ? b->ds : NULL,
                                         .lse = b->lse + head * n,
                                         .delta = b->delta + head * n,
-                                        .plain =
-                                            full && !picks && f->softcap == 0.0f && k->rows % f->kernel->lanes == 0,
+                                        .plain = full && !picks && canonical->problem.softcap == 0.0 &&
+                                                 k->rows % f->kernel->lanes == 0,
                                         .mask = s->hides ? s->seen : NULL,
-                                        .softcap = f->softcap,
+                                        .softcap = attn__softcap(canonical),
                                         .bias = canonical->has_bias ? b->bias : NULL,
                                         .fill = f->visible.fills && s->hides ? b->fill + head * n : NULL,
                                         .from = b->from,
@@ -945,9 +854,9 @@ static void store_dbias(const item *t, int64_t head, int64_t keys, bool seen, co
     for (int64_t i = 0; i < n && !t->canonical->problem.accumulate; i++)
         for (int64_t j = 0; j < keys; j++)
             dbias[row[i] + at[j]] = 0.0f;
-    for (int64_t i = 0; i < n && seen; i++)
-        for (int64_t j = 0; j < keys; j++)
-            dbias[row[i] + at[j]] += b->ds_capped[i * BLOCK + j];
+    attn__bias bias = attn__bias_of(t->canonical, t->arrays, true, row, n, at, keys);
+    if (seen)
+        attn__bias_add(&bias, t->f->backward, b->ds_capped, BLOCK);
 }
 
 static void see_block_backward(const item *t, int64_t head, int64_t first, int64_t keys, backward *b)

@@ -49,8 +49,6 @@ typedef struct attn__decode_spread {
 typedef struct attn__decode_kernel {
     attn__isa isa;
     int lanes;
-    /* row[c] = factor * from[c], c in [0, n). */
-    void (*load)(const void *from, attn_dtype dtype, int64_t n, float factor, float *row);
     /* s[i * lds + j] = sum over c of q[i * ldq + c] * k[j][c]; q padded with zeros to whole vectors, lds to whole
      * vectors of keys. */
     void (*score)(const attn__decode_rows *k, const float *q, int64_t ldq, int64_t queries, float *s, int64_t lds);

@@ -29,15 +29,6 @@ VF_FN void row_prefetch(const void *base, attn_dtype dtype, int64_t at, int64_t 
         __builtin_prefetch(from + i, 0, 2);
 }
 
-static void decode_load(const void *from, attn_dtype dtype, int64_t n, float factor, float *row)
-{
-    for (int64_t c = 0; c < n; c += VF_LANES) {
-        int part = n - c < VF_LANES ? (int)(n - c) : VF_LANES;
-        vf x = dtype == ATTN_BF16 ? row_load(from, ATTN_BF16, c, part) : row_load(from, ATTN_F32, c, part);
-        vf_store_part(row + c, vf_mul(x, vf_set1(factor)), part);
-    }
-}
-
 /* As many keys as lanes: a vector of partial sums for each, transposed, adds up to a vector of scores. */
 VF_FN vf score_lanes(const attn__decode_rows *k, attn_dtype dtype, const int64_t *at, const int64_t *next,
                      const float *q)
@@ -255,5 +246,5 @@ static void decode_settle(void)
     vf_stream_end();
 }
 
-const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA, VF_LANES,   decode_load, decode_score,
-                                                   weigh,  decode_add, spread,      decode_settle};
+const attn__decode_kernel VF_NAME(attn__decode) = {VF_ISA,     VF_LANES, decode_score, weigh,
+                                                   decode_add, spread,   decode_settle};
