@@ -244,3 +244,22 @@ void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays)
     (slots->n ? attn__sums_address : attn__sums_start)(&sums, &slots->shared, slots->memory);
     attn__sums_store(&sums, &slots->shared, arrays);
 }
+
+static bool broadcast(const attn__group *group, bool q, bool k, bool v)
+{
+    for (int a = 0; a < group->n; a++) {
+        const attn_dim *dim = &group->axis[a].dim;
+        if (dim->n > 1 && !group->axis[a].packed && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
+            return true;
+    }
+    return false;
+}
+
+bool attn__sums_meet(const attn__canonical *canonical)
+{
+    unsigned with = canonical->problem.flags;
+    bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
+    return broadcast(&canonical->batch, q, k, v) || broadcast(&canonical->query, q, false, false) ||
+           broadcast(&canonical->key, false, k, v) || broadcast(&canonical->contract, q, k, false) ||
+           broadcast(&canonical->value, false, false, v);
+}

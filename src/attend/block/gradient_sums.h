@@ -75,4 +75,7 @@ void attn__slots_clear(const attn__slots *slots, const attn_arrays *arrays, unsi
 /* Writes the shared gradients. */
 void attn__slots_store(const attn__slots *slots, const attn_arrays *arrays);
 
+/* Whether an element of dq, dk or dv may have several batch indices, rows or channels to come from. */
+bool attn__sums_meet(const attn__canonical *canonical);
+
 #endif

@@ -118,8 +118,8 @@ static void take_terms(attn__arena *p, const attn__flash *f, attn__flash_scratch
 }
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
-                          attn__flash_scratch *scratch)
+static size_t divide_memory(const attn__flash *flash, const attn__canonical *canonical, char *base,
+                            attn__flash_scratch *scratch)
 {
     attn__arena p = {base, 0};
     take_queries(&p, flash, canonical, scratch);
@@ -206,7 +206,7 @@ static int64_t least_queries(const attn__flash *f, const attn__canonical *canoni
 }
 
 /* Whether AMX is there and faster, though its tiles are filled up with zeros. */
-bool attn__flash_amx_pays(const attn__flash *f, const attn__canonical *canonical)
+static bool amx_pays(const attn__flash *f, const attn__canonical *canonical)
 {
     if (!attn__bf16x3_for(canonical->isa) || f->keys_dtype != canonical->problem.dtype || f->channels == 0 ||
         canonical->key.size == 0 || canonical->query.size < least_queries(f, canonical))
@@ -220,7 +220,7 @@ bool attn__flash_amx_pays(const attn__flash *f, const attn__canonical *canonical
     return whole <= 1.5 * plain;
 }
 
-void attn__flash_use_amx(attn__flash *f, const attn__canonical *canonical)
+static void use_amx(attn__flash *f, const attn__canonical *canonical)
 {
     f->amx = attn__bf16x3_for(canonical->isa);
     f->pairs = NULL;
@@ -234,7 +234,7 @@ enum { MANY = 8 }; /* heads, which are work for all threads */
  * Subtiles are as wide as two AMX tiles. */
 static void choose_amx(attn__flash *f, const attn__canonical *canonical)
 {
-    attn__flash_use_amx(f, canonical);
+    use_amx(f, canonical);
     f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
     int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
     int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = canonical->query.size,
@@ -253,7 +253,7 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
 }
 
 /* Sets what follows from the problem alone: kernels, channels, axes with limits. */
-void attn__flash_describe(attn__flash *f, const attn__canonical *canonical)
+static void describe(attn__flash *f, const attn__canonical *canonical)
 {
     f->tile = attn__gemm_tile_for(canonical->isa);
     f->lanes = attn__online_softmax_for(canonical->isa);
@@ -278,7 +278,7 @@ static void fit_blocks(attn__flash *f, int64_t block, int64_t step)
 
 static void fill_flash(attn__flash *f, const attn__canonical *canonical)
 {
-    attn__flash_describe(f, canonical);
+    describe(f, canonical);
     f->ldk = panel_width(f->channels);
     f->ldv = panel_width(f->values);
     int64_t *next = f->tables;
@@ -292,7 +292,7 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && !tables && attn__flash_amx_pays(f, canonical))
+    if (!f->q_channel && !f->k_channel && !f->v_channel && !tables && amx_pays(f, canonical))
         choose_amx(f, canonical);
     else
         choose_blocks(f, canonical);
@@ -315,7 +315,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     fill_flash(f, canonical);
     recipe->data = f;
     attn__flash_scratch unused;
-    recipe->workspace = attn__size_mul((size_t)canonical->threads, attn__flash_divide(f, canonical, NULL, &unused));
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, divide_memory(f, canonical, NULL, &unused));
     if (f->amx)
         snprintf(recipe->text, sizeof recipe->text, "%s, %d bf16 term%s, blocks of %d queries x %d keys",
                  attn__isa_text(f->amx->isa), f->terms, f->terms == 1 ? "" : "s", (int)f->query_block,
@@ -336,7 +336,7 @@ static void divide_subtiles(attn__flash_item *t)
     t->subtiles = (vectors + t->flash->vectors - 1) / t->flash->vectors;
 }
 
-attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i)
+static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
     int64_t each = vectors / n, more = vectors % n;
@@ -356,7 +356,7 @@ static void gather_queries(attn__flash_item *t)
     t->q_ready = true;
     float factor = f->pairs ? 1.0f : attn__score_factor(t->canonical);
     for (int64_t i = 0; i < t->subtiles; i++) {
-        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__flash_subtile sub = subtile_at(t, i);
         attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
                                 t->canonical->problem.dtype,
                                 t->s.query_at.q + sub.lane,
@@ -378,7 +378,7 @@ static void find_spans(attn__flash_item *t, int64_t batch)
     t->key_begin = t->canonical->key.size;
     t->key_end = 0;
     for (int64_t i = 0; i < t->subtiles; i++) {
-        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__flash_subtile sub = subtile_at(t, i);
         attn__flash_span *span = &s->span[i];
         span->limits = attn__visible_span_of(&s->rows, sub.lane, sub.lanes);
         attn__visible_span_keys(&s->rows, &span->limits, &span->begin, &span->end);
@@ -403,7 +403,7 @@ static void read_tables(const attn__flash_item *t, int64_t batch)
 }
 
 /* Sets the offsets of the item's queries, their dropout keys, key ranges and running sums. */
-void attn__flash_begin(attn__flash_item *t, int64_t batch)
+static void begin(attn__flash_item *t, int64_t batch)
 {
     const attn__canonical *canonical = t->canonical;
     attn__flash_scratch *s = &t->s;
@@ -624,7 +624,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 }
 
 /* What masks, bias, dropout and tables need of the block's keys. */
-void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b)
+static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
     if (t->canonical->has_bias)
@@ -661,7 +661,7 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
 }
 
 /* Notes the scores of masked keys. */
-void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
+static void note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     float fill = attn__masked_score(t->canonical);
     for (int64_t i = 0; i < b->keys * sub.width; i++)
@@ -835,7 +835,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     }
     top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
-        attn__flash_note_hidden(t, b, sub);
+        note_hidden(t, b, sub);
     if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
@@ -941,9 +941,9 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};
     bool seen_at_all = false;
-    attn__flash_key_tables(t, &b);
+    find_keys(t, &b);
     for (int64_t i = 0; i < t->subtiles && !seen_at_all; i++)
-        seen_at_all = sees(t, &b, attn__flash_subtile_at(t, i));
+        seen_at_all = sees(t, &b, subtile_at(t, i));
     if (!seen_at_all)
         return;
     load_panels(t, &b);
@@ -955,7 +955,7 @@ static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
         /* Up to the last key of any lane: under a causal mask a block is seldom seen whole. */
         attn__flash_keys seen = b;
         seen.keys = span->end - at < keys ? span->end - at : keys;
-        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__flash_subtile sub = subtile_at(t, i);
         if (sees(t, &seen, sub))
             see_keys(t, &seen, sub);
     }
@@ -972,7 +972,7 @@ static void finish(attn__flash_item *t)
     for (int64_t i = 0; i < t->padded; i++)
         t->s.shrink[i] = attn__running_factor(t->canonical, t->s.l[i]);
     for (int64_t i = 0; i < t->subtiles; i++) {
-        attn__flash_subtile sub = attn__flash_subtile_at(t, i);
+        attn__flash_subtile sub = subtile_at(t, i);
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
@@ -1006,8 +1006,8 @@ static void run_item(void *user, int64_t number, int thread)
                           .count = item.count,
                           .next_batch = item.next_batch,
                           .next_first = item.next_first};
-    attn__flash_divide(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
-    attn__flash_begin(&t, item.batch);
+    divide_memory(f, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    begin(&t, item.batch);
     if (f->amx) {
         f->amx->begin();
         attn__flash_amx_queries(&t);
@@ -1026,9 +1026,9 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
 {
     job j = {.canonical = canonical, .flash = recipe->data, .workspace = workspace};
     attn__flash_scratch scratch;
-    j.each = attn__flash_divide(j.flash, canonical, NULL, &scratch);
+    j.each = divide_memory(j.flash, canonical, NULL, &scratch);
     for (int thread = 0; j.flash->ntables && thread < canonical->threads; thread++) {
-        attn__flash_divide(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
+        divide_memory(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
         start_tables(j.flash, &scratch);
     }
     j.items = attn__items_make(canonical, arrays, j.flash->query_block);

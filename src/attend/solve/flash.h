@@ -202,14 +202,5 @@ void attn__flash_amx_end(attn__flash_item *t);
 
 /* What other solvers still take from here. */
 const char *attn__flash_refuse(const attn__canonical *canonical);
-void attn__flash_describe(attn__flash *flash, const attn__canonical *canonical);
-bool attn__flash_amx_pays(const attn__flash *flash, const attn__canonical *canonical);
-void attn__flash_use_amx(attn__flash *flash, const attn__canonical *canonical);
-size_t attn__flash_divide(const attn__flash *flash, const attn__canonical *canonical, char *base,
-                          attn__flash_scratch *scratch);
-void attn__flash_begin(attn__flash_item *t, int64_t batch);
-attn__flash_subtile attn__flash_subtile_at(const attn__flash_item *t, int64_t i);
-void attn__flash_key_tables(attn__flash_item *t, const attn__flash_keys *b);
-void attn__flash_note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 
 #endif

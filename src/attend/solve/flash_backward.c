@@ -17,88 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ------------------------------------------------------------------------------------------------------ batch items */
-
-/* Whether a requested gradient is broadcast along this BATCH axis, so that its items add to the same elements. */
-static bool is_shared(const attn__canonical *canonical, const attn__axis *axis)
-{
-    unsigned with = canonical->problem.flags;
-    const attn_dim *dim = &axis->dim;
-    if (axis->packed) /* tokens are the sequence's own */
-        return dim->n > 1 && (with & ATTN_WANT_DBIAS) && dim->dbias == 0;
-    return dim->n > 1 && (((with & ATTN_WANT_DQ) && dim->dq == 0) || ((with & ATTN_WANT_DK) && dim->dk == 0) ||
-                          ((with & ATTN_WANT_DV) && dim->dv == 0) || ((with & ATTN_WANT_DBIAS) && dim->dbias == 0));
-}
-
-/* Moves an item's offsets by `index` along a batch axis. */
-void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index)
-{
-    attn_dim *at = &item->at;
-    const attn_dim *dim = &axis->dim;
-    at->q += index * dim->q;
-    at->k += index * dim->k;
-    at->v += index * dim->v;
-    at->o += index * dim->o;
-    at->bias += index * dim->bias;
-    at->mask += index * dim->mask;
-    at->blocks += index * dim->blocks;
-    at->lens += index * dim->lens;
-    at->lse += index * dim->lse;
-    at->dq += index * dim->dq;
-    at->dk += index * dim->dk;
-    at->dv += index * dim->dv;
-    at->dout += index * dim->dout;
-    at->dbias += index * dim->dbias;
-    item->drop += (uint64_t)(index * axis->drop);
-    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
-        item->table[i] += index * axis->table[i];
-}
-
-/* The batch item with number `item` among the independent ones and `shared` among those of one cell. */
-void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
-                                    attn__flash_backward_item *found)
-{
-    int64_t scale = 1;
-    memset(found, 0, sizeof *found);
-    for (int a = canonical->batch.n - 1; a >= 0; a--) {
-        const attn__axis *axis = &canonical->batch.axis[a];
-        int64_t *number = is_shared(canonical, axis) ? &shared : &item, index = *number % axis->dim.n;
-        *number /= axis->dim.n;
-        attn__flash_backward_item_advance(found, axis, index);
-        found->batch += index * scale;
-        scale *= axis->dim.n;
-        if (axis->packed)
-            found->sequence = index;
-        if (index > 0)
-            found->reached |= axis->packed ? (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS)
-                                           : (axis->dim.dq ? 0u : ATTN__FLASH_BACKWARD_Q) |
-                                                 (axis->dim.dk ? 0u : ATTN__FLASH_BACKWARD_K) |
-                                                 (axis->dim.dv ? 0u : ATTN__FLASH_BACKWARD_V) |
-                                                 (axis->dim.dbias ? 0u : ATTN__FLASH_BACKWARD_BIAS);
-    }
-}
-
 /* -------------------------------------------------------------------------------------------------- what it accepts */
-
-static bool broadcast(const attn__group *group, bool q, bool k, bool v)
-{
-    for (int a = 0; a < group->n; a++) {
-        const attn_dim *dim = &group->axis[a].dim;
-        if (dim->n > 1 && !group->axis[a].packed && ((q && dim->dq == 0) || (k && dim->dk == 0) || (v && dim->dv == 0)))
-            return true;
-    }
-    return false;
-}
-
-/* True if an element of a gradient may have several batch items, rows or channels to come from. */
-bool attn__flash_backward_sums(const attn__canonical *canonical)
-{
-    unsigned with = canonical->problem.flags;
-    bool q = with & ATTN_WANT_DQ, k = with & ATTN_WANT_DK, v = with & ATTN_WANT_DV;
-    return broadcast(&canonical->batch, q, k, v) || broadcast(&canonical->query, q, false, false) ||
-           broadcast(&canonical->key, false, k, v) || broadcast(&canonical->contract, q, k, false) ||
-           broadcast(&canonical->value, false, false, v);
-}
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
@@ -115,7 +34,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
         return "keys have a window";
     if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
-    if (problem->dtype == ATTN_BF16 && attn__flash_backward_sums(canonical)) /* which cannot hold partial sums */
+    if (problem->dtype == ATTN_BF16 && attn__sums_meet(canonical)) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return NULL;
 }
@@ -185,7 +104,7 @@ static void read_tables(const attn__flash_backward_run *run)
     for (int i = 0; i < plan->ntables; i++) {
         const attn__flash_backward_table *t = &plan->table[i];
         const attn__flash_backward_table_memory *x = &run->m.table[i];
-        attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.table[i],
+        attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.place.table[i],
                                t->value ? 1.0f : plan->score_scale, &x->panel);
         if (run->want & ATTN__FLASH_BACKWARD_TABLES)
             memset(x->sums, 0, (size_t)(t->panel.rows * t->panel.ld) * sizeof(float));
@@ -197,7 +116,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
     for (int i = 0; i < run->plan->ntables && (run->want & ATTN__FLASH_BACKWARD_TABLES); i++) {
         const attn__table_panel *t = &run->plan->table[i].panel;
         const attn_relative *r = &run->canonical->problem.relatives[i];
-        double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.table[i];
+        double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.place.table[i];
         double factor = run->plan->table[i].value ? 1.0 : run->canonical->problem.scale;
         for (int64_t row = attn__most(0, -t->first); row < attn__least(t->rows, r->rows - t->first); row++) {
             const float *from = run->m.table[i].sums + row * t->ld;
@@ -252,13 +171,6 @@ static freedom find_freedom(const attn__canonical *canonical, unsigned want)
     f.own_kv = f.own_kv && (!(want & ATTN__FLASH_BACKWARD_V) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
                                                                  moves(&canonical->value, ATTN__STRIDE(dim.dv))));
     return f;
-}
-
-static void count_items(const attn__canonical *canonical, attn__flash_backward_plan *p)
-{
-    p->items = p->shared = 1;
-    for (int a = 0; a < canonical->batch.n; a++)
-        *(is_shared(canonical, &canonical->batch.axis[a]) ? &p->shared : &p->items) *= canonical->batch.axis[a].dim.n;
 }
 
 /* The size of each of `count` even shares of n, a multiple of `to`: a short last tile passes over the sums as often as a
@@ -422,8 +334,7 @@ static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena
     }
 }
 
-size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *p, void *memory,
-                                          attn__flash_backward_scratch *m)
+static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, attn__flash_backward_scratch *m)
 {
     attn__arena arena = {memory, 0};
     m->s = floats(&arena, p->tile_q * p->strip);
@@ -478,7 +389,7 @@ static unsigned wanted(unsigned with)
 }
 
 /* Sets what follows from the problem alone: kernels, sizes, requested gradients. */
-void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__canonical *canonical)
+static void start_plan(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     p->tile = attn__gemm_tile_for(canonical->isa);
     p->backward = attn__softmax_backward_for(p->tile->isa);
@@ -496,16 +407,20 @@ void attn__flash_backward_plan_start(attn__flash_backward_plan *p, const attn__c
     p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
     p->drop_scale = (float)attn__dropout_factor(canonical);
     attn__visible_make(&p->visible, canonical, false);
-    count_items(canonical, p);
+    attn__canonical own = *canonical; /* the gradients that items share are summed in slots */
+    own.problem.flags &= ATTN__WANT_OWN;
+    p->split = attn__batch_split_make(&own);
+    p->items = p->split.items;
+    p->shared = p->split.rest;
 }
 
 /* Packed sequences that one cell does not run one after another. */
-static int64_t independent_sequences(const attn__canonical *canonical)
+static int64_t independent_sequences(const attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
     int64_t n = 1;
     for (int a = 0; a < canonical->batch.n; a++) {
         const attn__axis *axis = &canonical->batch.axis[a];
-        if (axis->packed && axis->dim.n > 1 && !is_shared(canonical, axis))
+        if (axis->packed && axis->dim.n > 1 && p->split.apart[a])
             n = axis->dim.n;
     }
     return n;
@@ -522,8 +437,8 @@ static int64_t row_length(const attn__flash_backward_plan *p, int64_t channels)
 /* The order for a packed sequence is the one that it has alone, and so are its bits. */
 static void choose(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    int64_t sequences = independent_sequences(canonical);
-    attn__flash_backward_plan_start(p, canonical);
+    start_plan(p, canonical);
+    int64_t sequences = independent_sequences(p, canonical);
     p->items /= sequences;
     choose_tiles(canonical, p);
     if (canonical->problem.nrelatives == 0) /* their products are in f32, on vectors */
@@ -556,7 +471,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     choose(p, canonical);
     find_channels(canonical, p);
     attn__flash_backward_scratch unused;
-    p->thread_bytes = attn__flash_backward_scratch_place(p, NULL, &unused);
+    p->thread_bytes = place_scratch(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
     if (p->want & ATTN__FLASH_BACKWARD_TABLES)
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
@@ -570,9 +485,9 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------- gradients that start at zero */
 
-/* Of one batch item. */
-static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays,
-                           const attn__flash_backward_item *item, unsigned which)
+/* Of a batch item, or with `split` of all that share elements with it. */
+static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays, const attn_dim *at,
+                           unsigned which, const attn__batch_split *split)
 {
     const struct {
         unsigned bit;
@@ -582,35 +497,40 @@ static void zero_gradients(const attn__canonical *canonical, const attn_arrays *
                {ATTN__FLASH_BACKWARD_K, ATTN__OP_DK, arrays->dk},
                {ATTN__FLASH_BACKWARD_V, ATTN__OP_DV, arrays->dv},
                {ATTN__FLASH_BACKWARD_BIAS, ATTN__OP_DBIAS, arrays->dbias}};
-    attn__canonical of_item = *canonical;
-    of_item.extras &= ~(unsigned)ATTN__PACKED; /* a sequence is a problem of its own */
-    for (int a = 0; a < of_item.batch.n; a++)
-        of_item.batch.axis[a].dim.n = 1;
+    attn__canonical cleared = *canonical;
+    cleared.extras &= ~(unsigned)ATTN__PACKED; /* a sequence is a problem of its own */
+    for (int a = 0; a < cleared.batch.n; a++)
+        cleared.batch.axis[a].dim.n = split && !split->apart[a] ? cleared.batch.axis[a].dim.n : 1;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         size_t size = attn_dtype_size(attn__operand_dtype(&canonical->problem, all[i].op));
-        attn__extent extent = attn__operand_extent(&of_item, all[i].op);
+        attn__extent extent = attn__operand_extent(&cleared, all[i].op);
         if (which & all[i].bit)
-            attn__extent_zero(&extent, size, (char *)all[i].array + attn__stride(&item->at, all[i].op) * (int64_t)size);
+            attn__extent_zero(&extent, size, (char *)all[i].array + attn__stride(at, all[i].op) * (int64_t)size);
     }
 }
 
-/* Clears the gradients that one independent item adds into, but those of a batch item that an earlier one reaches, too. */
-void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                               const attn_arrays *arrays, int64_t item)
+static attn__flash_backward_item find_item(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                                           int64_t item, int64_t shared)
 {
+    int64_t batch = attn__batch_split_index(&plan->split, canonical, item, shared);
+    return (attn__flash_backward_item){batch, attn__place_of(canonical, batch)};
+}
+
+/* Clears the gradients that one independent item adds into. */
+static void zero_item(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
+                      const attn_arrays *arrays, int64_t number)
+{
+    attn__flash_backward_item item = find_item(canonical, plan, number, 0);
     unsigned adds = plan->want & ~(plan->store_q ? ATTN__FLASH_BACKWARD_Q : 0u) &
                     ~(plan->store_kv ? ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V : 0u);
-    for (int64_t s = 0; s < plan->shared; s++) {
-        attn__flash_backward_item found;
+    unsigned bias = adds & ATTN__FLASH_BACKWARD_BIAS;
+    bool packed = attn__is_packed(canonical);
+    zero_gradients(canonical, arrays, &item.place.at, packed ? bias : adds, &plan->split);
+    for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
         attn__sequence one;
-        attn__flash_backward_item_find(canonical, item, s, &found);
-        unsigned missing = adds & ~found.reached, bias = missing & ATTN__FLASH_BACKWARD_BIAS;
-        if (attn__is_packed(canonical) && (missing & ~bias)) {
-            attn__sequence_at(&one, canonical, arrays, found.sequence);
-            zero_gradients(&one.canonical, &one.arrays, &found, missing & ~bias);
-            missing = bias;
-        }
-        zero_gradients(canonical, arrays, &found, missing);
+        item = find_item(canonical, plan, number, s);
+        attn__sequence_at(&one, canonical, arrays, attn__packed_sequence(canonical, item.batch));
+        zero_gradients(&one.canonical, &one.arrays, &item.place.at, adds & ~bias, NULL);
     }
 }
 
@@ -622,18 +542,18 @@ static int64_t key_end(const attn__flash_backward_run *run)
     const attn__visible *visible = &run->plan->visible;
     if (!run->canonical->has_lens || !visible->ranges || visible->lens_by_query || visible->fills)
         return run->plan->nk;
-    return attn__clamp(run->arrays->lens[run->item.at.lens], 0, run->plan->nk);
+    return attn__clamp(run->arrays->lens[run->item.place.at.lens], 0, run->plan->nk);
 }
 
 /* Where the keys of the block lie, in every array that has them. */
-void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
+static void locate_keys(attn__flash_backward_run *run)
 {
     const attn__canonical *canonical = run->canonical;
     const attn__group *key = &canonical->key;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__offsets_from(key, ATTN__STRIDE(dim.k), run->item.at.k, begin, n, m->key_at.k);
-    attn__offsets_from(key, ATTN__STRIDE(dim.v), run->item.at.v, begin, n, m->key_at.v);
+    attn__offsets_from(key, ATTN__STRIDE(dim.k), run->item.place.at.k, begin, n, m->key_at.k);
+    attn__offsets_from(key, ATTN__STRIDE(dim.v), run->item.place.at.v, begin, n, m->key_at.v);
     if (canonical->has_bias)
         attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->key_at.bias);
     if (run->want & ATTN__FLASH_BACKWARD_BIAS)
@@ -643,7 +563,7 @@ void attn__flash_backward_locate_keys(attn__flash_backward_run *run)
 }
 
 /* The log-sum-exp of row r of the tile, and the weight of its masked keys. */
-void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse)
+static void set_lse(attn__flash_backward_run *run, int64_t r, float lse)
 {
     bool counts = attn__fill_dominates(run->canonical, lse, run->plan->nk);
     run->m.lse[r] = attn__lse_in(lse);
@@ -690,7 +610,7 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
     for (int64_t r = 0; r < run->tile_n; r++)
-        attn__flash_backward_set_lse(run, r, lse[m->query_at.lse[r]]);
+        set_lse(run, r, lse[m->query_at.lse[r]]);
     if (run->keeps && *known) {
         memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
         return;
@@ -703,11 +623,11 @@ static void pack_row_numbers(attn__flash_backward_run *run)
 }
 
 /* Where the queries of the tile lie, and their keys for dropout. */
-void attn__flash_backward_locate_queries(attn__flash_backward_run *run)
+static void locate_queries(attn__flash_backward_run *run)
 {
     const attn__canonical *canonical = run->canonical;
     const attn__group *query = &canonical->query;
-    const attn_dim *at = &run->item.at;
+    const attn_dim *at = &run->item.place.at;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
     attn__offsets_from(query, ATTN__STRIDE(dim.q), at->q, begin, n, m->query_at.q);
@@ -727,7 +647,7 @@ static void store_queries(const attn__flash_backward_run *run, int64_t begin, in
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q) {
         int64_t rows = attn__least(plan->tile_q, n - i);
-        attn__offsets_from(&run->canonical->query, ATTN__STRIDE(dim.dq), run->item.at.dq, begin + i, rows,
+        attn__offsets_from(&run->canonical->query, ATTN__STRIDE(dim.dq), run->item.place.at.dq, begin + i, rows,
                            run->m.query_at.dq);
         attn__rows to = {run->arrays->dq, run->canonical->problem.dtype, run->m.query_at.dq, rows, plan->channels.dq,
                          plan->d};
@@ -741,12 +661,14 @@ static void store_keys(const attn__flash_backward_run *run, int64_t n)
     const attn__flash_backward_scratch *m = &run->m;
     bool add = !plan->store_kv || !run->first;
     if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dk), run->item.at.dk, run->block, n, m->key_at.dk);
+        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dk), run->item.place.at.dk, run->block, n,
+                           m->key_at.dk);
         attn__rows to = {run->arrays->dk, run->canonical->problem.dtype, m->key_at.dk, n, plan->channels.dk, plan->d};
         attn__rows_store(&to, plan->backward, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
     }
     if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dv), run->item.at.dv, run->block, n, m->key_at.dv);
+        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dv), run->item.place.at.dv, run->block, n,
+                           m->key_at.dv);
         attn__rows to = {run->arrays->dv, run->canonical->problem.dtype, m->key_at.dv, n, plan->channels.dv, plan->dv};
         attn__rows_store(&to, plan->backward, m->keys.dv_rows, plan->ldv, 1.0f, add);
     }
@@ -802,13 +724,13 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
     const attn__flash_backward_channels *c = &plan->channels;
     const attn_arrays *x = run->arrays;
     const attn__group *query = &run->canonical->query;
-    const attn_dim *at = &run->item.at, *next = at;
+    const attn_dim *at = &run->item.place.at, *next = at;
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN__FLASH_BACKWARD_Q) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
     int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
     if (last && end && run->has_next) {
-        next = &run->next.at;
+        next = &run->next.place.at;
         begin = run->next_q;
         n = attn__least(plan->tile_q, plan->nq - begin);
     }
@@ -828,12 +750,12 @@ static void prefetch_next_block(attn__flash_backward_run *run)
     const attn__flash_backward_channels *c = &plan->channels;
     const attn_arrays *x = run->arrays;
     const attn__group *key = &run->canonical->key;
-    const attn_dim *at = &run->item.at, *next = at;
+    const attn_dim *at = &run->item.place.at, *next = at;
     int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
     int64_t dk_n = run->want & ATTN__FLASH_BACKWARD_K ? run->block_n : 0,
             dv_n = run->want & ATTN__FLASH_BACKWARD_V ? run->block_n : 0;
     if (n <= 0 && run->has_next) {
-        next = &run->next.at;
+        next = &run->next.place.at;
         begin = run->next_k;
         n = attn__least(plan->block_k, plan->nk - begin);
     }
@@ -852,7 +774,7 @@ static void prefetch_next_block(attn__flash_backward_run *run)
 /* Everything of the tile's queries but what decides whether the tile is needed at all. */
 static void pack_queries(attn__flash_backward_run *run)
 {
-    attn__flash_backward_locate_queries(run);
+    locate_queries(run);
     attn__flash_backward_tile_queries(run);
     pack_row_numbers(run);
 }
@@ -882,11 +804,10 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
     attn__visible_keys_start(&run->m.keys_of_block, run->canonical, run->block, run->block_n);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
         run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
-        attn__flash_backward_limits(run);
-        if (!attn__flash_backward_tile_is_needed(run))
+        if (!attn__flash_backward_tile_start(run))
             continue;
         if (!packed) {
-            attn__flash_backward_locate_keys(run);
+            locate_keys(run);
             attn__flash_backward_tile_keys(run);
             if (!plan->amx)
                 prefetch_next_block(run);
@@ -945,7 +866,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
     if (!run->has_next)
         return;
-    attn__flash_backward_item_find(w->canonical, cell / plan->waves, 0, &run->next);
+    run->next = find_item(w->canonical, plan, cell / plan->waves, 0);
     run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
     run->next_k = chunk * plan->chunk_k;
 }
@@ -967,7 +888,7 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     attn__sequence one;
     attn__flash_backward_run of_one = *run;
     attn__flash_backward_plan plan = *run->plan;
-    attn__sequence_at(&one, run->canonical, run->arrays, run->item.sequence);
+    attn__sequence_at(&one, run->canonical, run->arrays, attn__packed_sequence(run->canonical, run->item.batch));
     plan.nq = one.canonical.query.size;
     plan.nk = one.canonical.key.size;
     of_one.canonical = &one.canonical;
@@ -976,9 +897,9 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     run_chunks(&of_one, chunk_q, chunk_k);
 }
 
-static void place_scratch(const work *w, int thread, attn__flash_backward_scratch *m)
+static void place_thread(const work *w, int thread, attn__flash_backward_scratch *m)
 {
-    attn__flash_backward_scratch_place(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
+    place_scratch(w->plan, w->workspace + (size_t)thread * w->plan->thread_bytes, m);
 }
 
 /* `next` is the number of the cell that follows, negative if that is not known.  `sums` are those of the slot that runs
@@ -990,13 +911,13 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
     attn__flash_backward_run run = {
         .canonical = w->canonical, .plan = plan, .arrays = w->arrays, .want = plan->want & want, .first = w->step == 0};
     bool packed = attn__is_packed(w->canonical);
-    place_scratch(w, thread, &run.m);
+    place_thread(w, thread, &run.m);
     if (next >= 0 && !packed)
         find_next(w, next, &run);
     if (plan->amx)
         plan->amx->begin();
     for (int64_t s = 0; s < plan->shared; s++) {
-        attn__flash_backward_item_find(w->canonical, item, s, &run.item);
+        run.item = find_item(w->canonical, plan, item, s);
         read_tables(&run);
         if (packed)
             run_sequence(&run, chunk_q, chunk_k);
@@ -1008,11 +929,11 @@ static void run_cell(const work *w, int thread, int64_t item, unsigned want, int
         plan->amx->end();
 }
 
-static void zero_item(void *user, int64_t item, int thread)
+static void zero_cell(void *user, int64_t item, int thread)
 {
     const work *w = user;
     (void)thread;
-    attn__flash_backward_zero(w->canonical, w->plan, w->arrays, item);
+    zero_item(w->canonical, w->plan, w->arrays, item);
 }
 
 static void wave_cell(void *user, int64_t number, int thread)
@@ -1076,11 +997,11 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     bool tables = plan->want & ATTN__FLASH_BACKWARD_TABLES;
     for (int thread = 0; plan->ntables && thread < canonical->threads; thread++) {
         attn__flash_backward_scratch m;
-        place_scratch(&w, thread, &m);
+        place_thread(&w, thread, &m);
         start_tables(plan, &m);
     }
     if (plan->clears)
-        attn__parallel_items(canonical->threads, plan->items, zero_item, &w);
+        attn__parallel_items(canonical->threads, plan->items, zero_cell, &w);
     if (tables) {
         attn__slots_make(&w.slots, canonical, w.workspace + (size_t)canonical->threads * plan->thread_bytes);
         attn__parallel_items(canonical->threads, w.slots.n, slot_cells, &w);

@@ -41,7 +41,7 @@
 #include "attend/block/visible.h"
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
-#include "attend/block/slots.h"
+#include "attend/block/gradient_sums.h"
 #include "attend/plan/solver.h"
 #include "attend/block/table_panel.h"
 #include "base/context.h"
@@ -108,6 +108,7 @@ typedef struct attn__flash_backward_plan {
     int64_t chunk_q, chunk_k, waves;
     int64_t chunks_q, chunks_k; /* of the two passes */
     bool two_pass;
+    attn__batch_split split;
     int64_t items, shared; /* independent batch items; items that one cell runs in sequence */
     unsigned want;
     attn__visible visible;
@@ -124,15 +125,10 @@ typedef struct attn__flash_backward_plan {
     attn__flash_backward_table table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_plan;
 
-/* One batch item: its index over the BATCH dims, its offset in each operand (the fields of `dim`), its part of the dropout
- * row. */
+/* One batch item: its index over the BATCH dims, and its offset in each operand and table. */
 typedef struct attn__flash_backward_item {
     int64_t batch;
-    attn_dim at;
-    uint64_t drop;
-    int64_t sequence; /* of packed ones */
-    unsigned reached; /* gradients that an earlier item of the same cell adds into as well */
-    int64_t table[ATTN_MAX_RELATIVE];
+    attn__place place;
 } attn__flash_backward_item;
 
 /* AMX operands: keys, packed once per block; queries, packed once per tile; P and dS of the tile
@@ -240,10 +236,8 @@ void attn__flash_backward_tile_choose(attn__flash_backward_plan *plan, const att
 /* their memory. */
 void attn__flash_backward_tile_place(const attn__flash_backward_plan *plan, attn__arena *arena,
                                      attn__flash_backward_scratch *scratch);
-/* What limits the keys of each row of the tile; */
-void attn__flash_backward_limits(attn__flash_backward_run *run);
-/* whether any of the tile's queries attends any key of the block. */
-bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run);
+/* Finds what limits the keys of each row of the tile; false if none of them attends any key of the block. */
+bool attn__flash_backward_tile_start(attn__flash_backward_run *run);
 /* Packs the block's keys and clears their gradients; packs the tile's queries; runs the one against the other. */
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
@@ -253,23 +247,11 @@ void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t
 /* stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run);
 
-/* What other solvers still take from here. */
-bool attn__flash_backward_sums(const attn__canonical *canonical);
+/* What other solvers still take from flash_backward.c. */
 const char *attn__flash_backward_refuse(const attn__canonical *canonical);
-void attn__flash_backward_plan_start(attn__flash_backward_plan *plan, const attn__canonical *canonical);
-size_t attn__flash_backward_scratch_place(const attn__flash_backward_plan *plan, void *memory,
-                                          attn__flash_backward_scratch *scratch);
-void attn__flash_backward_item_advance(attn__flash_backward_item *item, const attn__axis *axis, int64_t index);
-void attn__flash_backward_item_find(const attn__canonical *canonical, int64_t item, int64_t shared,
-                                    attn__flash_backward_item *found);
-void attn__flash_backward_zero(const attn__canonical *canonical, const attn__flash_backward_plan *plan,
-                               const attn_arrays *arrays, int64_t item);
-void attn__flash_backward_locate_keys(attn__flash_backward_run *run);
-void attn__flash_backward_locate_queries(attn__flash_backward_run *run);
-void attn__flash_backward_set_lse(attn__flash_backward_run *run, int64_t r, float lse);
-bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
-                                   attn__softmax_backward_args *t, int64_t *row);
-void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
-                                    int64_t n);
+static inline bool attn__flash_backward_sums(const attn__canonical *canonical)
+{
+    return attn__sums_meet(canonical);
+}
 
 #endif

@@ -13,16 +13,6 @@
 
 /* ---------------------------------------------------------------------------------------------- what a tile attends */
 
-void attn__flash_backward_limits(attn__flash_backward_run *run)
-{
-    attn__flash_backward_scratch *m = &run->m;
-    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, 1);
-    for (int64_t r = 0; r < run->tile_n && !run->plan->visible.ranges; r++) {
-        m->from[r] = 0;
-        m->to[r] = (int32_t)run->plan->nk;
-    }
-}
-
 /* What hides keys first .. first + keys of the block from rows of the tile. */
 static unsigned find_hidden(const attn__flash_backward_run *run, const attn__visible_tile *tile)
 {
@@ -30,15 +20,21 @@ static unsigned find_hidden(const attn__flash_backward_run *run, const attn__vis
     return attn__visible_of(tile, &span);
 }
 
-bool attn__flash_backward_tile_is_needed(const attn__flash_backward_run *run)
+bool attn__flash_backward_tile_start(attn__flash_backward_run *run)
 {
-    attn__visible_tile tile = {&run->m.rows, 0, run->tile_n, &run->m.keys_of_block, 0, run->block_n};
-    return run->block_n > 0 && (run->plan->visible.fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
+    attn__flash_backward_scratch *m = &run->m;
+    const attn__visible *visible = &run->plan->visible;
+    attn__visible_rows_start(&m->rows, run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, 1);
+    for (int64_t r = 0; r < run->tile_n && !visible->ranges; r++) {
+        m->from[r] = 0;
+        m->to[r] = (int32_t)run->plan->nk;
+    }
+    attn__visible_tile tile = {&m->rows, 0, run->tile_n, &m->keys_of_block, 0, run->block_n};
+    return run->block_n > 0 && (visible->fills || find_hidden(run, &tile) != ATTN__VISIBLE_NONE);
 }
 
 /* dbias += dS. */
-void attn__flash_backward_add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows,
-                                    int64_t n)
+static void add_dbias(const attn__flash_backward_run *run, int64_t first, int64_t row, int64_t rows, int64_t n)
 {
     const attn__flash_backward_scratch *m = &run->m;
     attn__bias dbias =
@@ -388,8 +384,8 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
 }
 
 /* Sets the arguments of a strip's softmax step.  False if no query attends any of its keys. */
-bool attn__flash_backward_describe(attn__flash_backward_run *run, int64_t first, int64_t n,
-                                   attn__softmax_backward_args *t, int64_t *row)
+static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t n, attn__softmax_backward_args *t,
+                          int64_t *row)
 {
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
@@ -947,7 +943,7 @@ bool attn__flash_backward_tile_store(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn_arrays *x = run->arrays;
-    const attn_dim *at = &run->item.at;
+    const attn_dim *at = &run->item.place.at;
     if (!plan->store_kv || !run->first || plan->channels.dk || plan->channels.dv)
         return false;
     const attn__flash_backward_scratch *m = &run->m;
@@ -1199,7 +1195,7 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     attn__softmax_backward_args t;
     int64_t row;
-    if (!attn__flash_backward_describe(run, first, n, &t, &row))
+    if (!prepare_strip(run, first, n, &t, &row))
         return;
     unsigned want = run->want;
     if (run->plan->amx)
@@ -1212,7 +1208,7 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
         multiply(run, &t, first, n, row);
     run->want = want;
     if (want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__flash_backward_add_dbias(run, first, row, t.rows, t.keys);
+        add_dbias(run, first, row, t.rows, t.keys);
 }
 
 void attn__flash_backward_tile_run(attn__flash_backward_run *run)
