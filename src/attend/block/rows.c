@@ -102,6 +102,17 @@ void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
         place->table[i] += by * axis->table[i];
 }
 
+attn__place attn__place_of(const attn__canonical *canonical, int64_t batch)
+{
+    attn__place place = {.drop = 0};
+    for (int a = canonical->batch.n - 1; a >= 0; a--) {
+        int64_t n = canonical->batch.axis[a].dim.n;
+        attn__place_advance(&place, &canonical->batch.axis[a], n > 1 ? batch % n : 0);
+        batch /= n > 1 ? n : 1;
+    }
+    return place;
+}
+
 /* ------------------------------------------------------------------------------------------- rows as f32 */
 
 bool attn__rows_load(const attn__rows *x, const attn__online_softmax_kernel *kernel, float *to, int64_t ld)

@@ -50,6 +50,7 @@ typedef struct attn__place {
 
 /* By so many indices along one BATCH axis. */
 void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by);
+attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
 
 /* Rows of an operand, f32 or bf16: row r has n channels, from element at[r] on or at `channel`'s offsets from there. */
 typedef struct attn__rows {

@@ -132,9 +132,11 @@ static size_t divide_memory(const attn__flash *flash, const attn__canonical *can
 
 /* --------------------------------------------------------------------------------------------------------- the plan */
 
-static const char *refuse_usual(const attn__canonical *canonical)
+static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *p = &canonical->problem;
+    if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
+        return "head size above 512";
     if (canonical->backward)
         return "forward only";
     if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
@@ -147,22 +149,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
         return "keys have a window";
     if (canonical->key.size > INT32_MAX)
         return "more than 2^31 keys";
-    return NULL;
-}
-
-/* Why flash attention cannot run a problem, whatever the size of its heads; NULL: it can. */
-const char *attn__flash_refuse(const attn__canonical *canonical)
-{
-    const char *why = refuse_usual(canonical);
-    return !why && canonical->problem.nrelatives ? "has relative tables" : why;
-}
-
-static const char *refuse(const attn__canonical *canonical)
-{
-    if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
-        return "head size above 512";
-    const char *why = refuse_usual(canonical);
-    return why ? why : attn__table_panels_refuse(canonical);
+    return attn__table_panels_refuse(canonical);
 }
 
 /* Rows of whole cache lines, not a power of two apart so large that they share sets of the cache. */

@@ -200,7 +200,4 @@ int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_ke
 /* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
 void attn__flash_amx_end(attn__flash_item *t);
 
-/* What other solvers still take from here. */
-const char *attn__flash_refuse(const attn__canonical *canonical);
-
 #endif

@@ -19,9 +19,11 @@
 
 /* -------------------------------------------------------------------------------------------------- what it accepts */
 
-static const char *refuse_usual(const attn__canonical *canonical)
+static const char *refuse(const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
+    if (canonical->contract.size > 512 || canonical->value.size > 512)
+        return "heads of more than 512 channels";
     if (!canonical->backward)
         return "backward only";
     if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
@@ -36,21 +38,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
         return "too many keys for 32-bit positions";
     if (problem->dtype == ATTN_BF16 && attn__sums_meet(canonical)) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
-    return NULL;
-}
-
-const char *attn__flash_backward_refuse(const attn__canonical *canonical)
-{
-    const char *why = refuse_usual(canonical);
-    return !why && canonical->problem.nrelatives ? "relative tables" : why;
-}
-
-static const char *refuse(const attn__canonical *canonical)
-{
-    if (canonical->contract.size > 512 || canonical->value.size > 512)
-        return "heads of more than 512 channels";
-    const char *why = refuse_usual(canonical);
-    return why ? why : attn__table_panels_refuse(canonical);
+    return attn__table_panels_refuse(canonical);
 }
 
 /* -------------------------------------------------------------------------------------------------- relative tables */

@@ -247,11 +247,4 @@ void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t
 /* stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run);
 
-/* What other solvers still take from flash_backward.c. */
-const char *attn__flash_backward_refuse(const attn__canonical *canonical);
-static inline bool attn__flash_backward_sums(const attn__canonical *canonical)
-{
-    return attn__sums_meet(canonical);
-}
-
 #endif

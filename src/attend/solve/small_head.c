@@ -25,7 +25,7 @@
 #include "attend/block/scores.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
-#include "attend/solve/flash_backward.h"
+#include "attend/block/gradient_sums.h"
 #include "base/arena.h"
 #include "base/constants.h"
 #include "base/integers.h"
@@ -787,7 +787,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "masked keys take part";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && (attn__is_packed(canonical) || !pairs_apart(canonical)))
         return "several pairs add to one element of the bias's gradient";
-    if (attn__flash_backward_sums(canonical))
+    if (attn__sums_meet(canonical))
         return "gradients summed over broadcast dims";
     return adjacent(canonical) ? NULL : "channels are not adjacent";
 }

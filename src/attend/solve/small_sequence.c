@@ -19,7 +19,7 @@
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "attend/problem/operand.h"
-#include "attend/solve/flash_backward.h"
+#include "attend/block/gradient_sums.h"
 #include "base/arena.h"
 #include "base/constants.h"
 #include "base/integers.h"
@@ -170,7 +170,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "several pairs of a head add to one element of the bias's gradient";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
         return "a gradient of the bias of packed sequences";
-    return attn__flash_backward_sums(canonical) ? "gradients summed over broadcast dims" : NULL;
+    return attn__sums_meet(canonical) ? "gradients summed over broadcast dims" : NULL;
 }
 
 enum { FEW = 16 }; /* tokens */
