@@ -2,7 +2,7 @@
  * Scores of single pairs: gathers, tables, bias.  The score kinds themselves are in score.c. */
 #include "attend/block/pair.h"
 
-#include "attend/block/weight.h"
+#include "attend/block/scores.h"
 #include "attend/scores/score.h"
 #include "base/context.h"
 

@@ -6,7 +6,7 @@
  */
 #include "attend/plan/plan.h"
 
-#include "attend/block/element.h"
+#include "attend/block/rows.h"
 #include "attend/problem/extent.h"
 #include "base/parallel.h"
 

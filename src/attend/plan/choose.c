@@ -7,7 +7,7 @@
  */
 #include "attend/plan/plan.h"
 
-#include "attend/block/element.h"
+#include "attend/block/rows.h"
 #include "attend/problem/arrays.h"
 #include "attend/scores/score.h"
 #include "base/clock.h"
@@ -25,7 +25,6 @@
 
 static const attn__solver *const solvers[] = {
 #define X(name) &attn__solver_##name,
-#include "attend/plan/solvers.inc"
 #undef X
 };
 

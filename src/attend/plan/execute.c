@@ -2,7 +2,7 @@
  * Runs a plan: checks the arrays, then runs its steps. */
 #include "attend/plan/plan.h"
 
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/problem/arrays.h"
 #include "base/integers.h"
 

@@ -2,7 +2,7 @@
  * Merges what attention over two parts of the keys gave, and goes back through that. */
 #include "attn/attn.h"
 
-#include "attend/block/element.h"
+#include "attend/block/rows.h"
 #include "base/context.h"
 #include "base/parallel.h"
 

@@ -8,10 +8,9 @@
  */
 #include "attend/plan/plan.h"
 
-#include "attend/block/element.h"
+#include "attend/block/rows.h"
 #include "attend/problem/extent.h"
 #include "attend/block/gradient_sums.h"
-#include "attend/block/rows.h"
 #include "attend/block/row.h"
 #include "base/parallel.h"
 

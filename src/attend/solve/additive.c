@@ -8,15 +8,13 @@
  * float64: with additive scores it takes longer for all of these, for tables of narrow heads backward alone.
  *
  * Backward, gradients of q, k, v and the bias are added to in place; batch indices that share none of them are
- * parallel.  Those of tables and of w are summed in double, in slots (slots.h).
+ * parallel.  Those of tables and of w are summed in double, in slots (gradient_sums.h).
  */
 #include "attend/block/gradient_sums.h"
 #include "attend/block/row.h"
 #include "attend/block/rows.h"
-#include "attend/block/slots.h"
 #include "attend/block/table.h"
-#include "attend/block/table_panel.h"
-#include "attend/block/weight.h"
+#include "attend/block/scores.h"
 #include "attend/plan/solver.h"
 #include "base/arena.h"
 #include "base/integers.h"

@@ -10,7 +10,7 @@
  */
 #include "attend/plan/solver.h"
 
-#include "attend/block/slots.h"
+#include "attend/block/gradient_sums.h"
 #include "attend/solve/blocked_tile.h"
 #include "base/parallel.h"
 

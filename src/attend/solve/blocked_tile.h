@@ -13,15 +13,14 @@
  * A relative table T[rows,channels] enters by products too: X = Q T^T has an entry for each distance, and pair j of
  * row i adds X[i, distance(i,j)].  Backward the gradients of the pairs are summed by distance, G[i, distance], and
  * dQ += G T, dT += G^T Q.  Tables of keys do the same with K, those of values with the weights.  dT is summed over the
- * tiles of a batch index, then over batch indices in slots.h's sums. */
+ * tiles of a batch index, then over batch indices in gradient_sums.h's sums. */
 #ifndef ATTN_ATTEND_BLOCKED_TILE_H
 #define ATTN_ATTEND_BLOCKED_TILE_H
 
 #include "attend/block/dropout.h"
-#include "attend/block/element.h"
-#include "attend/block/gradient_sums.h"
-#include "attend/block/packed_sequences.h"
 #include "attend/block/rows.h"
+#include "attend/block/gradient_sums.h"
+#include "attend/block/items.h"
 #include "attend/block/table.h"
 #include "attend/block/visible.h"
 #include "attend/block/window_base.h"

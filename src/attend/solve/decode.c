@@ -18,7 +18,7 @@
  * parts in their order.
  */
 #include "attend/block/dropout.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/block/visible.h"

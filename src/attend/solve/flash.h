@@ -18,7 +18,7 @@
 #define ATTN_ATTEND_FLASH_H
 
 #include "attend/block/prefetch.h"
-#include "attend/block/table_panel.h"
+#include "attend/block/table.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
 #include "kernels/online_softmax/online_softmax.h"

@@ -43,7 +43,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/plan/solver.h"
-#include "attend/block/table_panel.h"
+#include "attend/block/table.h"
 #include "base/context.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/online_softmax/online_softmax.h"

@@ -19,7 +19,7 @@
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/block/prefetch.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"

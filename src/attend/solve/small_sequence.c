@@ -13,7 +13,7 @@
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
-#include "attend/block/packed_sequences.h"
+#include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
 #include "attend/block/visible.h"

@@ -4,7 +4,7 @@
 #include "attend/solve/window.h"
 
 #include "attend/block/rows.h"
-#include "attend/block/table_panel.h"
+#include "attend/block/table.h"
 #include "base/arena.h"
 #include "base/parallel.h"
 
