@@ -303,7 +303,7 @@ typedef struct attn_pick {
  * Bias, mask, lens, weights, bands and dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past
  * a sequence's length do not exist: they cost nothing, nothing is written for them (weights: 0), and mask_fill does
  * not count them.  A sequence gets the same bits whatever the others are: those that it gets alone, and padded in a
- * batch-invariant context.  (On AMX the longest sequence decides whether AMX is used, and with it the last bits.) */
+ * batch-invariant context.  (The longest decides whether AMX or the solver of single queries is used, and the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */
@@ -346,7 +346,7 @@ enum {
     ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
     ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
     /* arrays.k and arrays.v are bf16, q and o f32: a KV cache in half the memory.  F32 problems only, forward and
-     * without weights.  Fast for up to 16 queries without a bias, mask or dropout. */
+     * without weights. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
     ATTN_WITH_ALL = (1 << 16) - 1, /* every operand, of later versions too */
     ATTN_WANT_LSE = 1 << 16,       /* forward: arrays.lse */

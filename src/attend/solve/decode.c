@@ -158,7 +158,8 @@ static void finish_plan(attn__recipe *recipe, decode *f, const attn__canonical *
              f->stream ? ", gradients past the caches" : "");
 }
 
-/* Which solver is best for packed sequences may not depend on the others' lengths, but where each has one query. */
+/* Contexts where lengths may not change the bits, and packed sequences, which may not change each other's, have one solver
+ * for any number of queries; but all may have a single one.  By name this one can still be asked for. */
 static bool lengths_decide(const attn__canonical *canonical)
 {
     if (canonical->extras & ATTN__BATCH_INVARIANT)
@@ -171,7 +172,9 @@ static double cost(const attn__canonical *canonical, int64_t max_queries)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size, queries = (double)canonical->query.size;
     bool small = canonical->contract.size <= 16 && canonical->value.size <= 16;
-    double each = small ? 20 : canonical->query.size <= max_queries && !lengths_decide(canonical) ? 0.9 : 2;
+    double each = small ? 20 : canonical->query.size <= max_queries ? 0.9 : 2;
+    if (lengths_decide(canonical))
+        return INFINITY;
     return keys * (double)(canonical->contract.size + canonical->value.size) * queries * each;
 }
 
@@ -363,7 +366,7 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
 
 /* The block's keys and values of one head, and the rows to prefetch while they are read: the values while the keys are,
  * then the keys that come next, which are the next head's, those of the next block, or the next item's, if each item has
- * one block only.  Blocks that a mask leaves out are not prefetched. */
+ * one block only.  With a mask of blocks the next block may not be read at all, and is not prefetched. */
 static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
                        attn__decode_rows *v)
 {
@@ -372,10 +375,10 @@ static void find_block(const item *t, int64_t head, int64_t first, int64_t keys,
     const int64_t *next_at = s->k_at;
     *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, batch, s->k_at, keys, canonical->contract.size);
     *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
-    if (canonical->has_blocks)
-        return;
     k->next = v->base;
     k->next_at = v->at;
+    if (canonical->has_blocks && head + 1 == t->f->heads)
+        return;
     if (head + 1 == t->f->heads && first + BLOCK < canonical->key.size) {
         next = t->batch;
         next_at += BLOCK;
