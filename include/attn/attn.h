@@ -303,7 +303,7 @@ typedef struct attn_pick {
  * Bias, mask, lens, weights, bands and dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past
  * a sequence's length do not exist: they cost nothing, nothing is written for them (weights: 0), and mask_fill does
  * not count them.  A sequence gets the same bits whatever the others are: those that it gets alone, and padded in a
- * batch-invariant context.  (The longest decides whether AMX or the solver of single queries is used, and the last bits.) */
+ * batch-invariant context.  (The longest decides if AMX or the solver of single queries is used: the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */
