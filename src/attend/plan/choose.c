@@ -25,10 +25,12 @@
 
 static const attn__solver *const solvers[] = {
 #define X(name) &attn__solver_##name,
+#include "attend/plan/solvers.inc"
 #undef X
 };
 
 enum { SOLVERS = sizeof solvers / sizeof *solvers };
+_Static_assert(SOLVERS > 1, "the table is made from solvers.inc, which is included twice");
 
 const char *attn_solver_name(int i)
 {
