@@ -389,11 +389,13 @@ static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t 
 {
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
-    unsigned hidden = e.rows ? find_hidden(run, &tile) : ATTN__VISIBLE_NONE;
-    if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !run->plan->visible.fills))
+    const attn__visible *visible = &run->plan->visible;
+    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* which the extent knows already */
+    unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
+    if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
         return false;
     hidden = hidden == ATTN__VISIBLE_NONE ? ATTN__VISIBLE_ANY : hidden;
-    hidden &= run->plan->visible.ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
+    hidden &= visible->ranges ? ~(unsigned)ATTN__VISIBLE_LIMITS : ~0u;
     *row = e.row;
     *t = describe(run, first, e, hidden);
     if (t->mask)
