@@ -14,6 +14,7 @@
 #include "attend/solve/blocked_tile.h"
 #include "base/parallel.h"
 
+#include <float.h>
 #include <stdio.h>
 
 /* Tokens move along the axis of packed sequences though their strides are 0 there. */
@@ -350,9 +351,8 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     const uint8_t *seen = (const uint8_t *)blocked_at(b, b->plan->at.seen);
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
-        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta);
-        for (int64_t j = 0; b->plan->wide && j < t->pairs; j++) /* weights that f32 does not hold are 0 */
-            dp[j] = s[j] < (double)FLT_MIN ? 0 : dp[j];
+        double least = b->plan->wide ? (double)FLT_MIN : 0; /* weights that f32 does not hold are 0 */
+        b->plan->kernel->gradients(s, dp, t->pairs, lse, delta, least);
         for (int64_t j = 0; j < t->pairs && p->mask_fill != 0; j++)
             dp[j] = seen[j] == ATTN__VISIBLE_FILL ? 0 : dp[j];
         return;

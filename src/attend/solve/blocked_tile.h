@@ -32,7 +32,6 @@
 #include "kernels/rows_f64/rows_f64.h"
 
 #include <assert.h>
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -680,8 +679,8 @@ static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, int
     double *row = blocked_row(b, place, i), *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
     int64_t first = blocked_column_shift(b, t, i, &column);
     const float *single = blocked_floats(b, place) + i * b->plan->ld_s;
-    for (int64_t j = 0; b->plan->wide && j < t->pairs; j++)
-        pairs[j] = (double)single[j];
+    if (b->plan->wide)
+        b->plan->kernel->widen(single, t->pairs, pairs);
     if (!column)
         return b->plan->wide ? pairs : row;
     for (int64_t j = 0; j < t->pairs; j++)
@@ -697,8 +696,8 @@ static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, int64
     int64_t first = blocked_column_shift(b, t, i, &column);
     const double *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
     float *single = blocked_floats(b, place) + i * b->plan->ld_s;
-    for (int64_t j = 0; b->plan->wide && j < t->pairs; j++) /* subnormal numbers would slow the products down */
-        single[j] = fabs(pairs[j]) < (double)FLT_MIN ? 0.0f : (float)pairs[j];
+    if (b->plan->wide)
+        b->plan->kernel->narrow(pairs, t->pairs, single);
     if (!column)
         return;
     memset(row, 0, (size_t)t->columns * sizeof *row);

@@ -30,8 +30,11 @@ typedef struct attn__rows_f64_kernel {
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
-    /* p = exp(x - lse), x in place, at most 1 beside an lse that was rounded; dp = p (dp - delta), 0 where p is. */
-    void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta);
+    /* p = exp(x - lse), x in place, at most 1 beside an lse that was rounded, and 0 below `least`; dp = p (dp - delta), 0
+     * where p is. */
+    void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta, double least);
+    void (*widen)(const float *x, int64_t n, double *y);
+    void (*narrow)(const double *x, int64_t n, float *y); /* 0 below 2^-126: subnormal numbers slow products down */
     /* y[i,j] = sum over c of (q[i,c] - k[c,j])^2. */
     void (*distances)(const attn__rows_f64_distances *args);
     /* t[c] = tanh(q[c] + k[c]); returns the sum of w[c] t[c] over c < n. */

@@ -151,15 +151,43 @@ static void rows_hide(double *x, const uint8_t *seen, int64_t n)
         x[i] = seen[i] ? x[i] : none[0];
 }
 
-static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta)
+static void rows_gradients(double *x, double *dp, int64_t n, double lse, double delta, double least)
 {
     for (int64_t i = 0; i < n; i += VD_LANES) {
         vd log = rows_load(x + i, n - i) - vd_set1(lse);
         vd p = rows_exp(rows_select((vl)(log > vd_zero()), vd_zero(), log)); /* NaN stays */
+        p = rows_select((vl)(p < vd_set1(least)), vd_zero(), p);
         vd d = rows_select((vl)(p == vd_zero()), vd_zero(), p * (rows_load(dp + i, n - i) - vd_set1(delta)));
         rows_store(x + i, p, n - i);
         rows_store(dp + i, d, n - i);
     }
+}
+
+typedef float rows_half __attribute__((vector_size(sizeof(vd) / 2)));
+
+static void rows_widen(const float *x, int64_t n, double *y)
+{
+    int64_t i = 0;
+    for (; i + VD_LANES <= n; i += VD_LANES) {
+        rows_half h;
+        memcpy(&h, x + i, sizeof h);
+        vd_store(y + i, __builtin_convertvector(h, vd));
+    }
+    for (; i < n; i++)
+        y[i] = (double)x[i];
+}
+
+static void rows_narrow(const double *x, int64_t n, float *y)
+{
+    const vl sign = (vl)vd_set1(-0.0);
+    int64_t i = 0;
+    for (; i + VD_LANES <= n; i += VD_LANES) {
+        vd a = vd_load(x + i), size = (vd)((vl)a & ~sign);
+        rows_half h = __builtin_convertvector(rows_select((vl)(size < vd_set1(0x1p-126)), vd_zero(), a), rows_half);
+        memcpy(y + i, &h, sizeof h);
+    }
+    for (; i < n; i++)
+        y[i] = x[i] < 0x1p-126 && x[i] > -0x1p-126 ? 0.0f : (float)x[i];
 }
 
 /* Some queries and vectors of keys, constants after inlining: each pair has a chain of multiply-adds of its own, and each
@@ -280,6 +308,8 @@ const attn__rows_f64_kernel VF_NAME(attn__rows_f64) = {.isa = VF_ISA,
                                                        .scale = rows_scale,
                                                        .hide = rows_hide,
                                                        .gradients = rows_gradients,
+                                                       .widen = rows_widen,
+                                                       .narrow = rows_narrow,
                                                        .distances = rows_distances,
                                                        .additive = rows_additive,
                                                        .additive_gradient = rows_additive_gradient,
