@@ -119,24 +119,25 @@ static double whole_of(const blocked *b, int64_t i)
     return none ? 0 : blocked_at(b, at->sum)[i];
 }
 
-/* The weights of a tile times its values: to the rows of o, which the last tile divides by their sums; where bf16 cannot
- * hold sums over tiles, to memory. */
-static void wide_values(blocked *b, const blocked_tile *t, bool first, wide_rows o)
+/* Weights, or gradients of scores, times rows of a tile: each row of `out` is multiplied by `was` (NULL: nothing is
+ * there) and gets `factor` times its sum. */
+static void wide_add(blocked *b, wide_rows in, wide_rows out, int64_t weights, bool across, const float *factor,
+                     const float *was)
 {
-    const blocked_places *at = &b->plan->at;
     const attn__canonical *canonical = b->canonical;
     bool hides = canonical->has_bias || canonical->has_mask || canonical->has_lens || canonical->has_blocks ||
                  canonical->has_dropout || canonical->problem.nbands;
-    wide_multiply_all(&b->wide,
-                      &(wide_product){.in = blocked_wide_rows(b, ATTN__OP_V, b->arrays->v, t->pair, t->pairs, 0),
-                                      .out = o,
-                                      .channels = canonical->value.size,
-                                      .weight = blocked_floats(b, at->s),
-                                      .hides = hides,
-                                      .factor = blocked_floats(b, at->factor),
-                                      .was = first ? NULL : blocked_floats(b, at->was)});
+    wide_multiply_all(&b->wide, &(wide_product){.in = in,
+                                                .out = out,
+                                                .channels = in.operand.channels->size,
+                                                .weight = blocked_floats(b, weights),
+                                                .across = across,
+                                                .hides = hides,
+                                                .factor = factor,
+                                                .was = was});
 }
 
+/* o: its rows, which the last tile divides by the sums of weights; where bf16 cannot hold sums over tiles, memory. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
     const blocked_places *at = &b->plan->at;
@@ -150,7 +151,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
         blocked_drop(b, t, i, s);
         blocked_scatter_pairs(b, t, at->s, i);
     }
-    wide_values(b, t, first, o);
+    wide_add(b, wide_of(b, t, ATTN_ARRAY_V, 0), o, at->s, false, factor, first ? NULL : was);
 }
 
 /* Sums that were kept in memory go to o. */
@@ -168,7 +169,7 @@ static void wide_forward_block(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t last = -1, values = canonical->value.size;
-    wide_rows o = blocked_wide_rows(b, ATTN__OP_O, b->arrays->o, t->query, t->queries, 2), sums = o;
+    wide_rows o = wide_of(b, t, ATTN_ARRAY_O, 2), sums = o;
     blocked_start_block(b, t);
     for (; t->pair < canonical->key.size; t->pair += b->plan->pairs)
         last = blocked_start_tile(b, t) ? t->pair : last;
@@ -433,22 +434,6 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
-/* One gradient of a tile of a wide problem: sums over its queries, or keys.  `fresh`: nothing is there yet. */
-static void wide_gradient(blocked *b, wide_rows in, wide_rows out, const float *weight, bool across, bool fresh)
-{
-    const attn__canonical *canonical = b->canonical;
-    bool hides = canonical->has_bias || canonical->has_mask || canonical->has_lens || canonical->has_blocks ||
-                 canonical->has_dropout || canonical->problem.nbands;
-    wide_multiply_all(&b->wide, &(wide_product){.in = in,
-                                                .out = out,
-                                                .channels = in.operand.channels->size,
-                                                .weight = weight,
-                                                .across = across,
-                                                .hides = hides,
-                                                .factor = b->wide.ones,
-                                                .was = fresh ? NULL : b->wide.ones});
-}
-
 /* Gradients of which nothing is there yet where a tile is the first one of its queries, or of its keys. */
 static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 {
@@ -457,17 +442,18 @@ static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 
 static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, unsigned adds)
 {
+    static const struct {
+        unsigned want;
+        attn_array in, out;
+    } gradients[] = {{ATTN_WANT_DV, ATTN_ARRAY_DOUT, ATTN_ARRAY_DV},
+                     {ATTN_WANT_DK, ATTN_ARRAY_Q, ATTN_ARRAY_DK},
+                     {ATTN_WANT_DQ, ATTN_ARRAY_K, ATTN_ARRAY_DQ}};
     const blocked_places *at = &b->plan->at;
-    const attn_arrays *a = b->arrays;
-    const float *s = blocked_floats(b, at->s), *ds = blocked_floats(b, at->dp);
-    unsigned want = b->canonical->problem.flags, fresh = wide_fresh(t, first, adds);
-    wide_rows dout = blocked_wide_rows(b, ATTN__OP_DOUT, a->dout, t->query, t->queries, 0),
-              v = blocked_wide_rows(b, ATTN__OP_V, a->v, t->pair, t->pairs, 1),
-              o = blocked_wide_rows(b, ATTN__OP_O, a->o, t->query, t->queries, 2);
+    const float *ones = b->wide.ones;
     memset(blocked_at(b, at->delta), 0, (size_t)t->queries * sizeof(double));
-    wide_score(&b->wide, &(wide_scores){.a = dout,
-                                        .b = v,
-                                        .with = o,
+    wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_DOUT, 0),
+                                        .b = wide_of(b, t, ATTN_ARRAY_V, 1),
+                                        .with = wide_of(b, t, ATTN_ARRAY_O, 2),
                                         .channels = b->canonical->value.size,
                                         .factor = 1.0f,
                                         .out = blocked_floats(b, at->dp),
@@ -475,39 +461,22 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
     blocked_scores(b, t);
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
-    if (want & ATTN_WANT_DV) {
-        dout = blocked_wide_rows(b, ATTN__OP_DOUT, a->dout, t->query, t->queries, 0);
-        wide_gradient(b, dout, blocked_wide_rows(b, ATTN__OP_DV, a->dv, t->pair, t->pairs, 1), s, true,
-                      fresh & ATTN_WANT_DV);
-    }
-    if (want & ATTN_WANT_DK)
-        wide_gradient(b, blocked_wide_rows(b, ATTN__OP_Q, a->q, t->query, t->queries, 0),
-                      blocked_wide_rows(b, ATTN__OP_DK, a->dk, t->pair, t->pairs, 1), ds, true, fresh & ATTN_WANT_DK);
-    if (want & ATTN_WANT_DQ)
-        wide_gradient(b, blocked_wide_rows(b, ATTN__OP_K, a->k, t->pair, t->pairs, 0),
-                      blocked_wide_rows(b, ATTN__OP_DQ, a->dq, t->query, t->queries, 1), ds, false,
-                      fresh & ATTN_WANT_DQ);
+    for (int g = 0; g < 3; g++)
+        if (b->canonical->problem.flags & gradients[g].want)
+            wide_add(b, wide_of(b, t, gradients[g].in, 0), wide_of(b, t, gradients[g].out, 1), g == 0 ? at->s : at->dp,
+                     g < 2, ones, wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
 /* Zeroes these gradients of a tile's keys, or queries, where they are wanted. */
 static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
 {
-    const attn_arrays *a = b->arrays;
-    int64_t contract = b->canonical->contract.size;
-    wide_rows rows;
-    gradients &= b->canonical->problem.flags;
-    if (gradients & ATTN_WANT_DQ) {
-        rows = blocked_wide_rows(b, ATTN__OP_DQ, a->dq, t->query, t->queries, 0);
-        wide_clear(&b->wide, &rows, contract);
-    }
-    if (gradients & ATTN_WANT_DK) {
-        rows = blocked_wide_rows(b, ATTN__OP_DK, a->dk, t->pair, t->pairs, 0);
-        wide_clear(&b->wide, &rows, contract);
-    }
-    if (gradients & ATTN_WANT_DV) {
-        rows = blocked_wide_rows(b, ATTN__OP_DV, a->dv, t->pair, t->pairs, 0);
-        wide_clear(&b->wide, &rows, b->canonical->value.size);
-    }
+    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
+    static const attn_array arrays[] = {ATTN_ARRAY_DQ, ATTN_ARRAY_DK, ATTN_ARRAY_DV};
+    for (int g = 0; g < 3; g++)
+        if (gradients & b->canonical->problem.flags & wants[g]) {
+            wide_rows rows = wide_of(b, t, arrays[g], 0);
+            wide_clear(&b->wide, &rows, rows.operand.channels->size);
+        }
 }
 
 /* The gradient of the bias in a tile whose pairs are all masked is 0. */
@@ -542,80 +511,75 @@ static void normalize_again(blocked *b, blocked_tile *t)
 }
 
 /* Rows [first, first + n) of a gradient, where it is wanted. */
-static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
+static void store(const blocked *b, unsigned want, attn_array array, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
     const attn__canonical *canonical = b->canonical;
-    const attn__group *group = op == ATTN__OP_DQ                 ? &canonical->query
+    const attn__group *group = array == ATTN_ARRAY_DQ            ? &canonical->query
                                : canonical->problem.nwindows > 0 ? &b->plan->positions
                                                                  : &canonical->key;
-    const attn__group *channels = op == ATTN__OP_DV ? &canonical->value : &canonical->contract;
-    void *to = op == ATTN__OP_DQ ? b->arrays->dq : op == ATTN__OP_DK ? b->arrays->dk : b->arrays->dv;
-    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
-    attn__strides strides = attn__operand_strides(channels, op);
-    int64_t base = attn__offsets_one(&canonical->batch, stride, b->batch);
+    const attn__group *channels = channels_of(b, array);
+    attn__strides strides = attn__operand_strides(channels, attn__arrays_table[array].operand);
+    int64_t base = attn__offsets_one(&canonical->batch, stride_of(array), b->batch);
     for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
-        int64_t offset = base + attn__offsets_one(group, stride, first + i);
-        (adds & want ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype, to, offset,
+        int64_t offset = base + attn__offsets_one(group, stride_of(array), first + i);
+        (adds & want ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype,
+                                                         attn__arrays_get(b->arrays, array), offset,
                                                          rows + i * channels->size);
     }
 }
 
-static void wide_backward_block(blocked *b, blocked_tile *t, unsigned adds)
+/* The sums of a block's gradients in double. */
+static void clear_sums(const blocked *b, const blocked_tile *t)
 {
-    const attn__canonical *canonical = b->canonical;
-    bool first = true;
-    blocked_start_block(b, t);
-    if (normalizes_again(b))
-        normalize_again(b, t);
-    for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
-        if (blocked_start_tile(b, t)) {
-            wide_backward_tile(b, t, first, adds);
-            first = false;
-            continue;
-        }
-        wide_clear_gradients(b, t, wide_fresh(t, false, adds));
-        if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
-            clear_bias(b, t);
+    int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
+    memset(blocked_at(b, b->plan->at.dq), 0, (size_t)(t->queries * channels) * sizeof(double));
+    if (!b->canonical->problem.nwindows)
+        return;
+    memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
+    memset(t->dv, 0, (size_t)(t->columns * values) * sizeof *t->dv);
+}
+
+static void store_sums(const blocked *b, const blocked_tile *t, unsigned adds)
+{
+    const blocked_places *at = &b->plan->at;
+    if (b->canonical->problem.nwindows) {
+        add_columns(b, t, at->dk, t->dk, b->canonical->contract.size);
+        add_columns(b, t, at->dv, t->dv, b->canonical->value.size);
     }
-    if (first)
-        wide_clear_gradients(b, t, ATTN_WANT_DQ & ~adds);
+    store(b, ATTN_WANT_DQ, ATTN_ARRAY_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
 }
 
 static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
 {
-    const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
-    int64_t channels = canonical->contract.size, values = canonical->value.size;
-    if (b->plan->wide) {
-        wide_backward_block(b, t, adds);
-        return;
-    }
+    bool in_f32 = b->plan->wide, first = true;
     blocked_gather_queries(b, t);
     if (b->plan->linear) {
         blocked_linear_query_gradients(b, t);
-        store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
+        store_sums(b, t, adds);
         return;
     }
     blocked_start_block(b, t);
-    memset(blocked_at(b, at->dq), 0, (size_t)(t->queries * channels) * sizeof(double));
-    if (canonical->problem.nwindows) {
-        memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
-        memset(t->dv, 0, (size_t)(t->columns * values) * sizeof *t->dv);
-    }
+    if (!in_f32)
+        clear_sums(b, t);
     if (normalizes_again(b))
         normalize_again(b, t);
-    for (t->pair = 0; t->pair < canonical->key.size; t->pair += b->plan->pairs) {
-        if (blocked_start_tile(b, t))
+    for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
+        bool sees = blocked_start_tile(b, t);
+        if (sees && in_f32)
+            wide_backward_tile(b, t, first, adds);
+        else if (sees)
             backward_tile(b, t, adds);
-        else if (canonical->problem.flags & ~adds & ATTN_WANT_DBIAS)
+        else if (in_f32)
+            wide_clear_gradients(b, t, wide_fresh(t, false, adds));
+        if (!sees && (b->canonical->problem.flags & ~adds & ATTN_WANT_DBIAS))
             clear_bias(b, t);
+        first = first && !sees;
     }
-    if (canonical->problem.nwindows) {
-        add_columns(b, t, at->dk, t->dk, channels);
-        add_columns(b, t, at->dv, t->dv, values);
-    }
-    store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
+    if (!in_f32)
+        store_sums(b, t, adds);
+    else if (first)
+        wide_clear_gradients(b, t, ATTN_WANT_DQ & ~adds);
 }
 
 /* ----------------------------------------------------------------------------------------- a batch index */
@@ -657,8 +621,8 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     blocked_gather_batch(b, batch);
     memset(blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
     memset(blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
-    store(b, ATTN_WANT_DK & clear, ATTN__OP_DK, 0, 0, keys, blocked_at(b, at->dk));
-    store(b, ATTN_WANT_DV & clear, ATTN__OP_DV, 0, 0, keys, blocked_at(b, at->dv));
+    store(b, ATTN_WANT_DK & clear, ATTN_ARRAY_DK, 0, 0, keys, blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV & clear, ATTN_ARRAY_DV, 0, 0, keys, blocked_at(b, at->dv));
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(blocked_at(b, plan->table[i].dt), 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
@@ -667,8 +631,8 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     backward_blocks(b, adds);
     if (plan->linear)
         blocked_linear_key_gradients(b);
-    store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, blocked_at(b, at->dk));
-    store(b, ATTN_WANT_DV, ATTN__OP_DV, adds, 0, keys, blocked_at(b, at->dv));
+    store(b, ATTN_WANT_DK, ATTN_ARRAY_DK, adds, 0, keys, blocked_at(b, at->dk));
+    store(b, ATTN_WANT_DV, ATTN_ARRAY_DV, adds, 0, keys, blocked_at(b, at->dv));
     store_tables(b);
 }
 
@@ -811,19 +775,19 @@ static int64_t reserve(int64_t *all, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
 
-enum { WIDE_BLOCK = 256 }; /* backward, queries and keys: P and dS of a block fill half of a usual second cache */
+/* Backward, queries and keys: P and dS of a block fill half of a usual second cache; forward, queries. */
+enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
 
 /* Whether AMX takes f32: each step along k must be a run of adjacent channels in every operand. */
 static bool wide_uses_amx(const attn__canonical *canonical)
 {
-    static const attn__operand operands[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
-                                             ATTN__OP_DOUT, ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
+    static const attn_array arrays[] = {ATTN_ARRAY_Q,    ATTN_ARRAY_K,  ATTN_ARRAY_V,  ATTN_ARRAY_O,
+                                        ATTN_ARRAY_DOUT, ATTN_ARRAY_DQ, ATTN_ARRAY_DK, ATTN_ARRAY_DV};
+    const blocked b = {.canonical = canonical};
     bool fit = wide_stream_pays(canonical) && !(canonical->backward && blocked_broadcast(canonical));
-    for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
-        const attn__operand_info *info = &attn__operand_table[operands[i]];
-        wide_operand x = wide_operand_of(info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract,
-                                         offsetof(attn__axis, dim) + info->offset, canonical->problem.dtype);
-        fit = fit && (!attn__operand_used(&canonical->problem, operands[i]) || wide_streams(&x));
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
+        wide_operand x = wide_operand_of(channels_of(&b, arrays[i]), stride_of(arrays[i]), canonical->problem.dtype);
+        fit = fit && (!attn__arrays_used(canonical, arrays[i]) || wide_streams(&x));
     }
     return fit;
 }
@@ -864,7 +828,7 @@ static int64_t part_of(int64_t n, int64_t most, int64_t unit)
  * them the rest. */
 static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { KEYS = 512, AMX_KEYS = 256, QUERIES = 288, UNIT = 8 };
+    enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8 };
     bool amx = p->kernels.amx || p->kernels.bf16;
     int64_t keys = canonical->key.size, queries = p->segment;
     if (canonical->backward) {
@@ -873,7 +837,7 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
     } else {
         p->pairs = part_of(keys, p->kernels.amx ? AMX_KEYS : KEYS, amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
-        int64_t pieces = attn__pieces(queries, attn__least(attn__most(most, 2 * SIDE), QUERIES));
+        int64_t pieces = attn__pieces(queries, attn__least(attn__most(most, 2 * SIDE), WIDE_QUERIES));
         if (canonical->batch.size < canonical->threads)
             pieces = attn__most(pieces, canonical->threads);
         p->queries = attn__round_up(attn__pieces(queries, pieces), UNIT);
@@ -1137,6 +1101,8 @@ static bool is_large(const attn__canonical *canonical)
     double positions = (double)canonical->key.size, tables = 0;
     double columns = p->nwindows ? columns_of(canonical, window_queries(canonical)) : BLOCKED_KEYS;
     double channels = (double)canonical->contract.size + (double)canonical->value.size;
+    if (is_wide(canonical))
+        return p->dtype == ATTN_BF16 && channels * WIDE_QUERIES > MOST_NUMBERS;
     for (int i = 0; i < p->nwindows; i++)
         positions *= (double)p->windows[i].size / (double)canonical->key.axis[p->windows[i].key_dim].dim.n;
     for (int i = 0; i < p->nrelatives; i++)
@@ -1160,7 +1126,7 @@ static const char *refuse(const attn__canonical *canonical)
         return "gradients that are broadcast, in bf16 or added to given ones";
     if (packed && (shared & ATTN_WANT_DQ))
         return "packed queries that are broadcast";
-    if (!is_wide(canonical) && is_large(canonical))
+    if (is_large(canonical))
         return "rows of many gigabytes";
     return attn__visible_refuse(canonical);
 }

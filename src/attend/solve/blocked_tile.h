@@ -24,6 +24,7 @@
 #include "attend/block/table.h"
 #include "attend/block/visible.h"
 #include "attend/block/window_base.h"
+#include "attend/problem/arrays.h"
 #include "attend/scores/score.h"
 #include "attend/solve/blocked_wide.h"
 #include "base/integers.h"
@@ -56,16 +57,16 @@ typedef struct blocked_places {
     int64_t visible;                                /* memory of rows and keys */
     int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
     int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
-    int64_t m, dm;                                  /* [channels,values]: as blocked_linear.c has them */
+    int64_t m, dm;                                  /* [channels,values]: of blocked_is_linear */
     int64_t tanh;                                   /* [channels], or [queries,columns,channels] if it is kept */
-    int64_t state;                                  /* forward: an blocked, kept from item to item */
+    int64_t state;                                  /* forward: a blocked, kept from item to item */
     int64_t offsets;               /* of the rows of the largest group; also a row of a table's channels */
     int64_t product, product_size; /* src/gemm's workspace */
     int64_t finite;                /* a factor of a product without infinity and NaN */
     int64_t wide;                  /* wide problems: memory of their products, ... */
     int64_t delta;                 /* ... o . dout of each query, ... */
     int64_t factor, was;           /* ... floats, for the rows of o, ... */
-    int64_t row_at, row_ats;       /* ... and offsets of rows, three times `row_ats` */
+    int64_t row_at, row_ats;       /* ... and offsets of rows, four times `row_ats` */
     int64_t all;
 } blocked_places;
 
@@ -329,33 +330,38 @@ static void transpose(const double *rows, int64_t n, int64_t channels, double fa
                 to[c * ld + i] = factor * rows[i * channels + c];
 }
 
-/* Rows of an operand: which groups, the first of them, and where they go. */
-typedef struct operand_rows {
-    const attn__group *group, *channels;
-    attn__operand op;
-    const void *data;
-    int64_t first, n;
-    double *to;
-} operand_rows;
+static const attn__group *channels_of(const blocked *b, attn_array array)
+{
+    bool values = attn__operand_table[attn__arrays_table[array].operand].roles & ATTN__IN_VALUE;
+    return values ? &b->canonical->value : &b->canonical->contract;
+}
 
-/* The rows themselves where they lie one after another, else copies. */
-static const double *gather(blocked *b, const operand_rows *r)
+static size_t stride_of(attn_array array)
+{
+    return offsetof(attn__axis, dim) + attn__arrays_table[array].strides;
+}
+
+/* Rows [first, first + n) over a group: those of the array where they lie one after another, else copies in `to`. */
+static const double *gather(blocked *b, attn_array array, const attn__group *group, int64_t first, int64_t n,
+                            double *to)
 {
     attn_dtype dtype = b->canonical->problem.dtype;
-    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[r->op].offset;
-    int64_t channels = r->channels->size, *at = blocked_integers(b, b->plan->at.offsets);
+    const attn__group *channels = channels_of(b, array);
+    size_t stride = stride_of(array);
+    int64_t *at = blocked_integers(b, b->plan->at.offsets);
     int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
-    const double *data = r->to;
-    if (dtype == ATTN_F64 && attn__offsets_adjacent(r->channels, stride) &&
-        attn__offsets_even(r->group, stride, channels)) {
-        data = (const double *)r->data + base + r->first * channels;
+    const double *data = to;
+    if (dtype == ATTN_F64 && attn__offsets_adjacent(channels, stride) &&
+        attn__offsets_even(group, stride, channels->size)) {
+        data = (const double *)attn__arrays_get(b->arrays, array) + base + first * channels->size;
     } else {
-        attn__strides strides = attn__operand_strides(r->channels, r->op);
-        attn__offsets_fill(r->group, stride, r->first, r->n, at);
-        for (int64_t i = 0; i < r->n; i++)
-            attn__gather(r->channels, &strides, dtype, r->data, base + at[i], r->to + i * channels);
+        attn__strides strides = attn__operand_strides(channels, attn__arrays_table[array].operand);
+        attn__offsets_fill(group, stride, first, n, at);
+        for (int64_t i = 0; i < n; i++)
+            attn__gather(channels, &strides, dtype, attn__arrays_get(b->arrays, array), base + at[i],
+                         to + i * channels->size);
     }
-    b->has_nonfinite |= r->op != ATTN__OP_O && !b->plan->kernel->finite(data, r->n * channels);
+    b->has_nonfinite |= array != ATTN_ARRAY_O && !b->plan->kernel->finite(data, n * channels->size);
     return data;
 }
 
@@ -421,14 +427,12 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
     const attn__canonical *canonical = b->canonical;
     const blocked_places *at = &b->plan->at;
     const attn__group *group = canonical->problem.nwindows ? &b->plan->positions : &canonical->key;
-    operand_rows k = {group, &canonical->contract, ATTN__OP_K, b->arrays->k, 0, group->size, blocked_at(b, at->k)};
-    operand_rows v = {group, &canonical->value, ATTN__OP_V, b->arrays->v, 0, group->size, blocked_at(b, at->v)};
     b->batch = batch;
     if (b->plan->wide)
         return;
     b->has_nonfinite = false;
-    b->k = gather(b, &k);
-    b->v = gather(b, &v);
+    b->k = gather(b, ATTN_ARRAY_K, group, 0, group->size, blocked_at(b, at->k));
+    b->v = gather(b, ATTN_ARRAY_V, group, 0, group->size, blocked_at(b, at->v));
     if (!canonical->problem.nwindows) /* else block by block */
         blocked_transpose(b, b->k, at->k_t, b->v, at->v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
@@ -445,19 +449,12 @@ static void blocked_gather_queries(blocked *b, const blocked_tile *t)
     const blocked_places *at = &b->plan->at;
     if (b->plan->wide)
         return;
-    operand_rows q = {&canonical->query, &canonical->contract, ATTN__OP_Q,          b->arrays->q,
-                      t->query,          t->queries,           blocked_at(b, at->q)};
-    b->q = gather(b, &q);
+    const attn__group *group = &canonical->query;
+    b->q = gather(b, ATTN_ARRAY_Q, group, t->query, t->queries, blocked_at(b, at->q));
     if (!canonical->backward)
         return;
-    operand_rows o = {&canonical->query, &canonical->value, ATTN__OP_O,          b->arrays->o,
-                      t->query,          t->queries,        blocked_at(b, at->o)};
-    operand_rows dout = o;
-    dout.op = ATTN__OP_DOUT;
-    dout.data = b->arrays->dout;
-    dout.to = blocked_at(b, at->dout);
-    b->o = gather(b, &o);
-    b->dout = gather(b, &dout);
+    b->o = gather(b, ATTN_ARRAY_O, group, t->query, t->queries, blocked_at(b, at->o));
+    b->dout = gather(b, ATTN_ARRAY_DOUT, group, t->query, t->queries, blocked_at(b, at->dout));
 }
 
 /* ------------------------------------------------------------------------------------------------- what queries see */
@@ -1099,20 +1096,19 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, b->plan->at.s, i), t->columns);
 }
 
-/* Rows [first, first + n) of an operand, where they lie; their offsets go to the `which`-th array. */
-static wide_rows blocked_wide_rows(const blocked *b, attn__operand op, const void *base, int64_t first, int64_t n,
-                                   int which)
+/* The rows of a tile's queries, or keys, where they lie; their offsets go to the `which`-th array. */
+static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn_array array, int which)
 {
     const attn__canonical *canonical = b->canonical;
-    int roles = attn__operand_table[op].roles;
-    size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
-    const attn__group *channels = roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+    size_t stride = stride_of(array);
+    bool queries = attn__operand_table[attn__arrays_table[array].operand].roles & ATTN__IN_QUERY;
+    int64_t n = queries ? t->queries : t->pairs, offset = attn__offsets_one(&canonical->batch, stride, b->batch);
     int64_t *at = blocked_integers(b, b->plan->at.row_at) + which * b->plan->at.row_ats;
-    int64_t offset = attn__offsets_one(&canonical->batch, stride, b->batch);
-    attn__offsets_fill(roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key, stride, first, n, at);
+    attn__offsets_fill(queries ? &canonical->query : &canonical->key, stride, queries ? t->query : t->pair, n, at);
     for (int64_t i = 0; i < n; i++)
         at[i] += offset;
-    return (wide_rows){wide_operand_of(channels, stride, canonical->problem.dtype), base, at, n};
+    wide_operand operand = wide_operand_of(channels_of(b, array), stride, canonical->problem.dtype);
+    return (wide_rows){operand, attn__arrays_get(b->arrays, array), at, n};
 }
 
 /* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
@@ -1122,12 +1118,11 @@ static void blocked_scores(blocked *b, const blocked_tile *t)
     const blocked_places *at = &b->plan->at;
     attn_score score = b->canonical->problem.score;
     if (b->plan->wide) {
-        wide_score(&b->wide,
-                   &(wide_scores){.a = blocked_wide_rows(b, ATTN__OP_Q, b->arrays->q, t->query, t->queries, 0),
-                                  .b = blocked_wide_rows(b, ATTN__OP_K, b->arrays->k, t->pair, t->pairs, 1),
-                                  .channels = channels,
-                                  .factor = (float)b->canonical->problem.scale,
-                                  .out = blocked_floats(b, at->s)});
+        wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_Q, 0),
+                                            .b = wide_of(b, t, ATTN_ARRAY_K, 1),
+                                            .channels = channels,
+                                            .factor = (float)b->canonical->problem.scale,
+                                            .out = blocked_floats(b, at->s)});
         return;
     }
     if (score == ATTN_SCORE_DOT) {
