@@ -1,1 +1,0 @@
-#include "attend/block/gradient_sums.h"
