@@ -57,6 +57,7 @@ typedef struct head_plan {
     bool joins; /* parts of the gradient of a bias */
     bool has_bias, wants_dbias;
     attn__visible visible;
+    bool masks;     /* some pair may be masked: only then the thread has rows and keys of `visible` */
     bool has_bytes; /* pairs are masked otherwise than by a range of keys for each query */
     bool copies;    /* rows lie along several axes */
     bool converts;  /* rows are bf16 */
@@ -244,8 +245,10 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     m->high = attn__arena_take(&arena, queries, sizeof(uint32_t));
     m->key = attn__arena_take(&arena, queries, sizeof(uint64_t));
     m->alive = attn__arena_take(&arena, size, 1);
-    attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
+    if (p->masks) {
+        attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
+        attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
+    }
     m->clean = attn__arena_take(&arena, rows, sizeof(float));
     m->bad = attn__arena_take(&arena, most, sizeof(int64_t));
     m->out = attn__arena_take(&arena, p->converts ? rows : 0, sizeof(float));
@@ -367,6 +370,7 @@ static head_plan describe(const attn__canonical *canonical)
     p.lanes = attn__online_softmax_for(p.kernel->isa);
     p.shape.width = attn__round_up(canonical->backward ? p.shape.keys : p.shape.queries, p.kernel->lanes);
     attn__visible_make(&p.visible, canonical, false);
+    p.masks = attn__visible_masks(&p.visible);
     p.has_bytes = p.visible.mask || p.visible.blocks || !p.visible.ranges;
     order_axes(canonical, &p);
     divide_work(canonical, &p);
@@ -520,15 +524,11 @@ static void load_pairs(head *h)
     bool same = h->loaded && h->pairs.mask == now.mask && h->pairs.blocks == now.blocks && h->pairs.lens == now.lens;
     if (p->has_bias && !(h->loaded && h->pairs.bias == now.bias))
         load_bias(h);
-    if (!same)
+    if (p->masks && !same)
         attn__visible_rows_start(&h->m.rows, h->canonical, h->arrays, h->number, 0, h->shape->queries,
                                  p->kernel->lanes);
-    if (!same && p->has_bytes)
+    if (p->has_bytes && !same)
         load_bytes(h);
-    for (int64_t i = 0; !same && !p->visible.ranges && i < h->shape->queries; i++) {
-        h->m.from[i] = 0;
-        h->m.to[i] = (int32_t)h->shape->keys;
-    }
     h->loaded = true;
     h->pairs = now;
 }
@@ -638,15 +638,17 @@ static void run_head(head *h)
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* The keys that each query attends, unless bytes say otherwise. */
-static const int32_t *from_of(const head *h)
+/* Sets the keys that each query attends, unless bytes say otherwise. */
+static void find_ranges(const head *h, attn__softmax_backward_args *args)
 {
-    return h->plan->visible.ranges ? h->m.rows.from[0] : h->m.from;
-}
-
-static const int32_t *to_of(const head *h)
-{
-    return h->plan->visible.ranges ? h->m.rows.to[0] : h->m.to;
+    const head_plan *p = h->plan;
+    bool ranges = p->masks && p->visible.ranges;
+    args->from = ranges ? h->m.rows.from[0] : h->m.from;
+    args->to = ranges ? h->m.rows.to[0] : h->m.to;
+    for (int64_t i = 0; !ranges && !args->plain && i < args->rows; i++) {
+        h->m.from[i] = 0;
+        h->m.to[i] = (int32_t)args->keys;
+    }
 }
 
 /* A row without keys gets an lse of +infinity, which makes its weights 0. */
@@ -657,7 +659,7 @@ static void read_lse(const head *h)
     int64_t queries = h->shape->queries;
     for (int64_t i = 0; i < queries; i++) {
         h->m.lse[i] = attn__lse_in(lse[at[i]]);
-        if (h->plan->fill == -INFINITY)
+        if (!h->plan->masks || h->plan->fill == -INFINITY)
             continue;
         bool dominates = attn__fill_dominates(h->canonical, lse[at[i]], h->shape->keys);
         h->m.fill_log[i] =
@@ -672,7 +674,7 @@ static void weigh(head *h, bool finite)
 {
     const head_plan *p = h->plan;
     const head_shape *shape = h->shape;
-    bool dropout = h->canonical->has_dropout, fills = p->fill != -INFINITY;
+    bool dropout = h->canonical->has_dropout, fills = p->masks && p->fill != -INFINITY;
     attn__softmax_backward_args args = {.rows = shape->queries,
                                         .keys = shape->keys,
                                         .ld = shape->width,
@@ -689,8 +691,7 @@ static void weigh(head *h, bool finite)
                                         .fill = fills ? h->m.fill_log : NULL,
                                         .alive = finite ? NULL : h->m.alive};
     load_pairs(h);
-    args.from = from_of(h);
-    args.to = to_of(h);
+    find_ranges(h, &args);
     read_lse(h);
     if (dropout) {
         attn__dropout_rows(h->canonical, h->arrays, h->number, 0, shape->queries, h->m.key);
@@ -833,7 +834,14 @@ static void begin(const job *j, int64_t number, int thread, head *h)
 {
     const head_plan *p = j->plan;
     size_t size = (size_t)(attn__most(p->shape.queries, p->shape.keys) * p->shape.width);
-    *h = (head){.canonical = j->canonical, .plan = p, .shape = &p->shape, .arrays = j->arrays, .sequence = -1};
+    h->canonical = j->canonical;
+    h->plan = p;
+    h->shape = &p->shape;
+    h->arrays = j->arrays;
+    h->now = (attn__place){.drop = 0};
+    h->number = 0;
+    h->sequence = -1;
+    h->loaded = false;
     divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
     if (p->has_bias)
         memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read */
@@ -843,7 +851,7 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     }
     if (p->wants_dbias)
         memset(h->m.dbias, 0, size * sizeof(float));
-    if (!attn__is_packed(j->canonical))
+    if (p->masks && !attn__is_packed(j->canonical))
         attn__visible_keys_start(&h->m.keys, j->canonical, 0, p->shape.keys);
     locate(h, number);
 }
@@ -858,7 +866,8 @@ static void enter_sequence(const job *j, head *h, head_shape *shape, attn__seque
     attn__sequence_at(one, j->canonical, j->arrays, sequence);
     divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
     fill_shape(&one->canonical, p, shape);
-    attn__visible_keys_start(&h->m.keys, &one->canonical, 0, shape->keys);
+    if (p->masks)
+        attn__visible_keys_start(&h->m.keys, &one->canonical, 0, shape->keys);
     h->canonical = &one->canonical;
     h->arrays = &one->arrays;
     h->shape = shape;
