@@ -793,14 +793,18 @@ static const char *refuse_backward(const attn__canonical *canonical)
 }
 
 /* Squares of 32 queries and keys are done whole; padded channels are multiplied too.  With 16 a tile is as quick or
- * quicker. */
+ * quicker.  Squares that are changed take nearly twice as long: short sequences are quicker in
+ * `small_sequence_backward`, and with a mask of blocks all are quicker in `flash_backward`. */
 static double cost_backward(const attn__canonical *canonical)
 {
     double queries = (double)attn__round_up(canonical->query.size, STEP),
            keys = (double)attn__round_up(canonical->key.size, STEP);
     int size = size_of(canonical);
     double each = size == 2 ? 1.03 * (double)(canonical->contract.size + canonical->value.size) : (double)(4 << size);
-    return (double)canonical->batch.size * queries * keys * each;
+    attn__visible visible;
+    attn__visible_make(&visible, canonical, false);
+    double changed = is_plain(canonical, &visible) ? 1.0 : visible.blocks ? 2.2 : 1.75;
+    return changed * (double)canonical->batch.size * queries * keys * each;
 }
 
 static void take_backward_changes(const backward_plan *n, const attn__canonical *canonical, attn__arena *p,

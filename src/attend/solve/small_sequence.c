@@ -490,29 +490,20 @@ static void load_bias(const head *h)
         attn__bias_lanes(&bias, h->plan->lanes, (float)ATTN__LOG2E, h->m.bias, shape->width);
 }
 
-/* Forward as numbers, queries in the lanes; a boolean mask alone is read as such. */
+/* Forward as numbers, queries in the lanes. */
 static void load_bytes(const head *h)
 {
     const head_shape *shape = h->shape;
-    const attn__visible *visible = &h->plan->visible;
-    const attn__visible_rows *rows = &h->m.rows;
-    const attn__visible_keys *keys = &h->m.keys;
-    bool backward = h->canonical->backward;
-    int64_t ld = attn__round_up(shape->keys, h->plan->kernel->lanes);
-    if (!backward && !visible->blocks && visible->ranges) {
-        const uint8_t *base = h->arrays->mask + (keys->adjacent ? keys->mask[0] : 0);
-        attn__lane_view view = {
-            (void *)(uintptr_t)base, ATTN_U8, rows->mask, keys->adjacent ? NULL : keys->mask, shape->keys,
-            shape->queries};
-        h->plan->lanes->gather(&view, h->m.flags, shape->width, 1.0f);
+    attn__visible_tile tile = {&h->m.rows, 0, shape->queries, &h->m.keys, 0, shape->keys};
+    unsigned parts =
+        ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (h->plan->visible.ranges ? 0u : (unsigned)ATTN__VISIBLE_LIMITS);
+    if (h->canonical->backward) {
+        attn__visible_bytes(&tile, parts, h->m.mask, shape->width);
         return;
     }
-    attn__visible_tile tile = {rows, 0, shape->queries, keys, 0, shape->keys};
-    unsigned parts = ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (visible->ranges ? 0u : ATTN__VISIBLE_LIMITS);
-    attn__visible_bytes(&tile, parts, h->m.mask, ld);
-    for (int64_t i = 0; !backward && i < shape->queries; i++)
-        for (int64_t j = 0; j < shape->keys; j++)
-            h->m.flags[j * shape->width + i] = h->m.mask[i * ld + j];
+    for (int64_t i = 0; i < shape->keys * shape->width; i++)
+        h->m.flags[i] = 1.0f;
+    attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.ds);
 }
 
 /* The head's bias and which keys its queries attend, unless they are there. */
