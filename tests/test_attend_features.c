@@ -547,6 +547,20 @@ static void each_pair_of_features(void **state)
                     check((form)f, &shapes[total.number % SHAPES], (const int[]){j, i});
 }
 
+/* Tiles of keys that are masked as a whole, and take part. */
+static void bands_and_fills_over_many_keys(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {
+        {2, 2, 1, 300, 8, 8}, {1, 2, 3, 270, 4, 4}, {1, 3, 17, 261, 16, 16}, {1, 1, 5, 290, 24, 24}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (int i = 0; i < FEATURES; i++)
+            for (int j = 0; j < FEATURES; j++)
+                if (features[i].class == A_FILL_OR_SINK && features[i].add != add_sinks && features[j].class == FREE &&
+                    (features[j].add == add_causal || features[j].add == add_narrow_band))
+                    check(HEADS, &shapes[s], (const int[]){j, i});
+}
+
 /* Every pair was possible with heads; the tally says what each solver took, forward and backward. */
 static void what_solvers_took(void **state)
 {
@@ -566,7 +580,8 @@ static void what_solvers_took(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_feature_in_many_shapes),
-                                       cmocka_unit_test(each_pair_of_features), cmocka_unit_test(what_solvers_took)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_feature_in_many_shapes), cmocka_unit_test(each_pair_of_features),
+        cmocka_unit_test(bands_and_fills_over_many_keys), cmocka_unit_test(what_solvers_took)};
     return cmocka_run_group_tests(tests, open_context, close_context);
 }

@@ -544,7 +544,7 @@ static void change_tiles(forward_item *t, const attn__visible_tile *tile, const 
     if (parts == ATTN__VISIBLE_NONE)
         parts = ATTN__VISIBLE_ANY;
     t->bias_there = NULL;
-    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && t->s.flags) {
+    if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks)) {
         for (int64_t i = 0; i < tile->nkeys * n->width; i++)
             t->s.flags[i] = 1.0f;
         attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.extra);
