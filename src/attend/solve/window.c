@@ -352,7 +352,7 @@ static bool is_compact(const attn__window *plan)
 
 static bool once_serves(const attn__window *plan, const attn__canonical *canonical)
 {
-    if (!canonical->backward || plan->heads > 1 || plan->by_pairs || canonical->has_bias || canonical->has_dropout)
+    if (!canonical->backward || plan->heads > 1)
         return false;
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         if (canonical->problem.relatives[i].kind != ATTN_RELATIVE_QUERY)
@@ -385,6 +385,7 @@ static void find_all(attn__window *plan, const attn__canonical *canonical)
     find_masks(plan, canonical);
     const attn_window *w = &attn__window_lane_axis(plan)->window;
     plan->unit = plan->woven * (w->step == 1 ? w->dilation : 1);
+    plan->capped = canonical->backward && canonical->problem.softcap != 0;
     plan->kept = (float)(1 / (1 - canonical->problem.dropout));
     find_pass(&plan->pass[0], plan, canonical, false);
     find_pass(&plan->pass[1], plan, canonical, true);
@@ -518,6 +519,7 @@ static void take_lists(attn__arena *p, const attn__window *plan, const attn__win
     s->entries.state = attn__arena_take(p, pass->entries, sizeof(int64_t));
     s->shift = attn__arena_take(p, taps, sizeof(int64_t));
     s->phase = attn__arena_take(p, taps, sizeof(int64_t));
+    s->tap_at = attn__arena_take(p, taps, sizeof(int64_t));
     s->entries.flag = attn__arena_take(p, plan->masked ? pass->entries : 0, sizeof(int64_t));
     s->offset = attn__arena_take(p, pass->ld, sizeof(int64_t));
 }
@@ -545,6 +547,7 @@ static void take_block(attn__arena *p, const attn__window *plan, const attn__win
         *rows[i] = take_floats(p, width);
     s->s = take_floats(p, pass->entries * width);
     s->dp = take_floats(p, pass->entries * width);
+    s->capped = take_floats(p, plan->capped ? pass->entries * width : 0);
     s->lanes.terms = take_floats(p, (taps + pass->pairs) * width);
     s->margin = take_floats(p, taps * width);
     s->pair_margin = take_floats(p, pass->pairs * width);
@@ -574,13 +577,6 @@ static void take_head(attn__arena *p, const attn__window *plan, const attn__wind
     s->lanes.flags = take_floats(p, plan->taps->width);
     for (int kind = 0; kind < ATTN__WINDOW_KINDS; kind++)
         s->pair_table[kind] = take_floats(p, plan->table_floats ? pass->pairs * most : 0);
-}
-
-static void take_drop_keys(attn__arena *p, const attn__window *plan, const attn__window_pass *pass,
-                           attn__window_scratch *s)
-{
-    int64_t rows = pass->by_key ? (pass->slots + 1) * 2 * pass->ld : 2 * plan->taps->width;
-    s->drop_key = attn__arena_take(p, rows, sizeof(uint32_t));
 }
 
 /* The first head's pointers, moved to another head's part. */
@@ -650,7 +646,7 @@ static size_t divide_scratch(const attn__window *plan, const attn__canonical *ca
             move_on(plan, pass, h, s);
         take_head(&p, plan, pass, s);
         if (canonical->has_dropout)
-            take_drop_keys(&p, plan, pass, s);
+            s->drop_key = attn__arena_take(&p, 2 * pass->ld * (pass->by_key ? pass->slots + 1 : 1), sizeof(uint32_t));
         s->table = take_floats(&p, plan->table_floats);
         s->table_sums = attn__arena_take(&p, canonical->backward ? plan->table_floats : 0, sizeof(double));
         if (pass->once)
@@ -855,5 +851,9 @@ static double cost(const attn__canonical *canonical)
     return pairs * (canonical->backward ? 2 : 1) * (30 + channels);
 }
 
-const attn__solver attn__solver_window = {
-    .name = "window", .refuse = refuse, .cost = cost, .plan = make_plan, .apply = apply};
+const attn__solver attn__solver_window = {.name = "window",
+                                          .refuse = refuse,
+                                          .cost = cost,
+                                          .plan = make_plan,
+                                          .apply = apply,
+                                          .extras = ATTN__SOFTCAP | ATTN__SINKS | ATTN__DLSE};

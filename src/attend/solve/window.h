@@ -111,6 +111,7 @@ typedef struct attn__window {
     bool masked, by_pairs; /* mask or lengths; they differ from query to query */
     int lens_axis;         /* that the lengths cut */
     float kept;            /* factor of weights that dropout keeps */
+    bool capped;           /* backward: capped scores are kept */
     bool has_table[ATTN__WINDOW_KINDS][ATTN__WINDOW_AXES]; /* of attn_relative_kind */
     const int64_t *channel[ATTN__OPERANDS];                /* offsets of channels, NULL where adjacent */
     int64_t unit;                                          /* lanes from tap to tap along the lanes' axis */
@@ -136,6 +137,7 @@ typedef struct attn__window_pair {
     int64_t dbias;
     int64_t mask, lens, position; /* the same for these, and where the line of keys lies on lens_axis */
     bool outside;                 /* no such line of keys: a zero border */
+    int64_t line;                 /* once: of the keys */
     uint32_t column;              /* dropout's, of the outer axes */
 } attn__window_pair;
 
@@ -174,7 +176,7 @@ typedef struct attn__window_entries {
     int64_t *range;   /* ... its first lane in `ranges`, ... */
     int64_t *state;   /* ... its lse and delta in `rows`, by key, ... */
     int64_t *flag;    /* ... and its mask in `flags` */
-    uint32_t *column; /* dropout's */
+    uint32_t *column; /* dropout's, of one pair */
 } attn__window_entries;
 
 /* The query of each lane of the tile, or by key of the strips, and its attn__window_range. */
@@ -206,12 +208,14 @@ typedef struct attn__window_scratch {
     float *flags;           /* 0 at masked keys: by query of each slot */
     uint32_t *drop_key;     /* dropout: low and high halves, like lse and delta */
     int64_t *shift, *phase; /* of the block's taps: lanes further in the strip, and which strip */
+    int64_t *tap_at;        /* offsets of taps */
     int64_t *tag, *offset;
     float *a, *b;                          /* strips: k and v, or q and dout */
     float *rows;                           /* by key: lse and delta of each slot */
     float *terms[2], *pair_rows[2];        /* table terms of strips a and b: per lane tap, and per pair */
     float *pair_table[ATTN__WINDOW_KINDS]; /* [pair][channel]: the outer axes' table rows, added up */
     float *s, *dp;
+    float *capped; /* scores that the softcap made, backward */
     float *margin, *pair_margin;
     float *line;        /* strips under way */
     float *table;       /* of the batch index: see table_at */
@@ -239,7 +243,6 @@ typedef struct attn__window_work {
     int64_t live;                    /* lanes of the tile */
     int64_t line_at[ATTN__OPERANDS]; /* of the line in the lanes */
     int64_t index[ATTN_MAX_DIMS];    /* of its QUERY axes, or positions of the outer axes */
-    int64_t free;                    /* index of its free QUERY axes; by query */
     int64_t pairs;
     int64_t cell, lanes; /* the block: first lane in the tile, lanes that live */
     attn__window_block now;
@@ -273,18 +276,31 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
 void attn__window_outside_start(attn__window_work *work);
 /* The line's queries, or output gradients, or outputs: all lanes of the tile. */
 void attn__window_read_queries(const attn__window_work *work, attn__operand op, const void *base, float *out);
-/* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty. */
-void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows);
+/* Log-sum-exps in powers of two from query `low` on, +inf where the row is empty; takes their gradients off delta. */
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows, float *delta);
 /* Offsets of lanes: `step` from cell to cell, `head` from one interleaved head to the next. */
 void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes);
 /* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
 void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out);
+/* Of one pair of lines, when its taps are known, and of its scores and their gradients at the block of lanes. */
+void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free);
+void attn__window_cap(attn__window_work *work, float *s, int64_t entries);
+void attn__window_pair_scores(attn__window_work *work, int64_t p, float *s);
+void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld);
+void attn__window_drop_line(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free, int64_t first);
+void attn__window_bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld);
 /* Prefetches, for lanes of the tile from `x` on, what the next line reads and what this one writes, divided among the
  * line's pairs. */
 void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x);
 /* Rows of the line's terms of tables; and dq += margins x tables, with the tables' gradients. */
 void attn__window_once_terms(attn__window_work *work);
 void attn__window_once_margins(attn__window_work *work);
+
+/* Some weights of the block may be marks, of lanes that take no part. */
+static inline bool attn__window_has_marks(const attn__window_work *work, const attn__window_block *block)
+{
+    return block->ragged || work->canonical->has_bias || work->plan->masked || work->canonical->has_dropout;
+}
 
 /* The operand kinds' tables that belong to the lanes and to the strips of q and k. */
 static inline attn_relative_kind attn__window_lane_kind(const attn__window_pass *pass)

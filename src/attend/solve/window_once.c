@@ -12,6 +12,7 @@
  */
 #include "attend/solve/window.h"
 
+#include "attend/block/scores.h"
 #include "base/constants.h"
 
 #include <math.h>
@@ -72,7 +73,10 @@ static void find_scores(attn__window_work *w, const meeting *m, attn__tap_block 
         plan->taps->add_rows(w->s.s, b->taps, o->terms + tap * ld + x, ld, b->factor);
     if (plan->has_table[ATTN_RELATIVE_QUERY][0])
         plan->taps->add_rows(w->s.s, b->taps, o->pair_terms + m->number * ld + x, 0, b->factor);
-    for (int64_t e = 0; plan->masked && e < b->taps; e++)
+    if (w->canonical->problem.softcap != 0)
+        attn__window_cap(w, w->s.s, b->taps);
+    attn__window_pair_scores(w, m->number, w->s.s);
+    for (int64_t e = 0; plan->masked && !plan->by_pairs && e < b->taps; e++)
         plan->lanes->hide(w->s.s + e * width, w->s.flags + m->pair->slot * ld + b->offset[e] + x, width, -INFINITY);
     if (!block->ragged)
         return;
@@ -102,13 +106,18 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
                          .tile = o->q + x,
                          .tile_ld = ld,
                          .s_ld = width};
+    w->now = *block;
+    w->cell = x;
+    w->lanes = attn__least(w->live - x, width);
     find_scores(w, m, &b, x);
     b.channels = plan->values;
     b.strip = m->v + x;
     b.tile = o->dout + x;
-    b.factor = 1;
+    b.factor = plan->kept;
     b.s = w->s.dp;
     plan->taps->scores(&b);
+    if (w->canonical->has_dropout)
+        attn__window_drop(w, m->number, w->s.dp, width);
     attn__tap_gradient g = {.taps = block->n,
                             .s = w->s.s,
                             .dp = w->s.dp,
@@ -118,9 +127,16 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
                             .p = m->recent->p + at,
                             .ds = m->recent->ds + at,
                             .ld = recent,
-                            .marked = block->ragged || plan->masked};
+                            .marked = attn__window_has_marks(w, block)};
     plan->taps->gradient(&g);
-    if (!m->queries || x < w->pass->left || x >= w->pass->left + w->pass->own)
+    bool own = m->queries && x >= w->pass->left && x < w->pass->left + w->pass->own;
+    if (own && (w->canonical->problem.flags & ATTN_WANT_DBIAS))
+        attn__window_bias_gradient(w, m->number, g.ds, recent);
+    if (w->canonical->has_dropout)
+        attn__window_drop(w, m->number, g.p, recent);
+    if (plan->capped)
+        plan->taps->uncap(g.ds, recent, w->s.capped, block->n, attn__softcap(w->canonical));
+    if (!own)
         return;
     if (plan->table_floats)
         plan->taps->margins(&(attn__tap_margins){.taps = block->n,
@@ -133,7 +149,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
     b.strip = m->k + x;
     b.s = g.ds;
     b.s_ld = recent;
-    mix(w, &b, o->dq + x * plan->channels, block->ragged || plan->masked);
+    mix(w, &b, o->dq + x * plan->channels, attn__window_has_marks(w, block));
 }
 
 /* Adds to dk and dv of a block of keys. */
@@ -157,13 +173,13 @@ static void key_block(attn__window_work *w, const meeting *m, int64_t x)
                          .s = m->recent->ds + at,
                          .s_ld = recent - plan->unit};
     if (w->canonical->problem.flags & ATTN_WANT_DK)
-        mix(w, &b, m->dk + x * plan->channels, block->ragged || plan->masked);
+        mix(w, &b, m->dk + x * plan->channels, attn__window_has_marks(w, block));
     b.channels = plan->values;
     b.strip = o->dout + from;
     b.s = m->recent->p + at;
     b.marked = false;
     if (w->canonical->problem.flags & ATTN_WANT_DV)
-        mix(w, &b, m->dv + x * plan->values, block->ragged || plan->masked);
+        mix(w, &b, m->dv + x * plan->values, attn__window_has_marks(w, block));
 }
 
 /* Makes room for the block of queries at `x`: what keys behind it still want moves to the front. */
@@ -256,7 +272,7 @@ static void finish_keys(attn__window_work *w, int64_t key)
     if (w->canonical->problem.flags & ATTN_WANT_DK)
         write_line(w, ATTN__OP_DK, w->arrays->dk, offsets[ATTN__OP_DK], dk, (float)w->canonical->problem.scale);
     if (w->canonical->problem.flags & ATTN_WANT_DV)
-        write_line(w, ATTN__OP_DV, w->arrays->dv, offsets[ATTN__OP_DV], dv, 1);
+        write_line(w, ATTN__OP_DV, w->arrays->dv, offsets[ATTN__OP_DV], dv, w->plan->kept);
     memset(dk, 0, (size_t)(w->plan->channels * w->pass->ld) * sizeof(float));
     memset(dv, 0, (size_t)(w->plan->values * w->pass->ld) * sizeof(float));
 }
@@ -274,8 +290,8 @@ static void find_pairs(attn__window_work *w, int64_t line, int64_t first, int64_
             continue;
         attn__window_pair *pair = &w->s.pair[w->pairs++];
         pair->tap[0] = list->tap[i];
-        pair->position = at[0];
-        pair->slot = attn__window_slot_of(w, at, 0);
+        pair->line = at[0];
+        attn__window_pair_start(w, pair, at, 0);
     }
 }
 
@@ -287,21 +303,21 @@ static void read_line(attn__window_work *w)
     attn__window_read_queries(w, ATTN__OP_Q, w->arrays->q, o->q);
     attn__window_read_queries(w, ATTN__OP_DOUT, w->arrays->dout, o->dout);
     attn__window_read_queries(w, ATTN__OP_O, w->arrays->o, out);
-    attn__window_read_lse(w, w->line_at[ATTN__OP_LSE], w->cell0 / w->plan->woven, o->lse);
     w->plan->taps->dot(out, o->dout, w->plan->values, ld, ld, o->delta);
+    attn__window_read_lse(w, w->line_at[ATTN__OP_LSE], w->cell0 / w->plan->woven, o->lse, o->delta);
 }
 
 static meeting meeting_of(attn__window_work *w, int64_t number, int place, int64_t first, int64_t end)
 {
     const attn__window_pair *pair = &w->s.pair[number];
-    bool keys = pair->position >= first && pair->position < end;
+    bool keys = pair->line >= first && pair->line < end;
     meeting m = {.pair = pair, .number = number, .recent = &w->s.once.recent[place]};
     m.recent->start = 0;
     m.queries = w->index[0] >= first && w->index[0] < end;
     m.k = attn__window_strip(w, false, pair->slot, 0);
     m.v = attn__window_strip(w, true, pair->slot, 0);
-    m.dk = keys ? sums_of(w, false, pair->position) : NULL;
-    m.dv = keys ? sums_of(w, true, pair->position) : NULL;
+    m.dk = keys ? sums_of(w, false, pair->line) : NULL;
+    m.dv = keys ? sums_of(w, true, pair->line) : NULL;
     return m;
 }
 
@@ -310,10 +326,12 @@ static void run_line(attn__window_work *w, int64_t line, int64_t first, int64_t 
     const attn__window_once *o = &w->s.once;
     bool own = line >= first && line < end;
     int64_t ld = w->pass->ld;
+    w->index[0] = line;
     find_pairs(w, line, first, end);
     if (w->pairs == 0 && !own)
         return;
-    w->index[0] = line;
+    if (w->canonical->has_dropout)
+        attn__window_drop_line(w, 0, w->index, 0, w->cell0);
     attn__window_line_offsets(w, w->index, 0, false, w->line_at);
     read_line(w);
     memset(o->dq, 0, (size_t)(w->plan->channels * ld) * sizeof(float));
@@ -368,6 +386,8 @@ static void start_band(attn__window_work *w)
         o->key_at[t] = (cell - lowest(axis)) * woven;
         o->query_at[t] = (highest(axis) - cell) * woven;
         o->zeros[t] = 0;
+        w->s.entries.range[t] = 0;
+        w->s.entries.state[t] = 0;
         o->number[t] = (int32_t)(axis->first + t);
     }
     o->far = highest(axis) * woven;

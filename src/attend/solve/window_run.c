@@ -11,10 +11,12 @@
  */
 #include "attend/solve/window.h"
 
+#include "attend/block/dropout.h"
 #include "attend/block/rows.h"
+#include "attend/block/scores.h"
 #include "attend/block/table_panel.h"
 #include "base/constants.h"
-#include "base/rng.h"
+#include "base/normal.h"
 
 #include <math.h>
 
@@ -76,6 +78,16 @@ int64_t attn__window_lane_offset(const attn__window_work *work, attn__operand op
         at = at * attn__window_lane_axis(work->plan)->window.step + work->phase;
     return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +
            head * attn__window_head_stride(work, op);
+}
+
+static int64_t padded(const attn__window_work *w, int64_t channels)
+{
+    return channels * w->plan->taps->width;
+}
+
+static int64_t entries_of(const attn__window_work *w)
+{
+    return w->pairs * w->now.n;
 }
 
 /* ------------------------------------------------------------------------------------------------ masks and lengths */
@@ -148,20 +160,94 @@ static void mask_of_pair(attn__window_work *work, attn__window_pair *pair, const
     pair->position = outer_position(work, key);
 }
 
-/* Entry k of the pair: each lane has a query of its own, and with it a mask and a length. */
-static void mask_lanes(attn__window_work *work, const attn__window_pair *pair, int64_t k, float *s)
+/* Numbers of a pair of lines, one for each query and tap or position: element (tap, query) is at
+ * query * lane + tap * step + origin, with its own taps counted from where the window stands. */
+typedef struct pair_view {
+    int64_t lane, step, origin;
+    bool own_taps;
+} pair_view;
+
+static pair_view view_of_mask(const attn__window_work *work)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    const attn_dim *d = &work->canonical->query.axis[axis->query].dim;
-    int64_t tap = work->now.first + k * work->stride, first = work->s.entries.range[k] + work->cell;
-    int64_t distance = axis->window.offset + tap * axis->window.dilation;
+    const attn_window *w = &axis->window;
+    int64_t stride = work->canonical->key.axis[axis->key].dim.mask;
+    return (pair_view){.lane = work->canonical->query.axis[axis->query].dim.mask + w->step * stride,
+                       .step = w->dilation * stride,
+                       .origin = w->offset * stride};
+}
+
+static pair_view view_of_bias(const attn__window_work *work, attn__operand op)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    return (pair_view){.lane = attn__stride(&work->canonical->query.axis[axis->query].dim, op),
+                       .step = attn__stride(&work->canonical->key.axis[axis->key].dim, op),
+                       .own_taps = true};
+}
+
+/* The offset for lane w of the tap of entry k; false if the lane takes no part there. */
+static bool find(const attn__window_work *work, const pair_view *v, int64_t k, int64_t w, int64_t *offset)
+{
+    int64_t tap = work->now.first + k * work->stride, at = work->s.entries.range[k] + work->cell + w;
+    if (tap < work->s.ranges.from[at] || tap >= work->s.ranges.to[at])
+        return false;
+    *offset =
+        work->s.ranges.query[at] * v->lane + (v->own_taps ? tap - work->s.ranges.moved[at] : tap) * v->step + v->origin;
+    return true;
+}
+
+/* All of the block's numbers at once, [tap][width], times `factor`.  False: some would lie outside the array, or the
+ * queries are no lanes. */
+static bool gather_pair(const attn__window_work *work, const pair_view *v, const void *base, attn_dtype dtype,
+                        float factor, float *tile)
+{
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    const attn_window *window = &axis->window;
+    int64_t *lane = work->s.offset, *row = work->s.tap_at, first = work->cell0 + work->cell;
+    int64_t start = first / work->plan->woven * window->step + window->offset + work->now.first * window->dilation;
+    int64_t end = start + (work->lanes - 1) / work->plan->woven * window->step + (work->now.n - 1) * window->dilation;
+    if (work->pass->by_key || first < 0 ||
+        (v->own_taps ? window->border == ATTN_BORDER_SHIFT && work->now.ragged : start < 0 || end >= window->size))
+        return false;
     for (int64_t w = 0; w < work->lanes; w++) {
-        int64_t query = work->s.ranges.query[first + w];
-        if (tap < work->s.ranges.from[first + w] || tap >= work->s.ranges.to[first + w])
-            continue;
-        key_line l = line_of(work, pair->mask + query * d->mask, pair->lens + query * d->lens, pair->position);
-        if (!takes_part(&l, query * axis->window.step + distance))
-            s[w] = -INFINITY;
+        int64_t at = work->cell + w, moved = v->own_taps ? work->s.ranges.moved[at] : 0;
+        lane[w] = work->s.ranges.query[at] * v->lane + (work->now.first - moved) * v->step + v->origin;
+    }
+    for (int64_t k = 0; k < work->now.n && v->step != 1; k++)
+        row[k] = k * v->step;
+    attn__lane_view view = {(void *)(uintptr_t)base, dtype, lane, v->step == 1 ? NULL : row, work->now.n, work->lanes};
+    work->plan->lanes->gather(&view, tile, work->plan->taps->width, factor);
+    return true;
+}
+
+/* Hides keys from the queries of a pair of lines, each of which has a mask and a length of its own. */
+static void mask_pair(attn__window_work *work, int64_t p, float *s)
+{
+    const attn__window_pair *pair = &work->s.pair[p];
+    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
+    const attn_window *window = &axis->window;
+    pair_view v = view_of_mask(work);
+    int64_t lens = work->canonical->query.axis[axis->query].dim.lens, width = work->plan->taps->width, offset;
+    bool has_mask = work->canonical->has_mask, has_lens = work->canonical->has_lens;
+    const uint8_t *mask = has_mask ? work->arrays->mask + pair->mask : NULL;
+    if (pair->outside)
+        return;
+    if (!has_lens && gather_pair(work, &v, mask, ATTN_U8, 1, work->s.lanes.terms)) {
+        work->plan->lanes->hide(s, work->s.lanes.terms, work->now.n * width, -INFINITY);
+        return;
+    }
+    for (int64_t k = 0; k < work->now.n; k++, s += width) {
+        int64_t distance = window->offset + (work->now.first + k * work->stride) * window->dilation;
+        for (int64_t w = 0; w < work->lanes; w++) {
+            int64_t query = work->s.ranges.query[work->s.entries.range[k] + work->cell + w];
+            int64_t position = query * window->step + distance;
+            if (position < 0 || position >= window->size || !find(work, &v, k, w, &offset))
+                continue;
+            key_line l =
+                has_lens ? line_of(work, 0, pair->lens + query * lens, pair->position) : (key_line){.len = INT64_MAX};
+            if (position >= l.len || (has_mask && !mask[offset]))
+                s[w] = -INFINITY;
+        }
     }
 }
 
@@ -177,30 +263,19 @@ static void flag_lanes(attn__window_work *work)
     }
 }
 
-static void hide_masked(attn__window_work *work, float *s)
+static void hide_by_flags(attn__window_work *work, float *s)
 {
-    const attn__online_softmax_kernel *lanes = work->plan->lanes;
-    int64_t width = work->plan->taps->width, e = 0;
-    if (!work->plan->by_pairs && work->pass->by_key)
+    int64_t width = work->plan->taps->width;
+    if (work->pass->by_key)
         flag_lanes(work);
-    for (int64_t p = 0; p < work->pairs; p++)
-        for (int64_t k = 0; k < work->now.n; k++, e++) {
-            const float *flags =
-                work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
-            if (!work->plan->by_pairs)
-                lanes->hide(s + e * width, flags, width, -INFINITY);
-            else if (!work->s.pair[p].outside)
-                mask_lanes(work, &work->s.pair[p], k, s + e * width);
-        }
+    for (int64_t e = 0; e < entries_of(work); e++) {
+        const float *flags =
+            work->pass->by_key ? work->s.lanes.flags : work->s.flags + work->s.entries.flag[e] + work->cell;
+        work->plan->lanes->hide(s + e * width, flags, width, -INFINITY);
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------------------- dropout */
-
-static const attn__axis *lane_queries(const attn__window_work *work)
-{
-    const attn__window *plan = work->plan;
-    return &work->canonical->query.axis[plan->axis[plan->naxes - 1].query];
-}
 
 /* Row number of query 0 of the line of outer queries `at`. */
 static uint64_t line_row(const attn__window_work *work, const int64_t *at, int64_t free)
@@ -221,27 +296,19 @@ static uint64_t line_row(const attn__window_work *work, const int64_t *at, int64
 static void fill_keys(const attn__window_work *work, uint64_t row, int64_t first, int64_t n, uint32_t *out,
                       int64_t apart)
 {
-    const attn_problem *p = &work->canonical->problem;
-    uint64_t seed = p->seed + work->arrays->seed_offset, step = (uint64_t)lane_queries(work)->drop;
+    uint64_t step = (uint64_t)work->canonical->query.axis[attn__window_lane_axis(work->plan)->query].drop;
     for (int64_t i = 0; i < n; i++) {
-        uint64_t of_whole = attn__drop_row(&work->arrays->drop_rows, row + (uint64_t)(first + i) * step);
-        uint64_t key = attn__dropout_key(seed, p->stream, of_whole);
+        uint64_t key = attn__dropout_row(work->canonical, work->arrays, row + (uint64_t)(first + i) * step);
         out[i] = (uint32_t)key;
         out[apart + i] = (uint32_t)(key >> 32);
     }
 }
 
-static void drop_of_slot(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free)
+/* Keys of a line's rows, from query `first` on. */
+void attn__window_drop_line(attn__window_work *work, int64_t slot, const int64_t *at, int64_t free, int64_t first)
 {
-    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    int64_t ld = work->pass->ld, first = work->cell0 - attn__window_cell(axis, axis->last - 1);
+    int64_t ld = work->pass->ld;
     fill_keys(work, line_row(work, at, free), first, ld, work->s.drop_key + slot * 2 * ld, ld);
-}
-
-static void drop_of_lanes(attn__window_work *work)
-{
-    int64_t width = work->plan->taps->width;
-    fill_keys(work, line_row(work, work->index, work->free), work->cell0 + work->cell, width, work->s.drop_key, width);
 }
 
 static void drop_of_pair(attn__window_work *work, attn__window_pair *pair, const int64_t *query)
@@ -254,89 +321,60 @@ static void drop_of_pair(attn__window_work *work, attn__window_pair *pair, const
     }
 }
 
-static uint32_t tap_weight(const attn__window_work *work)
+/* Marks dropped weights of a pair of lines, or of their gradients; rows of taps are `ld` apart. */
+void attn__window_drop(attn__window_work *work, int64_t p, float *s, int64_t ld)
 {
-    const attn__window *plan = work->plan;
-    return (uint32_t)work->canonical->key.axis[plan->axis[plan->naxes - 1].key].drop;
-}
-
-static void drop_of_entries(attn__window_work *work)
-{
-    uint32_t weight = tap_weight(work), *column = work->s.entries.column;
-    for (int64_t p = 0; p < work->pairs; p++)
-        for (int64_t k = 0; k < work->now.n; k++)
-            *column++ = work->s.pair[p].column + (uint32_t)(work->now.first + k * work->stride) * weight;
-}
-
-static void drop_weights(attn__window_work *work, float *s)
-{
-    bool by_key = work->pass->by_key;
-    const uint32_t *keys = work->s.drop_key + (by_key ? work->cell : 0);
-    attn__tap_drop d = {.taps = work->pairs * work->now.n,
-                        .column = work->s.entries.column,
-                        .weight = tap_weight(work),
+    const attn__axis *key = &work->canonical->key.axis[attn__window_lane_axis(work->plan)->key];
+    const uint32_t *keys = work->s.drop_key + work->cell;
+    uint32_t *column = work->s.entries.column;
+    for (int64_t k = 0; k < work->now.n; k++)
+        column[k] = work->s.pair[p].column + (uint32_t)(work->now.first + k * work->stride) * (uint32_t)key->drop;
+    attn__tap_drop d = {.taps = work->now.n,
+                        .ld = ld,
+                        .column = column,
+                        .weight = (uint32_t)key->drop,
                         .threshold = attn__dropout_threshold(work->canonical->problem.dropout),
                         .moved = work->s.ranges.moved + work->cell,
-                        .shift = work->s.entries.range,
-                        .key_at = work->s.entries.state,
+                        .shift = work->s.entries.range + p * work->now.n * work->pass->by_key,
+                        .key_at = work->s.entries.state + p * work->now.n * work->pass->by_key,
                         .key_low = keys,
-                        .key_high = keys + (by_key ? work->pass->ld : work->plan->taps->width)};
+                        .key_high = keys + work->pass->ld};
     work->plan->taps->drop(s, &d);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- biases */
 
-typedef struct walk {
-    int64_t lane, tap; /* strides */
-} walk;
-
-static walk walk_of(const attn__window_work *work, attn__operand op)
+static void add_bias(attn__window_work *work, int64_t p, float *s)
 {
-    const attn__window_axis *axis = attn__window_lane_axis(work->plan);
-    return (walk){attn__stride(&work->canonical->query.axis[axis->query].dim, op),
-                  attn__stride(&work->canonical->key.axis[axis->key].dim, op)};
-}
-
-/* Offset from the pair's bias for entry (pair, k) at lane w, or false if the lane takes no part there. */
-static bool find(const attn__window_work *work, const walk *x, int64_t k, int64_t w, int64_t *offset)
-{
-    int64_t tap = work->now.first + k * work->stride;
-    int64_t at = work->s.entries.range[k] + work->cell + w;
-    if (tap < work->s.ranges.from[at] || tap >= work->s.ranges.to[at])
-        return false;
-    *offset = work->s.ranges.query[at] * x->lane + (tap - work->s.ranges.moved[at]) * x->tap;
-    return true;
-}
-
-static void bias_add(attn__window_work *work, float *s)
-{
-    const float *bias = work->arrays->bias;
-    walk x = walk_of(work, ATTN__OP_BIAS);
+    const float *bias = (const float *)work->arrays->bias + work->s.pair[p].bias;
+    pair_view v = view_of_bias(work, ATTN__OP_BIAS);
     int64_t width = work->plan->taps->width, offset;
-    for (int64_t p = 0; p < work->pairs; p++)
-        for (int64_t k = 0; k < work->now.n; k++, s += width)
-            for (int64_t w = 0; w < work->lanes; w++)
-                if (find(work, &x, k, w, &offset))
-                    s[w] += (float)ATTN__LOG2E * bias[work->s.pair[p].bias + offset];
+    if (gather_pair(work, &v, bias, ATTN_F32, (float)ATTN__LOG2E, work->s.lanes.terms)) {
+        work->plan->lanes->add(s, work->s.lanes.terms, work->now.n * width, 1);
+        return;
+    }
+    for (int64_t k = 0; k < work->now.n; k++, s += width)
+        for (int64_t w = 0; w < work->lanes; w++)
+            if (find(work, &v, k, w, &offset))
+                s[w] += (float)ATTN__LOG2E * bias[offset];
 }
 
-static void bias_gradient(attn__window_work *work, const float *ds)
+/* Adds the gradients of a pair's scores to those of the bias. */
+void attn__window_bias_gradient(attn__window_work *work, int64_t p, const float *ds, int64_t ld)
 {
+    int64_t at = work->s.pair[p].dbias, offset;
     double *sums = work->sums.at[ATTN__SUM_BIAS];
     float *to = work->arrays->dbias;
-    walk x = walk_of(work, ATTN__OP_DBIAS);
-    int64_t width = work->plan->taps->width, offset;
-    for (int64_t p = 0; p < work->pairs; p++)
-        for (int64_t k = 0; k < work->now.n; k++, ds += width)
-            for (int64_t w = 0; w < work->lanes; w++) {
-                if (!find(work, &x, k, w, &offset))
-                    continue;
-                offset += work->s.pair[p].dbias;
-                if (sums)
-                    sums[offset] += (double)ds[w];
-                else
-                    to[offset] = work->canonical->problem.accumulate ? to[offset] + ds[w] : ds[w];
-            }
+    pair_view v = view_of_bias(work, ATTN__OP_DBIAS);
+    for (int64_t k = 0; k < work->now.n; k++, ds += ld)
+        for (int64_t w = 0; w < work->lanes; w++) {
+            if (!find(work, &v, k, w, &offset))
+                continue;
+            if (sums)
+                sums[at + offset] += (double)ds[w];
+            else
+                to[at + offset] = work->canonical->problem.accumulate ? to[at + offset] + ds[w] : ds[w];
+        }
 }
 
 /* ----------------------------------------------------------------------------------------------------------- tables */
@@ -851,7 +889,7 @@ static strip_source strip_of(const attn__window_work *work, attn__operand op, co
     return t;
 }
 
-void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows)
+void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_t low, float *rows, float *delta)
 {
     const attn__window_axis *axis = attn__window_lane_axis(work->plan);
     int64_t ld = work->pass->ld, woven = work->plan->woven, head = attn__window_head_stride(work, ATTN__OP_LSE);
@@ -862,6 +900,8 @@ void attn__window_read_lse(const attn__window_work *work, int64_t lse_at, int64_
         for (int64_t h = 0; h < woven; h++) {
             float lse = inside ? ((const float *)work->arrays->lse)[at + h * head] : -INFINITY;
             rows[j + h] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
+            if (lse != -INFINITY && (work->canonical->extras & ATTN__DLSE))
+                delta[j + h] -= ((const float *)work->arrays->dlse)[at + h * head];
         }
     }
 }
@@ -904,7 +944,7 @@ static void read_slot(attn__window_work *work, int64_t slot, const int64_t at[AT
     if (pass->by_key)
         attn__window_read_lse(work, at[ATTN__OP_LSE],
                               work->cell0 / work->plan->woven - last_cell(attn__window_lane_axis(work->plan)),
-                              work->s.rows + slot * 2 * pass->ld);
+                              work->s.rows + slot * 2 * pass->ld, work->s.rows + (slot * 2 + 1) * pass->ld);
     tables_of_strip(work, slot);
 }
 
@@ -976,7 +1016,7 @@ int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t
     attn__window_line_offsets(work, at, free, !pass->by_key, offsets);
     read_slot(work, slot, offsets);
     if (pass->by_key && work->canonical->has_dropout)
-        drop_of_slot(work, slot, at, free);
+        attn__window_drop_line(work, slot, at, free, work->cell0 - last_cell(attn__window_lane_axis(work->plan)));
     if (!pass->by_key && work->plan->masked && !work->plan->by_pairs)
         mask_of_slot(work, slot, at);
     work->s.tag[slot] = tag;
@@ -997,17 +1037,11 @@ static int64_t bias_of(const attn__window_work *work, const int64_t *query, int6
     return offsets[op];
 }
 
-static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
+/* The pair of lines that meet at pair->tap: the other line is `at` and `free`. */
+void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, const int64_t *at, int64_t free)
 {
-    attn__window_pair *pair = &work->s.pair[work->pairs++];
-    int64_t at[ATTN__WINDOW_AXES];
-    bool by_key = work->pass->by_key;
-    for (int i = 0; i < work->plan->naxes - 1; i++) {
-        pair->tap[i] = work->s.list[i].tap[choice[i]];
-        at[i] = work->s.list[i].at[choice[i]];
-    }
+    const int64_t *query = work->pass->by_key ? at : work->index;
     pair->slot = attn__window_slot_of(work, at, free);
-    const int64_t *query = by_key ? at : work->index;
     if (work->plan->by_pairs)
         mask_of_pair(work, pair, at, free);
     if (work->canonical->has_dropout)
@@ -1016,6 +1050,17 @@ static void add_pair(attn__window_work *work, const int64_t *choice, int64_t fre
         return;
     pair->bias = bias_of(work, query, free, pair->tap, ATTN__OP_BIAS);
     pair->dbias = bias_of(work, query, free, pair->tap, ATTN__OP_DBIAS);
+}
+
+static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
+{
+    attn__window_pair *pair = &work->s.pair[work->pairs++];
+    int64_t at[ATTN__WINDOW_AXES];
+    for (int i = 0; i < work->plan->naxes - 1; i++) {
+        pair->tap[i] = work->s.list[i].tap[choice[i]];
+        at[i] = work->s.list[i].at[choice[i]];
+    }
+    attn__window_pair_start(work, pair, at, free);
 }
 
 static void make_pairs(attn__window_work *work, int64_t free)
@@ -1050,7 +1095,8 @@ static void line_start(attn__window_work *work, int64_t line)
     attn__window_line_offsets(work, work->index, rest, pass->by_key, work->line_at);
     attn__window_outside_start(work);
     work->pairs = 0;
-    work->free = rest;
+    if (work->canonical->has_dropout && !pass->by_key)
+        attn__window_drop_line(work, 0, work->index, rest, work->cell0);
     for (int64_t free = 0; free < (pass->by_key ? plan->free : 1); free++)
         make_pairs(work, pass->by_key ? free : rest);
     attn__window_tables_of_pairs(work);
@@ -1175,16 +1221,6 @@ static void write_lanes(attn__window_work *work, attn__operand op, void *base, f
 
 /* ---------------------------------------------------------------------------------------------------------- a block */
 
-static int64_t padded(const attn__window_work *w, int64_t channels)
-{
-    return channels * w->plan->taps->width;
-}
-
-static int64_t entries_of(const attn__window_work *w)
-{
-    return w->pairs * w->now.n;
-}
-
 static void list_taps(attn__window_work *w)
 {
     const attn__window_axis *axis = attn__window_lane_axis(w->plan);
@@ -1213,8 +1249,6 @@ static void list_entries(attn__window_work *w)
                 w->s.entries.flag[e] = row * ld + shift;
         }
     }
-    if (w->canonical->has_dropout)
-        drop_of_entries(w);
 }
 
 /* Lists stay as they are while the line and the taps do; all heads have the same ones. */
@@ -1233,11 +1267,6 @@ static void block_start(attn__window_work *w, int64_t cell)
 static int64_t run_of(const attn__window_work *w)
 {
     return w->plan->axis[w->plan->naxes - 1].window.step == 1 ? w->now.n : 1;
-}
-
-static bool has_marks(const attn__window_work *w)
-{
-    return w->now.ragged || w->canonical->has_bias || w->plan->masked || w->canonical->has_dropout;
 }
 
 /* The strip of keys or values at the cell. */
@@ -1273,11 +1302,29 @@ static void mix(attn__window_work *w, bool values, float *weights, float *out)
     b.s = weights;
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->plan->taps->mix(&b);
-    if (!has_marks(w) || w->plan->taps->finite(out, padded(w, channels)))
+    if (!attn__window_has_marks(w, &w->now) || w->plan->taps->finite(out, padded(w, channels)))
         return;
     b.marked = true; /* zero times something infinite, perhaps of a tap that takes no part */
     memset(out, 0, (size_t)padded(w, channels) * sizeof *out);
     w->plan->taps->mix(&b);
+}
+
+/* Caps scores; backward they are kept for their gradients. */
+void attn__window_cap(attn__window_work *w, float *s, int64_t entries)
+{
+    int64_t n = entries * w->plan->taps->width;
+    w->plan->lanes->softcap(s, n, attn__softcap(w->canonical));
+    if (w->canonical->backward)
+        memcpy(w->s.capped, s, (size_t)n * sizeof *s);
+}
+
+/* Adds the bias to the scores of a pair of lines, and hides masked keys. */
+void attn__window_pair_scores(attn__window_work *w, int64_t p, float *s)
+{
+    if (w->canonical->has_bias)
+        add_bias(w, p, s);
+    if (w->plan->by_pairs)
+        mask_pair(w, p, s);
 }
 
 /* Scores in powers of two, -infinity where a lane takes no part. */
@@ -1287,10 +1334,12 @@ static void find_scores(attn__window_work *w)
     add_scores(w, false, w->s.lanes.a, factor, w->s.s);
     lane_terms(w, attn__window_lane_kind(w->pass), w->s.lanes.a, w->s.s, factor);
     strip_terms(w, attn__window_strip_kind(w->pass), w->s.s, factor);
-    if (w->canonical->has_bias)
-        bias_add(w, w->s.s);
-    if (w->plan->masked)
-        hide_masked(w, w->s.s);
+    if (w->canonical->problem.softcap != 0)
+        attn__window_cap(w, w->s.s, entries_of(w));
+    for (int64_t p = 0; p < w->pairs; p++)
+        attn__window_pair_scores(w, p, w->s.s + p * w->now.n * w->plan->taps->width);
+    if (w->plan->masked && !w->plan->by_pairs)
+        hide_by_flags(w, w->s.s);
     if (!w->now.ragged)
         return;
     attn__tap_limit limit = {.taps = entries_of(w),
@@ -1303,44 +1352,57 @@ static void find_scores(attn__window_work *w)
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
 
-static const double ln_2 = 0.69314718055994530942;
-
 static void store_lse(attn__window_work *w)
 {
     float *lse = w->arrays->lse;
-    for (int64_t i = 0; i < w->lanes; i++) {
-        float l = w->s.softmax.l[i];
-        lse[attn__window_lane_offset(w, ATTN__OP_LSE, i)] =
-            l == 0 ? -INFINITY : (float)((double)w->s.softmax.m[i] * ln_2 + log((double)l));
-    }
+    for (int64_t i = 0; i < w->lanes; i++)
+        lse[attn__window_lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
 static void drop(attn__window_work *w, float *s)
 {
-    if (w->canonical->has_dropout)
-        drop_weights(w, s);
+    int64_t width = w->plan->taps->width;
+    for (int64_t p = 0; p < w->pairs && w->canonical->has_dropout; p++)
+        attn__window_drop(w, p, s + p * w->now.n * width, width);
 }
 
-/* Of the queries in the lanes. */
-static void start_lanes(attn__window_work *w)
+/* A sink is one more key, of value 0: it changes the running numbers, and if it is the largest score also the factor of
+ * the weights. */
+static void add_sinks(attn__window_work *w, float *factor)
 {
-    if (w->canonical->has_dropout)
-        drop_of_lanes(w);
+    const float *sinks = w->arrays->sinks;
+    float *m = w->s.softmax.m, *l = w->s.softmax.l;
+    for (int64_t i = 0; i < w->lanes; i++) {
+        float sink = sinks[attn__window_lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
+        if (sink == -INFINITY)
+            continue;
+        if (l[i] != 0 && !(sink > m[i])) { /* keeps NaN */
+            l[i] += attn__normal(exp2f(sink - m[i]));
+            continue;
+        }
+        factor[i] = l[i] == 0 ? 0 : attn__normal(exp2f(m[i] - sink));
+        l[i] = l[i] * factor[i] + 1;
+        m[i] = sink;
+    }
 }
 
 static void forward_block(attn__window_work *w)
 {
+    float *factor = w->s.softmax.factor, *l = w->s.softmax.l;
     read_lanes(w, ATTN__OP_Q, w->arrays->q, w->s.lanes.a);
-    start_lanes(w);
     find_scores(w);
-    w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, w->s.softmax.l);
+    w->plan->taps->softmax(w->s.s, entries_of(w), w->s.softmax.m, l);
+    for (int64_t i = 0; i < w->plan->taps->width; i++)
+        factor[i] = 1;
+    if (w->canonical->extras & ATTN__SINKS)
+        add_sinks(w, factor);
     drop(w, w->s.s);
     mix(w, true, w->s.s, w->s.lanes.out_b);
     find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
     table_mix(w, ATTN_RELATIVE_VALUE, w->s.lanes.out_b);
     for (int64_t i = 0; i < w->plan->taps->width; i++)
-        w->s.softmax.factor[i] = w->s.softmax.l[i] == 0 ? 0 : w->plan->kept / w->s.softmax.l[i];
-    write_lanes(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, w->s.softmax.factor);
+        factor[i] = l[i] == 0 ? 0 : factor[i] * w->plan->kept / l[i];
+    write_lanes(w, ATTN__OP_O, w->arrays->o, w->s.lanes.out_b, factor);
     if (w->canonical->problem.flags & ATTN_WANT_LSE)
         store_lse(w);
 }
@@ -1352,13 +1414,17 @@ static bool wants(const attn__window_work *w, unsigned bit)
     return w->canonical->problem.flags & bit;
 }
 
+/* The log-sum-exps of the lanes; takes the gradients of these off delta. */
 static void read_lane_lse(attn__window_work *w)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++) {
         float lse = -INFINITY;
+        int64_t at = i < w->lanes ? attn__window_lane_offset(w, ATTN__OP_LSE, i) : 0;
         if (i < w->lanes)
-            lse = ((const float *)w->arrays->lse)[attn__window_lane_offset(w, ATTN__OP_LSE, i)];
+            lse = ((const float *)w->arrays->lse)[at];
         w->s.softmax.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;
+        if (lse != -INFINITY && (w->canonical->extras & ATTN__DLSE))
+            w->s.softmax.delta[i] -= ((const float *)w->arrays->dlse)[at];
     }
 }
 
@@ -1381,8 +1447,12 @@ static void find_gradients(attn__window_work *w, const float *lse, const float *
                             .p = w->s.s,
                             .ds = w->s.dp,
                             .ld = w->plan->taps->width,
-                            .marked = has_marks(w)};
+                            .marked = attn__window_has_marks(w, &w->now)};
     w->plan->taps->gradient(&g);
+    for (int64_t p = 0; p < w->pairs && !w->pass->by_key && wants(w, ATTN_WANT_DBIAS); p++)
+        attn__window_bias_gradient(w, p, w->s.dp + p * w->now.n * g.ld, g.ld);
+    if (w->canonical->problem.softcap != 0)
+        w->plan->taps->uncap(w->s.dp, g.ld, w->s.capped, entries_of(w), attn__softcap(w->canonical));
 }
 
 static void query_block(attn__window_work *w)
@@ -1394,7 +1464,6 @@ static void query_block(attn__window_work *w)
     read_lanes(w, ATTN__OP_O, a->o, w->s.lanes.o);
     taps->dot(w->s.lanes.o, w->s.lanes.b, w->plan->values, taps->width, taps->width, w->s.softmax.delta);
     read_lane_lse(w);
-    start_lanes(w);
     find_scores(w);
     add_scores(w, true, w->s.lanes.b, w->plan->kept, w->s.dp);
     lane_terms(w, ATTN_RELATIVE_VALUE, w->s.lanes.b, w->s.dp, w->plan->kept);
@@ -1412,8 +1481,6 @@ static void query_block(attn__window_work *w)
         find_margins(w, ATTN_RELATIVE_VALUE, w->s.s);
         table_gradient(w, ATTN_RELATIVE_VALUE, w->s.lanes.b);
     }
-    if (wants(w, ATTN_WANT_DBIAS))
-        bias_gradient(w, w->s.dp);
 }
 
 static void key_block(attn__window_work *w)

@@ -46,7 +46,7 @@ typedef struct attn__tap_limit {
 /* Dropout by counter (base/rng.h): lane w of tap e has the key at w + key_at[e] and the column
  * column[e] - weight * moved[w + shift[e]], since a window that was moved inwards counts its taps from its start. */
 typedef struct attn__tap_drop {
-    int64_t taps;
+    int64_t taps, ld; /* from row to row of weights */
     const uint32_t *column;
     uint32_t weight, threshold;
     const int32_t *moved;
@@ -102,6 +102,8 @@ typedef struct attn__window_kernel {
     void (*softmax)(float *s, int64_t taps, float *m, float *l);
     void (*gradient)(const attn__tap_gradient *gradient);
     void (*margins)(const attn__tap_margins *margins);
+    /* ds[e * ld + w] *= 1 - (s[e][w] / cap)^2, the softcap's derivative, but for gradients of 0 and marks. */
+    void (*uncap)(float *ds, int64_t ld, const float *s, int64_t taps, float cap);
     /* out[w] = sum_c a[c * ld + w] * b[c * ld + w], w < n, a multiple of `lanes`. */
     void (*dot)(const float *a, const float *b, int64_t channels, int64_t ld, int64_t n, float *out);
     void (*outer)(const attn__tap_outer *outer);

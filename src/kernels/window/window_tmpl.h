@@ -326,7 +326,7 @@ static void drop(float *s, const attn__tap_drop *t)
             vi moved = vi_mul(vi_load(t->moved + t->shift[e] + n * VF_LANES), weight);
             vi bits = vi_dropout_bits(vi_sub(vi_set1((int32_t)t->column[e]), moved), vi_load(t->key_low + key),
                                       vi_load(t->key_high + key));
-            float *at = s + e * WIDTH + n * VF_LANES;
+            float *at = s + e * t->ld + n * VF_LANES;
             vf_store(at, vf_select(vi_ltu(bits, threshold), vf_set1(-0.0f), vf_load(at)));
         }
     }
@@ -416,6 +416,19 @@ static void margins(const attn__tap_margins *t)
             vf_store(to, vf_add(vf_load(to), x));
         }
         vf_store(t->over_taps + n * VF_LANES, sum);
+    }
+}
+
+static void window_uncap(float *ds, int64_t ld, const float *s, int64_t taps, float cap)
+{
+    vf inverse = vf_set1(1.0f / cap), one = vf_set1(1.0f), zero = vf_zero();
+    for (int64_t e = 0; e < taps; e++) {
+        VF_UNROLL
+        for (int n = 0; n < WINDOW_VECTORS; n++) {
+            float *to = ds + e * ld + n * VF_LANES;
+            vf d = vf_load(to), t = vf_mul(vf_load(s + e * WIDTH + n * VF_LANES), inverse);
+            vf_store(to, vf_select(vf_eq(d, zero), d, vf_mul(d, vf_fnma(t, t, one))));
+        }
     }
 }
 
@@ -513,5 +526,5 @@ static void outer(const attn__tap_outer *t)
 }
 
 const attn__window_kernel VF_NAME(attn__window_kernel) = {
-    VF_ISA,          WIDTH,          VF_LANES, scores,  mix,        window_limit, drop,      add_rows,
-    window_sum_rows, window_softmax, gradient, margins, window_dot, outer,        all_finite};
+    VF_ISA,          WIDTH,          VF_LANES, scores,  mix,          window_limit, drop,  add_rows,
+    window_sum_rows, window_softmax, gradient, margins, window_uncap, window_dot,   outer, all_finite};
