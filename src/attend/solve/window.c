@@ -161,6 +161,62 @@ static void find_tables(attn__window *plan, const attn__canonical *canonical)
         }
 }
 
+void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list)
+{
+    attn__window_range r = attn__window_range_at(axis, query);
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = r.from; tap < r.to; tap++) {
+        int64_t at = query * w->step + w->offset + tap * w->dilation;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
+    }
+}
+
+void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list)
+{
+    const attn_window *w = &axis->window;
+    list->n = 0;
+    for (int64_t tap = axis->first; tap < axis->last; tap++) {
+        int64_t start = position - w->offset - tap * w->dilation;
+        if (start < 0 || start % w->step || start / w->step >= axis->n)
+            continue;
+        attn__window_range r = attn__window_range_at(axis, start / w->step);
+        if (tap < r.from || tap >= r.to)
+            continue;
+        list->tap[list->n] = tap;
+        list->at[list->n++] = start / w->step;
+    }
+}
+
+void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
+{
+    int64_t woven = work->plan->woven;
+    for (int64_t i = 0; i < lanes; i += woven, first += step)
+        for (int64_t h = 0; h < woven && i + h < lanes; h++)
+            work->s.offset[i + h] = first + h * head;
+}
+
+/* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
+void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
+{
+    const attn__window *plan = work->plan;
+    const attn__canonical *canonical = work->canonical;
+    memcpy(out, work->batch_at, sizeof work->batch_at);
+    for (int i = 0; i < plan->naxes - 1; i++) {
+        const attn__window_axis *axis = &plan->axis[i];
+        const attn_dim *d = keys ? &canonical->key.axis[axis->key].dim : &canonical->query.axis[axis->query].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += (keys && !attn__operand_table[op].positional ? 0 : at[i]) * attn__stride(d, op);
+    }
+    for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
+        const attn_dim *d = &canonical->query.axis[plan->free_axis[f]].dim;
+        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
+            out[op] += free % d->n * attn__stride(d, op);
+        free /= d->n;
+    }
+}
+
 /* ----------------------------------------------------------------------------------------------------------- passes */
 
 /* Positions of a line, or queries, that follow each other closely share strips from line to line. */

@@ -262,6 +262,12 @@ static inline int64_t attn__window_head_stride(const attn__window_work *work, at
     return work->plan->woven > 1 ? attn__stride(&batch->axis[batch->n - 1].dim, op) : 0;
 }
 
+/* The cell of a lane of the block: the lane's query, or by key its position's. */
+static inline int64_t attn__window_lane_cell(const attn__window_work *work, int64_t lane)
+{
+    return (work->cell0 + work->cell + lane) / work->plan->woven;
+}
+
 /* window_run.c: one item of a pass, and after the last one of a slot, the gradients of its tables
  * to the shared sums. */
 void attn__window_item(attn__window_work *heads, int64_t item);
@@ -270,6 +276,7 @@ void attn__window_tables_store(attn__window_work *head);
 /* window_once.c: lines [first, end) in the pass for all gradients.  What it has in common with the other passes: */
 void attn__window_once_band(attn__window_work *work, int64_t first, int64_t end);
 void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list);
+void attn__window_list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list);
 /* The slot that holds the line's strips, read now unless they are there from an earlier line. */
 int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free);
 /* Strips that stand for lines outside the border. */

@@ -14,7 +14,7 @@
 #include "attend/block/dropout.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
-#include "attend/block/table_panel.h"
+#include "attend/block/table.h"
 #include "base/constants.h"
 #include "base/normal.h"
 
@@ -37,43 +37,9 @@ static const attn__axis *side_axis(const attn__window_work *work, attn__operand 
     return key ? &work->canonical->key.axis[axis->key] : &work->canonical->query.axis[axis->query];
 }
 
-void attn__window_lane_offsets(const attn__window_work *work, int64_t first, int64_t step, int64_t head, int64_t lanes)
+static int64_t lane_offset(const attn__window_work *work, attn__operand op, int64_t lane)
 {
-    int64_t woven = work->plan->woven;
-    for (int64_t i = 0; i < lanes; i += woven, first += step)
-        for (int64_t h = 0; h < woven && i + h < lanes; h++)
-            work->s.offset[i + h] = first + h * head;
-}
-
-/* Offsets of a line: `at` of the outer axes on the side of the queries or keys, `free` of the free QUERY axes. */
-void attn__window_line_offsets(const attn__window_work *work, const int64_t *at, int64_t free, bool keys, int64_t *out)
-{
-    const attn__window *plan = work->plan;
-    const attn__canonical *canonical = work->canonical;
-    memcpy(out, work->batch_at, sizeof work->batch_at);
-    for (int i = 0; i < plan->naxes - 1; i++) {
-        const attn__window_axis *axis = &plan->axis[i];
-        const attn_dim *d = keys ? &canonical->key.axis[axis->key].dim : &canonical->query.axis[axis->query].dim;
-        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
-            out[op] += (keys && !attn__operand_table[op].positional ? 0 : at[i]) * attn__stride(d, op);
-    }
-    for (int f = plan->nfree - 1; f >= 0 && !keys; f--) {
-        const attn_dim *d = &canonical->query.axis[plan->free_axis[f]].dim;
-        for (attn__operand op = 0; op < ATTN__OPERANDS; op++)
-            out[op] += free % d->n * attn__stride(d, op);
-        free /= d->n;
-    }
-}
-
-/* The cell of a lane of the block: the lane's query, or by key its position's. */
-static int64_t lane_cell(const attn__window_work *work, int64_t lane)
-{
-    return (work->cell0 + work->cell + lane) / work->plan->woven;
-}
-
-int64_t attn__window_lane_offset(const attn__window_work *work, attn__operand op, int64_t lane)
-{
-    int64_t at = lane_cell(work, lane), head = lane % work->plan->woven;
+    int64_t at = attn__window_lane_cell(work, lane), head = lane % work->plan->woven;
     if (work->pass->by_key)
         at = at * attn__window_lane_axis(work->plan)->window.step + work->phase;
     return work->line_at[op] + at * attn__stride(&side_axis(work, op)->dim, op) +
@@ -258,7 +224,7 @@ static void flag_lanes(attn__window_work *work)
     key_line l =
         line_of(work, work->line_at[ATTN__OP_MASK], work->line_at[ATTN__OP_LENS], outer_position(work, work->index));
     for (int64_t w = 0; w < work->plan->taps->width; w++) {
-        int64_t position = lane_cell(work, w) * axis->window.step + work->phase;
+        int64_t position = attn__window_lane_cell(work, w) * axis->window.step + work->phase;
         work->s.lanes.flags[w] = takes_part(&l, position);
     }
 }
@@ -972,34 +938,6 @@ void attn__window_outside_start(attn__window_work *work)
 
 /* ------------------------------------------------------------------------------------------------------------ lines */
 
-void attn__window_list_by_query(const attn__window_axis *axis, int64_t query, attn__window_list *list)
-{
-    attn__window_range r = attn__window_range_at(axis, query);
-    const attn_window *w = &axis->window;
-    list->n = 0;
-    for (int64_t tap = r.from; tap < r.to; tap++) {
-        int64_t at = query * w->step + w->offset + tap * w->dilation;
-        list->tap[list->n] = tap;
-        list->at[list->n++] = at >= 0 && at < w->size ? at : -1;
-    }
-}
-
-static void list_by_key(const attn__window_axis *axis, int64_t position, attn__window_list *list)
-{
-    const attn_window *w = &axis->window;
-    list->n = 0;
-    for (int64_t tap = axis->first; tap < axis->last; tap++) {
-        int64_t start = position - w->offset - tap * w->dilation;
-        if (start < 0 || start % w->step || start / w->step >= axis->n)
-            continue;
-        attn__window_range r = attn__window_range_at(axis, start / w->step);
-        if (tap < r.from || tap >= r.to)
-            continue;
-        list->tap[list->n] = tap;
-        list->at[list->n++] = start / w->step;
-    }
-}
-
 int64_t attn__window_slot_of(attn__window_work *work, const int64_t *at, int64_t free)
 {
     const attn__window_pass *pass = work->pass;
@@ -1088,7 +1026,7 @@ static void line_start(attn__window_work *work, int64_t line)
         work->index[i] = rest % n;
         rest /= n;
         if (pass->by_key)
-            list_by_key(axis, work->index[i], &work->s.list[i]);
+            attn__window_list_by_key(axis, work->index[i], &work->s.list[i]);
         else
             attn__window_list_by_query(axis, work->index[i], &work->s.list[i]);
     }
@@ -1175,8 +1113,8 @@ void attn__window_once_prefetch(attn__window_work *work, int64_t pair, int64_t x
 static attn__lane_view view_of(const attn__window_work *work, attn__operand op, const void *base)
 {
     bool value = attn__operand_table[op].roles & ATTN__IN_VALUE;
-    int64_t first = attn__window_lane_offset(work, op, 0), woven = work->plan->woven;
-    int64_t step = attn__window_lane_offset(work, op, woven) - first;
+    int64_t first = lane_offset(work, op, 0), woven = work->plan->woven;
+    int64_t step = lane_offset(work, op, woven) - first;
     attn__window_lane_offsets(work, first, step, attn__window_head_stride(work, op), work->lanes);
     int64_t rows = (value ? work->plan->values : work->plan->channels) * work->plan->heads;
     return (attn__lane_view){(void *)(uintptr_t)base,
@@ -1356,7 +1294,7 @@ static void store_lse(attn__window_work *w)
 {
     float *lse = w->arrays->lse;
     for (int64_t i = 0; i < w->lanes; i++)
-        lse[attn__window_lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
+        lse[lane_offset(w, ATTN__OP_LSE, i)] = attn__running_lse(w->s.softmax.m[i], w->s.softmax.l[i]);
 }
 
 static void drop(attn__window_work *w, float *s)
@@ -1373,7 +1311,7 @@ static void add_sinks(attn__window_work *w, float *factor)
     const float *sinks = w->arrays->sinks;
     float *m = w->s.softmax.m, *l = w->s.softmax.l;
     for (int64_t i = 0; i < w->lanes; i++) {
-        float sink = sinks[attn__window_lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
+        float sink = sinks[lane_offset(w, ATTN__OP_SINKS, i)] * (float)ATTN__LOG2E;
         if (sink == -INFINITY)
             continue;
         if (l[i] != 0 && !(sink > m[i])) { /* keeps NaN */
@@ -1419,7 +1357,7 @@ static void read_lane_lse(attn__window_work *w)
 {
     for (int64_t i = 0; i < w->plan->taps->width; i++) {
         float lse = -INFINITY;
-        int64_t at = i < w->lanes ? attn__window_lane_offset(w, ATTN__OP_LSE, i) : 0;
+        int64_t at = i < w->lanes ? lane_offset(w, ATTN__OP_LSE, i) : 0;
         if (i < w->lanes)
             lse = ((const float *)w->arrays->lse)[at];
         w->s.softmax.lse[i] = lse == -INFINITY ? INFINITY : lse * (float)ATTN__LOG2E;

@@ -1,1 +1,0 @@
-#include "attend/block/table.h"
