@@ -673,21 +673,45 @@ static void hide_blocks(const attn__visible_tile *t, float *s, int64_t width, fl
     }
 }
 
-void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
-                        int64_t width, float fill, float *scratch)
+/* The mask's bytes as numbers, queries in the lanes. */
+static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_kernel *lanes, float *to, int64_t width)
+{
+    const int64_t *at = t->keys->mask + t->key;
+    const uint8_t *base = t->rows->arrays->mask + (t->keys->adjacent ? at[0] : 0);
+    attn__lane_view view = {(void *)(uintptr_t)base,       ATTN_U8,  t->rows->mask + t->row,
+                            t->keys->adjacent ? NULL : at, t->nkeys, t->nrows};
+    lanes->gather(&view, to, width, 1.0f);
+}
+
+/* All but the boolean mask. */
+static void hide_others(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
+                        int64_t width, float fill)
 {
     const attn__visible_rows *rows = t->rows;
-    const int64_t *at = t->keys->mask + t->key;
-    if (rows->mask && (parts & ATTN__VISIBLE_MASK)) {
-        const uint8_t *base = rows->arrays->mask + (t->keys->adjacent ? at[0] : 0);
-        attn__lane_view view = {(void *)(uintptr_t)base,       ATTN_U8,  rows->mask + t->row,
-                                t->keys->adjacent ? NULL : at, t->nkeys, t->nrows};
-        lanes->gather(&view, scratch, width, 1.0f);
-        lanes->hide(s, scratch, t->nkeys * width, fill);
-    }
     if (rows->blocks && (parts & ATTN__VISIBLE_BLOCKS))
         hide_blocks(t, s, width, fill);
     for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < rows->visible->axes; a++)
         lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, rows->from[a] + t->row, rows->to[a] + t->row,
                      fill);
+}
+
+void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
+                        int64_t width, float fill, float *scratch)
+{
+    if (t->rows->mask && (parts & ATTN__VISIBLE_MASK)) {
+        gather_mask(t, lanes, scratch, width);
+        lanes->hide(s, scratch, t->nkeys * width, fill);
+    }
+    hide_others(t, parts, lanes, s, width, fill);
+}
+
+void attn__visible_flags(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes,
+                         float *flags, int64_t width)
+{
+    if (t->rows->mask && (parts & ATTN__VISIBLE_MASK))
+        gather_mask(t, lanes, flags, width);
+    else
+        for (int64_t i = 0; i < t->nkeys * width; i++)
+            flags[i] = 1.0f;
+    hide_others(t, parts, lanes, flags, width, 0.0f);
 }

@@ -118,6 +118,10 @@ void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
 
+/* The same as flags for the kernel's `hide`, of many heads perhaps: 0 where `parts` hide the pair. */
+void attn__visible_flags(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
+                         float *flags, int64_t width);
+
 /* Of a pair: it takes no part; it scores by its own; it is masked and scores problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
 /* These, for one row's keys. */

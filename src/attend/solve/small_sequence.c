@@ -497,13 +497,10 @@ static void load_bytes(const head *h)
     attn__visible_tile tile = {&h->m.rows, 0, shape->queries, &h->m.keys, 0, shape->keys};
     unsigned parts =
         ATTN__VISIBLE_MASK | ATTN__VISIBLE_BLOCKS | (h->plan->visible.ranges ? 0u : (unsigned)ATTN__VISIBLE_LIMITS);
-    if (h->canonical->backward) {
+    if (h->canonical->backward)
         attn__visible_bytes(&tile, parts, h->m.mask, shape->width);
-        return;
-    }
-    for (int64_t i = 0; i < shape->keys * shape->width; i++)
-        h->m.flags[i] = 1.0f;
-    attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.ds);
+    else
+        attn__visible_flags(&tile, parts, h->plan->lanes, h->m.flags, shape->width);
 }
 
 /* The head's bias and which keys its queries attend, unless they are there. */
@@ -836,10 +833,8 @@ static void begin(const job *j, int64_t number, int thread, head *h)
     divide(p, attn__is_packed(j->canonical), j->workspace + (size_t)thread * p->each, &h->m);
     if (p->has_bias)
         memset(h->m.bias, 0, size * sizeof(float)); /* columns without a key are read */
-    if (p->has_bytes) {
-        memset(h->m.flags, 0, size * sizeof(float));
+    if (p->has_bytes && j->canonical->backward)
         memset(h->m.mask, 0, size);
-    }
     if (p->wants_dbias)
         memset(h->m.dbias, 0, size * sizeof(float));
     if (p->masks && !attn__is_packed(j->canonical))
