@@ -80,10 +80,10 @@ static void name_with(char name[NAME], const attn_problem *plain, const char *pr
         queries = plain->dims[d].role == ATTN_ROLE_QUERY ? plain->dims[d].n : queries;
         keys = plain->dims[d].role == ATTN_ROLE_KEY ? plain->dims[d].n : keys;
     }
-    int64_t block = keys / 4 < 64 ? keys / 4 : 64;
+    int64_t block = keys / 4 < 64 ? keys / 4 : 64, tokens = batch * queries;
     char number[24] = "";
     if (strcmp(feature->name, "packed") == 0)
-        snprintf(number, sizeof number, "%lld", (long long)(batch * queries));
+        snprintf(number, sizeof number, "%lld", (long long)tokens);
     else if (strcmp(feature->name, "blocks") == 0)
         snprintf(number, sizeof number, "%lld", (long long)(block > 0 ? block : 1));
     snprintf(name, NAME, "%s%s%s%s", problem,

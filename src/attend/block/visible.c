@@ -620,11 +620,12 @@ void attn__visible_bytes(const attn__visible_tile *t, unsigned parts, uint8_t *o
 static void clear_absent(const attn__visible_tile *t, uint8_t *kinds)
 {
     const attn__visible *visible = t->rows->visible;
-    int a = 0;
-    while (visible->axis[a] != t->rows->canonical->problem.packed.key_dim)
-        a++;
-    for (int64_t j = 0; j < t->nkeys; j++)
-        if (t->keys->index[a][t->key + j] >= t->rows->keys)
+    const int32_t *index = NULL; /* attn__visible_make has named the axis */
+    for (int a = 0; a < visible->axes; a++)
+        if (visible->axis[a] == t->rows->canonical->problem.packed.key_dim)
+            index = t->keys->index[a] + t->key;
+    for (int64_t j = 0; index && j < t->nkeys; j++)
+        if (index[j] >= t->rows->keys)
             kinds[j] = ATTN__VISIBLE_OUT;
 }
 

@@ -101,7 +101,9 @@ static void read_tables(const attn__flash_backward_run *run)
 
 static void store_tables(const attn__flash_backward_run *run, const attn__sums *sums)
 {
-    for (int i = 0; i < run->plan->ntables && (run->want & ATTN__FLASH_BACKWARD_TABLES); i++) {
+    if (!sums || !(run->want & ATTN__FLASH_BACKWARD_TABLES))
+        return;
+    for (int i = 0; i < run->plan->ntables; i++) {
         const attn__table_panel *t = &run->plan->table[i].panel;
         const attn_relative *r = &run->canonical->problem.relatives[i];
         double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.place.table[i];

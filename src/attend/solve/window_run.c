@@ -993,7 +993,7 @@ void attn__window_pair_start(attn__window_work *work, attn__window_pair *pair, c
 static void add_pair(attn__window_work *work, const int64_t *choice, int64_t free)
 {
     attn__window_pair *pair = &work->s.pair[work->pairs++];
-    int64_t at[ATTN__WINDOW_AXES];
+    int64_t at[ATTN__WINDOW_AXES] = {0};
     for (int i = 0; i < work->plan->naxes - 1; i++) {
         pair->tap[i] = work->s.list[i].tap[choice[i]];
         at[i] = work->s.list[i].at[choice[i]];
