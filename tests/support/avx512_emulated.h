@@ -1,0 +1,758 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * avx512_emulated.h - AVX-512 in pairs of AVX2 registers and loops, for the intrinsics that attn uses.  scripts/test-emulated
+ * renames the sources' _mm512_ to emu512_.  For correctness only: it is slow.
+ */
+#ifndef EMU512_H
+#define EMU512_H
+/* clang-format off */
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wpsabi"
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#pragma GCC diagnostic ignored "-Wshadow"
+#pragma GCC diagnostic ignored "-Wpedantic"
+#pragma GCC diagnostic ignored "-Wunused-function"
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define E static inline __attribute__((always_inline, unused))
+typedef int32_t emu_s32 __attribute__((vector_size(64)));
+typedef uint32_t emu_u32 __attribute__((vector_size(64)));
+typedef int16_t emu_s16 __attribute__((vector_size(64)));
+typedef uint16_t emu_u16 __attribute__((vector_size(64)));
+typedef int8_t emu_s8 __attribute__((vector_size(64)));
+typedef uint8_t emu_u8 __attribute__((vector_size(64)));
+typedef float emu_f __attribute__((vector_size(64)));
+typedef double emu_d __attribute__((vector_size(64)));
+typedef union emu512 {
+    __m512 f;
+    __m512d d;
+    __m512i i;
+    emu_s32 s32;
+    emu_u32 u32;
+    emu_s16 s16;
+    emu_u16 u16;
+    emu_s8 s8;
+    emu_u8 u8;
+    __m256 hf[2];
+    __m256d hd[2];
+    __m256i hi[2];
+    float F[16];
+    double D[8];
+    int32_t S32[16];
+    uint32_t U32[16];
+    int16_t S16[32];
+    uint16_t U16[32];
+    int8_t S8[64];
+    uint8_t U8[64];
+    int64_t S64[8];
+} emu512;
+
+/* loads and stores: a masked lane's memory is not touched */
+E __m512 emu512_loadu_ps(const void *p)
+{
+    emu512 r;
+    memcpy(&r, p, 64);
+    return r.f;
+}
+E __m512d emu512_loadu_pd(const void *p)
+{
+    emu512 r;
+    memcpy(&r, p, 64);
+    return r.d;
+}
+E __m512i emu512_loadu_si512(const void *p)
+{
+    emu512 r;
+    memcpy(&r, p, 64);
+    return r.i;
+}
+#define EMU_ALIGNED(p)                                                                                                 \
+    do {                                                                                                               \
+        if ((uintptr_t)(p) % 64)                                                                                       \
+            __builtin_trap();                                                                                          \
+    } while (0)
+E __m512 emu512_load_ps(const void *p)
+{
+    EMU_ALIGNED(p);
+    return emu512_loadu_ps(p);
+}
+E __m512i emu512_load_si512(const void *p)
+{
+    EMU_ALIGNED(p);
+    return emu512_loadu_si512(p);
+}
+E void emu512_storeu_ps(void *p, __m512 x)
+{
+    memcpy(p, &x, 64);
+}
+E void emu512_storeu_pd(void *p, __m512d x)
+{
+    memcpy(p, &x, 64);
+}
+E void emu512_storeu_si512(void *p, __m512i x)
+{
+    memcpy(p, &x, 64);
+}
+E void emu512_store_ps(void *p, __m512 x)
+{
+    EMU_ALIGNED(p);
+    memcpy(p, &x, 64);
+}
+E void emu512_store_si512(void *p, __m512i x)
+{
+    EMU_ALIGNED(p);
+    memcpy(p, &x, 64);
+}
+E void emu512_stream_ps(void *p, __m512 x)
+{
+    EMU_ALIGNED(p);
+    memcpy(p, &x, 64);
+}
+#define EMU_PART(N, T) static __attribute__((noinline, unused))
+static __attribute__((noinline, unused)) void emu_part_load(void *r, uint64_t m, const void *p, int size)
+{
+    memset(r, 0, 64);
+    for (int i = 0; i < 64 / size; i++)
+        if (m >> i & 1)
+            memcpy((char *)r + i * size, (const char *)p + i * size, (size_t)size);
+}
+static __attribute__((noinline, unused)) void emu_part_store(void *p, uint64_t m, const void *r, int size)
+{
+    for (int i = 0; i < 64 / size; i++)
+        if (m >> i & 1)
+            memcpy((char *)p + i * size, (const char *)r + i * size, (size_t)size);
+}
+E __m512 emu512_maskz_loadu_ps(__mmask16 m, const void *p)
+{
+    emu512 r;
+    emu_part_load(&r, m, p, 4);
+    return r.f;
+}
+E __m512d emu512_maskz_loadu_pd(__mmask8 m, const void *p)
+{
+    emu512 r;
+    emu_part_load(&r, m, p, 8);
+    return r.d;
+}
+E __m512i emu512_maskz_loadu_epi16(__mmask32 m, const void *p)
+{
+    emu512 r;
+    emu_part_load(&r, m, p, 2);
+    return r.i;
+}
+E __m512i emu512_maskz_loadu_epi8(__mmask64 m, const void *p)
+{
+    emu512 r;
+    emu_part_load(&r, m, p, 1);
+    return r.i;
+}
+E __m256i emu256_maskz_loadu_epi16(__mmask16 m, const void *p)
+{
+    emu512 r;
+    emu_part_load(&r, m, p, 2);
+    return r.hi[0];
+}
+E void emu512_mask_storeu_ps(void *p, __mmask16 m, __m512 x)
+{
+    emu_part_store(p, m, &x, 4);
+}
+E void emu512_mask_storeu_pd(void *p, __mmask8 m, __m512d x)
+{
+    emu_part_store(p, m, &x, 8);
+}
+E void emu256_mask_storeu_epi16(void *p, __mmask16 m, __m256i x)
+{
+    emu_part_store(p, m, &x, 2);
+}
+
+/* constants, casts */
+E __m512 emu512_set1_ps(float x)
+{
+    emu512 r;
+    r.hf[0] = r.hf[1] = _mm256_set1_ps(x);
+    return r.f;
+}
+E __m512d emu512_set1_pd(double x)
+{
+    emu512 r;
+    r.hd[0] = r.hd[1] = _mm256_set1_pd(x);
+    return r.d;
+}
+E __m512i emu512_set1_epi32(int x)
+{
+    emu512 r;
+    r.hi[0] = r.hi[1] = _mm256_set1_epi32(x);
+    return r.i;
+}
+E __m512i emu512_set1_epi16(short x)
+{
+    emu512 r;
+    r.hi[0] = r.hi[1] = _mm256_set1_epi16(x);
+    return r.i;
+}
+E __m512i emu512_set1_epi8(char x)
+{
+    emu512 r;
+    r.hi[0] = r.hi[1] = _mm256_set1_epi8(x);
+    return r.i;
+}
+E __m512 emu512_setzero_ps(void)
+{
+    return emu512_set1_ps(0.0f);
+}
+E __m512d emu512_setzero_pd(void)
+{
+    return emu512_set1_pd(0.0);
+}
+E __m512i emu512_setzero_si512(void)
+{
+    return emu512_set1_epi32(0);
+}
+E __m512i emu512_set_epi64(long long h, long long g, long long f, long long e, long long d, long long c, long long b,
+                           long long a)
+{
+    emu512 r = {.S64 = {a, b, c, d, e, f, g, h}};
+    return r.i;
+}
+E __m512i emu512_set_epi32(int p, int o, int n, int m, int l, int k, int j, int i, int h, int g, int f, int e, int d,
+                           int c, int b, int a)
+{
+    emu512 r = {.S32 = {a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p}};
+    return r.i;
+}
+E __m512 emu512_castsi512_ps(__m512i x)
+{
+    return (__m512)x;
+}
+E __m512i emu512_castps_si512(__m512 x)
+{
+    return (__m512i)x;
+}
+E __m512d emu512_castps_pd(__m512 x)
+{
+    return (__m512d)x;
+}
+E __m512 emu512_castpd_ps(__m512d x)
+{
+    return (__m512)x;
+}
+E __m256 emu512_castps512_ps256(__m512 x)
+{
+    emu512 r = {.f = x};
+    return r.hf[0];
+}
+E __m256i emu512_castsi512_si256(__m512i x)
+{
+    emu512 r = {.i = x};
+    return r.hi[0];
+}
+E __m512 emu512_castps256_ps512(__m256 x)
+{
+    emu512 r;
+    r.hf[0] = x, r.hf[1] = _mm256_set1_ps(NAN);
+    return r.f;
+}
+E __m512 emu512_insertf32x8(__m512 x, __m256 y, int at)
+{
+    emu512 r = {.f = x};
+    r.hf[at] = y;
+    return r.f;
+}
+E __m256 emu512_extractf32x8_ps(__m512 x, int at)
+{
+    emu512 r = {.f = x};
+    return r.hf[at];
+}
+E __m256i emu512_extracti64x4_epi64(__m512i x, int at)
+{
+    emu512 r = {.i = x};
+    return r.hi[at];
+}
+
+/* halves */
+#define TWO_F(name, of)                                                                                                \
+    E __m512 emu512_##name(__m512 a, __m512 b)                                                                         \
+    {                                                                                                                  \
+        emu512 x = {.f = a}, y = {.f = b}, r;                                                                          \
+        for (int h = 0; h < 2; h++)                                                                                    \
+            r.hf[h] = of(x.hf[h], y.hf[h]);                                                                            \
+        return r.f;                                                                                                    \
+    }
+#define TWO_I(name, of)                                                                                                \
+    E __m512i emu512_##name(__m512i a, __m512i b)                                                                      \
+    {                                                                                                                  \
+        emu512 x = {.i = a}, y = {.i = b}, r;                                                                          \
+        for (int h = 0; h < 2; h++)                                                                                    \
+            r.hi[h] = of(x.hi[h], y.hi[h]);                                                                            \
+        return r.i;                                                                                                    \
+    }
+#define TWO_D(name, of)                                                                                                \
+    E __m512d emu512_##name(__m512d a, __m512d b)                                                                      \
+    {                                                                                                                  \
+        emu512 x = {.d = a}, y = {.d = b}, r;                                                                          \
+        for (int h = 0; h < 2; h++)                                                                                    \
+            r.hd[h] = of(x.hd[h], y.hd[h]);                                                                            \
+        return r.d;                                                                                                    \
+    }
+TWO_F(add_ps, _mm256_add_ps)
+TWO_F(sub_ps, _mm256_sub_ps)
+TWO_F(mul_ps, _mm256_mul_ps)
+TWO_F(div_ps, _mm256_div_ps)
+TWO_F(max_ps, _mm256_max_ps)
+TWO_F(min_ps, _mm256_min_ps)
+TWO_F(unpacklo_ps, _mm256_unpacklo_ps)
+TWO_F(unpackhi_ps, _mm256_unpackhi_ps)
+TWO_D(unpacklo_pd, _mm256_unpacklo_pd)
+TWO_D(unpackhi_pd, _mm256_unpackhi_pd)
+TWO_D(add_pd, _mm256_add_pd)
+TWO_D(mul_pd, _mm256_mul_pd)
+TWO_D(sub_pd, _mm256_sub_pd)
+TWO_I(add_epi32, _mm256_add_epi32)
+TWO_I(sub_epi32, _mm256_sub_epi32)
+TWO_I(mullo_epi32, _mm256_mullo_epi32)
+TWO_I(and_si512, _mm256_and_si256)
+TWO_I(or_si512, _mm256_or_si256)
+TWO_I(xor_si512, _mm256_xor_si256)
+TWO_I(max_epu32, _mm256_max_epu32)
+TWO_I(min_epu8, _mm256_min_epu8)
+TWO_I(sad_epu8, _mm256_sad_epu8)
+TWO_I(madd_epi16, _mm256_madd_epi16)
+TWO_I(add_epi8, _mm256_add_epi8)
+TWO_I(sub_epi8, _mm256_sub_epi8)
+E __m512 emu512_fmadd_ps(__m512 a, __m512 b, __m512 c)
+{
+    emu512 x = {.f = a}, y = {.f = b}, z = {.f = c}, r;
+    for (int h = 0; h < 2; h++)
+        r.hf[h] = _mm256_fmadd_ps(x.hf[h], y.hf[h], z.hf[h]);
+    return r.f;
+}
+E __m512 emu512_fnmadd_ps(__m512 a, __m512 b, __m512 c)
+{
+    emu512 x = {.f = a}, y = {.f = b}, z = {.f = c}, r;
+    for (int h = 0; h < 2; h++)
+        r.hf[h] = _mm256_fnmadd_ps(x.hf[h], y.hf[h], z.hf[h]);
+    return r.f;
+}
+E __m512d emu512_fmadd_pd(__m512d a, __m512d b, __m512d c)
+{
+    emu512 x = {.d = a}, y = {.d = b}, z = {.d = c}, r;
+    for (int h = 0; h < 2; h++)
+        r.hd[h] = _mm256_fmadd_pd(x.hd[h], y.hd[h], z.hd[h]);
+    return r.d;
+}
+E __m512 emu512_sqrt_ps(__m512 a)
+{
+    emu512 x = {.f = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hf[h] = _mm256_sqrt_ps(x.hf[h]);
+    return r.f;
+}
+E __m512 emu512_abs_ps(__m512 a)
+{
+    return (__m512)emu512_and_si512((__m512i)a, emu512_set1_epi32(0x7fffffff));
+}
+E __m512i emu512_abs_epi8(__m512i a)
+{
+    emu512 x = {.i = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hi[h] = _mm256_abs_epi8(x.hi[h]);
+    return r.i;
+}
+E __m512i emu512_slli_epi32(__m512i a, unsigned n)
+{
+    emu512 x = {.i = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hi[h] = _mm256_slli_epi32(x.hi[h], (int)n);
+    return r.i;
+}
+E __m512i emu512_srli_epi32(__m512i a, unsigned n)
+{
+    emu512 x = {.i = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hi[h] = _mm256_srli_epi32(x.hi[h], (int)n);
+    return r.i;
+}
+E __m512 emu512_cvtepi32_ps(__m512i a)
+{
+    emu512 x = {.i = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hf[h] = _mm256_cvtepi32_ps(x.hi[h]);
+    return r.f;
+}
+E __m512i emu512_cvtps_epi32(__m512 a)
+{
+    emu512 x = {.f = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hi[h] = _mm256_cvtps_epi32(x.hf[h]);
+    return r.i;
+}
+E __m512i emu512_cvtepu8_epi32(__m128i a)
+{
+    emu512 r;
+    r.hi[0] = _mm256_cvtepu8_epi32(a), r.hi[1] = _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8));
+    return r.i;
+}
+E __m512i emu512_cvtepu16_epi32(__m256i a)
+{
+    emu512 r;
+    r.hi[0] = _mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
+    r.hi[1] = _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1));
+    return r.i;
+}
+E __m512i emu512_cvtepi8_epi16(__m256i a)
+{
+    emu512 r;
+    r.hi[0] = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(a)),
+    r.hi[1] = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(a, 1));
+    return r.i;
+}
+E __m256i emu512_cvtepi32_epi16(__m512i a)
+{
+    emu512 x = {.i = a}, r;
+    for (int i = 0; i < 16; i++)
+        r.U16[i] = (uint16_t)x.U32[i];
+    return r.hi[0];
+}
+E __m256i emu512_cvtepi16_epi8(__m512i a)
+{
+    emu512 x = {.i = a}, r;
+    for (int i = 0; i < 32; i++)
+        r.U8[i] = (uint8_t)x.U16[i];
+    return r.hi[0];
+}
+
+/* comparisons to masks */
+#define emu512_cmp_ps_mask(a, b, how) emu_cmp((a), (b), (how))
+E __mmask16 emu_cmp(__m512 a, __m512 b, const int how)
+{
+    emu512 x = {.f = a}, y = {.f = b};
+    unsigned low = 0, high = 0;
+#define ONE(H)                                                                                                         \
+    case H:                                                                                                            \
+        low = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x.hf[0], y.hf[0], H)),                                        \
+        high = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x.hf[1], y.hf[1], H));                                       \
+        break;
+    switch (how) {
+        ONE(_CMP_LT_OQ)
+        ONE(_CMP_LE_OQ)
+        ONE(_CMP_EQ_OQ) ONE(_CMP_NEQ_UQ) ONE(_CMP_NLT_UQ) ONE(_CMP_UNORD_Q) ONE(_CMP_GT_OQ) ONE(_CMP_GE_OQ)
+            ONE(_CMP_ORD_Q) ONE(_CMP_NLE_UQ) ONE(_CMP_NGT_UQ) ONE(_CMP_NGE_UQ) ONE(_CMP_NEQ_OQ) default
+            : __builtin_trap();
+    }
+#undef ONE
+    return (__mmask16)(low | high << 8);
+}
+E __mmask16 emu512_mask_cmp_ps_mask(__mmask16 m, __m512 a, __m512 b, const int how)
+{
+    return (__mmask16)(m & emu_cmp(a, b, how));
+}
+E __mmask16 emu512_cmplt_epi32_mask(__m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    unsigned m = 0;
+    for (int i = 0; i < 16; i++)
+        m |= (unsigned)(x.S32[i] < y.S32[i]) << i;
+    return (__mmask16)m;
+}
+E __mmask16 emu512_cmplt_epu32_mask(__m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    unsigned m = 0;
+    for (int i = 0; i < 16; i++)
+        m |= (unsigned)(x.U32[i] < y.U32[i]) << i;
+    return (__mmask16)m;
+}
+E __mmask32 emu512_cmpeq_epi16_mask(__m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    uint32_t m = 0;
+    for (int i = 0; i < 32; i++)
+        m |= (uint32_t)(x.U16[i] == y.U16[i]) << i;
+    return m;
+}
+E __mmask64 emu512_cmpge_epu8_mask(__m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    uint64_t m = 0;
+    for (int i = 0; i < 64; i++)
+        m |= (uint64_t)(x.U8[i] >= y.U8[i]) << i;
+    return m;
+}
+
+/* by masks */
+E __m512i emu_wide32(__mmask16 m)
+{
+    const __m256i bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    emu512 r;
+    r.hi[0] = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(m), bit), bit);
+    r.hi[1] = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(m >> 8), bit), bit);
+    return r.i;
+}
+E __m512i emu_choose(__m512i wide, __m512i a, __m512i b) /* b where set */
+{
+    emu512 w = {.i = wide}, x = {.i = a}, y = {.i = b}, r;
+    for (int h = 0; h < 2; h++)
+        r.hi[h] = _mm256_blendv_epi8(x.hi[h], y.hi[h], w.hi[h]);
+    return r.i;
+}
+E __m512 emu512_mask_blend_ps(__mmask16 m, __m512 a, __m512 b)
+{
+    return (__m512)emu_choose(emu_wide32(m), (__m512i)a, (__m512i)b);
+}
+E __m512i emu512_mask_blend_epi32(__mmask16 m, __m512i a, __m512i b)
+{
+    return emu_choose(emu_wide32(m), a, b);
+}
+E __m512i emu512_mask_blend_epi16(__mmask32 m, __m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    for (int i = 0; i < 32; i++)
+        x.U16[i] = m >> i & 1 ? y.U16[i] : x.U16[i];
+    return x.i;
+}
+E __m512i emu512_mask_blend_epi8(__mmask64 m, __m512i a, __m512i b)
+{
+    emu512 x = {.i = a}, y = {.i = b};
+    for (int i = 0; i < 64; i++)
+        x.U8[i] = m >> i & 1 ? y.U8[i] : x.U8[i];
+    return x.i;
+}
+E __m512 emu512_maskz_mov_ps(__mmask16 m, __m512 a)
+{
+    return (__m512)emu512_and_si512(emu_wide32(m), (__m512i)a);
+}
+E __m512 emu512_maskz_mul_ps(__mmask16 m, __m512 a, __m512 b)
+{
+    return emu512_maskz_mov_ps(m, emu512_mul_ps(a, b));
+}
+E __m512i emu512_mask_sub_epi8(__m512i src, __mmask64 m, __m512i a, __m512i b)
+{
+    return emu512_mask_blend_epi8(m, src, emu512_sub_epi8(a, b));
+}
+
+/* rounding, scaling */
+E __m512 emu512_roundscale_ps(__m512 a, const int how)
+{
+    if (how != (_MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC))
+        __builtin_trap();
+    emu512 x = {.f = a}, r;
+    for (int h = 0; h < 2; h++)
+        r.hf[h] = _mm256_floor_ps(x.hf[h]);
+    return r.f;
+}
+/* x - floor(x); 0 for infinities */
+E __m512 emu512_reduce_ps(__m512 a, const int how)
+{
+    __m512 whole = emu512_roundscale_ps(a, how), r = emu512_sub_ps(a, whole);
+    __mmask16 infinite = emu_cmp(emu512_abs_ps(a), emu512_set1_ps(INFINITY), _CMP_EQ_OQ);
+    return emu512_maskz_mov_ps((__mmask16)~infinite, r);
+}
+static __attribute__((noinline, unused)) float emu_scalef(float p, float x)
+{
+    if (isnan(p) || isnan(x))
+        return p + x;
+    if (isinf(x))
+        return x > 0 ? (p == 0 ? NAN : p * INFINITY) : (isinf(p) ? NAN : copysignf(0.0f, p));
+    float n = floorf(x);
+    if (n > 100000)
+        n = 100000;
+    if (n < -100000)
+        n = -100000;
+    return ldexpf(p, (int)n);
+}
+/* where 2^n is normal by one product: the result is the same, rounded once */
+E __m512 emu512_scalef_ps(__m512 p, __m512 x)
+{
+    __m512 n = emu512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    __mmask16 usual =
+        (__mmask16)(emu_cmp(n, emu512_set1_ps(-126.0f), _CMP_GE_OQ) & emu_cmp(n, emu512_set1_ps(127.0f), _CMP_LE_OQ));
+    if (usual == 0xffff)
+        return emu512_mul_ps(
+            p, (__m512)emu512_slli_epi32(emu512_add_epi32(emu512_cvtps_epi32(n), emu512_set1_epi32(127)), 23));
+    emu512 a = {.f = p}, b = {.f = x}, r;
+    for (int i = 0; i < 16; i++)
+        r.F[i] = emu_scalef(a.F[i], b.F[i]);
+    return r.f;
+}
+E __m512 emu512_maskz_scalef_ps(__mmask16 m, __m512 p, __m512 x)
+{
+    return emu512_maskz_mov_ps(m, emu512_scalef_ps(p, emu512_maskz_mov_ps(m, x)));
+}
+
+/* sums: halves first, as the compilers' sequences */
+E float emu512_reduce_add_ps(__m512 a)
+{
+    emu512 x = {.f = a};
+    __m256 h = _mm256_add_ps(x.hf[1], x.hf[0]);
+    __m128 q = _mm_add_ps(_mm256_extractf128_ps(h, 1), _mm256_castps256_ps128(h));
+    float r[4];
+    memcpy(r, &q, 16);
+    float s0 = r[0] + r[2], s1 = r[1] + r[3];
+    return s0 + s1;
+}
+E float emu512_reduce_max_ps(__m512 a)
+{
+    emu512 x = {.f = a};
+    __m256 h = _mm256_max_ps(x.hf[1], x.hf[0]);
+    __m128 q = _mm_max_ps(_mm256_extractf128_ps(h, 1), _mm256_castps256_ps128(h));
+    q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+    return _mm_cvtss_f32(_mm_max_ss(q, _mm_movehdup_ps(q)));
+}
+E unsigned emu512_reduce_max_epu32(__m512i a)
+{
+    emu512 x = {.i = a};
+    unsigned m = 0;
+    for (int i = 0; i < 16; i++)
+        m = x.U32[i] > m ? x.U32[i] : m;
+    return m;
+}
+E int emu512_reduce_add_epi32(__m512i a)
+{
+    emu512 x = {.i = a};
+    unsigned s = 0;
+    for (int i = 0; i < 16; i++)
+        s += x.U32[i];
+    return (int)s;
+}
+E long long emu512_reduce_add_epi64(__m512i a)
+{
+    emu512 x = {.i = a};
+    long long s = 0;
+    for (int i = 0; i < 8; i++)
+        s += x.S64[i];
+    return s;
+}
+
+/* permutations */
+E __m512 emu512_permutexvar_ps(__m512i index, __m512 a)
+{
+    emu512 n = {.i = index}, x = {.f = a}, r;
+    for (int i = 0; i < 16; i++)
+        r.F[i] = x.F[n.U32[i] & 15];
+    return r.f;
+}
+E __m512i emu512_permutexvar_epi16(__m512i index, __m512i a)
+{
+    emu512 n = {.i = index}, x = {.i = a}, r;
+    for (int i = 0; i < 32; i++)
+        r.U16[i] = x.U16[n.U16[i] & 31];
+    return r.i;
+}
+E __m512i emu512_permutexvar_epi8(__m512i index, __m512i a)
+{
+    emu512 n = {.i = index}, x = {.i = a}, r;
+    for (int i = 0; i < 64; i++)
+        r.U8[i] = x.U8[n.U8[i] & 63];
+    return r.i;
+}
+E __m512 emu512_permutex2var_ps(__m512 a, __m512i index, __m512 b)
+{
+    emu512 n = {.i = index}, r;
+    emu512 x = {.f = a}, y = {.f = b};
+    for (int i = 0; i < 16; i++) {
+        unsigned at = n.U32[i] & 31;
+        r.F[i] = at < 16 ? x.F[at] : y.F[at - 16];
+    }
+    return r.f;
+}
+E __m512d emu512_permutex2var_pd(__m512d a, __m512i index, __m512d b)
+{
+    emu512 n = {.i = index}, r;
+    emu512 x = {.d = a}, y = {.d = b};
+    for (int i = 0; i < 8; i++) {
+        unsigned at = (unsigned)n.S64[i] & 15;
+        r.D[i] = at < 8 ? x.D[at] : y.D[at - 8];
+    }
+    return r.d;
+}
+E __m512i emu512_alignr_epi32(__m512i a, __m512i b, const int n)
+{
+    emu512 x = {.i = a}, y = {.i = b}, r;
+    for (int i = 0; i < 16; i++)
+        r.U32[i] = i + n < 16 ? y.U32[i + n] : x.U32[i + n - 16];
+    return r.i;
+}
+E __m512 emu512_shuffle_f32x4(__m512 a, __m512 b, const int how)
+{
+    emu512 x = {.f = a}, y = {.f = b}, r;
+    for (int q = 0; q < 4; q++)
+        for (int i = 0; i < 4; i++)
+            r.U32[4 * q + i] = (q < 2 ? x : y).U32[4 * (how >> 2 * q & 3) + i];
+    return r.f;
+}
+E __m512i emu512_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, const int how)
+{
+    if (how != 0x96)
+        __builtin_trap();
+    return emu512_xor_si512(emu512_xor_si512(a, b), c);
+}
+
+/* bf16: subnormal numbers are zero, rounded to the nearest, ties to even */
+static __attribute__((unused)) inline uint16_t emu_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    if ((u & 0x7f800000) == 0)
+        return (uint16_t)(u >> 16 & 0x8000);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+E __m512bh emu512_cvtne2ps_pbh(__m512 high, __m512 low)
+{
+    emu512 x = {.f = low}, y = {.f = high}, r;
+    for (int i = 0; i < 16; i++)
+        r.U16[i] = emu_bf16(x.F[i]), r.U16[16 + i] = emu_bf16(y.F[i]);
+    return (__m512bh)r.i;
+}
+static __attribute__((unused)) inline float emu_flush(uint32_t u)
+{
+    if ((u & 0x7f800000) == 0)
+        u &= 0x80000000;
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+static __attribute__((noinline, unused)) void emu_dpbf16(emu512 *c, const emu512 *a, const emu512 *b)
+{
+    for (int i = 0; i < 16; i++) {
+        float s = emu_flush(c->U32[i]);
+        s = __builtin_fmaf(emu_flush(a->U32[i] & 0xffff0000u), emu_flush(b->U32[i] & 0xffff0000u), s);
+        memcpy(&c->U32[i], &s, 4);
+        s = emu_flush(c->U32[i]);
+        s = __builtin_fmaf(emu_flush(a->U32[i] << 16), emu_flush(b->U32[i] << 16), s);
+        memcpy(&c->U32[i], &s, 4);
+        s = emu_flush(c->U32[i]);
+        c->F[i] = s;
+    }
+}
+E __m512 emu512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b)
+{
+    emu512 s = {.f = c}, x = {.i = (__m512i)a}, y = {.i = (__m512i)b};
+    emu_dpbf16(&s, &x, &y);
+    return s.f;
+}
+/* a unsigned, b signed bytes */
+E __m512i emu512_dpbusd_epi32(__m512i c, __m512i a, __m512i b)
+{
+    emu512 s = {.i = c}, x = {.i = a}, y = {.i = b}, r;
+    const __m256i even = _mm256_set1_epi16(0xff);
+    for (int h = 0; h < 2; h++) {
+        __m256i low =
+            _mm256_madd_epi16(_mm256_and_si256(x.hi[h], even), _mm256_srai_epi16(_mm256_slli_epi16(y.hi[h], 8), 8));
+        __m256i high = _mm256_madd_epi16(_mm256_srli_epi16(x.hi[h], 8), _mm256_srai_epi16(y.hi[h], 8));
+        r.hi[h] = _mm256_add_epi32(s.hi[h], _mm256_add_epi32(low, high));
+    }
+    return r.i;
+}
+#undef E
+#pragma GCC pop_options
+#pragma GCC diagnostic pop
+#endif
+#endif
