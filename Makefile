@@ -58,7 +58,7 @@ test-amx: all
 # windows and products, which are minutes of loops there whose memory other tests walk through too.
 ASAN_TESTS = -E '^(elsewhere|msa$$|attend_large|attend_window|one_order|models_sizes|bench_|cli_resume|engine_alone|install|phrasebook|spec_|floors|solver_table)'
 # Sizes, windows and huge numbers are minutes of loops on one thread; attend_random has every solver in threads.
-TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^(models_sizes|gemm$$|attend_(backward|huge|large|properties|wide|window))'
+TSAN_TESTS = -R '^(attend|pool|concurrency|side_by_side|base|tensor|training|models|nn|gemm|flash|example_workspace)' -E '^(models_sizes|gemm$$|attend_(backward|features|huge|large|properties|visible|wide|window))'
 
 asan: build/.deps
 	cmake --preset asan
