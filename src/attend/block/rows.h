@@ -48,7 +48,7 @@ typedef struct attn__place {
     uint64_t drop;
 } attn__place;
 
-/* By so many indices along one BATCH axis. */
+/* Moves it by `by` indices along one BATCH axis. */
 void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by);
 attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
 

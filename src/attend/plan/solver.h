@@ -35,4 +35,18 @@ typedef struct attn__solver {
     unsigned extras; /* what it knows of attn__canonical.extras; the planner refuses the others for it */
 } attn__solver;
 
+/* Why a problem is not attention in f32 or bf16 by dot products and a softmax over whole key axes, which the fast solvers
+ * have in common; NULL: it is. */
+static inline const char *attn__refuse_unusual(const attn__canonical *canonical)
+{
+    const attn_problem *p = &canonical->problem;
+    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
+        return "f32 and bf16 only";
+    if (p->score != ATTN_SCORE_DOT)
+        return "dot-product scores only";
+    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
+        return "softmax only";
+    return p->nwindows ? "keys have a window" : NULL;
+}
+
 #endif

@@ -63,16 +63,10 @@ static bool moves(const attn__group *group, attn__operand op)
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
-    const attn_problem *p = &canonical->problem;
-    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
-    if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    if (p->nwindows)
-        return "keys have a window";
-    if (p->nrelatives)
+    const char *unusual = attn__refuse_unusual(canonical);
+    if (unusual)
+        return unusual;
+    if (canonical->problem.nrelatives)
         return "has relative tables";
     if (canonical->query.size > QUERIES)
         return "more than 16 queries";

@@ -134,19 +134,13 @@ static size_t divide_memory(const attn__flash *flash, const attn__canonical *can
 
 static const char *refuse(const attn__canonical *canonical)
 {
-    const attn_problem *p = &canonical->problem;
     if (canonical->contract.size > ATTN__FLASH_CHANNELS || canonical->value.size > ATTN__FLASH_CHANNELS)
         return "head size above 512";
     if (canonical->backward)
         return "forward only";
-    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
-    if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    if (p->nwindows)
-        return "keys have a window";
+    const char *unusual = attn__refuse_unusual(canonical);
+    if (unusual)
+        return unusual;
     if (canonical->key.size > INT32_MAX)
         return "more than 2^31 keys";
     return attn__table_panels_refuse(canonical);

@@ -60,18 +60,12 @@ static int size_of(const attn__canonical *canonical)
 
 static const char *refuse_both(const attn__canonical *canonical)
 {
-    const attn_problem *p = &canonical->problem;
     if (most_channels(canonical) > ATTN__SMALL_HEAD_MOST)
         return "head size above 16";
-    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
-    if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    if (p->nwindows)
-        return "keys have a window";
-    return p->nrelatives ? "has relative tables" : attn__visible_refuse(canonical);
+    const char *unusual = attn__refuse_unusual(canonical);
+    if (unusual)
+        return unusual;
+    return canonical->problem.nrelatives ? "has relative tables" : attn__visible_refuse(canonical);
 }
 
 /* Whether nothing masks scores, changes them or drops weights. */

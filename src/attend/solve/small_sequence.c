@@ -128,16 +128,10 @@ static const char *refuse_both(const attn__canonical *canonical)
 {
     static const size_t q[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq), ATTN__STRIDE(dim.dk)};
     static const size_t v[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATTN__STRIDE(dim.dout), ATTN__STRIDE(dim.dv)};
-    const attn_problem *p = &canonical->problem;
-    if (p->dtype != ATTN_F32 && p->dtype != ATTN_BF16)
-        return "f32 and bf16 only";
-    if (p->score != ATTN_SCORE_DOT)
-        return "dot-product scores only";
-    if (p->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "softmax only";
-    if (p->nwindows)
-        return "keys have a window";
-    if (p->nrelatives)
+    const char *unusual = attn__refuse_unusual(canonical);
+    if (unusual)
+        return unusual;
+    if (canonical->problem.nrelatives)
         return "has relative tables";
     if (canonical->query.size > MOST_ROWS || canonical->key.size > MOST_ROWS)
         return "more than 96 queries or keys";
