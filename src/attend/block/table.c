@@ -3,7 +3,6 @@
 #include "attend/block/table.h"
 
 #include "attend/block/items.h"
-#include "base/integers.h"
 
 #include <math.h>
 #include <string.h>
@@ -105,12 +104,6 @@ const char *attn__table_panels_refuse(const attn__canonical *canonical)
             return "a relative table too large";
     }
     return NULL;
-}
-
-int64_t attn__odd_lines(int64_t n)
-{
-    enum { LINE = 16 };
-    return attn__round_up(n, 2 * LINE) + LINE;
 }
 
 attn__table_panel attn__table_panel_make(const attn__canonical *canonical, int relative, int64_t ld, int64_t lanes)

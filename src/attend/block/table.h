@@ -8,6 +8,7 @@
 
 #include "attend/block/rows.h"
 #include "base/arena.h"
+#include "base/integers.h"
 
 /* The group that its channels belong to, and its strides along them. */
 const attn__group *attn__table_channels(const attn__canonical *canonical, int relative);
@@ -41,7 +42,11 @@ int64_t *attn__table_channel_offsets(const attn__canonical *canonical, int relat
 
 /* Floats from row to row for rows of n: an odd number of cache lines, so that a column lies in all sets of the first
  * cache.  At least one line more than n, so that a product may round n up to whole vectors. */
-int64_t attn__odd_lines(int64_t n);
+static inline int64_t attn__odd_lines(int64_t n)
+{
+    enum { LINE = 16 };
+    return attn__round_up(n, 2 * LINE) + LINE;
+}
 
 /* One thread's panel. */
 typedef struct attn__table_memory {

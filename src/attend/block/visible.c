@@ -684,18 +684,6 @@ static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_
     lanes->gather(&view, to, width, 1.0f);
 }
 
-/* All but the boolean mask. */
-static void hide_others(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
-                        int64_t width, float fill)
-{
-    const attn__visible_rows *rows = t->rows;
-    if (rows->blocks && (parts & ATTN__VISIBLE_BLOCKS))
-        hide_blocks(t, s, width, fill);
-    for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < rows->visible->axes; a++)
-        lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, rows->from[a] + t->row, rows->to[a] + t->row,
-                     fill);
-}
-
 void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
                         int64_t width, float fill, float *scratch)
 {
@@ -703,7 +691,11 @@ void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn_
         gather_mask(t, lanes, scratch, width);
         lanes->hide(s, scratch, t->nkeys * width, fill);
     }
-    hide_others(t, parts, lanes, s, width, fill);
+    if (t->rows->blocks && (parts & ATTN__VISIBLE_BLOCKS))
+        hide_blocks(t, s, width, fill);
+    for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < t->rows->visible->axes; a++)
+        lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, t->rows->from[a] + t->row, t->rows->to[a] + t->row,
+                     fill);
 }
 
 void attn__visible_flags(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes,
@@ -714,5 +706,5 @@ void attn__visible_flags(const attn__visible_tile *t, unsigned parts, const attn
     else
         for (int64_t i = 0; i < t->nkeys * width; i++)
             flags[i] = 1.0f;
-    hide_others(t, parts, lanes, flags, width, 0.0f);
+    attn__visible_hide(t, parts & ~(unsigned)ATTN__VISIBLE_MASK, lanes, flags, width, 0.0f, NULL);
 }
