@@ -5,6 +5,7 @@
  *     GK_REAL, GK(name)                      the type, and a name of its own
  *     gv, GV_LANES, gv_load ...              the vector operations
  *     GK_ROWS, GK_VECTORS                    the register tile
+ *     GV_ADD_PRODUCT(sum, x, y)              sum += x * y, rounded once
  *     GV_TRANSPOSE(r)                        optional: transposes GV_LANES vectors
  *
  * The tile's sums, one row of B and one broadcast fill the registers: 6 x 2 + 2 + 1 of 16, 12 x 2 + 2 + 1 or
@@ -24,7 +25,7 @@
             gv one = gv_set1(x);                                                                                       \
             VF_UNROLL                                                                                                  \
             for (int j = 0; j < vectors; j++)                                                                          \
-                sum[i][j] = gv_fma(one, y[j], sum[i][j]);                                                              \
+                GV_ADD_PRODUCT(sum[i][j], one, y[j]);                                                                  \
         }                                                                                                              \
     } while (0)
 
@@ -33,7 +34,7 @@
  * a step's additions to pointers and its prefetch cost little beside its multiply-adds. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
-    enum { NEAR = 3 };
+    enum { NEAR = 3, LINE = 64 };
     gv sum[GK_ROWS][GK_VECTORS];
     const GK_REAL *a = t->a, *b = t->b, *row[(GK_ROWS + NEAR - 1) / NEAR];
     uintptr_t ahead = (uintptr_t)t->ahead; /* may end past what is there */
@@ -43,7 +44,8 @@ VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
         row[i / NEAR] = a + i / NEAR * NEAR * t->lda;
         VF_UNROLL
         for (int j = 0; j < vectors; j++) {
-            __builtin_prefetch((GK_REAL *)t->c + i * t->ldc + j * GV_LANES, 1);
+            if (j * GV_LANES * (int)sizeof(GK_REAL) % LINE == 0)
+                __builtin_prefetch((GK_REAL *)t->c + i * t->ldc + j * GV_LANES, 1);
             sum[i][j] = gv_zero();
         }
     }
