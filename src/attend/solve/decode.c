@@ -4,7 +4,7 @@
  *
  * A work item is a part of the keys of one batch item, or of several items with adjacent rows, such as the heads of one
  * token.  These heads alternate block by block, so that memory is read in its own order; head by head took twice as
- * long, since a row is a few cache lines, kilobytes from the next.  Grouped heads are queries of one item in the
+ * long, since a row is a few cache lines, kilobytes from the next.  Meanwhile the next block of each head is prefetched.  Grouped heads are queries of one item in the
  * canonical form and share the reading.  With few items their keys are divided into parts, so that all threads have
  * work, and the parts' sums are merged by log-sum-exp.  Neither the parts nor the grouping depends on the number of
  * threads, so that the bits do not either; memory does not grow with the keys.  Packed sequences, and contexts where
@@ -108,6 +108,15 @@ static void choose_heads(decode *f, const attn__canonical *canonical)
     f->heads = side_by_side(f, canonical, axis);
 }
 
+/* Fewer heads where the rows that are prefetched, a block of each head, would not fit in half of the second cache. */
+static void limit_heads(decode *f, const attn__canonical *canonical)
+{
+    int64_t head = BLOCK * (f->channels + f->values) * (int64_t)sizeof(float);
+    int64_t max = attn__most(1, canonical->caches.l2 / 2 / head), all = f->heads;
+    while (f->heads > max || all % f->heads != 0)
+        f->heads--;
+}
+
 static void choose_parts(decode *f, const attn__canonical *canonical)
 {
     int64_t keys = canonical->key.size, items = attn__most(1, canonical->batch.size / f->heads);
@@ -136,6 +145,7 @@ static decode *make_plan(attn_context *context, const attn__canonical *canonical
     f->values = attn__round_up(canonical->value.size, f->kernel->lanes);
     choose_heads(f, canonical);
     choose_parts(f, canonical);
+    limit_heads(f, canonical);
     return f;
 }
 
@@ -189,7 +199,7 @@ typedef struct item {
     const attn_arrays *arrays;
     int64_t batch, part; /* batch index of the first head */
     int64_t begin, end;  /* the keys */
-    bool last;           /* no other item follows that reads the next batch index */
+    bool packed;
 } item;
 
 /* Finds item `number`; of packed sequences `one` becomes its problem. */
@@ -199,12 +209,11 @@ static item find_item(const job *j, int64_t number, attn__sequence *one)
     int64_t group = number / f->parts, inner = group % f->head_step;
     item t = {.f = f, .canonical = j->canonical, .arrays = j->arrays, .part = number % f->parts};
     t.batch = (group - inner) * f->heads + inner;
-    t.last = f->parts > 1;
     if (attn__is_packed(j->canonical)) {
         attn__sequence_at(one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
         t.canonical = &one->canonical;
         t.arrays = &one->arrays;
-        t.last = true;
+        t.packed = true;
     }
     t.begin = t.part * f->part;
     t.end = attn__least(t.begin + f->part, t.canonical->key.size);
@@ -234,6 +243,7 @@ typedef struct scratch {
     int64_t *bias_row;                  /* [heads][queries] */
     uint64_t *drop_row;                 /* [heads][queries] */
     int64_t *k_at, *v_at;               /* [2 * BLOCK]: of the block's keys and the next */
+    int64_t *first_k_at, *first_v_at;   /* [2 * BLOCK]: of the first blocks' */
     int64_t *bias_at;                   /* [BLOCK] */
     uint32_t *column;                   /* [BLOCK] */
     uint8_t *alive;                     /* [queries][BLOCK] */
@@ -254,6 +264,8 @@ static void take_scratch(attn__arena *arena, const decode *f, const attn__canoni
     s->drop_row = attn__arena_take(arena, drops ? f->heads * n : 0, sizeof(uint64_t));
     s->k_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
     s->v_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
+    s->first_k_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
+    s->first_v_at = attn__arena_take(arena, 2 * BLOCK, sizeof(int64_t));
     s->bias_at = attn__arena_take(arena, bias ? BLOCK : 0, sizeof(int64_t));
     s->column = attn__arena_take(arena, drops ? BLOCK : 0, sizeof(uint32_t));
     s->alive = attn__arena_take(arena, bias || drops || masks ? n * BLOCK : 0, 1);
@@ -309,6 +321,15 @@ static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at
         at[i] = at[n - 1];
 }
 
+/* Offsets of the first block's rows, for the next item. */
+static void start_item(const item *t, const scratch *s)
+{
+    if (t->canonical->key.size <= BLOCK)
+        return;
+    locate_keys(t, ATTN__STRIDE(dim.k), 0, s->first_k_at);
+    locate_keys(t, ATTN__STRIDE(dim.v), 0, s->first_v_at);
+}
+
 /* A block of keys, the same for all heads. */
 static void start_block(const item *t, int64_t first, int64_t keys, scratch *s)
 {
@@ -358,31 +379,39 @@ static attn__decode_rows rows_of(const item *t, size_t stride, const void *base,
     return (attn__decode_rows){(const char *)base + start, dtype, at, keys, channels, NULL, NULL};
 }
 
-/* The block's keys and values of one head, and the rows to prefetch while they are read: the values while the keys are,
- * then the keys that come next, which are the next head's, those of the next block, or the next item's, if each item has
- * one block only.  With a mask of blocks the next block may not be read at all, and is not prefetched. */
+/* The rows to prefetch while a block of one head is read: the head's next block, and after the last one the next item's
+ * first.  Where an item has a single block, and where a mask of blocks may leave the next one out, they are the values while
+ * the keys are read, then the keys of the next head. */
+static void find_next(const item *t, int64_t head, int64_t first, const scratch *s, attn__decode_rows *k,
+                      attn__decode_rows *v)
+{
+    const attn__canonical *canonical = t->canonical;
+    int64_t batch = batch_of(t, head), next = batch + t->f->heads * t->f->head_step;
+    bool single = canonical->key.size <= BLOCK, ends_part = first + BLOCK == t->end && t->part + 1 < t->f->parts;
+    if (single || canonical->has_blocks) {
+        next = batch + t->f->head_step;
+        k->next = v->base, k->next_at = v->at;
+        if (next < canonical->batch.size && (head + 1 < t->f->heads || (single && !t->packed)))
+            v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base, v->next_at = s->k_at;
+    } else if (first + BLOCK < t->end || ends_part) {
+        k->next = k->base, v->next = v->base;
+        k->next_at = k->at + BLOCK, v->next_at = v->at + BLOCK;
+    } else if (!t->packed && next < canonical->batch.size) {
+        k->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, NULL, 0, 0).base;
+        v->next = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, next, NULL, 0, 0).base;
+        k->next_at = s->first_k_at, v->next_at = s->first_v_at;
+    }
+}
+
+/* The block's keys and values of one head. */
 static void find_block(const item *t, int64_t head, int64_t first, int64_t keys, const scratch *s, attn__decode_rows *k,
                        attn__decode_rows *v)
 {
     const attn__canonical *canonical = t->canonical;
-    int64_t batch = batch_of(t, head), next = batch + t->f->head_step;
-    const int64_t *next_at = s->k_at;
+    int64_t batch = batch_of(t, head);
     *k = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, batch, s->k_at, keys, canonical->contract.size);
     *v = rows_of(t, ATTN__STRIDE(dim.v), t->arrays->v, batch, s->v_at, keys, canonical->value.size);
-    k->next = v->base;
-    k->next_at = v->at;
-    if (canonical->has_blocks && head + 1 == t->f->heads)
-        return;
-    if (head + 1 == t->f->heads && first + BLOCK < canonical->key.size) {
-        next = t->batch;
-        next_at += BLOCK;
-    } else if (head + 1 == t->f->heads && (first > 0 || t->last)) {
-        return;
-    }
-    if (next < canonical->batch.size) {
-        v->next = rows_of(t, ATTN__STRIDE(dim.k), t->arrays->k, next, next_at, 0, 0).base;
-        v->next_at = next_at;
-    }
+    find_next(t, head, first, s, k, v);
 }
 
 /* o += p x over those keys of [from, to) that `alive` has `bit` of (NULL: all).  What the others hold, NaN perhaps, is
@@ -592,6 +621,8 @@ static void run_forward_item(void *user, int64_t number, int thread)
         widen(&t, h, &s, &first, &last);
     }
     first -= first % BLOCK; /* blocks begin at the same keys whatever the ranges */
+    t.end = last;
+    start_item(&t, &s);
     for (int64_t at = first; at < last; at += BLOCK) {
         int64_t keys = attn__least(BLOCK, last - at);
         start_block(&t, at, keys, &s);
@@ -904,6 +935,7 @@ static void run_backward_item(void *user, int64_t number, int thread)
         load_head(&t, h, &b.s);
         load_gradients(&t, h, &b);
     }
+    start_item(&t, &b.s);
     for (int64_t at = t.begin; at < t.end; at += BLOCK) {
         int64_t keys = attn__least(BLOCK, t.end - at);
         start_block_backward(&t, at, keys, &b);
