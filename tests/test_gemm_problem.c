@@ -611,7 +611,7 @@ static int64_t columns_at_once(attn__gemm_operand a, attn__gemm_operand b, int64
 }
 
 /* Blocks of one panel are for what is packed along k: what is gathered, or packed of A for each block, would be for
- * every panel.  Their columns of one K block take a quarter of L2, or, in equal blocks, a little less. */
+ * every panel.  Their columns of one K block take a quarter of L2, or, in equal blocks, at least half of that. */
 static void blocks_of_few_rows(void **state)
 {
     (void)state;
@@ -619,7 +619,7 @@ static void blocks_of_few_rows(void **state)
     attn__gemm_operand gathered = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
     int64_t of_l2 = attn__caches_here()->l2 / 4 / (int64_t)(ATTN__GEMM_K * sizeof x);
-    int64_t several = attn__least(192, of_l2 - of_l2 / 4);
+    int64_t several = attn__least(192, of_l2 / 2);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         if (!attn__isa_runs_here(sets[i]))
             continue;
