@@ -22,9 +22,10 @@ trap 'rm -f "$out"' EXIT
     b1h2q200k300d9:f64,causal b1h2q97k600d5v3:f64,lens b1h1q30k600d2:gaussian,causal b1h2q20k300d4:triangular,over-n,band=-30..5 \
     b2h2q40k70d8:blocks=16,bias b1h4q150k200d16g2:blocks=64,causal-br,bf16 axis40x3c6h2:col,blocks=7 \
     b4h2q9d8:packed=20 b3h4q9k12d8g2:packed=20,causal-br,bf16 \
+    b130h1q3k3d4:bias b31h9q10k10d64:biasd b130h1q3k3d4:pad b1h1q1k8192d64:band=6000..7000 b2h1q9k20d4:lens,fill=-0.5 \
     window6x5w3h2d4 window7x6w3x5h1d4b2s2:zero,rel window8x9w3h2d4l2:shift,rel window6x6w3h1d2:causal >"$out"
 grep -q WRONG "$out" && { cat "$out"; exit 1; }
-[ "$(grep -cE 'forward|backward' "$out")" = 98 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
+[ "$(grep -cE 'forward|backward' "$out")" = 108 ] || { cat "$out"; echo "not every problem was measured"; exit 1; }
 
 # what is wrong, and at which character
 refused() {

@@ -398,6 +398,7 @@ static void test_fill(void **state)
     RUN({.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 1, .fill = -1e6},
         {.b = 3, .h = 2, .tq = 37, .tk = 17, .d = 8, .lens = 2, .fill = -1e6, .bias = 1, .holes = true},
         {.b = 9, .h = 2, .tq = 37, .tk = 41, .d = 8, .lens = 2, .fill = -1e6},
+        {.b = 9, .h = 2, .tq = 37, .tk = 141, .d = 8, .lens = 1, .fill = -0.5},
         {.b = 3, .h = 2, .tq = 37, .tk = 141, .d = 8, .lens = 1, .fill = -10000, .causal = 1},
         {.b = 3, .h = 2, .tq = 37, .tk = 41, .d = 8, .mask = 3, .fill = -0.5, .bias = 1, .dropout = 0.3});
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * Every feature of attn.h alone and every pair of them, by every solver that accepts the problem, forward and backward,
  * against the float64 evaluation: heads, two axes, a window, additive scores and tied rows, with one query, prime lengths
- * and lengths next to those of tiles.  What no query attends holds NaN or infinity: keys, values, biases.  A NaN in what is
- * attended arrives where the evaluation has it.
+ * and lengths next to those of tiles; pairs also with 130 short heads.  What no query attends holds NaN or infinity: keys,
+ * values, biases.  A NaN in what is attended arrives where the evaluation has it.
  * ATTN_TEST_STEP (1) leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first. */
 #include "support/cmocka.h"
 
@@ -547,6 +547,17 @@ static void each_pair_of_features(void **state)
                     check((form)f, &shapes[total.number % SHAPES], (const int[]){j, i});
 }
 
+/* One item computes heads in a row: what the one before had, its bias, mask, lengths or blocks, must not stay. */
+static void each_pair_of_features_with_many_heads(void **state)
+{
+    (void)state;
+    static const shape shapes[] = {{26, 5, 3, 4, 3, 2}, {1, 130, 2, 3, 4, 4}, {130, 1, 3, 2, 2, 3}};
+    for (int i = 0; i < FEATURES; i++)
+        for (int j = 0; j < i; j++)
+            if (fit(&features[i], &features[j]))
+                check(HEADS, &shapes[total.number % 3], (const int[]){j, i});
+}
+
 /* Tiles of keys that are masked as a whole, and take part. */
 static void bands_and_fills_over_many_keys(void **state)
 {
@@ -582,6 +593,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_feature_in_many_shapes), cmocka_unit_test(each_pair_of_features),
-        cmocka_unit_test(bands_and_fills_over_many_keys), cmocka_unit_test(what_solvers_took)};
+        cmocka_unit_test(each_pair_of_features_with_many_heads), cmocka_unit_test(bands_and_fills_over_many_keys),
+        cmocka_unit_test(what_solvers_took)};
     return cmocka_run_group_tests(tests, open_context, close_context);
 }
