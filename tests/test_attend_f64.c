@@ -543,6 +543,27 @@ static void kernels_of_the_distance_in_f32_are_those_in_f64(void **state)
     f64_end();
 }
 
+/* At distance 0 a triangle is taken to be flat.  By hand: the kernel is 1 and 1/2, the output 5/3, the gradients of the
+ * kernel -4/9 and 8/9; only the second has a slope, 1/2. */
+static void a_query_at_a_key_has_no_slope(void **state)
+{
+    (void)state;
+    static const f64_case c = {.text = "b1h1q1k2d1:f64,triangular,kernel-sum", .width = 2};
+    static const double key[] = {0, 1}, value[] = {1, 3}, want[][2] = {{4.0 / 9}, {0, -4.0 / 9}, {2.0 / 3, 1.0 / 3}};
+    random_problem r;
+    f64_make(&r, &c);
+    f64_numbers(&r, ARRAY_Q)[0] = 0;
+    f64_numbers(&r, ARRAY_DOUT)[0] = 1;
+    memcpy(f64_numbers(&r, ARRAY_K), key, sizeof key);
+    memcpy(f64_numbers(&r, ARRAY_V), value, sizeof value);
+    assert_true(f64_run(f64_context, &r.forward, &r.arrays, &c) && f64_run(f64_context, &r.backward, &r.arrays, &c));
+    assert_true(fabs(f64_numbers(&r, ARRAY_O)[0] - 5.0 / 3) < 1e-15);
+    for (int id = ARRAY_DQ; id <= ARRAY_DV; id++)
+        for (int64_t i = 0; i < r.array[id].n; i++)
+            assert_true(fabs(f64_numbers(&r, id)[i] - want[id - ARRAY_DQ][i]) < 1e-15);
+    random_problem_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +578,7 @@ int main(void)
         cmocka_unit_test(the_number_of_threads_changes_no_bit),
         cmocka_unit_test(gradients_are_added_to_what_is_there),
         cmocka_unit_test(kernels_of_the_distance_in_f32_are_those_in_f64),
+        cmocka_unit_test(a_query_at_a_key_has_no_slope),
     };
     return cmocka_run_group_tests(tests, f64_open_context, f64_close_context);
 }

@@ -223,6 +223,44 @@ static void large_matrices(void **state)
                     attn__isa_best(), 2);
 }
 
+static void add_one(const void *user, void *c, int64_t row, int64_t column, int64_t n)
+{
+    (void)user, (void)row, (void)column;
+    for (int64_t i = 0; i < n; i++)
+        ((float *)c)[i] += 1;
+}
+
+/* One column, so that C^T is computed, and more of k than a round has where caches are small. */
+static void rounds_of_a_transposed_product_are_finished_once(void **state)
+{
+    (void)state;
+    enum { M = 96, K = 90000 };
+    static const attn__caches small = {.l1 = 1 << 15, .l2 = 1 << 18, .l3 = 1 << 20};
+    array a = make(false, M * K), b = make(false, K * 2), sums = make(false, M), finished = make(false, M);
+    attn__gemm_plan plan;
+    attn__gemm_problem g = {.dtype = ATTN_F32,
+                            .m = M,
+                            .n = 1,
+                            .k = K,
+                            .a = attn__matrix(a.data, K, 1),
+                            .b = attn__matrix(b.data, 1, 2),
+                            .c = sums.data,
+                            .ldc = 1,
+                            .caches = &small};
+    run(&g, attn__isa_best(), 4);
+    g.c = finished.data;
+    g.finish = add_one;
+    attn__gemm_plan_make(&plan, &g, attn__isa_best(), 4);
+    assert_true(attn__isa_best() == ATTN_ISA_SCALAR || (plan.transposed && plan.k_round < K));
+    run(&g, attn__isa_best(), 4);
+    for (int64_t i = 0; i < M; i++)
+        assert_true(get(finished, i) == add(false, get(sums, i), 1));
+    free(a.data);
+    free(b.data);
+    free(sums.data);
+    free(finished.data);
+}
+
 /* ------------------------------------------------------------------------------------------------ bf16 */
 
 /* To nearest even. */
@@ -639,6 +677,7 @@ int main(void)
         cmocka_unit_test(bf16_matrices),       cmocka_unit_test(gathered_matrices),
         cmocka_unit_test(blocks_of_few_rows),  cmocka_unit_test(padded_depth),
         cmocka_unit_test(parts_are_the_whole), cmocka_unit_test(rounds_of_short_numbers),
+        cmocka_unit_test(rounds_of_a_transposed_product_are_finished_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
