@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The training loop's promise: a run that is stopped at any step and goes on later has the same bits, and says the
- * same of each epoch, as one that was not. */
+ * same of each epoch, as one that was not.  Its steps, figures and end against those computed by hand. */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
@@ -377,6 +377,196 @@ static void a_parameter_may_be_frozen_later(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------ by hand */
+
+enum { MOST = 8 };
+
+/* A training of one number that begins as 1: loss i of the first epoch is it times slopes[i], the mean of i + 1
+ * labels, in the second epoch twice that; what validations
+ * find is given, too. */
+typedef struct given {
+    const double *slopes, *valid, *judged;
+    int64_t n; /* losses of an epoch */
+    attn_tensor *w;
+    attn_progress ends[MOST];
+    int n_ends, n_steps;
+    double norms[MOST]; /* of each step's gradient */
+} given;
+
+static int64_t given_steps(void *user)
+{
+    return ((given *)user)->n;
+}
+
+static attn_tensor *given_loss(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens)
+{
+    given *g = user;
+    *tokens = step + 1;
+    return attn_affine(tape, g->w, g->slopes[step] * (double)(epoch + 1), 0);
+}
+
+static attn_status given_validate(void *user, attn_tape *tape, double *value)
+{
+    given *g = user;
+    (void)tape;
+    *value = g->valid[g->n_ends];
+    return ATTN_OK;
+}
+
+static double given_judge(void *user)
+{
+    given *g = user;
+    return g->judged[g->n_ends];
+}
+
+static attn_status save_nothing(void *user, bool better)
+{
+    (void)user, (void)better;
+    return ATTN_OK;
+}
+
+static bool note_progress(void *user, const attn_progress *p)
+{
+    given *g = user;
+    if (p->epoch_ends)
+        g->ends[g->n_ends++] = *p;
+    else
+        g->norms[g->n_steps++] = p->grad_norm;
+    return true;
+}
+
+/* What the number is in the end. */
+static double train(given *g, const attn_training_options *options)
+{
+    attn_context *c;
+    attn_training *training;
+    attn_job job = {.user = g,
+                    .steps = given_steps,
+                    .loss = given_loss,
+                    .validate = g->valid ? given_validate : NULL,
+                    .judge = g->judged ? given_judge : NULL,
+                    .save = save_nothing,
+                    .progress = note_progress};
+    g->n_ends = g->n_steps = 0;
+    assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
+    assert_int_equal(attn_tensor_create(&g->w, c, ATTN_F32, 1, (int64_t[]){1}), ATTN_OK);
+    attn_tensor_set_requires_grad(g->w, true);
+    float *w = attn_tensor_data(g->w);
+    *w = 1;
+    attn_named_list parameters = {.context = c, .owns = true};
+    assert_int_equal(attn_named_add(&parameters, "w", g->w), ATTN_OK);
+    assert_int_equal(attn_training_create(&training, c, &parameters, options), ATTN_OK);
+    assert_int_equal(attn_training_run(training, &job), ATTN_OK);
+    double end = (double)*w;
+    attn_training_destroy(training);
+    attn_named_clear(&parameters);
+    attn_context_destroy(c);
+    return end;
+}
+
+#define NEAR(a, b) assert_true(fabs((a) - (b)) <= 1e-6)
+#define LITTLE     1e-30 /* a rate that changes nothing */
+
+/* The last step of an epoch has the losses that are left, and follows their mean. */
+static void a_step_follows_the_mean_of_its_losses(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t accumulate;
+        int steps;
+        double means[6];
+    } cases[] = {{0, 6, {1, 2, 3, 4, 5, 6}}, {2, 3, {1.5, 3.5, 5.5}}, {3, 2, {2, 5}},
+                 {4, 2, {2.5, 5.5}},         {5, 2, {3, 6}},          {7, 1, {3.5}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        given g = {.slopes = (const double[]){1, 2, 3, 4, 5, 6}, .n = 6};
+        attn_training_options options = {.epochs = 1,
+                                         .schedule.peak = 0.125,
+                                         .optimizer.kind = ATTN_OPTIMIZER_SGD,
+                                         .accumulate = cases[i].accumulate};
+        double want = 1, w = train(&g, &options);
+        assert_int_equal(g.n_steps, cases[i].steps);
+        for (int k = 0; k < cases[i].steps; k++) {
+            NEAR(g.norms[k], cases[i].means[k]);
+            want -= 0.125 * cases[i].means[k];
+        }
+        NEAR(w, want);
+    }
+}
+
+/* 1 * 1 + 2 * 2 + ... + 6 * 6 of 1 + 2 + ... + 6 labels, however many losses a step has. */
+static void the_loss_of_an_epoch_is_that_of_a_label(void **state)
+{
+    (void)state;
+    for (int64_t accumulate = 1; accumulate <= 4; accumulate += 3) {
+        given g = {.slopes = (const double[]){1, 2, 3, 4, 5, 6}, .n = 6};
+        train(&g, &(attn_training_options){.epochs = 2, .schedule.peak = LITTLE, .accumulate = accumulate});
+        assert_int_equal(g.n_ends, 2);
+        NEAR(g.ends[0].loss, 91.0 / 21);
+        NEAR(g.ends[1].loss, 2 * 91.0 / 21);
+    }
+}
+
+/* So many validations in a row that are not better; more of what judges is better, less of a loss. */
+static void patience_begins_anew_with_a_better_epoch(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t patience;
+        double valid[6], judged[6];
+        int epochs;
+        double best; /* loss */
+        const char *improved;
+    } cases[] = {
+        {2, {5, 6, 4, 6, 5, 3}, {0}, 5, 4, "+-+--"},
+        {1, {5, 5, 4}, {0}, 2, 5, "+-"},
+        {0, {1, 2, 3, 4, 5, 6}, {0}, 6, 1, "+-----"},
+        {3, {5, 6, 6, 4, 6, 6}, {0}, 6, 4, "+--+--"},
+        {2, {5, 4, 6, 2, 1, 0}, {7, 6, 8, 8, 6, 9}, 5, 6, "+-+--"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        given g = {.slopes = (const double[]){1}, .n = 1, .valid = cases[i].valid};
+        g.judged = cases[i].judged[0] > 0 ? cases[i].judged : NULL;
+        train(&g, &(attn_training_options){.epochs = 6, .schedule.peak = LITTLE, .patience = cases[i].patience});
+        assert_int_equal(g.n_ends, cases[i].epochs);
+        NEAR(g.ends[g.n_ends - 1].best_loss, cases[i].best);
+        for (int e = 0; e < g.n_ends; e++) {
+            NEAR(g.ends[e].valid_loss, cases[i].valid[e]);
+            assert_int_equal(g.ends[e].improved, cases[i].improved[e] == '+');
+        }
+    }
+}
+
+/* The formulas of the three optimizers, with and without what they may have. */
+static void steps_are_those_of_the_formulas(void **state)
+{
+    (void)state;
+    static const double slopes[] = {0.25, -2, 0.5, 1};
+    enum { N = sizeof slopes / sizeof *slopes };
+    for (int i = 0; i < 24; i++) {
+        attn_optimizer_options o = {.kind = (attn_optimizer_kind)(i % 3),
+                                    .beta1 = i % 2 ? 0.5 : 0,
+                                    .beta2 = i % 2 ? 0.75 : 0,
+                                    .momentum = i / 3 % 2 ? 0.5 : 0,
+                                    .weight_decay = i / 6 % 2 ? 0.25 : 0,
+                                    .clip_norm = i / 12 ? 1 : 0};
+        given of = {.slopes = slopes, .n = N};
+        double rate = 0.125, beta1 = i % 2 ? 0.5 : 0.9, beta2 = i % 2 ? 0.75 : 0.999, w = 1, m = 0, v = 0;
+        for (int t = 1; t <= N; t++) {
+            double g = slopes[t - 1];
+            g = o.clip_norm > 0 ? fmax(-1, fmin(1, g)) : g;
+            if (o.kind == ATTN_OPTIMIZER_ADAMW)
+                w -= rate * o.weight_decay * w;
+            else
+                g += o.weight_decay * w;
+            m = o.kind == ATTN_OPTIMIZER_SGD ? o.momentum * m + g : beta1 * m + (1 - beta1) * g;
+            v = beta2 * v + (1 - beta2) * g * g;
+            w -= o.kind == ATTN_OPTIMIZER_SGD ? rate * m
+                                              : rate * m / (1 - pow(beta1, t)) / (sqrt(v / (1 - pow(beta2, t))) + 1e-8);
+        }
+        NEAR(train(&of, &(attn_training_options){.epochs = 1, .schedule.peak = rate, .optimizer = o}), w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -389,6 +579,10 @@ int main(void)
         cmocka_unit_test(moments_decay_to_zero),
         cmocka_unit_test(what_is_frozen_takes_no_memory),
         cmocka_unit_test(a_parameter_may_be_frozen_later),
+        cmocka_unit_test(a_step_follows_the_mean_of_its_losses),
+        cmocka_unit_test(the_loss_of_an_epoch_is_that_of_a_label),
+        cmocka_unit_test(patience_begins_anew_with_a_better_epoch),
+        cmocka_unit_test(steps_are_those_of_the_formulas),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
