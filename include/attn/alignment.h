@@ -22,16 +22,16 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------ alignments */
 
-/* How a file says what stands in a column, and what is an insertion between two columns:
- *   A3M        lower case, '.' and '*' are insertions and go; what is left must be equally long (HH-suite, Remmert et
- *              al. 2012, doi:10.1038/nmeth.1818).  HH-suite's extra records (ss_pred, ss_conf, ss_dssp, ss_prob,
- *              sa_*, aa_*, *_consensus) are passed over.
- *   FASTA      rows are equally long as they stand; '.' and '~' are gaps, lower case is upper case, a '*' behind a
- *              row's last residue is a stop and counts as a gap (before that it is X); columns at the end that hold
- *              stops and gaps alone go.
- *   A2M        rows are equally long as they stand; the columns are those in which the query has no '.'; lower case
- *              is upper case there.  So insertions relative to the query go (SAM, HH-suite), and EVcouplings' columns
- *              of low coverage, in lower case, stay.
+/* How each file format marks columns and insertions between two columns:
+ *   A3M        lower case, '.' and '*' are insertions and are removed; what is left must be equally long (HH-suite,
+ *              Remmert et al. 2012, doi:10.1038/nmeth.1818).  HH-suite's extra records (ss_pred, ss_conf, ss_dssp,
+ *              ss_prob, sa_*, aa_*, *_consensus) are passed over.
+ *   FASTA      rows are equally long as written; '.' and '~' are gaps, lower case is upper case, a '*' behind a row's
+ *              last residue is a stop and counts as a gap (before that it is X); columns at the end that hold only
+ *              stops and gaps are removed.
+ *   A2M        rows are equally long as written; the columns are those in which the query has no '.'; lower case is
+ *              upper case there.  So insertions relative to the query are removed (SAM, HH-suite), and EVcouplings'
+ *              columns of low coverage, in lower case, stay.
  *   STOCKHOLM  blocks of "name sequence"; the columns are those that the line "#=GC RF" marks (HMMER), without one
  *              those in which the query has a residue.  A second alignment, or a name twice in a block, is an error.
  *   CLUSTAL    a line that names a program (CLUSTAL, MUSCLE, PROBCONS, Kalign, MSAPROBS, Biopython ...), then blocks of
@@ -72,7 +72,7 @@ ATTN_API const char *attn_alignment_row(const attn_alignment *alignment, int64_t
 /* All residues of the query in capitals, then a 0.  Some may have no column: those in lower case in an a3m, and those
  * outside of Stockholm's #=GC RF. */
 ATTN_API const char *attn_alignment_query(const attn_alignment *alignment);
-/* Which of these residues stands in a column, counted from 1; 0: the query has a gap there. */
+/* Index of the residue in each column, counted from 1; 0: the query has a gap there. */
 ATTN_API int64_t attn_alignment_number(const attn_alignment *alignment, int64_t column);
 
 /* ------------------------------------------------------------------------------------ choosing sequences */
@@ -160,7 +160,7 @@ typedef struct attn_structure attn_structure; /* chains of residues */
 ATTN_API attn_status attn_structure_parse(attn_structure **structure, attn_context *context, const char *text,
                                           size_t size, const char *name, const char *chain);
 ATTN_API void attn_structure_destroy(attn_structure *structure); /* NULL is allowed */
-/* Residues of all chains, which stand one chain after the other. */
+/* Residues of all chains, one chain after the other. */
 ATTN_API int64_t attn_structure_size(const attn_structure *structure);
 /* Residue i, 0 <= i < size, and the name of its chain; both live as long as the structure. */
 ATTN_API const attn_residue *attn_structure_residue(const attn_structure *structure, int64_t i);
@@ -169,12 +169,12 @@ ATTN_API const char *attn_structure_chain(const attn_structure *structure, int64
 /* How well the chain that fits best does. */
 typedef struct attn_structure_match {
     const char *chain; /* its name; lives as long as the structure */
-    int64_t aligned; /* residues of the query that stand opposite one of the chain, whether its place is known or not */
+    int64_t aligned; /* residues of the query that are aligned to one of the chain, whether its place is known or not */
     double identity; /* the share of them that are equal */
     double coverage; /* their share in the query's residues */
 } attn_structure_match;
 
-/* Which residue stands in which column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
+/* The residue of each column: to[c] is an index into the structure, or -1 (a gap of the query, not aligned,
  * or absent from the file).  A local alignment of the query with each chain (Smith and Waterman 1981, with the affine
  * gaps of Gotoh 1982; BLOSUM62, 11 to open a gap and 1 a residue; gaps cost less where the chain is broken); the chain
  * of the highest score is taken, among equals the one with the most places, then the first.  The chain's sequence is the

@@ -7,9 +7,8 @@
  *     O[b,i,:] = sum_j dropout(P)[b,i,j] * v[b,j,:]
  *
  * A problem is a table of dimensions.  Each dimension has one of five roles (attn_role), a length, and
- * one stride per operand, in elements; a stride of 0 broadcasts.  Every attention of the literature that
- * this library knows is a way to fill this table; functions below (attn_problem_heads and its kin) fill it
- * for the usual cases.
+ * one stride per operand, in elements; a stride of 0 broadcasts.  Every attention of the literature that this library
+ * supports is a way to fill this table; functions below (attn_problem_heads and its kin) fill it for the usual cases.
  *
  * This header stands alone: nothing else of the library is needed to use the engine, and the engine needs
  * only libc, libm and threads.  Fixed letters in shape comments: B batch, H heads, Tq queries, Tk keys, D channels of
@@ -18,7 +17,7 @@
  * Threads: one thread at a time uses a context or makes a plan from it; different contexts are independent; a finished
  * plan may be executed from several threads at once, each with a workspace of its own.
  *
- * Pointers: one may be NULL where its function says so, and nowhere else.
+ * Pointers: one may be NULL where its function's comment says so, and nowhere else.
  */
 #ifndef ATTN_ATTN_H
 #define ATTN_ATTN_H
@@ -101,8 +100,8 @@ typedef struct attn_context_options {
     void (*log)(void *user, const char *line); /* default: none; gets one line for each plan made */
     void *log_user;
     int verbose; /* 0, or 1: the log also says why each other solver was not chosen */
-    /* Of f32 products, and of the models that are made with the context (models.h).  Default: ATTN_PRECISION, else
-     * f32. */
+    /* Applies to f32 products, and to the models that are made with the context (models.h).  Default: ATTN_PRECISION,
+     * else f32. */
     attn_precision precision;
     /* The result for one sequence is bitwise the same whatever its padding, if that is finite, and whatever else is in
      * the batch.  It costs speed in short sequences and all of AMX (docs/numerics.md).  Default: whether ATTN_BATCH_INVARIANT is 1,
@@ -175,8 +174,8 @@ ATTN_API void attn_bytes_free(attn_context *context, attn_bytes *bytes); /* empt
 
 typedef enum attn_role {
     ATTN_ROLE_BATCH = 1, /* runs along with everything: batch, head, the other axes of an image */
-    ATTN_ROLE_QUERY,     /* positions that ask */
-    ATTN_ROLE_KEY,       /* positions that are asked */
+    ATTN_ROLE_QUERY,     /* positions of the queries */
+    ATTN_ROLE_KEY,       /* positions of the keys */
     ATTN_ROLE_CONTRACT,  /* summed in the score: the channels of a head */
     ATTN_ROLE_VALUE      /* carried to the output */
 } attn_role;
@@ -205,7 +204,7 @@ ATTN_API const char *attn_dtype_name(attn_dtype dtype); /* "f32", "bf16", ...; a
     X(BOXCAR, boxcar)         /* 1 if |q-k| < width, else 0 */                                                         \
     X(CONSTANT, constant)     /* 1 */                                                                                  \
     X(TRIANGULAR, triangular) /* max(0, 1 - |q-k| / width); Dive into Deep Learning's Epanechnikov */                  \
-    /* a new row goes above this line */
+    /* add new rows above this line */
 #define ATTN_SCORE_VALUE(NAME, name) ATTN_SCORE_##NAME,
 #define ATTN_SCORE_ONE(NAME, name)   +1
 typedef enum attn_score { ATTN_SCORES(ATTN_SCORE_VALUE) } attn_score;
@@ -232,9 +231,9 @@ typedef struct attn_dim {
     int64_t lse;  /* BATCH QUERY; the log-sum-exp, one number a row */
     int64_t weights; /* BATCH QUERY KEY */
     int64_t w;       /* BATCH CONTRACT; the vectors w and w2 of additive and concatenation scores */
-    int64_t sinks;   /* BATCH QUERY; the gradient lies alike */
+    int64_t sinks;   /* BATCH QUERY; the gradient has the same strides */
     int64_t blocks;  /* BATCH QUERY KEY; from block to block along attn_problem.blocks' two dims */
-    /* Gradients.  Used only where attn_problem.own_grad_strides; else dq goes like q, and so on. */
+    /* Gradients.  Used only where attn_problem.own_grad_strides; else dq has the strides of q, and so on. */
     int64_t dq, dk, dv, dout, dbias;
     int64_t reserved[4]; /* zero, as in all structs below that have it: room for later versions */
 } attn_dim;
@@ -253,7 +252,7 @@ typedef enum attn_border {
     ATTN_BORDER_SHIFT     /* the window is moved inwards until it fits: neighbourhood attention */
 } attn_border;
 
-/* The KEY dim's length is then a number of taps, and tap t of query i stands at position
+/* The KEY dim's length is then a number of taps, and tap t of query i is at position
  *     i * step + t * dilation + offset        of an axis of `size` positions.
  * The KEY dim's strides in k, v and mask are per position (the QUERY dim's are 0); its strides in bias and
  * weights are per tap.  Bands and relative tables of the pair see the position as j and i * step as i.
@@ -274,7 +273,7 @@ typedef enum attn_relative_kind {
 } attn_relative_kind;
 
 /* A table read at the relative position d = j - i + offset.  Scores are scaled after these terms are added.
- * The i-th relative of a problem reads attn_arrays.table[i] and its gradient goes to dtable[i] (same strides).
+ * The i-th relative of a problem reads attn_arrays.table[i] and its gradient is written to dtable[i] (same strides).
  * (Shaw et al. 2018, arXiv:1803.02155; Ramachandran et al. 2019, arXiv:1906.05909; Wang et al. 2020,
  * arXiv:2003.07853.) */
 typedef struct attn_relative {
@@ -288,7 +287,7 @@ typedef struct attn_relative {
                                     * serves; its stride counts from `begin`.  0, 0: all of it */
 } attn_relative;
 
-/* Weights wanted only at chosen indices of a BATCH or QUERY dim; the weights array is then `n` long there. */
+/* Requests weights only at chosen indices of a BATCH or QUERY dim; the weights array is then `n` long there. */
 typedef struct attn_pick {
     int dim;
     int64_t n;
@@ -298,23 +297,23 @@ typedef struct attn_pick {
 /* Sequences of different lengths stored end to end without padding (the cu_seqlens layout).  Index s of `batch_dim`
  * (BATCH) counts sequences: sequence s has queries [q_offsets[s], q_offsets[s + 1]) and keys [k_offsets[s],
  * k_offsets[s + 1]) of the packed positions.  The lengths of `query_dim` and `key_dim` are those of the longest
- * sequence.  Along `batch_dim` q, k, v, o, lse and their gradients have stride 0: index i of `query_dim` stands at
- * position q_offsets[s] + i of q, o, lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv.
- * Bias, mask, lens, weights, bands and dropout go by (s, i, j), as if each sequence were padded.  Rows and keys past
- * a sequence's length do not exist: they cost nothing, nothing is written for them (weights: 0), and mask_fill does
- * not count them.  A sequence gets the same bits whatever the others are: those that it gets alone, and padded in a
+ * sequence.  Along `batch_dim` q, k, v, o, lse and their gradients have stride 0: index i of `query_dim` is at position
+ * q_offsets[s] + i of q, o, lse, dq and dout, index j of `key_dim` at k_offsets[s] + j of k, v, dk and dv. Bias, mask,
+ * lens, weights, bands and dropout are indexed by (s, i, j), as if each sequence were padded.  Rows and keys past a
+ * sequence's length do not exist: they cost nothing, nothing is written for them (weights: 0), and mask_fill does not
+ * count them. A sequence gets the same bits whatever the others are: those that it gets alone, and padded in a
  * batch-invariant context.  (The longest decides if AMX or the solver of single queries is used: the last bits.) */
 typedef struct attn_packed {
     int batch_dim, query_dim, key_dim;
     int64_t queries, keys; /* packed positions in all; no offset may be larger */
-    bool align_ends;       /* bands see query i as i + keys - queries of its sequence, so that the
-                            * last query stands at the last key: hi = 0 is then causal bottom-right */
+    bool align_ends;       /* bands take query i as i + keys - queries of its sequence, so that the last query is at the
+                            * last key: hi = 0 is then causal bottom-right */
 } attn_packed;
 
 /* A bias read through a table, trainable: T5's buckets, the relative positions of Swin's windows.  The strides that QUERY
- * and KEY dims have for `bias` then say where a pair's entry stands in arrays.bias_index, and that entry which row of
- * arrays.bias is added to its score; strides of -1 and 1 make an index by distance, whose memory is linear, those of a
- * matrix one of pairs.  Strides of BATCH dims are those of the table, so that heads have rows of their own. */
+ * and KEY dims have for `bias` then locate a pair's entry in arrays.bias_index, and that entry is the row of
+ * arrays.bias that is added to its score; strides of -1 and 1 make an index by distance, whose memory is linear, those
+ * of a matrix one of pairs.  Strides of BATCH dims are those of the table, so that heads have rows of their own. */
 typedef struct attn_bias_index {
     int64_t rows; /* of the table; entries lie in [0, rows) */
     int64_t row_stride;
@@ -334,7 +333,7 @@ enum {
     ATTN_WITH_BIAS = 1 << 0,   /* arrays.bias */
     ATTN_WITH_MASK = 1 << 1,   /* arrays.mask: one byte an entry, nonzero = attend */
     ATTN_WITH_LENS = 1 << 2,   /* arrays.lens: int32; keys of lens_dim at or past the length are masked */
-    ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, as attn_problem.packed says */
+    ATTN_WITH_PACKED = 1 << 3, /* arrays.q_offsets, arrays.k_offsets: int32, see attn_problem.packed */
     /* arrays.sinks: a row's sink s takes part in its sum as a key of score s and value 0 (Xiao et al. 2023,
      * arXiv:2309.17453; a number for each head in gpt-oss): the log-sum-exp contains it, weights and o become
      * smaller, and a row without keys gives zero output and lse = s.  -inf: none.  Softmax only, and without
@@ -343,8 +342,8 @@ enum {
     /* backward: arrays.dlse, the gradient of the log-sum-exp, as merging partial attentions leaves it.  Softmax only;
      * ignored forward, and where a row has no keys. */
     ATTN_WITH_DLSE = 1 << 5,
-    ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, as attn_problem.bias_index says */
-    ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, as attn_problem.blocks says */
+    ATTN_WITH_BIAS_INDEX = 1 << 6, /* with BIAS: arrays.bias_index, see attn_problem.bias_index */
+    ATTN_WITH_BLOCKS = 1 << 7,     /* arrays.blocks: one byte a block, nonzero = attend, see attn_problem.blocks */
     /* arrays.k and arrays.v are bf16, q and o f32: a KV cache in half the memory.  F32 problems only, forward and
      * without weights. */
     ATTN_WITH_BF16_KEYS = 1 << 8,
@@ -367,8 +366,8 @@ typedef enum attn_direction { ATTN_DIRECTION_FORWARD = 0, ATTN_DIRECTION_BACKWAR
 typedef struct attn_problem {
     int ndims;
     attn_dim dims[ATTN_MAX_DIMS];
-    /* Of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients; bias, tables, w, sinks, lse and weights are f32
-     * (f64 with F64). */
+    /* Type of q, k, v (but see ATTN_WITH_BF16_KEYS), o and their gradients; bias, tables, w, sinks, lse and weights are
+     * f32 (f64 with F64). */
     attn_dtype dtype;
     attn_direction direction;
     attn_score score;
@@ -381,7 +380,7 @@ typedef struct attn_problem {
     unsigned flags; /* ATTN_WITH_* | ATTN_WANT_* */
     int lens_dim;   /* the KEY dim that lengths cut */
     attn_packed packed;
-    attn_bias_index bias_index; /* the gradient of the table lies as the table does, and is not accumulated */
+    attn_bias_index bias_index; /* the gradient of the table has the table's strides, and is not accumulated */
     attn_blocks blocks;
     int nbands;
     attn_band bands[ATTN_MAX_BANDS];
@@ -391,7 +390,7 @@ typedef struct attn_problem {
     attn_relative relatives[ATTN_MAX_RELATIVE];
     int npicks;
     attn_pick picks[ATTN_MAX_PICKS];
-    /* What a masked key scores.  0: nothing, it is left out and a row without keys gives zero output, lse
+    /* The score of a masked key. 0: none, the key is left out and a row without keys gives zero output, lse
      * -inf and zero gradients.  Else this finite score replaces its own (-1e6 in Dive into Deep Learning,
      * -10000 in ESM), so that a row without keys gives the mean of all values. */
     double mask_fill;
@@ -413,7 +412,7 @@ typedef struct attn_drop_rows {
 
 /* The arrays of one execution.  Unused ones may be NULL.  Outputs must not overlap anything else.
  * Forward reads q k v (bias mask lens w w2 sinks blocks table) and writes o (lse weights).
- * Backward reads those, o, lse, dout (and dlse), and writes the gradients wanted. A gradient of an operand that is
+ * Backward reads those, o, lse, dout (and dlse), and writes the requested gradients. A gradient of an operand that is
  * broadcast (stride 0) or read several times (windows, tables, a bias whose QUERY and KEY strides let pairs of the same
  * distance meet) is the sum over its uses; such a bias has no `accumulate`. */
 typedef struct attn_arrays {
@@ -424,7 +423,7 @@ typedef struct attn_arrays {
     /* Packed sequences, one more than there are sequences: 0 <= q_offsets[s] <= q_offsets[s + 1] <= packed.queries, no
      * sequence longer than the dim; k_offsets alike.  The same array may serve as both. */
     const int32_t *q_offsets, *k_offsets;
-    const int32_t *bias_index; /* the entry of query 0 and key 0: with negative strides others stand in front of it */
+    const int32_t *bias_index; /* the entry of query 0 and key 0: with negative strides others precede it */
     const void *w, *w2;
     const void *sinks;
     const uint8_t *blocks;
@@ -433,7 +432,7 @@ typedef struct attn_arrays {
     void *lse;
     void *weights;
     const void *dout;
-    const void *dlse; /* lies like lse */
+    const void *dlse; /* has the strides of lse */
     void *dq, *dk, *dv;
     void *dbias;
     void *dw, *dw2;
@@ -496,8 +495,8 @@ ATTN_API size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *te
 ATTN_API attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace);
 
 /* The arrays of an execution but its tables and its weights.  A row X(NAME, field, strides, written) makes ATTN_ARRAY_NAME,
- * the number of attn_arrays.field; `strides` is the field of attn_dim by which the array lies (n: by none, its numbers lie
- * in a row); `written` says in which pass it is an output: NEVER, FORWARD or BACKWARD. */
+ * the number of attn_arrays.field; `strides` is the field of attn_dim that holds the array's strides (n: none, the
+ * array is contiguous); `written` says in which pass it is an output: NEVER, FORWARD or BACKWARD. */
 #define ATTN_ARRAYS(X)                                                                                                 \
     X(Q, q, q, NEVER)                                                                                                  \
     X(K, k, k, NEVER)                                                                                                  \
@@ -547,8 +546,8 @@ ATTN_API bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span 
 /* The i-th solver of the table, best first, the reference last; NULL past the end. */
 ATTN_API const char *attn_solver_name(int i);
 
-/* What ATTN_MEASURE learned, as text lines: exports to a caller's buffer like attn_plan_describe; import
- * reads them into the context (ATTN_ERROR_FORMAT names the line that is malformed). */
+/* The winners that ATTN_MEASURE found (wisdom), as text lines: exports to a caller's buffer like attn_plan_describe;
+ * import reads them into the context (ATTN_ERROR_FORMAT names the line that is malformed). */
 ATTN_API size_t attn_wisdom_export(const attn_context *context, char *text, size_t size);
 ATTN_API attn_status attn_wisdom_import(attn_context *context, const char *text);
 
@@ -562,7 +561,7 @@ typedef enum attn_layout {
 typedef enum attn_causal { ATTN_CAUSAL_NONE = 0, ATTN_CAUSAL_TOP_LEFT, ATTN_CAUSAL_BOTTOM_RIGHT } attn_causal;
 
 /* Multi-head attention.  All arrays contiguous in `layout`, except that `q_row`, `k_row`, `v_row`, `o_row`
- * (elements between two tokens in BTHD; 0: H*D) let q, k and v lie inside a packed matrix. */
+ * (elements between two tokens in BTHD; 0: H*D) let q, k and v be parts of a packed matrix. */
 typedef struct attn_heads {
     int64_t batch, heads, queries, keys, dim;
     int64_t kv_heads;  /* 0: heads.  Divides heads: grouped-query attention */
@@ -640,7 +639,7 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
 
 /* A problem from text, for benchmarks, tests and reports: FORM[:FEATURE[,FEATURE]...].
  *
- * FORM is one of these; N stands for a number, [] for what may be left out, and letters may stand in any order:
+ * FORM is one of these; N stands for a number, [] for what may be left out, and letters may be in any order:
  *     bNhNqNkNdN[gN][vN]     multi-head attention: batch, heads, queries, keys, channels of a head; g key and value
  *                            heads (h), v channels of a value (d).  Without b, h: 1; without k: as q
  *     add bNhNqNkNdN[gN][vN] the same with additive scores
@@ -671,7 +670,7 @@ ATTN_API attn_status attn_partials_backward(attn_context *context, const attn_pa
  *     zero mask-border shift (window) the border; else mask-border
  * So "b2h8q512k512d64:causal,bf16", "axis256x256c64h8:col", "window256x256w7h8d8:zero,rel".
  *
- * With ATTN_DIRECTION_BACKWARD the problem asks for the gradient of each of its operands.  `problem` is overwritten.
+ * With ATTN_DIRECTION_BACKWARD the problem requests the gradient of each of its operands.  `problem` is overwritten.
  * ATTN_ERROR_ARGUMENT: the context's error says at which character and why; the problem's own checks come with its
  * plan. */
 ATTN_API attn_status attn_problem_parse(attn_problem *problem, attn_context *context, const char *text,

@@ -44,7 +44,7 @@ typedef struct attn_axial_transformer_options {
 } attn_axial_transformer_options;
 /* Draws x (I32 [B,S,Y,X] or [B,F,C,Y,X]) where it is not known: argmax of logits / temperature + noise.  The encoder of
  * earlier slices runs once a slice, the outer decoder once a row, the inner one once a pixel, keys and values kept.
- * Given rows at the top complete an image: later slices see all of the earlier ones.  Uses a tape of its own;
+ * Given rows at the top complete an image: later slices attend to all of the earlier ones.  Uses a tape of its own;
  * `options` may be NULL.  Errors as above, and ATTN_ERROR_UNSUPPORTED where the weights hold NaN or infinity, so that there
  * are no probabilities; x is then partly drawn. */
 ATTN_API attn_status attn_axial_transformer_sample(attn_model *model, attn_tensor *x,

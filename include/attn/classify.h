@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * classify.h - the image classifier: trained from labelled images, kept in a directory, asked what is on a picture,
- * for its accuracy and for what it attends to.
+ * classify.h - the image classifier: trained from labelled images, saved in a directory, used to classify pictures, to
+ * measure accuracy and to show its attention.
  *
  * A classifier's directory holds
  *     config.json          the architecture, its settings, the size of images, mean and deviation, names of the classes
@@ -39,7 +39,8 @@ ATTN_API const attn_setting *attn_classifier_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  Defaults depend on "model".  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_classifier_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
+/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
+ * returns. */
 typedef struct attn_classifier_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
@@ -48,7 +49,8 @@ typedef struct attn_classifier_run_info {
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     const char *taken;  /* where each parameter comes from, a line each, where a checkpoint was begun with; else NULL */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* What lies in class folders and is no picture by its ending, and folders beside train/ that are not read: how much, and the path of the first. */
+    /* Files in class folders whose ending is not a picture's, and folders next to train/ that are not read: how much,
+     * and the path of the first. */
     int64_t passed_over;
     const char *passed_first;
 } attn_classifier_run_info;
@@ -77,9 +79,10 @@ typedef struct attn_classifier attn_classifier;
 ATTN_API bool attn_classifier_is_at(attn_context *context, const char *directory);
 /* A classifier from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
  * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
- * or the name of one that is built in, for weights of foreign names; NULL: none. What such a file's shapes say need
- * not stand in config.json, which may be missing; without "class_names" classes go by their numbers, without "mean"
- * and "std" pixels run from -1 to 1. ATTN_ERROR_FORMAT also: the names file, or what it leaves out. */
+ * or the name of one that is built in, for weights of foreign names; NULL: none. Settings that follow from such a
+ * file's shapes may be absent from config.json, which may be missing; without "class_names" classes are named by their
+ * numbers, without "mean" and "std" pixels run from -1 to 1. ATTN_ERROR_FORMAT also: the names file, or what it leaves
+ * out. */
 ATTN_API attn_status attn_classifier_load(attn_classifier **classifier, attn_context *context, const char *path,
                                           const char *names);
 ATTN_API void attn_classifier_destroy(attn_classifier *classifier); /* NULL is allowed */
@@ -101,11 +104,12 @@ ATTN_API attn_status attn_classifier_classify(attn_classifier *classifier, const
                                               int64_t top, attn_prediction *guesses);
 
 /* How a picture compares with those of the training: the first of "border" (mean of the outermost pixels), "brightness"
- * (mean of all) and "contrast" (standard deviation) that lies outside of all of theirs. */
+ * (mean of all) and "contrast" (standard deviation) that is outside the range of all of theirs. */
 typedef struct attn_likeness {
-    const char *unlike;     /* NULL: within all three, or the classifier does not know (made elsewhere) */
+    const char *unlike;     /* NULL: within all three, or the classifier has no record of its training pictures (made
+                             * elsewhere) */
     double found, min, max; /* of that statistic, 0 black to 1 white: the picture's, and the training's range */
-    bool inverted;          /* the picture's negative would lie within */
+    bool inverted;          /* the picture's negative would be within */
 } attn_likeness;
 /* ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_classifier_compare(const attn_classifier *classifier, const attn_image *image,
@@ -130,15 +134,15 @@ ATTN_API void attn_classifier_score_free(attn_context *context, attn_classifier_
 typedef struct attn_classifier_view {
     int64_t layer; /* 0: all of them (vit: rollout; else a panel each) */
     int64_t head;  /* 0: a panel for each of the layer, or the mean of them where all layers are drawn */
-    /* The cell that asks, in the grid of the layer, or of the first one where all are drawn (coarser grids get the cell
-     * that it lies in); 0: the class token, or the middle. */
+    /* The query's cell, in the grid of the layer, or of the first one where all are drawn (coarser grids use the cell
+     * that contains it); 0: the class token, or the middle. */
     int64_t query_row, query_col;
 } attn_classifier_view;
 /* Draws what the classifier attends to on a picture: the picture, and panels with it in grey and the weights in red
  * over it, each from 0 to its largest, which is printed.
  *   vit        attention rollout (Abnar and Zuidema 2020, arXiv:2005.00928): the product over the layers of
  *              (mean over heads + identity) / 2, its row of the class token; or the heads of one layer
- *   sasa       the window of one position in each layer; at the border part of it lies outside the picture
+ *   sasa       the window of one position in each layer; at the border part of it is outside the picture
  *   nonlocal   the keys of one position in each non-local block
  *   axial      the row and the column of one position in each block; where they cross, the larger weight
  * As ATTN_PLOT_HTML it is a page to explore with all layers and heads, whatever `view` chooses.  `guess` (may be

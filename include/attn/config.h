@@ -62,16 +62,16 @@ ATTN_API double attn_config_real(const attn_config *config, const char *key, dou
 ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool fallback);
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
-/* What a key of a config may be: one line of the table that describes an architecture's or a training's settings.
- * `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
+/* The type and range of a key of a config: one line of the table that describes an architecture's or a training's
+ * settings. `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
 typedef struct attn_setting {
     const char *name;
     attn_config_type type;
     const char *default_text;   /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
     double min, max;            /* of numbers, where min < max; else any */
-    const char *const *choices; /* of texts, NULL-terminated; NULL: any.  Of an INT: its decimals, where only some
-                                 * numbers are allowed; such a number is also taken as a text */
+    const char *const *choices; /* of texts, NULL-terminated; NULL: any.  For an INT of which only some values are
+                                 * allowed: these, as decimals; such a number is also taken as a text */
     const char *doc;
 } attn_setting;
 

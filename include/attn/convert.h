@@ -26,7 +26,7 @@ typedef enum attn_checkpoint_kind {
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory as Marian leaves it: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
 
-/* What a file of weights is, or a directory of Hugging Face's form; no tensor is read.  Statuses of attn_weights_read. */
+/* The kind of a file of weights or of a Hugging Face directory; no tensor is read.  Statuses of attn_weights_read. */
 ATTN_API attn_status attn_checkpoint_kind_of(attn_checkpoint_kind *kind, attn_context *context, const char *path);
 
 /* Writes DIRECTORY/config.json (the architecture's name and settings) and DIRECTORY/model.safetensors, in that
@@ -62,9 +62,10 @@ typedef struct attn_pixel_scale {
     float mean[3], std[3];
 } attn_pixel_scale;
 /* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
- * config.json has them, or timm's "label_names", else by their numbers.  `scale` NULL: what preprocessor_config.json
- * beside it says, or "pretrained_cfg" of timm's config.json, else 0.5 for all, as google/vit and timm's own were trained
- * (DeiT and others: ImageNet's mean and deviation).  These files also say by which filter pictures are resized.  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
+ * config.json has them, or timm's "label_names", else they are named by their numbers.  `scale` NULL: what
+ * preprocessor_config.json in the same directory says, or "pretrained_cfg" of timm's config.json, else 0.5 for all, as
+ * google/vit and timm's own were trained (DeiT and others: ImageNet's mean and deviation).  These files also say by
+ * which filter pictures are resized.  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
                                       const attn_pixel_scale *scale, const char *directory);
 
@@ -73,7 +74,7 @@ ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, c
 ATTN_API attn_status attn_marian_convert(attn_context *context, const char *path, const char *directory);
 
 /* All tensors of a file as a .safetensors file, their names and numbers as they are, their types as keep_types of
- * attn_weights_options (io.h) keeps them; numbers and texts of a .pt beside them become __metadata__.  *tensors (may be
+ * attn_weights_options (io.h) keeps them; other numbers and texts of a .pt become __metadata__.  *tensors (may be
  * NULL) gets how many.  `report` and statuses as in attn_weights_read, and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_weights_convert(attn_context *context, const char *path, const char *to, int64_t *tensors,
                                           attn_bytes *report);

@@ -22,7 +22,7 @@
  * the default does what is right:
  *   - text: only U+202F and U+00A0 become spaces, only , . ! ? get a space before them, digits or not;
  *   - pairs: max_examples + 1 lines are taken, and the split is the first 512 for training, the rest for
- *     validation, none for test (so that the same English sentence may stand on both sides);
+ *     validation, none for test (so that the same English sentence may be in both);
  *   - vocabulary: frequencies are counted after truncation and padding, validation sentences included if they
  *     are in the pairs given; tokens sorted by code point, specials among them; <bos> in the target's only;
  *   - ids: every sentence takes exactly `steps` (9) places, and truncation cuts <eos> off.
@@ -44,10 +44,10 @@ typedef enum attn_compat { ATTN_COMPAT_NONE = 0, ATTN_COMPAT_D2L } attn_compat;
 /* ------------------------------------------------------------------------------------------------ text */
 
 /* Prepares a sentence: lower case; no-break and thin spaces (U+00A0 U+202F U+2009 and their kin) become
- * spaces, U+200B and U+00AD go, U+2019 becomes '; a space before , . ! ? ; : unless one is there or the mark
- * stands between two digits; runs of spaces become one, none at the ends.  Writes to `out`, cut to `size`
- * bytes with its final 0 (2 * length + 1 always suffice); `needed` (may be NULL) gets the length that it would
- * have had.  `out` may be NULL if `size` is 0.  ATTN_ERROR_FORMAT: invalid UTF-8, the error says at which byte. */
+ * spaces, U+200B and U+00AD are removed, U+2019 becomes '; a space before , . ! ? ; : unless one is there or the mark
+ * is between two digits; runs of spaces become one, none at the ends.  Writes to `out`, cut to `size` bytes with its
+ * final 0 (2 * length + 1 always suffice); `needed` (may be NULL) gets the length that it would have had.  `out` may be
+ * NULL if `size` is 0.  ATTN_ERROR_FORMAT: invalid UTF-8, the error says at which byte. */
 ATTN_API attn_status attn_text_normalize(attn_context *context, const char *text, size_t length, attn_compat compat,
                                          char *out, size_t size, size_t *needed);
 /* Steps through the words of a text (anything between spaces): *word and *length get the next one, *text moves
@@ -106,8 +106,8 @@ typedef struct attn_pairs_split_options {
     int64_t train_examples; /* d2l's way: the first ones; 0: 512 */
 } attn_pairs_split_options;
 /* Divides pairs by a hash of the seed and the normalized source sentence (also where the text was kept), so that all
- * translations of one sentence stand on one side, whatever else the file holds.  Any of the parts may be NULL,
- * and is then not made.  The parts keep the order and borrow the texts: destroy them before `all`.  A part may be empty.
+ * translations of one sentence are in one part, whatever else the file holds.  Any of the parts may be NULL, and is
+ * then not made.  The parts keep the order and borrow the texts: destroy them before `all`.  A part may be empty.
  * ATTN_ERROR_ARGUMENT: shares sum to 1 or more.  ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_pairs_split(attn_pairs **train, attn_pairs **valid, attn_pairs **test, const attn_pairs *all,
                                       const attn_pairs_split_options *options);
@@ -139,7 +139,7 @@ typedef enum attn_side { ATTN_SIDE_SOURCE = 0, ATTN_SIDE_TARGET } attn_side;
 typedef enum attn_special { ATTN_SPECIAL_PAD = 0, ATTN_SPECIAL_BOS, ATTN_SPECIAL_EOS, ATTN_SPECIAL_UNK } attn_special;
 typedef struct attn_vocab attn_vocab;
 
-/* What a vocabulary holds: words, or pieces of words as SentencePiece learns them (Kudo and Richardson 2018,
+/* The tokens of a vocabulary: words, or pieces of words as SentencePiece learns them (Kudo and Richardson 2018,
  * arXiv:1808.06226) by a unigram model (Kudo 2018, arXiv:1804.10959) or by merging pairs (Sennrich et al. 2016,
  * arXiv:1508.07909).  Pieces keep case and punctuation, and what no piece covers becomes bytes: nothing is unknown. */
 typedef enum attn_vocab_kind { ATTN_VOCAB_WORDS = 0, ATTN_VOCAB_UNIGRAM, ATTN_VOCAB_BPE } attn_vocab_kind;
@@ -150,7 +150,7 @@ typedef struct attn_vocab_options {
     int64_t max_size;      /* specials included; 0: no limit; of pieces: 8000, fewer where texts give no more */
     int64_t steps;         /* d2l's way only, the length that sentences are cut or padded to first; 0: 9 */
     attn_vocab_kind kind;
-    bool joint; /* pieces: learned from both sides, whichever is asked for */
+    bool joint; /* pieces: learned from both sides, whichever is requested */
 } attn_vocab_options;
 
 /* The words of one side.  Order: <pad> <bos> <eos> <unk> (ids 0 to 3, as in attn_special), then by falling
@@ -216,7 +216,7 @@ ATTN_API int64_t attn_corpus_unknown(const attn_corpus *corpus, attn_side side);
 ATTN_API int64_t attn_corpus_longest(const attn_corpus *corpus, attn_side side); /* tokens, with <eos> */
 
 /* B sentences, source padded to S and target to T places with <pad>.  The decoder reads
- * input = <bos> w1 w2 ... and is to say labels = w1 w2 ... <eos>.  Memory belongs to the attn_batches and is
+ * input = <bos> w1 w2 ... and is trained to output labels = w1 w2 ... <eos>.  Memory belongs to the attn_batches and is
  * overwritten by its next batch. */
 typedef struct attn_batch {
     int64_t size, source_steps, target_steps; /* B, S, T */
@@ -227,7 +227,7 @@ typedef struct attn_batch {
     const int32_t *target_lens;               /* [B]; of labels, <eos> included */
     const int64_t *indices;                   /* [B]; of the pairs in the corpus */
     int64_t source_tokens, target_tokens;     /* sums of the lengths */
-    /* Of a batch that is divided (attn_batches_shard): it has `whole` sentences with `whole_tokens` target tokens, of
+    /* In a divided batch (attn_batches_shard): the batch has `whole` sentences with `whole_tokens` target tokens, of
      * which these begin at `first`.  Undivided: 0, B and target_tokens. */
     int64_t first, whole, whole_tokens;
     /* A placeholder: there were fewer sentences than processes.  This one belongs to another process and must not be
@@ -250,7 +250,7 @@ typedef struct attn_batches_options {
 } attn_batches_options;
 
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go
- * on later.  `corpus` must outlive the batches.  Stands at (0, 0).  All memory is taken here.
+ * on later.  `corpus` must outlive the batches.  Starts at (0, 0).  All memory is taken here.
  * ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_batches_create(attn_batches **batches, const attn_corpus *corpus,
                                          const attn_batches_options *options);

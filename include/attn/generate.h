@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * generate.h - the generator of images: a distribution over images trained from examples, kept in a directory, asked for
- * new ones, for the rest of a half-given one, and for how many bits an image costs.
+ * generate.h - the generator of images: a distribution over images trained from examples, saved in a directory, used to
+ * draw new images, to complete given rows, and to measure how many bits an image costs.
  *
  *     attn_generator_train(context, &(attn_generator_job){.data = "fashion_mnist", .directory = "clothes"});
  *     attn_generator_load(&generator, context, "clothes", NULL);
@@ -15,7 +15,7 @@
  *     model.safetensors    the parameters: the moving average of the training's that was best on the validation part
  * and what a training needs to go on: training.json, checkpoint.safetensors and history.tsv.
  *
- * Data is a folder as classify.h describes it; labels are passed over, and pictures may also lie in it (or in train/ and
+ * Data is a folder as classify.h describes it; labels are passed over, and pictures may also be in it (or in train/ and
  * test/) without class folders.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent.
@@ -40,7 +40,8 @@ ATTN_API const attn_setting *attn_generator_keys(int *n);
 /* `given` (may be NULL) with every other key filled in.  ATTN_ERROR_ARGUMENT. */
 ATTN_API attn_status attn_generator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
+/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
+ * returns. */
 typedef struct attn_generator_run_info {
     const attn_config *settings; /* resolved */
     attn_image_shape shape;
@@ -48,7 +49,8 @@ typedef struct attn_generator_run_info {
     int64_t parameters;
     int64_t steps_per_epoch, epochs, first_epoch; /* first_epoch counts from 1 */
     bool warmup_fitted; /* "warmup" of the settings was too long for so few steps, and is a share of them now */
-    /* What lies in class folders and is no picture by its ending, and folders beside train/ that are not read: how much, and the path of the first. */
+    /* Files in class folders whose ending is not a picture's, and folders next to train/ that are not read: how much,
+     * and the path of the first. */
     int64_t passed_over;
     const char *passed_first;
 } attn_generator_run_info;
@@ -78,8 +80,9 @@ typedef struct attn_generator attn_generator;
 ATTN_API bool attn_generator_is_at(attn_context *context, const char *directory);
 /* A generator from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
  * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
- * or the name of one that is built in, for weights of foreign names; NULL: none. What such a file's shapes say need
- * not stand in config.json, which may be missing. ATTN_ERROR_FORMAT also: the names file, or what it leaves out. */
+ * or the name of one that is built in, for weights of foreign names; NULL: none. Settings that follow from such a
+ * file's shapes may be absent from config.json, which may be missing. ATTN_ERROR_FORMAT also: the names file, or what
+ * it leaves out. */
 ATTN_API attn_status attn_generator_load(attn_generator **generator, attn_context *context, const char *path,
                                          const char *names);
 ATTN_API void attn_generator_destroy(attn_generator *generator); /* NULL is allowed */
@@ -115,8 +118,9 @@ typedef struct attn_generator_score {
                                  added to every count */
     double images_per_second; /* measured, of the model */
 } attn_generator_score;
-/* What the images of a part of the data cost, divided as the training divided them.  ATTN_ERROR_ARGUMENT: no such
- * data, or images that do not fit; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
+/* Measures the bits per dimension of the images of a part of the data, which is divided as in the training.
+ * ATTN_ERROR_ARGUMENT: no such data, or images that do not fit; ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_generator_evaluate(attn_generator *generator, const char *data, attn_split part,
                                              attn_generator_score *score);
 

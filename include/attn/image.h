@@ -46,11 +46,11 @@ typedef struct attn_image_options {
  *   - Transparent pixels are laid over white.
  *   - Colour becomes grey by ITU-R 601: (19595 R + 38470 G + 7471 B) / 65536, rounded to the nearest.
  *   - JPEG in CMYK or YCCK (as Adobe writes it, inverted, or not) becomes RGB: R = C K / 255 of the inverted values.
- *   - JPEG and WebP are turned as their EXIF orientation says.
+ *   - JPEG and WebP are turned by their EXIF orientation.
  *   - BMP is read with 1, 4, 8, 24 and 32 bits a pixel, not compressed.  WebP needs libwebp in the build; an animation is
  *     refused.
  *   - Colour profiles and gamma are passed over: samples are taken as sRGB.
- * `options` may be NULL; `name` stands in messages.  ATTN_ERROR_FORMAT: none of these, damaged, cut off;
+ * `options` may be NULL; `name` is used in messages.  ATTN_ERROR_FORMAT: none of these, damaged, cut off;
  * ATTN_ERROR_UNSUPPORTED: more pixels than the limit; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_parse(attn_image *image, attn_context *context, const void *data, size_t size,
                                       const char *name, const attn_image_options *options);
@@ -74,13 +74,13 @@ typedef enum attn_image_filter {
     ATTN_IMAGE_FILTER_BICUBIC       /* Keys 1981 with a = -0.5, half-width 2 */
 } attn_image_filter;
 
-/* The image at another size.  Where it shrinks the filter is widened by the factor, so that every pixel counts
+/* The image at another size.  Where it shrinks, the filter is widened by the factor, so that every pixel counts
  * (anti-aliasing); rows first, then columns, each rounded to 8 bits, with weights of 22 fractional bits that are
- * normalized over the pixels that exist: what Pillow's resize gives up to version 12 (13 takes the columns first where
- * that is less work).  ATTN_ERROR_ARGUMENT: a side out of range. */
+ * normalized over the pixels that exist: the same result as Pillow's resize up to version 12 (13 takes the columns
+ * first where that is less work).  ATTN_ERROR_ARGUMENT: a side out of range. */
 ATTN_API attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                                        int64_t height, attn_image_filter filter);
-/* The rectangle whose upper left pixel is (x, y).  ATTN_ERROR_ARGUMENT: it does not lie in the image. */
+/* The rectangle whose upper left pixel is (x, y).  ATTN_ERROR_ARGUMENT: it is not inside the image. */
 ATTN_API attn_status attn_image_crop(attn_image *to, attn_context *context, const attn_image *from, int64_t x,
                                      int64_t y, int64_t width, int64_t height);
 /* Resized so that it covers width x height, its sides in proportion, and the middle cut out.  ATTN_ERROR_ARGUMENT: a side

@@ -47,9 +47,9 @@ ATTN_API void attn_image_set_statistics(const attn_image_set *set, float *mean, 
 /* Tells one set from another: depends on every pixel and label and on their order. */
 ATTN_API uint64_t attn_image_set_fingerprint(const attn_image_set *set);
 
-/* Divides by a hash of seed and key: an image's part does not depend on which others there are.  Parts (each NULL-able:
- * not wanted) keep the order and borrow the pixels: they must be destroyed before `all`, and nothing can be added to
- * them.  A part may be empty.  ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
+/* Divides by a hash of seed and key: an image's part does not depend on which others there are.  Parts (each may be
+ * NULL: not made) keep the order and borrow the pixels: they must be destroyed before `all`, and nothing can be added
+ * to them.  A part may be empty.  ATTN_ERROR_ARGUMENT: shares are negative or sum to 1 or more. */
 ATTN_API attn_status attn_image_set_split(attn_image_set **train, attn_image_set **valid, attn_image_set **test,
                                           const attn_image_set *all, uint64_t seed, double valid_share,
                                           double test_share);
@@ -105,7 +105,7 @@ typedef struct attn_image_batch {
     const float *x;         /* [B,channels,height,width] */
     const int32_t *labels;  /* [B] */
     const int64_t *indices; /* [B]; in the set */
-    /* Of a batch that is divided: these begin at `first` of `whole`.  Undivided: 0 and B. */
+    /* In a divided batch: these begin at `first` of `whole`.  Undivided: 0 and B. */
     int64_t first, whole;
     /* A placeholder: there were fewer images than processes.  This one belongs to another process and must not be
      * counted. */
@@ -115,7 +115,7 @@ typedef struct attn_image_batch {
 typedef struct attn_image_batches attn_image_batches;
 
 /* The order of an epoch depends on (seed, epoch) alone, so that (epoch, position) is all that must be kept to go on
- * later.  `set` must outlive the batches and not grow.  Stands at (0, 0).  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
+ * later.  `set` must outlive the batches and not grow.  Starts at (0, 0).  ATTN_ERROR_ARGUMENT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_image_batches_create(attn_image_batches **batches, attn_context *context,
                                                const attn_image_set *set, const attn_image_batches_options *options);
 ATTN_API void attn_image_batches_destroy(attn_image_batches *batches); /* NULL is allowed */

@@ -3,7 +3,7 @@
  * io.h - files: bytes, JSON, and the formats that weights and arrays are kept in.
  *
  * Every _parse function takes (pointer, length) and a name for its messages; configs, weights, names files and .npy
- * also have a _read function that takes a path.  What is wrong with an input is said in the context's error with the
+ * also have a _read function that takes a path.  The context's error describes a malformed input, with the
  * file's name and the byte offset (line and column for JSON); nothing is kept of an input that is refused.  Files
  * may be hostile: sizes are checked before memory is taken, nothing recurses as deep as a file says, and nothing of
  * a file is ever executed. Writers replace a file as a whole: they write a temporary one in the same folder, flush
@@ -45,7 +45,7 @@ ATTN_API attn_status attn_directory_create(attn_context *context, const char *pa
 /* ------------------------------------------------------------------------------------------------ JSON */
 
 /* A JSON object as a config.  Objects inside become keys joined by dots ("id2label.0").  Lists must be of
- * integers or of texts; an empty one is of integers.  `name` stands in messages.  ATTN_ERROR_FORMAT (line and column;
+ * integers or of texts; an empty one is of integers.  `name` is used in messages.  ATTN_ERROR_FORMAT (line and column;
  * duplicate keys and nesting deeper than 64 too), ATTN_ERROR_UNSUPPORTED (other lists: the key is named). */
 ATTN_API attn_status attn_config_parse(attn_config **config, attn_context *context, const char *text, size_t size,
                                        const char *name);
@@ -72,15 +72,15 @@ ATTN_API attn_status attn_config_write(const attn_config *config, attn_context *
  * shapes. Every matching rule is applied; the target `-` skips tensors that no other rule matches.  docs/names.md
  * has it in full. */
 typedef struct attn_name_map attn_name_map;
-/* `name` stands in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
+/* `name` is used in messages.  The caller destroys *names before the context; NULL on failure.  ATTN_ERROR_FORMAT,
  * with the line. */
 ATTN_API attn_status attn_name_map_parse(attn_name_map **names, attn_context *context, const char *text, size_t size,
                                          const char *name);
 /* The same from a file, or the built-in one of that name, plus ATTN_ERROR_NOT_FOUND and ATTN_ERROR_IO. */
 ATTN_API attn_status attn_name_map_read(attn_name_map **names, attn_context *context, const char *path);
 ATTN_API void attn_name_map_destroy(attn_name_map *names); /* NULL is allowed */
-/* What the file says of the model: NULL where it names no architecture; the settings of its lines `set`.  Both live as
- * long as `names`. */
+/* Properties of the model that the file states: NULL where it names no architecture; the settings of its lines `set`.
+ * Both live as long as `names`. */
 ATTN_API const char *attn_name_map_architecture(const attn_name_map *names);
 ATTN_API const attn_config *attn_name_map_settings(const attn_name_map *names);
 
@@ -91,9 +91,9 @@ typedef struct attn_weights_options {
     bool keep_types;
     attn_dtype reals;   /* ATTN_F32 (the default) or ATTN_F64 */
     bool allow_missing; /* attn_weights_load: parameters that the file lacks keep their values */
-    bool allow_extra;   /* attn_weights_load: tensors of the file that nothing wants are passed over */
+    bool allow_extra;   /* attn_weights_load: tensors of the file that the model does not have are skipped */
     size_t limit;       /* most bytes of tensors made; 0 means 64 GiB */
-    /* If not NULL: writes the name that a tensor goes by, from its name in the file, to `to` (at most `size` bytes, the
+    /* If not NULL: writes the name to use for a tensor, from its name in the file, to `to` (at most `size` bytes, the
      * final 0 among them); false: the tensor is passed over. */
     bool (*rename)(void *user, const char *name, char *to, size_t size);
     void *rename_user;
@@ -109,8 +109,8 @@ typedef struct attn_weights_options {
  * pytorch_model.bin, the index of either, or model.npz, the first of them in this order. */
 
 /* Adds the tensors of a file to `list` (its context is used; the list owns them if it owns tensors), in the file's
- * order.  The contents say the format: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata` and
- * `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or
+ * order.  The format is recognized by the contents: safetensors, PyTorch's .pt or NumPy's .npz.  `options`, `metadata`
+ * and `report` may be NULL.  `metadata` gets the file's plain data: the texts of safetensors' __metadata__, or
  * the numbers, texts and lists of a .pt (keys joined by dots, Namespace as a dict). `report` gets
  * notes, one a line (what was passed over); the caller frees it with attn_bytes_free.  ATTN_ERROR_NOT_FOUND,
  * ATTN_ERROR_IO, ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
@@ -159,8 +159,9 @@ ATTN_API const char *attn_checkpoint_path(const attn_checkpoint *weights);
 ATTN_API const char *attn_checkpoint_notes(const attn_checkpoint *weights);
 /* The i-th tensor; false past the end. */
 ATTN_API bool attn_checkpoint_at(const attn_checkpoint *weights, int64_t i, attn_checkpoint_entry *entry);
-/* The numbers of the i-th, as the options say; the caller destroys *tensor, whose shape is the entry's; NULL on failure.
- * ATTN_ERROR_ARGUMENT: there is no i-th; ATTN_ERROR_FORMAT: more numbers than the file can hold; ATTN_ERROR_MEMORY. */
+/* The numbers of the i-th, read with the options; the caller destroys *tensor, whose shape is the entry's; NULL on
+ * failure. ATTN_ERROR_ARGUMENT: there is no i-th; ATTN_ERROR_FORMAT: more numbers than the file can hold;
+ * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_checkpoint_tensor(attn_tensor **tensor, const attn_checkpoint *weights, int64_t i);
 
 /* Adds to a config what a names file says of the model: what its lines `size KEY TARGET AXIS`, `count KEY PREFIX`
@@ -193,7 +194,7 @@ ATTN_API attn_status attn_safetensors_write(const attn_named_list *list, const c
 ATTN_API attn_status attn_pt_parse(attn_named_list *list, const void *data, size_t size, const char *name,
                                    const attn_weights_options *options, attn_config *metadata, attn_bytes *report);
 
-/* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays go by their names without ".npy".  Parameters as in
+/* NumPy's .npz: a zip of .npy files, stored or deflated; the arrays are named without ".npy".  Parameters as in
  * attn_weights_read.  ATTN_ERROR_FORMAT (damaged, with the offset), ATTN_ERROR_UNSUPPORTED (of a kind that is not read),
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_npz_parse(attn_named_list *list, const void *data, size_t size, const char *name,

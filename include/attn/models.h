@@ -28,7 +28,7 @@ typedef struct attn_port {
     const char *name;
     const char *shape; /* for people: "(b,q,d)" */
     bool integer;      /* ids and lengths: I32, or any type whose values are whole and fit */
-    bool optional;     /* an input that may be left out; an output that is made only if asked for */
+    bool optional;     /* an input that may be left out; an output that is made only if requested */
     const char *doc;
 } attn_port;
 
@@ -42,7 +42,7 @@ typedef struct attn_architecture {
     bool seq2seq; /* the attn_seq2seq_ and attn_decoding_ functions work */
 } attn_architecture;
 
-/* How many architectures the library knows. */
+/* How many architectures the registry has. */
 ATTN_API int attn_architecture_count(void);
 ATTN_API const attn_architecture *attn_architecture_at(int i);              /* NULL past the end */
 ATTN_API const attn_architecture *attn_architecture_find(const char *name); /* NULL if there is none */
@@ -59,7 +59,7 @@ typedef struct attn_model attn_model;
 typedef struct attn_model_options {
     uint64_t seed;    /* of the parameters */
     attn_dtype dtype; /* ATTN_F32 or ATTN_F64 */
-    bool blank;       /* parameters are zeros, for weights that will be loaded: no time goes into random numbers */
+    bool blank;       /* parameters are zeros, for weights that will be loaded: no time is spent on random numbers */
     size_t limit;     /* most bytes of parameters and tables together, for settings from a file; 0: no limit */
     /* The precision of products; parameters, their gradients and an optimizer's moments stay f32.  The default is the
      * context's precision; a model in f64 computes in f64.  ATTN_PRECISION_FMA in a context that uses AMX is
@@ -122,13 +122,13 @@ ATTN_API attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, c
                                            const attn_tensor *src_lens, const attn_tensor *tgt_in,
                                            const attn_seq2seq_options *options);
 
-/* What is kept between the steps of decoding: projected keys and values, hidden states. */
+/* State that is kept between the steps of decoding: projected keys and values, hidden states. */
 typedef struct attn_decoding attn_decoding;
 
 typedef struct attn_decoding_options {
     int64_t max_len;     /* most steps; 0: 64 */
     int64_t beam;        /* hypotheses a sentence; 0: 1 */
-    bool first_position; /* quirk of Dive into Deep Learning: every decoded token stands at position 0 */
+    bool first_position; /* quirk of Dive into Deep Learning: every decoded token is at position 0 */
 } attn_decoding_options;
 
 /* Encodes src (I32 [B,Ts], src_lens I32 [B] or NULL) on `tape`, which should not record; afterwards the tape may be
@@ -177,7 +177,7 @@ typedef struct attn_beam_search_options {
                                 * by it where they are negative, else divided (arXiv:1909.05858); 0, 1: none */
     int64_t min_len;        /* least tokens of a hypothesis, the end included */
     const int64_t *max_lens; /* for each sentence, its own max_len where that is less; NULL: none has one */
-    int64_t nbest;           /* hypotheses wanted of each sentence, at most `beam`; 0: 1 */
+    int64_t nbest;           /* hypotheses to return for each sentence, at most `beam`; 0: 1 */
     /* Tokens that each hypothesis of sentence b begins with, whatever their probability: prefix[b] has nprefix[b] of
      * them, fewer than max_len and none of them the end.  NULL: none. */
     const int32_t *const *prefix;

@@ -31,8 +31,8 @@ typedef struct attn_msa attn_msa;
 
 /* Zero means the default. */
 typedef struct attn_msa_load_options {
-    const char *regression; /* the file of the contact regression, .pt; NULL: the one beside the checkpoint, whose name
-                             * ends in -contact-regression.pt, if it is there */
+    const char *regression; /* the file of the contact regression, .pt; NULL: the one in the checkpoint's directory,
+                             * whose name ends in -contact-regression.pt, if it is there */
     bool compat;            /* ESM's own results in batches of alignments of unlike sizes: tied scores are scaled, and
                              * contacts corrected, by the padded sizes; default: padding changes nothing */
     const char *names;      /* a names file (io.h), or a built-in one, for a checkpoint of foreign names, whose settings
@@ -43,9 +43,9 @@ typedef struct attn_msa_load_options {
  * describes an MSA Transformer. False if it cannot be read. */
 ATTN_API bool attn_msa_is_at(attn_context *context, const char *path);
 /* Loads ESM-MSA-1b or ESM-MSA-1 as downloaded (.pt), or a directory (or its model.safetensors) that attn_msa_save
- * wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes go, and "row" and "column",
- * which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such file;
- * ATTN_ERROR_FORMAT: malformed, or no arguments in it; ATTN_ERROR_UNSUPPORTED: of another architecture (named);
+ * wrote. A checkpoint's names are brought to those of facebookresearch/esm: prefixes are removed, and "row" and
+ * "column", which are swapped in the files, are swapped back.  `options` may be NULL.  ATTN_ERROR_NOT_FOUND: no such
+ * file; ATTN_ERROR_FORMAT: malformed, or no arguments in it; ATTN_ERROR_UNSUPPORTED: of another architecture (named);
  * ATTN_ERROR_SHAPE: parameters missing, extra or misshapen; ATTN_ERROR_MEMORY.  *msa is NULL on failure. */
 ATTN_API attn_status attn_msa_load(attn_msa **msa, attn_context *context, const char *path,
                                    const attn_msa_load_options *options);
@@ -59,7 +59,7 @@ ATTN_API attn_status attn_msa_save(const attn_msa *msa, const char *directory);
 
 /* The model itself, the architecture msa-transformer of models.h, for training and for its parameters. */
 ATTN_API attn_model *attn_msa_model(const attn_msa *msa);
-/* Whether contacts can be asked for: a regression was loaded, or attn_msa_set_regression called. */
+/* Whether contacts can be requested: a regression was loaded, or attn_msa_set_regression called. */
 ATTN_API bool attn_msa_has_regression(const attn_msa *msa);
 /* weights [L*H], feature layer * H + head, and the bias: of the symmetric, corrected maps. */
 ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float bias);
@@ -69,8 +69,8 @@ ATTN_API void attn_msa_set_regression(attn_msa *msa, const float *weights, float
 /* Zero means the default: no output. */
 typedef struct attn_msa_options {
     bool logits, contacts, row_maps, column_maps;
-    /* Whose representations to return: 0 is the embedding, L the last layer (normalized); negative numbers count from
-     * the end, -1 is L. */
+    /* The layers whose representations are returned: 0 is the embedding, L the last layer (normalized); negative
+     * numbers count from the end, -1 is L. */
     const int64_t *layers;
     int64_t nlayers;
     size_t memory;      /* most bytes to plan for, parameters and results included; 0: no bound.  Changes time a
@@ -79,7 +79,7 @@ typedef struct attn_msa_options {
     int64_t map_layer;  /* from 1: row_maps and column_maps are this layer's alone, their L being 1; 0: all layers' */
 } attn_msa_options;
 
-/* The model's tensors, valid until its next run, F32; NULL where not wanted. */
+/* The model's tensors, valid until its next run, F32; NULL where not requested. */
 typedef struct attn_msa_result {
     const attn_tensor *logits;   /* [B,R,C,V] */
     const attn_tensor *contacts; /* [B,C-1,C-1]: probability that two residues are within 8 A; 0 outside an alignment */
@@ -88,7 +88,7 @@ typedef struct attn_msa_result {
     const attn_tensor *const *representations; /* [B,R,C,D], `nlayers` of them in the order of options.layers */
 } attn_msa_result;
 
-/* What a run takes, known before it starts. */
+/* The cost of a run, known before it starts. */
 typedef struct attn_msa_cost {
     size_t bytes;       /* planned, parameters and results included; the process needs a little more */
     size_t smallest;    /* the same with the strictest max_tokens */
@@ -96,7 +96,7 @@ typedef struct attn_msa_cost {
     int64_t heads;      /* taken together, of H */
 } attn_msa_cost;
 /* ATTN_ERROR_SHAPE: sizes that the model has no positions for; ATTN_ERROR_ARGUMENT: a layer out of range, more
- * memory needed than allowed (cost->smallest says how much), contacts without a regression. */
+ * memory needed than allowed (cost->smallest is how much), contacts without a regression. */
 ATTN_API attn_status attn_msa_estimate(const attn_msa *msa, int64_t batch, int64_t rows, int64_t cols,
                                        const attn_msa_options *options, attn_msa_cost *cost);
 /* tokens [B,R,C], rows filled up with ATTN_RESIDUE_PAD behind, empty rows too; the first row of each alignment is the

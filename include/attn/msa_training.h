@@ -4,7 +4,7 @@
  * 2021, doi:10.1101/2021.02.12.430858).
  *
  * A step takes alignments at random; of each it takes the query and other rows at random, as many as fit, and a
- * stretch of columns if there are too many; it hides some of the residues and asks for them.  Everything drawn is a
+ * stretch of columns if there are too many; it masks some of the residues and predicts them.  Everything drawn is a
  * function of (seed, epoch, step), so that a resumed run ends in the same bits.
  *
  * The directory is that of translate.h: config.json, model.safetensors, and what a training needs to go on.
@@ -25,7 +25,8 @@ extern "C" {
  * *n keys stay for ever. */
 ATTN_API const attn_setting *attn_msa_training_keys(int *n);
 
-/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
+/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
+ * returns. */
 typedef struct attn_msa_training_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_alignments, valid_alignments, sequences;

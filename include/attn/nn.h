@@ -60,8 +60,8 @@ typedef enum attn_nn_policy {
 
 enum { ATTN_NN_MAX_DEPTH = 16, ATTN_NN_MAX_NAME = 256 };
 
-/* Registers parameters.  Set the fields down to `blank` and, if wanted, `limit`; zero the rest.  A parameter's numbers depend on the seed and
- * its full name alone, not on the order of construction. */
+/* Registers parameters.  Set the fields down to `blank` and, if needed, `limit`; zero the rest.  A parameter's numbers
+ * depend on the seed and its full name alone, not on the order of construction. */
 typedef struct attn_nn_builder {
     attn_context *context;
     attn_named_list *parameters; /* gets everything that is saved: trained parameters and buffers */
@@ -77,7 +77,7 @@ typedef struct attn_nn_builder {
     char prefix[ATTN_NN_MAX_NAME];
 } attn_nn_builder;
 
-/* Goes into, and out of, a part of the name: "blks", then "block0", makes names "blks.block0.weight".
+/* Enters and leaves a part of the name: "blks", then "block0", makes names "blks.block0.weight".
  * attn_nn_pushf takes a printf format.  ATTN_ERROR_ARGUMENT: too deep or too long. */
 ATTN_API void attn_nn_push(attn_nn_builder *builder, const char *name);
 ATTN_API void attn_nn_pushf(attn_nn_builder *builder, const char *format, ...)
@@ -128,7 +128,7 @@ ATTN_API attn_tensor *attn_nn_layer_norm_forward(const attn_nn_layer_norm *layer
 typedef struct attn_nn_add_norm {
     attn_nn_layer_norm ln;
     double dropout;
-    bool pre_norm; /* set by blocks whose norms stand before their layers: there x + dropout(layer(norm(x))) */
+    bool pre_norm; /* set by blocks whose norms precede their layers (pre-norm): there x + dropout(layer(norm(x))) */
 } attn_nn_add_norm;
 ATTN_API void attn_nn_add_norm_init(attn_nn_add_norm *layer, attn_nn_builder *builder, int64_t dim, double dropout);
 /* x and y [...,D] -> the same. */
@@ -292,8 +292,8 @@ ATTN_API void attn_nn_self_attention_init(attn_nn_self_attention *layer, attn_nn
 /* x [B,T,D], kv [B,S,D] (NULL: x) -> [B,T,D]; *weights [B,H,T,S]. */
 ATTN_API attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer, attn_tape *tape,
                                                      attn_tensor *x, attn_tensor *kv, attn_tensor **weights);
-/* Along `axis` of x, whose channels D stand at `channel_axis`, both counted from the front; the other axes are batch.
- * Nothing is permuted or copied: projections read and write the channels where they stand, attention takes any strides.
+/* Along `axis` of x, whose channels D are at `channel_axis`, both counted from the front; the other axes are batch.
+ * Nothing is permuted or copied: projections read and write the channels in place, attention takes any strides.
  * ATTN_ERROR_SHAPE.  x [...] -> the same shape. */
 ATTN_API attn_tensor *attn_nn_self_attention_axis(const attn_nn_self_attention *layer, attn_tape *tape, attn_tensor *x,
                                                   int axis, int channel_axis);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * nn_axial.h - layers of axial transformers over images and videos, whose channels may stand at any axis: positions,
+ * nn_axial.h - layers of axial transformers over images and videos, whose channels may be at any axis: positions,
  * the norm of channels, blocks with a mask along one axis.
  *
- * Built and run as nn.h says.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B batch,
- * C and D channels, Y rows and X columns of an image.
+ * Built and run as described in nn.h.  Self-attention along an axis is attn_nn_self_attention_axis there.  Letters: B
+ * batch, C and D channels, Y rows and X columns of an image.
  *
  * Results belong to the tape; threads as in nn.h.
  */
@@ -29,7 +29,7 @@ ATTN_API void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_bui
 /* x [B,C,Y,X] -> the same. */
 ATTN_API attn_tensor *attn_nn_channel_norm_forward(const attn_nn_channel_norm *layer, attn_tape *tape, attn_tensor *x);
 
-/* What positions learned for one size do for another. */
+/* How positions that were learned for one size are used for another. */
 typedef enum attn_nn_positions_fit {
     ATTN_POSITIONS_EXACT = 0, /* another size is an error */
     ATTN_POSITIONS_SLICE,     /* the first positions; a larger size is an error */
@@ -50,7 +50,7 @@ typedef struct attn_nn_axial_positions {
 ATTN_API void attn_nn_axial_positions_init(attn_nn_axial_positions *layer, attn_nn_builder *builder, int64_t dim,
                                            int axes, const int64_t *shape, int channel, attn_nn_positions_fit fit);
 /* x + positions.  ATTN_ERROR_SHAPE: another rank or number of channels, or a size that `fit` does not allow.  x [B,...],
- * with the channels where `channel` said -> the same. */
+ * with the channels at axis `channel` -> the same. */
 ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positions *layer, attn_tape *tape,
                                                       attn_tensor *x);
 

@@ -78,8 +78,8 @@ typedef enum attn_nn_msa_layer_end {
 /* How a layer is run without gradients.  Zero means the default. */
 typedef struct attn_nn_msa_layer_run {
     const attn_tensor *keep; /* U8 [B,R,C], or NULL */
-    /* Most tokens whose projections are held at once; 0: the layer's own number, or no bound.  Attention goes head by
-     * head, at least one head at a time: with T = R*C*B tokens max(1, H*max_tokens/T) heads are taken together, and the
+    /* Most tokens whose projections are held at once; 0: the layer's own number, or no bound.  Attention computes a few
+     * heads at a time, at least one: with T = R*C*B tokens max(1, H*max_tokens/T) heads are taken together, and the
      * feed-forward block takes at most max_tokens tokens.  The result is the same up to rounding: the masks are applied
      * once, to whole sums. */
     int64_t max_tokens;
@@ -88,8 +88,9 @@ typedef struct attn_nn_msa_layer_run {
     void *user;
     attn_nn_msa_layer_end end;
 } attn_nn_msa_layer_run;
-/* Runs the layer on x [R,C,B,D] in place.  Memory besides x: one tensor of its size, and what max_tokens says.  False
- * (noted) on failure, x then being neither old nor new.  ATTN_ERROR_ARGUMENT: a tape that records. */
+/* Runs the layer on x [R,C,B,D] in place.  Memory in addition to x: one tensor of its size, and scratch bounded by
+ * max_tokens.  False (noted) on failure, x then being neither old nor new.  ATTN_ERROR_ARGUMENT: a tape that
+ * records. */
 ATTN_API bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
                                       const attn_nn_msa_layer_run *run);
 

@@ -4,9 +4,9 @@
  * convolution, batch norm, stand-alone and local self-attention, non-local blocks, generalized attention, DETR's
  * positions, and the Vision Transformer's block.
  *
- * Built and run as nn.h says.  What has no parameters is in tensor.h: attn_max_pool, attn_avg_pool, attn_activate
- * (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout.  Letters: B batch, C channels, Y rows and X columns of an
- * image, N their product, H heads, Dh channels of a head.
+ * Built and run as described in nn.h.  Operations without parameters are in tensor.h: attn_max_pool, attn_avg_pool,
+ * attn_activate (ReLU, leaky ReLU, the three kinds of GELU), attn_dropout.  Letters: B batch, C channels, Y rows and X
+ * columns of an image, N their product, H heads, Dh channels of a head.
  *
  * Results belong to the tape; threads as in nn.h.
  */
@@ -28,7 +28,7 @@ typedef struct attn_nn_conv_options {
     int64_t groups;                           /* 0: 1; divides in and out */
     bool bias;
     attn_activation activation; /* of the result */
-    attn_nn_initializer fill;   /* of the weight; all zero: as the builder's policy says, see `zero` */
+    attn_nn_initializer fill;   /* of the weight; all zero: by the builder's policy, see `zero` */
     bool zero;                  /* weight and bias start at zero: a residual branch that begins as the identity */
 } attn_nn_conv_options;
 /* weight [out,in/groups,kernel...], bias [out]. */
@@ -126,8 +126,8 @@ typedef struct attn_nn_non_local {
 /* inter 0: in / 2, at least 1.  spatial: 1 to 3 axes. */
 ATTN_API void attn_nn_non_local_init(attn_nn_non_local *layer, attn_nn_builder *builder, int64_t in, int64_t inter,
                                      int spatial, attn_nn_pairwise pairwise, bool sub_sample, bool batch_norm);
-/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Only a call that asks for
- * the weights allocates memory of N times Nk.  ATTN_ERROR_SHAPE: too small to sub-sample. */
+/* x [B,in,spatial...] -> the same; *weights (may be NULL) gets [B,N,Nk].  Only a call that requests the weights
+ * allocates memory of N times Nk.  ATTN_ERROR_SHAPE: too small to sub-sample. */
 ATTN_API attn_tensor *attn_nn_non_local_forward(const attn_nn_non_local *layer, attn_tape *tape, attn_tensor *x,
                                                 attn_tensor **weights);
 

@@ -60,7 +60,7 @@ ATTN_API attn_status attn_heatmaps_render(attn_bytes *picture, attn_context *con
                                           attn_plot_format format);
 
 /* Contacts of a protein: below the diagonal every probability, above it the best-scored pairs as dots; with known
- * distances these are true (filled) or not (crossed), and the true contacts lie behind them in grey. */
+ * distances these are true (filled) or not (crossed), and the true contacts are drawn behind them in grey. */
 typedef struct attn_contact_map {
     const char *title;           /* NULL: none */
     int64_t n;                   /* residues */
@@ -73,7 +73,7 @@ typedef struct attn_contact_map {
 ATTN_API attn_status attn_contact_map_render(attn_bytes *picture, attn_context *context, const attn_contact_map *map,
                                              attn_plot_format format);
 
-/* Where the keys of a map lie on a picture. */
+/* Positions of the keys of a map on a picture. */
 typedef enum attn_explorer_keys {
     ATTN_KEYS_PLACES = 0, /* the last key_rows * key_cols keys are cells of a grid over the whole picture */
     ATTN_KEYS_WINDOW, /* key_rows x key_cols cells of the queries' grid, of which the one in the middle is the query */
@@ -88,7 +88,7 @@ typedef struct attn_explorer_map {
     const char *const *queries, *const *keys; /* labels; NULL: counted from 1 */
     const float *const *weights;              /* [layers * heads] pointers to [rows, cols]; NaN is not there */
     int64_t first_layer;                      /* its number; 0: 1 */
-    /* Over a picture: the grids that queries and keys lie on, 0: the explorer's; what those before the grid are called
+    /* Over a picture: the grids of the queries and keys, 0: the explorer's; what those before the grid are called
      * (NULL: "token"); whether windows at the border are pushed inwards. */
     int64_t query_rows, query_cols, key_rows, key_cols;
     attn_explorer_keys where;
@@ -99,7 +99,7 @@ typedef struct attn_explorer {
     const char *title, *about; /* NULL: none */
     int64_t n;
     const attn_explorer_map *maps;
-    /* A PNG picture that the last grid_rows * grid_cols queries and keys lie on; png NULL: none.  There, places
+    /* A PNG picture whose cells are the last grid_rows * grid_cols queries and keys; png NULL: none.  There, places
      * without labels are called by their row and column. */
     const unsigned char *png;
     size_t png_size;
@@ -110,8 +110,8 @@ typedef struct attn_explorer {
  * is freed as a picture is.  ATTN_ERROR_ARGUMENT (nothing to show, sizes, text that is not UTF-8), ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_explorer_render(attn_bytes *page, attn_context *context, const attn_explorer *explorer);
 
-/* A picture with a map of weights over it: weights[row * cols + col] lies over the part of the picture in the same place.
- * The title is followed by the largest weight in per cent. */
+/* A picture with a map of weights over it: weights[row * cols + col] is drawn over the part of the picture in the same
+ * place. The title is followed by the largest weight in per cent. */
 typedef struct attn_overlay {
     const char *title; /* NULL: none */
     int64_t width, height;
@@ -119,7 +119,7 @@ typedef struct attn_overlay {
     const unsigned char *pixels; /* [height][width][channels]; drawn grey */
     int64_t rows, cols;
     const float *weights; /* drawn from 0 to the map's largest; NaN and 0 leave the picture as it is; NULL: no map */
-    int64_t query_row, query_col;   /* the cell that asks, framed; negative: none */
+    int64_t query_row, query_col;   /* the query's cell, framed; negative: none */
     int64_t query_rows, query_cols; /* of the grid that it is counted in; 0: rows, cols */
 } attn_overlay;
 typedef struct attn_overlays {

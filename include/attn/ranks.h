@@ -2,8 +2,8 @@
  *
  * ranks.h - several processes that work on one thing: those that mpirun started, on one machine or many.
  *
- * A process that was started alone is rank 0 of 1, and needs neither MPI nor this header.  What a context that has
- * joined divides, and how, is written in docs/parallel.md.
+ * A process that was started alone is rank 0 of 1, and needs neither MPI nor this header.  docs/parallel.md describes
+ * how work is divided among contexts that have joined.
  *
  * One thread of a process calls these functions; all ranks call them in the same order.
  */
@@ -24,9 +24,9 @@ ATTN_API attn_status attn_ranks_join(attn_context *context);
 ATTN_API int attn_ranks_rank(const attn_context *context); /* 0 where nothing was joined */
 ATTN_API int attn_ranks_size(const attn_context *context); /* 1 where nothing was joined */
 
-/* `stop` is asked whenever this process waits for others, and between operations of a training step; true ends the
+/* `stop` is called whenever this process waits for others, and between operations of a training step; true ends the
  * waiting with ATTN_ERROR_INTERRUPTED.  Use it to test a flag set by a signal handler: when one process dies, mpirun
- * sends SIGTERM to the others, which would otherwise wait for ever.  NULL: nothing is asked. */
+ * sends SIGTERM to the others, which would otherwise wait for ever.  NULL: nothing is called. */
 ATTN_API void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user), void *user);
 
 /* To be called by all: ATTN_OK if all gave ATTN_OK; else the status of the lowest rank that did not, whose message
@@ -34,13 +34,13 @@ ATTN_API void attn_ranks_set_stop(attn_context *context, bool (*stop)(void *user
 ATTN_API attn_status attn_ranks_agree(attn_context *context, attn_status status, const char *text);
 /* Rank `from`'s text on all ranks: *text is a new string of *size bytes and a zero behind them, freed by
  * attn_ranks_text_free; given as *text and *size on rank `from`, where it stays the caller's.  To be called by all.
- * On failure *text is NULL on the others.  ATTN_ERROR_IO: the ranks cannot reach each other; ATTN_ERROR_MEMORY; what
- * another rank gave up with; ATTN_ERROR_INTERRUPTED. */
+ * On failure *text is NULL on the others.  ATTN_ERROR_IO: the ranks cannot reach each other; ATTN_ERROR_MEMORY; the
+ * status with which another rank aborted; ATTN_ERROR_INTERRUPTED. */
 ATTN_API attn_status attn_ranks_text(attn_context *context, int from, char **text, size_t *size);
 ATTN_API void attn_ranks_text_free(attn_context *context, char *text); /* NULL is allowed */
 
-/* Parts from the others; attn_context_destroy does it too.  If all ranks succeeded, or all know of the failure, MPI
- * is finalized normally; if only this rank failed, it notifies the others first. */
+/* Parts from the others; attn_context_destroy does it too.  If all ranks succeeded, or all ranks have received the
+ * failure, MPI is finalized normally; if only this rank failed, it notifies the others first. */
 ATTN_API void attn_ranks_leave(attn_context *context);
 
 #ifdef __cplusplus

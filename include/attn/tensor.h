@@ -45,7 +45,7 @@ ATTN_API void attn_tensor_destroy(attn_tensor *tensor);
 ATTN_API attn_status attn_tensor_wrap(attn_tensor **tensor, attn_context *context, attn_dtype dtype, int rank,
                                       const int64_t *shape, void *data);
 /* A tensor of the caller's own that shares the memory of `tensor`: so a tape's result outlives its reset, and the
- * tape itself, without a copy.  Has no gradient and wants none.  The next backward pass adds to a copy of a
+ * tape itself, without a copy.  Has no gradient and needs none.  The next backward pass adds to a copy of a
  * gradient that is shared, and attn_tensor_drop_grad leaves it (attn_tensor_zero_grad clears it).  ATTN_ERROR_ARGUMENT:
  * NULL, or one that the end of a scope freed; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tensor_share(attn_tensor **shared, const attn_tensor *tensor);
@@ -67,7 +67,7 @@ ATTN_API bool attn_tensor_requires_grad(const attn_tensor *tensor);
 /* The gradient: of a caller's tensor, added up by attn_backward until cleared; NULL if there is none yet. */
 ATTN_API attn_tensor *attn_tensor_grad(const attn_tensor *tensor);
 ATTN_API void attn_tensor_zero_grad(attn_tensor *tensor); /* to zero; the memory stays */
-/* For a caller's tensor: discards the gradient, as if no backward pass had run.  Its memory goes back to the tape
+/* For a caller's tensor: discards the gradient, as if no backward pass had run.  Its memory is returned to the tape
  * that allocated it, for reuse. */
 ATTN_API void attn_tensor_drop_grad(attn_tensor *tensor);
 
@@ -98,10 +98,10 @@ typedef struct attn_tape_options {
     uint64_t seed; /* of dropout; each dropout site of a step has its own stream */
 } attn_tape_options;
 
-/* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset says so.
+/* A tape, which the caller destroys before the context.  It records nothing until attn_tape_reset enables recording.
  * ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_tape_create(attn_tape **tape, attn_context *context);
-/* NULL is allowed.  Its tensors go with it; shared ones (attn_tensor_share) stay. */
+/* NULL is allowed.  Its tensors are destroyed with it; shared ones (attn_tensor_share) stay. */
 ATTN_API void attn_tape_destroy(attn_tape *tape);
 /* Forgets every tensor that the tape made and starts afresh.  Memory is kept for the next round: after a few
  * rounds of the same shapes nothing is allocated any more. */
@@ -110,7 +110,7 @@ ATTN_API void attn_tape_reset(attn_tape *tape, const attn_tape_options *options)
 typedef struct attn_shard {
     int64_t first, count, whole;
 } attn_shard;
-/* The batch that the next operations see is such a share, until the next reset: dropout drops what it would in the
+/* The batch of the next operations is such a share, until the next reset: dropout drops what it would in the
  * whole batch, and batch statistics are those of all shares (then every process must run the same operations).  A
  * process without examples passes count 0 and runs one placeholder example, which is not counted. */
 ATTN_API void attn_tape_shard(attn_tape *tape, attn_shard share);
@@ -122,9 +122,9 @@ ATTN_API attn_tape_options attn_tape_mode(const attn_tape *tape);
 ATTN_API uint64_t attn_tape_copied(const attn_tape *tape);
 
 /* d loss / d everything that needs a gradient; `loss` has one element.  The pass consumes what the operations saved,
- * so call it once per forward pass; to record an operation on a tensor that it went through is ATTN_ERROR_ARGUMENT.
- * Results stay readable until the reset, except as attn_cross_entropy and scopes say.  ATTN_ERROR_SHAPE: more than one
- * element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
+ * so call it once per forward pass; to record an operation on a tensor that it differentiated is ATTN_ERROR_ARGUMENT.
+ * Results stay readable until the reset, except as documented at attn_cross_entropy and scopes.  ATTN_ERROR_SHAPE: more
+ * than one element; ATTN_ERROR_ARGUMENT: nothing with a gradient leads to it; ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_backward(attn_tape *tape, attn_tensor *loss);
 /* The same with a given gradient of `result` (else ATTN_ERROR_SHAPE: another shape or type).  Errors as of
  * attn_backward. */
@@ -176,7 +176,8 @@ ATTN_API attn_tensor *attn_add(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_sub(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_mul(attn_tape *tape, attn_tensor *a, attn_tensor *b);
 ATTN_API attn_tensor *attn_affine(attn_tape *tape, attn_tensor *x, double scale, double shift); /* x*scale + shift */
-ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);                      /* the axis goes */
+ATTN_API attn_tensor *attn_sum(attn_tape *tape, attn_tensor *x, int axis);                      /* the axis is
+                                                                                                 * removed */
 ATTN_API attn_tensor *attn_mean(attn_tape *tape, attn_tensor *x, int axis);
 
 typedef enum attn_activation {
@@ -201,8 +202,8 @@ ATTN_API attn_tensor *attn_softmax(attn_tape *tape, attn_tensor *x, const attn_t
 /* y[...,out] = activation(x[...,in] w[out,in]^T + b[out]); b may be NULL. */
 ATTN_API attn_tensor *attn_linear(attn_tape *tape, attn_tensor *x, attn_tensor *w, attn_tensor *b,
                                   attn_activation activation);
-/* The same along any axis of x, which becomes w's first length: for images with their channels first, where they
- * lie.  x [...,in,...] -> [...,out,...], w [out,in]. */
+/* The same along any axis of x, which becomes w's first length: for images with their channels first, in place.  x
+ * [...,in,...] -> [...,out,...], w [out,in]. */
 ATTN_API attn_tensor *attn_linear_axis(attn_tape *tape, attn_tensor *x, int axis, attn_tensor *w, attn_tensor *b);
 /* The same with the channels moved from axis `from` of x to axis `to` of y, one of which is the last, or both the same
  * (else ATTN_ERROR_SHAPE); the other axes keep their order.  x [...,in,...] -> [...,out,...], w [out,in]. */
@@ -217,7 +218,7 @@ ATTN_API attn_tensor *attn_embedding(attn_tape *tape, attn_tensor *table, const 
 ATTN_API attn_tensor *attn_dropout(attn_tape *tape, attn_tensor *x, double p);
 /* Over the last axis: (x - mean) / sqrt(var + eps) * g + b; g, b [D]. */
 ATTN_API attn_tensor *attn_layer_norm(attn_tape *tape, attn_tensor *x, attn_tensor *g, attn_tensor *b, double eps);
-/* What a normalization divides by. */
+/* The divisor of a normalization. */
 typedef enum attn_norm {
     ATTN_NORM_VARIANCE = 0, /* sqrt(var + eps), as layer norm does */
     ATTN_NORM_DEVIATION     /* sqrt(var) + eps; where var is 0 its derivative counts as 0 */
@@ -247,8 +248,8 @@ typedef struct attn_cross_entropy_options {
 ATTN_API attn_tensor *attn_cross_entropy(attn_tape *tape, attn_tensor *logits, const attn_tensor *labels,
                                          const attn_cross_entropy_options *options);
 
-/* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the wanted ones [B,T,S] (which get no
- * gradient): the sum over b, t and s of -wanted * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
+/* Cross-entropy of attention weights [B,H,T,S], averaged over the heads, with the target weights [B,T,S] (which get no
+ * gradient): the sum over b, t and s of -target * log(mean + 1e-6), divided by `divisor` (above 0).  One element. */
 ATTN_API attn_tensor *attn_weights_cross_entropy(attn_tape *tape, attn_tensor *weights, const attn_tensor *wanted,
                                                  double divisor);
 
@@ -276,7 +277,7 @@ typedef struct attn_attention {
     int examples;   /* the dim of the problem that runs over the examples of a batch: usually the first */
     int64_t reserved[8];
 } attn_attention;
-/* Any attention that the engine knows, with its gradients.  Plans are kept by the tape and used again for
+/* Any attention that the engine supports, with its gradients.  Plans are kept by the tape and used again for
  * equal problems.  The result has the shape that the attention describes.  On a tape that neither records nor trains
  * q, k and v may be BF16, and the result is then; not with a bias, tables, w or weights. */
 ATTN_API attn_tensor *attn_attend(attn_tape *tape, const attn_attention *attention);

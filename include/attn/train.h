@@ -2,7 +2,7 @@
  *
  * train.h - optimizers, learning-rate schedules, the training loop, and measures of quality.
  *
- * Nothing here knows a model or a data set: the loop asks its caller for the loss of a step.
+ * Nothing here depends on a model or a data set: the loop calls back for the loss of a step.
  *
  * One thread at a time uses a context and what was made from it; different contexts are independent.
  */
@@ -50,7 +50,7 @@ ATTN_API attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate,
 ATTN_API void attn_optimizer_set_factor(attn_optimizer *optimizer, int64_t i, double factor);
 ATTN_API int64_t attn_optimizer_steps(const attn_optimizer *optimizer);
 ATTN_API void attn_optimizer_set_steps(attn_optimizer *optimizer, int64_t steps);
-/* What must be saved to go on later: tensors named "m.NAME" and "v.NAME", the optimizer's own; the list lives
+/* State that must be saved to resume: tensors named "m.NAME" and "v.NAME", the optimizer's own; the list lives
  * as long as the optimizer. */
 ATTN_API const attn_named_list *attn_optimizer_state(const attn_optimizer *optimizer);
 
@@ -87,29 +87,29 @@ typedef struct attn_progress {
     double seconds, seconds_left; /* of this run; left: an estimate, NaN at first */
     bool epoch_ends;              /* sent once after each epoch's validation */
     double exchange_seconds;      /* of `seconds`: waiting for the gradients of other processes */
-    double metric;                /* of the last validation, besides the loss: an accuracy; NaN: there is none */
+    double metric;                /* of the last validation, in addition to the loss: an accuracy; NaN: there is none */
     double metric2;               /* a second one */
     bool improved;                /* with epoch_ends: the best validation yet */
 } attn_progress;
 
-/* What the loop asks for.  Every function gets `user`. */
+/* Callbacks of the loop.  Every function gets `user`. */
 typedef struct attn_job {
     void *user;
     /* Steps of one epoch (the same each epoch). */
     int64_t (*steps)(void *user);
     /* The loss of step `step` (from 0) of `epoch` (from 0), one element, recorded on `tape`; NULL on error.
-     * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed
-     * run sees what an unbroken one would; and on the rank, where the batch is divided (see `whole`). */
+     * *tokens gets how many labels it is the mean of.  Must depend on (epoch, step) only, so that a resumed run
+     * computes the same as an uninterrupted one; and on the rank, where the batch is divided (see `whole`). */
     attn_tensor *(*loss)(void *user, attn_tape *tape, int64_t epoch, int64_t step, int64_t *tokens);
     /* Mean loss on data that is not trained on; NULL: none, and no early stopping. */
     attn_status (*validate)(void *user, attn_tape *tape, double *loss);
-    /* What the last validation is judged by in place of its loss, more being better; NaN: by the loss.  May be NULL. */
+    /* Metric of the last validation that replaces its loss, higher being better; NaN: by the loss.  May be NULL. */
     double (*judge)(void *user);
     /* Called at each epoch's end, and when the run stops early: parameters are best so far if `improved`. */
     attn_status (*save)(void *user, bool improved);
     /* May be NULL.  Returning false stops the run after saving. */
     bool (*progress)(void *user, const attn_progress *progress);
-    /* Labels in the whole batch of the step that `loss` was last asked for, of which this process has *tokens and the
+    /* Labels in the whole batch of the step for which `loss` was last called, of which this process has *tokens and the
      * other ranks of the context (ranks.h) the rest: gradients and losses are then added up over them, and the step is
      * that of the whole batch.  NULL: the batch is not divided. */
     int64_t (*whole)(void *user);
@@ -127,7 +127,7 @@ typedef struct attn_training_options {
                          * 0: 1.  Not where ranks divide a batch. */
 } attn_training_options;
 
-/* Where a run is: the optimizer and the counters.  All of it can be saved and restored. */
+/* State of a run: the optimizer and the counters.  All of it can be saved and restored. */
 typedef struct attn_training attn_training;
 
 /* A run at its beginning, with an optimizer of its own for `parameters`, which must outlive it; the caller destroys
@@ -143,7 +143,7 @@ ATTN_API int64_t attn_training_epoch(const attn_training *training); /* epochs d
 /* The counters and sums of a run, as a config (for a checkpoint), and back.  ATTN_ERROR_FORMAT: a key is missing. */
 ATTN_API attn_status attn_training_store(const attn_training *training, attn_config *config);
 ATTN_API attn_status attn_training_restore(attn_training *training, const attn_config *config);
-/* Runs from where `training` is to the last epoch.  ATTN_ERROR_INTERRUPTED if progress() asked to stop; what the
+/* Runs from where `training` is to the last epoch.  ATTN_ERROR_INTERRUPTED if progress() requested to stop; what the
  * job's functions return otherwise. */
 ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *job);
 
@@ -154,7 +154,7 @@ ATTN_API attn_status attn_training_run(attn_training *training, const attn_job *
  * Newton steps along one coordinate after the other (Yuan, Ho and Lin 2010, JMLR 11:3183). */
 typedef struct attn_logistic {
     int64_t rows, features;
-    const float *x;        /* [features, rows]: a feature lies together */
+    const float *x;        /* [features, rows]: each feature is contiguous */
     const uint8_t *labels; /* [rows], 0 or 1 */
     double c;              /* 0: 1 */
     double tolerance;      /* of the largest violation of optimality, relative to the first; 0: 1e-4 */

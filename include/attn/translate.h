@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * translate.h - the translator: trained from sentence pairs, kept in a directory, asked for translations, for
- * its score and for what it attends to.
+ * translate.h - the translator: trained from sentence pairs, saved in a directory, used to translate, to measure its
+ * score and to show its attention.
  *
  * A translator's directory holds
  *     config.json          the architecture, its settings and how text is prepared
@@ -38,7 +38,8 @@ ATTN_API const attn_setting *attn_translator_keys(int *n);
  * allowed. */
 ATTN_API attn_status attn_translator_settings(attn_config **settings, attn_context *context, const attn_config *given);
 
-/* What a run is about to do.  It and what it points to are valid only until `begin` returns. */
+/* Settings and sizes of a run, known before it starts.  It and what it points to are valid only until `begin`
+ * returns. */
 typedef struct attn_translator_run_info {
     const attn_config *settings; /* resolved */
     int64_t train_pairs, valid_pairs, test_pairs;
@@ -77,10 +78,10 @@ typedef struct attn_translator attn_translator;
 
 /* A translator from its directory; the caller destroys it.  ATTN_ERROR_NOT_FOUND, ATTN_ERROR_IO, ATTN_ERROR_FORMAT,
  * ATTN_ERROR_SHAPE (parameters that are not those of the config), ATTN_ERROR_MEMORY. `names`: a names file of io.h,
- * or the name of one that is built in, for weights of foreign names; NULL: none. The vocabularies stand in the
- * directory as in one of attn's own; what shapes say need not stand in config.json.  A directory in MarianMT's form
- * keeps its form: `names` stands in place of the names file for its weights. ATTN_ERROR_FORMAT also: the names file,
- * or what it leaves out. */
+ * or the name of one that is built in, for weights of foreign names; NULL: none. The vocabularies are in the directory
+ * as in one of attn's own; settings that follow from shapes may be absent from config.json.  A directory in MarianMT's
+ * form keeps its form: `names` replaces the names file for its weights. ATTN_ERROR_FORMAT also: the names
+ * file, or what it leaves out. */
 ATTN_API attn_status attn_translator_load(attn_translator **translator, attn_context *context, const char *directory,
                                           const char *names);
 ATTN_API void attn_translator_destroy(attn_translator *translator); /* NULL is allowed */
@@ -109,7 +110,7 @@ typedef struct attn_translator_options {
     const int32_t *
         suppressed; /* nsuppressed tokens of the target vocabulary that no translation holds, in addition to those of the model */
     int64_t nsuppressed;
-    int64_t nbest; /* translations wanted of each line, at most `beam`; 0: 1 */
+    int64_t nbest; /* translations to return for each line, at most `beam`; 0: 1 */
     /* Minimum Bayes risk (Kumar and Byrne 2004): sorts the hypotheses of the beam by their expected chrF instead of their
      * probability.  The expected chrF of one is the mean of its chrF against every hypothesis, each weighted by the square root of
      * its probability; it becomes the score, 0 to 100.  Needs a beam of at least 2; wide beams gain most. */
@@ -122,43 +123,43 @@ typedef struct attn_translator_options {
     const attn_lexicon *shortlist;
     int64_t shortlist_first;
     int64_t shortlist_best; /* so many for each token of the line, the likeliest; 0: 100 */
-    /* Of attn_translator_evaluate: a source that stands in several pairs is translated once and compared with all their
+    /* For attn_translator_evaluate: a source that is in several pairs is translated once and compared with all their
      * targets; false: each pair is scored by itself. */
     bool all_references;
-    /* Of attn_translator_evaluate: called for each sentence, with the first of its references.  May be NULL. */
+    /* For attn_translator_evaluate: called for each sentence, with the first of its references.  May be NULL. */
     void (*sample)(void *user, const char *source, const char *reference, const char *prediction);
     void *user;
     bool unscored; /* greedy search leaves `score` 0, which takes less time */
 } attn_translator_options;
 
 typedef struct attn_translation {
-    char *text;             /* as a reader wants it; "" for an empty line */
-    char *tokens;           /* as the model said it: words joined by spaces */
+    char *text;             /* detokenized; "" for an empty line */
+    char *tokens;           /* as the model produced it: words joined by spaces */
     double score;           /* log-probability after the length penalty; with mbr the expected chrF */
     int64_t words, unknown; /* tokens of the source sentence, and those of them that the vocabulary lacks */
     char *unknown_words;    /* these, joined by ", "; "" if there are none */
     bool truncated;         /* the sentence was longer than the model takes */
-    char *alignment; /* where asked for: a pair "i-j" for each word j of the translation, joined by spaces: word i
+    char *alignment;        /* if requested: a pair "i-j" for each word j of the translation, joined by spaces: word i
                              * of the line is the one that it attends to most.  Both count from 0; words are those
                              * between spaces or, with a vocabulary of words, its tokens */
 } attn_translation;
 
-/* What the files of a published model say of searching: the options that hold where those of a call are zero, and what is
+/* Search settings of a published model's files: the options that hold where those of a call are zero, and what is
  * the caller's to do.  `shortlist` belongs to the translator. */
 typedef struct attn_translator_search {
     attn_translator_options options;
-    bool sampled;          /* the files ask for sampling, which is not done */
+    bool sampled;          /* the files request sampling, which is not done */
     bool prefixed;         /* a tab and what its translation begins with follow each line (Marian's force-decode) */
-    const char *shortlist; /* the file of a lexicon that goes with the model; NULL: none does */
+    const char *shortlist; /* the file of the model's lexicon; NULL: it has none */
 } attn_translator_search;
 ATTN_API attn_translator_search attn_translator_own_search(const attn_translator *translator);
 
 /* Translates n lines.  results has room for n * nbest and is freed by attn_translations_free with that number.  The
- * translations of line i start at results[i * nbest], best first; what is said of the line itself (words, unknown,
- * unknown_words, truncated) stands in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
- * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named); ATTN_ERROR_ARGUMENT: nbest is above the beam, mbr has no beam, or a
- * prefix (its number is named) is longer than a translation may be or has a word that the vocabulary lacks;
- * ATTN_ERROR_UNSUPPORTED: alignments of a model whose decoder does not attend to the source. */
+ * translations of line i start at results[i * nbest], best first; what concerns the line itself (words, unknown,
+ * unknown_words, truncated) is in the first.  Where there are fewer than nbest, the `text` of the last is NULL.
+ * ATTN_ERROR_FORMAT: a line is not UTF-8 (its number is named); ATTN_ERROR_ARGUMENT: nbest is above the beam, mbr has
+ * no beam, or a prefix (its number is named) is longer than a translation may be or has a word that the vocabulary
+ * lacks; ATTN_ERROR_UNSUPPORTED: alignments of a model whose decoder does not attend to the source. */
 ATTN_API attn_status attn_translator_translate(attn_translator *translator, const char *const *lines, int64_t n,
                                                const attn_translator_options *options, attn_translation *results);
 ATTN_API void attn_translations_free(attn_context *context, attn_translation *results, int64_t n);
@@ -179,7 +180,7 @@ typedef struct attn_translator_score {
     double words_per_second;       /* of the source sentences, between spaces */
 } attn_translator_score;
 
-/* Which part of the data: the one that its training held back, or all of it. */
+/* Which part of the data: its training's held-out part, or all of it. */
 typedef enum attn_split { ATTN_SPLIT_ALL = 0, ATTN_SPLIT_TRAIN, ATTN_SPLIT_VALID, ATTN_SPLIT_TEST } attn_split;
 
 /* Translates a part of the pairs and scores it.  `options` may be NULL; its `nbest`, `prefixes` and `alignments` are
@@ -192,7 +193,7 @@ ATTN_API attn_status attn_translator_evaluate(attn_translator *translator, const
 /* Learns a lexicon of its vocabularies from a part of the pairs; *pairs (may be NULL) gets how many those
  * were.  The caller destroys it, before the translator.
  * options->alignments gets a line for each pair of the data, whichever part was learned from: the likeliest source word
- * of each target word, "0-0 1-2", source-target, words being what stands between spaces, and nothing for a word that
+ * of each target word, "0-0 1-2", source-target, words being separated by spaces, and nothing for a word that
  * comes from none (freed by attn_bytes_free).  ATTN_ERROR_ARGUMENT: a part that has no pairs; ATTN_ERROR_NOT_FOUND,
  * ATTN_ERROR_IO, ATTN_ERROR_FORMAT, ATTN_ERROR_MEMORY. */
 ATTN_API attn_status attn_translator_learn_lexicon(attn_lexicon **lexicon, attn_translator *translator,
@@ -203,12 +204,13 @@ typedef enum attn_attention_kind {
     ATTN_SHOW_ENCODER = 1 << 0,
     ATTN_SHOW_DECODER = 1 << 1,
     ATTN_SHOW_CROSS = 1 << 2,
-    ATTN_SHOW_WORDS = 1 << 3 /* besides: the pieces of a word are joined, queries by their mean, keys by their sum */
+    ATTN_SHOW_WORDS = 1 << 3 /* in addition: the pieces of a word are joined, queries by their mean, keys by their
+                              * sum */
 } attn_attention_kind;
 
 /* Draws the attention while `sentence` is translated: one panel a head, one row of panels a layer and kind, token
- * labels, one colour scale.  `kinds`: ATTN_SHOW_* added up; without a kind, all.  `translation` (may be NULL) gets the words said,
- * to be freed with attn_bytes_free.  ATTN_ERROR_ARGUMENT: an empty sentence. */
+ * labels, one colour scale.  `kinds`: ATTN_SHOW_* added up; without a kind, all.  `translation` (may be NULL) gets the
+ * words of the translation, to be freed with attn_bytes_free.  ATTN_ERROR_ARGUMENT: an empty sentence. */
 ATTN_API attn_status attn_translator_render_attention(attn_translator *translator, const char *sentence, unsigned kinds,
                                                       attn_plot_format format, attn_bytes *picture,
                                                       attn_bytes *translation);

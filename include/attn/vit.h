@@ -7,7 +7,7 @@
  *         puts(attn_context_error(context));
  *
  * The result is an ordinary model of the architecture "vit", with that architecture's own parameter names, as
- * attn_weights_load and attn_safetensors_write know them.
+ * attn_weights_load and attn_safetensors_write use them.
  *
  * One thread at a time uses a context and its tapes; results belong to the tape.
  */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* The known word that is nearest to a misspelt one, for "did you mean": begin with {.word = word}, offer each known word,
- * then ask whether `best` is near enough to be worth the question.  They cannot fail. */
+ * then check whether `best` is near enough to suggest.  They cannot fail. */
 typedef struct attn_nearest {
     const char *word;
     char best[64];
