@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * attend_probe.c - the engine's forward rate beside the machine's peak, measured in turns in one process.
+ * attend_probe.c - the engine's forward rate and the machine's peak, measured in turns in one process.
  *
  *     cc -O2 -pthread -ffp-contract=off -Iinclude -Isrc bench/attend_probe.c src/base/<all>.c src/kernels/<all>/<all>.c
  *        src/attend/<all>.c -lm -o attend_probe

@@ -7,7 +7,7 @@
  * image_probe train SIDE DIM BATCH DEPTH...  the axial image transformer's reversible training step: time and memory
  * image_probe draw DIM SIDE...               one image from the axial transformer, fast and (to 16 x 16) slowly
  *
- * Timed next to bench/peers/axial.py, which says the same of PyTorch.  Threads: ATTN_THREADS, else all. */
+ * Timed next to bench/peers/axial.py, which measures the same in PyTorch.  Threads: ATTN_THREADS, else all. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/axial_transformer.h"
 

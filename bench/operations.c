@@ -6,7 +6,8 @@
  *         -ljpeg -lz -lm -o operations
  *     ./operations SECONDS NAME:N,N... ...
  *
- * Prints the shortest times in milliseconds, forward, and backward without earlier gradients to add to.  ATTN_THREADS and ATTN_ISA say how. */
+ * Prints the shortest times in milliseconds, forward, and backward without earlier gradients to add to.  ATTN_THREADS
+ * and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "attn/tensor.h"
 
@@ -308,7 +309,7 @@ static const operation operations[] = {{"add", make_two, run_add},
                                        {"permute", make_image, run_permute},
                                        {"concat", make_two, run_concat}};
 
-/* What attn_backward_from takes to copy its gradient, as no operation inside a model does. */
+/* The time that attn_backward_from takes to copy its gradient, which no operation inside a model does. */
 static double copy_ms(float *to, const attn_tensor *from)
 {
     double begin = milliseconds();
@@ -316,7 +317,7 @@ static double copy_ms(float *to, const attn_tensor *from)
     return milliseconds() - begin;
 }
 
-/* One pass; the times go to ms where they are shorter: forward, backward, and of that the copy of the gradient. */
+/* One pass; ms keeps the shorter times: forward, backward, and of that the copy of the gradient. */
 static void measure(attn_tape *tape, const operation *op, const operands *o, double ms[3])
 {
     for (int i = 0; i < o->count; i++)

@@ -26,7 +26,7 @@ def measured(attn, problems, threads):
 
 @functools.lru_cache
 def unfused_times(unfused, problem, threads):
-    """Milliseconds forward, backward with weights kept, backward without; nothing of a problem that it does not know."""
+    """Milliseconds forward, backward with weights kept, backward without; nothing for an unknown problem."""
     done = subprocess.run([unfused, str(threads), problem], capture_output=True, text=True)
     return tuple(map(float, done.stdout.split()[-3:])) if done.returncode == 0 and done.stdout.strip() else None
 

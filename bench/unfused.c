@@ -7,8 +7,8 @@
  *     cc -O3 -march=native -ffast-math -fopenmp bench/unfused.c -ldnnl -lm -o unfused
  *     ./unfused THREADS PROBLEM...      bNhNqNkNdN[gN][:causal], axisNxNcNhN:row or :col, tiedNxNhNdN
  *
- * One line each: problem, milliseconds forward, backward with weights kept, backward without.  Heads go to threads;
- * layouts are those of `attn bench attend`.
+ * One line each: problem, milliseconds forward, backward with weights kept, backward without.  Heads are divided among
+ * threads; layouts are those of `attn bench attend`.
  */
 #include <dnnl.h>
 #include <math.h>

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Translates words that a training has not seen: subwords beside whole words, on the phrasebook of `attn demo`.
+"""Translates words that a training has not seen: by subwords and by whole words, on the phrasebook of `attn demo`.
 
     unseen_words.py [--attn build/attn] [--choices 6] [--forms]
 
 Each choice leaves out all pairs whose English side has one of some words of middling frequency, trains on the others as
 `attn demo` does, with either vocabulary, and translates what was left out.  --forms: only words of which another form stays,
-as "works" beside "work".  BLEU and chrF are sacreBLEU's, in lower case and with spaces around marks, as words are
+as "works" if "work" is left.  BLEU and chrF are sacreBLEU's, in lower case and with spaces around marks, as words are
 written; at the end the means.
 """
 import argparse

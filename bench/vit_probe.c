@@ -10,7 +10,7 @@
  * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward,
  *                           cross-entropy and backward
  *
- * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA say how. */
+ * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
 #include "bench_vit.h"
 

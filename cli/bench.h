@@ -11,12 +11,13 @@ enum { BENCH_MOST_THREADS = 16 };
 
 double bench_median(double *values, int n); /* sorts them */
 
-/* "1,2,4" of the option --threads into counts; "": 1 and the context's.  An exit code other than CLI_OK: said. */
+/* "1,2,4" of the option --threads into counts; "": 1 and the context's.  If the exit code is not CLI_OK, the error has
+ * been printed. */
 int bench_thread_counts(const cli_call *cli, int counts[BENCH_MOST_THREADS], int *n);
 
 /* ------------------------------------------------------------------------------------ bench_arrays.c */
 
-/* Arrays as a plan wants them, inputs filled with numbers that depend on nothing but their place. */
+/* Arrays as a plan requires them, inputs filled with numbers that depend on nothing but their place. */
 typedef struct bench_arrays {
     attn_arrays arrays;
     attn_span spans[ATTN_ARRAY_COUNT];

@@ -214,7 +214,7 @@ static attn_status take_turn(const bench_work *work, void *state, double seconds
     return status;
 }
 
-/* Every second turn goes the other way round: after a set with other registers the processor may be slower at first. */
+/* Every second turn has the reverse order: after a set with other registers the processor may be slower at first. */
 static attn_status run_field(const bench_race *race, measured *m, field *f, int *s)
 {
     for (int turn = 0; turn < TURNS; turn++, m->turns++)

@@ -10,8 +10,8 @@
 
 enum { BENCH_MOST_SETS = 6, BENCH_MOST_KINDS = 5 };
 
-/* What runs in a race.  Functions return the status of the context; `open` is given memory of `size` bytes, zeroed, and
- * `close` is called whatever it returned. */
+/* The competitors of a race.  Functions return the status of the context; `open` is given memory of `size` bytes,
+ * zeroed, and `close` is called whatever it returned. */
 typedef struct bench_work {
     size_t size;
     attn_status (*open)(void *state, attn_context *context, const void *subject, int kind);
@@ -54,7 +54,7 @@ typedef struct bench_race {
 
 /* Reads the options, finds the sets, begins the table.  An exit code. */
 int bench_race_begin(bench_race *race, const cli_call *cli, bool rates);
-/* Races a row with each number of threads, if its type was asked for.  An exit code, CLI_OK with alarms too. */
+/* Races a row with each number of threads, if its type was requested.  An exit code, CLI_OK with alarms too. */
 int bench_race_row(bench_race *race, const bench_row *row);
 /* Ends what was begun with CLI_OK: `code`, or CLI_FAILED after alarms. */
 int bench_race_end(bench_race *race, int code);

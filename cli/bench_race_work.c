@@ -172,7 +172,7 @@ static double flops_of_vit(const void *user)
 
 static const bench_work vit_work = {sizeof(bench_vit), open_vit, run_vit, close_vit, flops_of_vit, NULL};
 
-/* Transformers of two blocks say what six would. */
+/* Transformers of two blocks are representative of six. */
 int bench_race_training(bench_race *race)
 {
     bench_row row = {

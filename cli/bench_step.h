@@ -49,7 +49,7 @@ attn_status bench_trainer_step(bench_trainer *trainer, double *loss);
 void bench_trainer_close(bench_trainer *trainer); /* the context stays */
 double bench_step_flops(const bench_shape *shape);
 
-/* Fills `step`; an exit code, what was wrong having been said. */
+/* Fills `step`; an exit code, the error having been printed. */
 int bench_step_measure(bench_step *step, double seconds);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* Of the largest element of an output; in f32 sums of a few thousand terms, in bf16 the storage's own 2^-9 (of o twice
- * in the backward pass: what it reads and what it writes). */
+/* Relative to the largest element of an output; in f32 sums of a few thousand terms, in bf16 the storage's own 2^-9 (of
+ * o twice in the backward pass: what it reads and what it writes). */
 static double bound_of(const attn_problem *problem)
 {
     switch (problem->dtype) {

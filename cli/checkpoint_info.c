@@ -100,7 +100,7 @@ static bool has_kind(const attn_named_list *parameters, const char *kind)
     return false;
 }
 
-/* How many tensors go by names that parameters of an architecture have, their numbers left out. */
+/* How many tensors have names of an architecture's parameters, ignoring the numbers in them. */
 static int64_t count_kinds(const cli_call *cli, const attn_checkpoint *weights, const attn_architecture *architecture)
 {
     attn_config *config = NULL;
@@ -177,7 +177,7 @@ static void print_metadata(const attn_config *metadata)
 {
     char text[200];
     if (attn_config_size(metadata) > 0)
-        puts("\nWith the weights stands");
+        puts("\nWith the weights");
     for (int64_t i = 0; i < attn_config_size(metadata) && i < 60; i++) {
         const char *key = attn_config_key(metadata, i);
         cli_print("  %-40s %s\n", key, cli_value_text(attn_config_get(metadata, key), text, sizeof text));

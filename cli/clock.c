@@ -4,8 +4,8 @@
 
 #include <time.h>
 
-/* What waits for a time to pass must come to its end: where the system's clock has gone backwards, or stands, a reading
- * counts as a microsecond. */
+/* A wait for a time to pass must end: if the system's clock has stopped or was set back, a reading counts as a
+ * microsecond. */
 double cli_seconds(void)
 {
     static const double LEAST = 1e-6;

@@ -33,9 +33,9 @@ static const char description[] =
     "line for each pair of tokens, 'target source probability'.\n"
     "\n"
     "--alignments writes word alignments, a line for each pair that is read: as many as the training read "
-    "(--max-examples), or all with --part all. Among them, --part chooses those from which attn learns. '0-0 2-1' says that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
-    "source word is the likeliest one by the same probabilities and a preference for the diagonal. A word is what stands "
-    "between spaces; a target word that comes from no source word is left out.";
+    "(--max-examples), or all with --part all. Among them, --part chooses those from which attn learns. '0-0 2-1' means that word 0 of the translation comes from word 0 of the sentence, and word 1 from word 2. The "
+    "source word is the likeliest one by the same probabilities and a preference for the diagonal. Words are "
+    "separated by spaces; a target word that comes from no source word is left out.";
 
 static const char *const examples[] = {
     "attn align en-fr --lexicon lex.s2t",
@@ -127,7 +127,8 @@ static int run(cli_call *cli)
         return cli_fail(CLI_BAD,
                         "align writes a lexicon or word alignments: --lexicon FILE or --alignments FILE says where");
     if (strcmp(cli_text(cli, "lexicon"), cli_text(cli, "alignments")) == 0)
-        return cli_fail(CLI_BAD, "--lexicon and --alignments cannot go to the same file, %s", cli_text(cli, "lexicon"));
+        return cli_fail(CLI_BAD, "--lexicon and --alignments cannot be written to the same file, %s",
+                        cli_text(cli, "lexicon"));
     attn_config *training = cli_given(cli, "data") ? NULL : cli_training_of(cli);
     const char *data = training ? attn_config_text(training, "data", "") : cli_text(cli, "data");
     int code;

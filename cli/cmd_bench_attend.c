@@ -40,7 +40,7 @@ static const char description[] =
     "                        and value heads, channels of a value\n"
     "  addbNhNqNkNdN         the same with additive scores\n"
     "  axisNxNcNhN           one axis of an array with c channels: row, col, axis=N;\n"
-    "                        first: the channels lie in front\n"
+    "                        first: the channels are in front\n"
     "  tiedNxNhNdN[bN]       tied rows of an alignment, rows x columns\n"
     "  windowNxNwN[xN]hNdN[bN][sN][lN]\n"
     "                        an image, taps, step, dilation: zero, mask-border, shift\n"
@@ -50,7 +50,7 @@ static const char description[] =
     "  dlse over-n kernel-sum; packed=N\n"
     "  (first form); bthd bhtd (layout of the first two forms); the score:\n"
     " " ATTN_SCORES(WORD) "\n"
-                          "attn.h says what each means.";
+                          "attn.h describes each.";
 #undef WORD
 
 static const char *const examples[] = {
@@ -147,7 +147,8 @@ static attn_status time_plan(const bench *b, const attn_plan *plan, const attn_a
     return status;
 }
 
-/* The clock moves, and another process can only make a peak too low and a fraction too good: the best so far stands. */
+/* The clock moves, and another process can only make a peak too low and a fraction too good: the best so far is
+ * kept. */
 static void measure_peak(bench *b, int threads)
 {
     double peak = attn_machine_peak(b->cli->context, ATTN_F32, threads);
@@ -188,7 +189,7 @@ static void report(bench *b, const row *r)
     }
 }
 
-/* A solver that refuses is no failure where it was asked for by name. */
+/* A solver that refuses is not a failure if it was requested by name. */
 static int refused(const bench *b, const row *r, attn_status status)
 {
     if (status != ATTN_ERROR_UNSUPPORTED)

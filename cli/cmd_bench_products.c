@@ -19,7 +19,7 @@ static const char description[] =
     "in turns, and the shortest time counts. The table has for each set the GFLOP/s of normal numbers, what part that is "
     "of the peak of f32 multiply-adds on registers, measured in the same run, and the time over that of the set below "
     "it (of the numbers where this is largest); at the end the longest time on any numbers over the shortest. --json "
-    "has each time. A sample of elements is compared with float64 and must lie within what docs/numerics.md allows.\n"
+    "has each time. A sample of elements is compared with float64 and must be within the bounds of docs/numerics.md.\n"
     "\n"
     "An alarm is a set that takes 1.05 times as long as the set below it or more, a kind of numbers that takes 1.2 times "
     "as long as another, and a wrong element. It is measured again four times before it counts; the exit status is then "

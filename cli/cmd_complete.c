@@ -17,7 +17,7 @@ static const char *const usage[] = {"DIR IMAGE -o FILE [--rows N] [--temperature
 
 static const char description[] =
     "Brings IMAGE (PNG, JPEG, WebP, BMP or PNM, of any size) to the size of the model that attn train images made, keeps its first "
-    "rows, and draws those below from the model's distribution given them. What IMAGE has there does not matter.";
+    "rows, and draws those below from the model's distribution given them. The pixels that IMAGE has there do not matter.";
 
 static const char *const examples[] = {"attn complete clothes half.png -o whole.png",
                                        "attn complete clothes half.png -o whole.png --rows 4 --seed 3 --zoom 8", NULL};

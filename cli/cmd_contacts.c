@@ -13,8 +13,9 @@
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
     CLI_TEXT("out", 'o', "DIR", ".", "the directory that gets the results"),
-    CLI_TEXT("structure", 's', "FILE", "",
-             "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif beside the alignment, if it is there"),
+    CLI_TEXT(
+        "structure", 's', "FILE", "",
+        "PDB or mmCIF file to compare with; default: NAME.pdb or NAME.cif in the alignment's folder, if there is one"),
     CLI_TEXT("chain", 0, "NAME", "", "chain of the structure; default: the one that fits the query best"),
     CLI_FLAG("imputed_beta", 0,
              "place every C-beta by ideal geometry, as ESM measures; default: C-beta, C-alpha of glycine"),
@@ -26,7 +27,7 @@ static const cli_option options[] = {
 static const char *const usage[] = {"FILE... --model PATH [-o DIR]", NULL};
 
 static const char description[] =
-    "FILE is an alignment whose first sequence is the protein asked about: a3m, FASTA, PIR, a2m, Stockholm or Clustal, plain or gzip. "
+    "FILE is an alignment whose first sequence is the protein in question: a3m, FASTA, PIR, a2m, Stockholm or Clustal, plain or gzip. "
     "For each one DIR gets\n"
     "\n"
     "  NAME.contacts.npy  probabilities [residues, residues] that two C-betas are within 8 angstrom\n"
@@ -66,7 +67,7 @@ static const int64_t divisors[] = {1, 2, 5};
 
 /* ------------------------------------------------------------------------------------------ the structure */
 
-/* The file given, or one of the alignment's name beside it; false: there is none. */
+/* The file given, or one of the alignment's name in its folder; false: there is none. */
 static bool find_structure(const contacts *c, char *path)
 {
     static const char *const endings[] = {".pdb", ".cif", ".ent", ".mmcif"};
@@ -314,8 +315,8 @@ static int check_signal(const contacts *c)
     return cli_fail(
         CLI_BAD,
         "%s: every pair has the same probability, %.4g: the model's contact regression uses no attention map "
-        "(fit it again: attn train contacts with a larger --strength or more structures) or the alignment "
-        "says nothing",
+        "(fit it again: attn train contacts with a larger --strength or more structures) or the alignment has no "
+        "information",
         c->family.path, (double)most);
 }
 
@@ -378,7 +379,8 @@ static int predict_all(cli_call *cli)
 {
     prediction p = {.cli = cli, .how = {.contacts = true}};
     if (cli->nwords > 1 && cli_given(cli, "structure")) /* on all ranks alike */
-        return cli_fail(CLI_BAD, "--structure goes with one alignment; put NAME.pdb beside each of several");
+        return cli_fail(CLI_BAD,
+                        "--structure applies to one alignment; with several, put NAME.pdb in the folder of each");
     int code = cli_family_apart(cli);
     if (code == CLI_OK)
         code = cli_family_bounds(cli, &p.how);

@@ -11,14 +11,14 @@
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "DIR", "", "the directory that gets config.json and model.safetensors; or NAME.safetensors"),
     CLI_TEXT("regression", 0, "FILE", "",
-             "MSA Transformer: the contact regression; default: the file beside the checkpoint"),
+             "MSA Transformer: the contact regression; default: the file in the checkpoint's folder"),
     CLI_INT("heads", 0, "0", 0, 65536,
             "Vision Transformer: its number of heads, which no tensor shows; default: what config.json says"),
     CLI_TEXT("mean", 0, "X,X,X", "0.5,0.5,0.5",
              "Vision Transformer: means subtracted from its pixels, which run from 0 to 1; default, if --std is not "
              "given: what preprocessor_config.json or config.json says"),
     CLI_TEXT("std", 0, "X,X,X", "0.5,0.5,0.5", "Vision Transformer: deviations by which its pixels are then divided"),
-    CLI_TEXT("arch", 'a', "NAME", "", "the architecture, of a checkpoint that does not say it; attn list names them"),
+    CLI_TEXT("arch", 'a', "NAME", "", "the architecture, of a checkpoint that does not name it; attn list names them"),
     CLI_TEXT("config", 'c', "JSON", "{}", "its settings: a JSON object, or the path of a file that holds one"),
     CLI_NAMES,
     CLI_FLAG("dry_run", 0, "list what fits, what is missing and what is left over, and write nothing"),
@@ -61,7 +61,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* What was passed over, a line each. */
+/* Prints what was skipped, a line each. */
 static void tell_notes(const cli_call *cli, const char *notes)
 {
     for (const char *line = notes; line && *line; line += strspn(line, "\n")) {
@@ -79,7 +79,7 @@ static int convert_msa(const cli_call *cli)
     if (attn_msa_load(&msa, cli->context, cli->words[0], &how) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (!attn_msa_has_regression(msa))
-        cli_note(cli, "note: there is no contact regression beside %s: the model will not predict contacts",
+        cli_note(cli, "note: there is no contact regression in the folder of %s: the model will not predict contacts",
                  cli->words[0]);
     int code = attn_msa_save(msa, cli_text(cli, "out")) == ATTN_OK ? CLI_OK : cli_failed(cli, NULL);
     attn_msa_destroy(msa);
@@ -156,8 +156,8 @@ static void tell_classes(const cli_call *cli, const attn_config *config)
         unnamed += strcmp(names->texts[i], number) == 0;
     }
     if (unnamed > 0 && unnamed < n)
-        cli_note(cli, "note: config.json names %lld of %lld classes; the other %lld go by their numbers", n - unnamed,
-                 n, unnamed);
+        cli_note(cli, "note: config.json names %lld of %lld classes; the other %lld are named by their numbers",
+                 n - unnamed, n, unnamed);
 }
 
 /* How the classifier that was written prepares pictures, and what its classes are called. */
@@ -232,7 +232,7 @@ static int convert_tensors(const cli_call *cli)
     return CLI_OK;
 }
 
-/* What the weights are to be stored as; DEFAULT: as they are. */
+/* The type in which weights are stored; DEFAULT: as they are. */
 static attn_precision stored_precision(const cli_call *cli)
 {
     attn_precision precision;
@@ -275,7 +275,7 @@ static int convert_known(const cli_call *cli)
     return kind == ATTN_CHECKPOINT_MSA ? convert_msa(cli) : convert_vit(cli);
 }
 
-/* Asked before anything is written: a directory that is there already stays as it is. */
+/* Checked before anything is written: a directory that is there already stays as it is. */
 static int check_precision(const cli_call *cli, const cli_foreign *foreign)
 {
     attn_checkpoint_kind kind = ATTN_CHECKPOINT_OTHER;
@@ -301,13 +301,13 @@ static int write_out(const cli_call *cli, const cli_foreign *foreign)
     if (!*out)
         return cli_fail(CLI_BAD, "--out is needed: a directory, or NAME.safetensors; --dry-run writes nothing");
     if (tensors && named)
-        return cli_fail(CLI_BAD, "%s goes with a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
+        return cli_fail(CLI_BAD, "%s requires a directory: -o %.*s", *cli_text(cli, "arch") ? "--arch" : "--names",
                         (int)(n - m), out);
     if (cli_given(cli, "heads") && (tensors || named))
         return cli_fail(CLI_BAD,
-                        "--heads goes with a Vision Transformer of Hugging Face or timm; else --config has it");
+                        "--heads applies to a Vision Transformer of Hugging Face or timm; else --config has it");
     if (tensors && stored_precision(cli))
-        return cli_fail(CLI_BAD, "--precision goes with a directory: -o %.*s", (int)(n - m), out);
+        return cli_fail(CLI_BAD, "--precision requires a directory: -o %.*s", (int)(n - m), out);
     int code = stored_precision(cli) ? check_precision(cli, foreign) : CLI_OK;
     if (code == CLI_OK)
         code = tensors ? convert_tensors(cli) : named ? convert_named(cli, foreign) : convert_known(cli);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attn demo: the whole way in a minute.  Trains on the phrasebook that the library carries, translates sentences
- * that were held back, draws what was attended to, and says what to try next.
+ * attn demo: the whole way in a minute.  Trains on the phrasebook that the library carries, translates held-out
+ * sentences, draws what was attended to, and prints what to try next.
  */
 #include "commands.h"
 #include "translator_training.h"
@@ -17,8 +17,8 @@ static const char *const usage[] = {"[-o DIR]", NULL};
 
 static const char description[] =
     "Trains a small Transformer on the English-French phrasebook that attn carries, translates sentences that it has "
-    "never seen, and draws its attention. Takes less than a minute on two cores and needs no network. What an earlier "
-    "demo left in DIR is replaced.";
+    "never seen, and draws its attention. Takes less than a minute on two cores and needs no network. The output of "
+    "an earlier demo in DIR is replaced.";
 
 static const char *const examples[] = {"attn demo", "attn demo --seed 7 -o /tmp/demo", NULL};
 
@@ -30,7 +30,7 @@ static const char *in_directory(char *path, const char *directory, const char *n
     return path;
 }
 
-/* Whether the translator in `directory`, if there is one, is a demo's and may go. */
+/* Whether the translator in `directory`, if there is one, is a demo's and may be deleted. */
 static bool is_ours(const cli_call *cli, const char *directory)
 {
     char path[4096];
@@ -241,7 +241,7 @@ static int print_result(const cli_call *cli, const char *directory, const held_o
         print_table(all);
         printf("\nAll %lld held-out sentences: BLEU %.1f (corpus), %.3f (mean, k = 2); trained in %.0f s.\n",
                (long long)score->sentences, score->corpus.score, score->bleu_d2l, training->common.last.seconds);
-        printf("What it attends to in \"%s\":\n  %s/attention.png\n  %s/attention.svg\n", drawn, directory, directory);
+        printf("Attention on \"%s\":\n  %s/attention.png\n  %s/attention.svg\n", drawn, directory, directory);
         print_next(directory);
         return CLI_OK;
     }

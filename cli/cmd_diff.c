@@ -178,7 +178,7 @@ static int run(cli_call *cli)
 
 const cli_command cli_diff = {
     "diff",
-    "say which weights of two checkpoints differ",
+    "print which weights of two checkpoints differ",
     usage,
     description,
     CLI_OPTIONS(options),

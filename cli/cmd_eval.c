@@ -18,13 +18,13 @@ static const cli_option options[] = {
     CLI_CHOICE("part", parts, "test",
                "which of them: the ones the training kept for testing, for validation, the ones "
                "it learned from, or all"),
-    CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations beside their references"),
+    CLI_INT("samples", 'n', "0", 0, 1e9, "print this many translations with their references"),
     CLI_NAMES_LONG,
     CLI_BEAM,
     CLI_REAL("length_penalty", "0", 0, 10, "how much the search favours longer translations, as of attn translate"),
     CLI_MBR,
     CLI_FLAG("all_references", 0,
-             "a sentence that stands in several pairs is translated once and compared with all their translations"),
+             "a sentence that is in several pairs is translated once and compared with all their translations"),
     CLI_SHORTLIST,
     CLI_STRICT_OPTION,
 };
@@ -87,7 +87,7 @@ static attn_split part_of(const char *name)
     return values[i];
 }
 
-/* What was counted, in the words of sacreBLEU's signatures; the version is that of the program that counts. */
+/* How the score was computed, as a sacreBLEU signature; the version is that of the program that counts. */
 #define TEXT_OF(x)          #x
 #define VERSION_OF(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #define ATTN_VERSION_TEXT   VERSION_OF(ATTN_VERSION_MAJOR, ATTN_VERSION_MINOR, ATTN_VERSION_PATCH)

@@ -25,7 +25,7 @@ static const char description[] =
     "the batch).\n"
     "\n"
     "CHECKPOINT is any file of weights that attn reads, or a directory of Hugging Face's, whatever it belongs to: its tensors "
-    "with shapes, types and bytes, what stands with them, and the architectures that would fit by their names.";
+    "with shapes, types and bytes, the metadata, and the architectures that match their names.";
 
 static const char *const examples[] = {"attn info out/demo", "attn info out/demo --json",
                                        "attn info model.safetensors --values", NULL};
@@ -42,7 +42,7 @@ static void print_config(const attn_config *config)
     }
 }
 
-/* What is in the directory: one of the five. */
+/* The kind of directory: one of five. */
 typedef struct subject {
     attn_translator *translator;
     attn_classifier *classifier;
@@ -102,7 +102,7 @@ static void print_info(const cli_call *cli, const subject *of)
            (long long)totals.tensors);
     if (totals.buffers > 0)
         printf("; %s more are not trained", cli_count(totals.buffers, b));
-    printf("\n\nMemory\n  %-20s %s\n  %-20s %s\n  %-20s %s, activations besides\n", "parameters",
+    printf("\n\nMemory\n  %-20s %s\n  %-20s %s\n  %-20s %s, plus activations\n", "parameters",
            cli_bytes(totals.bytes, a), "in use now", cli_bytes((double)held, b), "training with Adam",
            cli_bytes(TRAINING_COPIES * totals.bytes, c));
     puts("\nTensors");
@@ -145,7 +145,7 @@ static bool is_there(const char *directory, const char *name)
     return attn_file_exists(file);
 }
 
-/* Whether a model of attn's own lies there without the vocabularies of a translator. */
+/* Whether the directory has a model of attn's own without the vocabularies of a translator. */
 static bool is_bare(const cli_call *cli, const char *directory)
 {
     static const char *const vocabularies[] = {"source.vocab", "target.vocab", "source.spm", "target.spm",
@@ -233,5 +233,5 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_info = {
-    "info", "say what a model directory holds", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
+    "info", "print what a model directory has", usage, description, CLI_OPTIONS(options), NULL, examples, 1, 1, run,
 };

@@ -244,7 +244,7 @@ static int run(cli_call *cli)
     if (cli->nwords == 0 && cli_given(cli, "config"))
         return cli_fail(CLI_BAD, "--config needs the NAME of an architecture");
     if (cli_flag(cli, "all"))
-        return cli->nwords == 0 ? list_everything(cli) : cli_fail(CLI_BAD, "--all goes without a NAME");
+        return cli->nwords == 0 ? list_everything(cli) : cli_fail(CLI_BAD, "--all excludes a NAME");
     if (cli->nwords == 0)
         return list_all(cli);
     const attn_architecture *a = attn_architecture_find(cli->words[0]);

@@ -27,8 +27,8 @@ static const char *const usage[] = {
     "--problem PROBLEM --input NAME=FILE... --output NAME=FILE...", NULL};
 
 static const char description[] =
-    "Builds a model, gives it the inputs and writes the outputs asked for. attn list NAME tells what an architecture "
-    "takes and gives. Prints the shape of each output.\n"
+    "Builds a model, runs it on the inputs and writes the requested outputs. attn list NAME prints the inputs and "
+    "outputs of an architecture. Prints the shape of each output.\n"
     "\n"
     "With --problem the engine runs a single attention; attn bench attend --help tells how one is written. The arrays have "
     "the names of attn_arrays in attn.h. Inputs are q, k, v and, by the problem's features, bias, mask, lens, sinks, blocks, "
@@ -47,7 +47,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* Parts of "NAME=FILE": the name goes to `name`, the result is the file.  NULL if it has not that form. */
+/* Splits "NAME=FILE": the name is copied to `name`, the result is the file.  NULL if it has not that form. */
 static const char *split(const char *text, char *name, size_t size)
 {
     const char *equals = strchr(text, '=');
@@ -88,7 +88,7 @@ static int load_weights(const cli_call *cli, attn_model *model, const attn_name_
     return code;
 }
 
-/* *model is NULL where none was built; what failed has been said. */
+/* *model is NULL where none was built; the error has been printed. */
 static int make_model(const cli_call *cli, attn_model **model)
 {
     cli_foreign foreign;
@@ -146,7 +146,8 @@ static int ask_outputs(const cli_call *cli, attn_named_list *outputs)
             return bad_form("output", requests->texts[i]);
         for (int64_t j = 0; j < i && strncmp(path, "/dev/", 5) != 0; j++) /* a device takes several */
             if (strcmp(split(requests->texts[j], earlier, sizeof earlier), path) == 0)
-                return cli_fail(CLI_BAD, "--output: %s and %s cannot go to the same file, %s", earlier, name, path);
+                return cli_fail(CLI_BAD, "--output: %s and %s cannot be written to the same file, %s", earlier, name,
+                                path);
         if (attn_named_add(outputs, name, NULL) != ATTN_OK)
             return cli_failed(cli, NULL);
     }
@@ -206,7 +207,7 @@ static int run(cli_call *cli)
     attn_named_list inputs = {.context = cli->context, .owns = true}, outputs = {.context = cli->context};
     if (problem &&
         (*cli_text(cli, "arch") || *cli_text(cli, "weights") || *cli_text(cli, "names") || cli_given(cli, "config")))
-        return cli_fail(CLI_BAD, "--problem goes without --arch, --config, --weights and --names");
+        return cli_fail(CLI_BAD, "--problem excludes --arch, --config, --weights and --names");
     int code = problem ? CLI_OK : make_model(cli, &model);
     if (code == CLI_OK && model && attn_model_pack_weights(model) != ATTN_OK)
         code = cli_failed(cli, NULL);

@@ -13,7 +13,7 @@
 
 static const cli_option options[] = {
     CLI_FAMILY_OPTIONS,
-    CLI_TEXT("out", 'o', "FILE", "-", "where the table goes; -: standard output"),
+    CLI_TEXT("out", 'o', "FILE", "-", "the file for the table; -: standard output"),
     CLI_FLAG("every", 0, "score every mutation of every residue"),
     CLI_INT("offset", 0, "0", -1000000, 1000000, "the number that the query's first residue has in MUTATION, less one"),
 };
@@ -90,7 +90,7 @@ static int read_change(const scoring *s, const char *whole, const char **at, cha
     return CLI_OK;
 }
 
-/* Hides one residue of the query and keeps what the model says of its place. */
+/* Masks one residue of the query and keeps the model's prediction for its position. */
 static int look(scoring *s, int64_t residue)
 {
     if (s->known[residue])
@@ -224,7 +224,7 @@ static int prepare(scoring *s)
     return CLI_OK;
 }
 
-/* Hours of scores shall not be lost to a folder that is not there: asked before, written afterwards. */
+/* Hours of scores shall not be lost to a folder that is not there: checked before, written afterwards. */
 static bool can_write(const char *path)
 {
     char folder[4096];

@@ -7,7 +7,7 @@
 
 static const cli_option options[] = {
     CLI_TEXT("out", 'o', "FILE", "attention.png",
-             "the picture: its ending says which kind; .png, .svg, .pdf, or .html for a page to explore"),
+             "the picture: its ending selects the kind; .png, .svg, .pdf, or .html for a page to explore"),
     CLI_TEXT(
         "kinds", 'k', "LIST", "",
         "which attentions, with commas between: encoder,decoder,cross of a translator; rows,columns of an alignment"),
@@ -17,7 +17,7 @@ static const cli_option options[] = {
     CLI_INT("head", 0, "0", 0, 1000, "of a classifier: which head of the layer, from 1; 0: all"),
     CLI_TEXT(
         "query", 0, "ROW,COL", "",
-        "of a classifier: the patch or pixel that asks, from 1,1, in the grid of the layer (without one, of the first); "
+        "of a classifier: the patch or pixel that is the query, from 1,1, in the grid of the layer (without one, of the first); "
         "default: the class token, or the middle"),
     CLI_NAMES_LONG,
     CLI_FAMILY_CHOICE_OPTIONS("32"),
@@ -46,7 +46,7 @@ static const char description[] =
     "\n"
     "An array of weights (.npy), as attn run --output weights=weights.npy or NumPy writes it: draws a panel for each head. "
     "The last two axes are queries and keys, the one before them heads, and each index of those before is a row of panels. "
-    "What is not finite is drawn as not there.";
+    "Values that are not finite are drawn as not there.";
 
 static const char *const examples[] = {
     "attn show out/demo \"Is the door open?\" --words",
@@ -59,7 +59,7 @@ static const char *const examples[] = {
     NULL,
 };
 
-/* What is shown. */
+/* The subject of the picture. */
 enum { SENTENCE = 1, IMAGE = 2, ALIGNMENT = 4, ARRAY = 8 };
 
 /* Refuses options that are not for what is shown. */

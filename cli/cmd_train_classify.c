@@ -27,8 +27,8 @@ static const char description[] =
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
     "same bits as a training that was not stopped, whatever the number of threads.\n"
     "\n"
-    "Defaults below are those of vit; the other models have some of their own, and what was used stands in "
-    "training.json.";
+    "Defaults below are those of vit; the other models have some of their own, and training.json has the settings "
+    "that were used.";
 
 static const char *const examples[] = {
     "attn train classify --data fashion_mnist --out clothes",
@@ -102,7 +102,7 @@ static int train(cli_call *cli, const attn_config *settings)
                                .settings = settings,
                                .resume = cli_flag(cli, "resume"),
                                .begin = begin,
-                               .progress = cli_training_progress, /* reads `common`, which stands first */
+                               .progress = cli_training_progress, /* reads `common`, the first member */
                                .user = &training};
     if (!job.data && !job.resume)
         return cli_fail(CLI_BAD, "train classify needs --data FOLDER");

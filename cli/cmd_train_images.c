@@ -14,15 +14,15 @@ static const cli_option options[] = {
 static const char *const usage[] = {"--data FOLDER --out DIR [SETTING...]", "--out DIR --resume", NULL};
 
 static const char description[] =
-    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which says how likely each value of a "
-    "number is, given all numbers before it. The loss is the bits that a number costs (bits per dimension); an untrained "
-    "model costs log2 of the levels, 8 for 256.\n"
+    "Trains a distribution over images, the axial transformer (Ho et al. 2019), which predicts the probability of "
+    "each value of a number, given all numbers before it. The loss is the bits that a number costs (bits per "
+    "dimension); an untrained model costs log2 of the levels, 8 for 256.\n"
     "\n"
     "FOLDER holds train-images*, train-labels*, t10k-images* and t10k-labels* (MNIST's IDX files, plain or gzip), or "
     "CIFAR-10's *.bin, or PNG, JPEG, WebP, BMP and PNM files, in folders or not. Folders named train and test are the two parts. "
     "Labels are ignored. Part of the training images is kept for validation; where there is no test part, part is kept for that (attn eval).\n"
     "\n"
-    "What is validated and kept as the model is a moving average of the weights (--ema).\n"
+    "The validated and saved model is a moving average of the weights (--ema).\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
     "history.tsv, which a training needs to go on. Ctrl-C finishes the step, saves and stops; --resume then ends in the "
@@ -36,7 +36,7 @@ static const char *const examples[] = {
 };
 
 typedef struct generator_training {
-    cli_training common;          /* stands first: cli_training_progress reads it */
+    cli_training common;          /* first: cli_training_progress reads it */
     attn_generator_run_info plan; /* its settings are not kept */
 } generator_training;
 

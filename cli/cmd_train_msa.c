@@ -15,7 +15,7 @@ static const char *const usage[] = {"--data DIR --out DIR [SETTING...]", "--out 
 
 static const char description[] =
     "Trains an MSA Transformer (Rao et al. 2021) by masked language modelling: of an alignment the query and some other "
-    "rows are seen, some residues are hidden, and the model says what they were. Some of the alignments are kept for "
+    "rows are seen, some residues are masked, and the model predicts them. Some of the alignments are kept for "
     "validation; the parameters that do best on them are the ones kept.\n"
     "\n"
     "DIR gets config.json and model.safetensors, which are the model, and training.json, checkpoint.safetensors and "
@@ -30,7 +30,7 @@ static const char *const examples[] = {
 };
 
 typedef struct msa_training {
-    cli_training common; /* stands first: cli_training_progress reads it */
+    cli_training common; /* first: cli_training_progress reads it */
     attn_msa_training_run_info plan;
 } msa_training;
 

@@ -40,11 +40,12 @@ static const cli_option options[] = {
     CLI_MBR,
     CLI_FLAG("scores", 0, "print a tab and the score behind each translation"),
     CLI_FLAG("alignments", 0,
-             "print a tab and the word alignment behind each translation and its score: 'i-j' says that word j of the "
-             "translation attends to word i of the sentence most, both counted from 0"),
-    CLI_FLAG("prefix", 0, "each sentence may be followed by a tab and the words that its translation is to begin with"),
+             "print a tab and the word alignment behind each translation and its score: 'i-j' means that word j of "
+             "the translation attends to word i of the sentence most, both counted from 0"),
+    CLI_FLAG("prefix", 0,
+             "each sentence may be followed by a tab and a forced prefix, the words that begin its translation"),
     CLI_INT("batch", 0, "32", 1, AHEAD,
-            "sentences of like length that go through the model together; fewer take less memory"),
+            "sentences of similar length that are translated as one batch; fewer take less memory"),
     CLI_FLAG("stream", 0,
              "translate each line as soon as it is read, without reading ahead; at a terminal this is always on"),
     CLI_SHORTLIST,
@@ -57,11 +58,11 @@ static const char *const usage[] = {"DIR [SENTENCE...]", "DIR < FILE", NULL};
 
 static const char description[] =
     "DIR is what attn train translate made, or a published MarianMT or OPUS-MT model. Each SENTENCE is one argument: quote it. Without any, "
-    "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too long. A note on standard error names the words that "
-    "the translator does not know, for the first ten sentences that have any, and one more note at the end counts the "
-    "others (--quiet: no notes). With --json each translation is one object on a line of its own. A score is the "
-    "logarithm of the translation's probability, after the length penalty, with --mbr the expected chrF; an index counts "
-    "sentences from 0.";
+    "lines are read from standard input; an empty line gives an empty line, and so does one that is no text or too "
+    "long. A note on standard error names the words that are not in the translator's vocabulary, for the first ten "
+    "sentences that have any, and one more note at the end counts the others (--quiet: no notes). With --json each "
+    "translation is one object on a line of its own. A score is the logarithm of the translation's probability, after "
+    "the length penalty, with --mbr the expected chrF; an index counts sentences from 0.";
 
 static const char *const examples[] = {
     "attn translate out/demo \"Is the door open?\"",
@@ -210,7 +211,7 @@ static int translate_whole(job *j, const char *const *texts, int n, int64_t firs
     return code;
 }
 
-/* Each text up to its first tab, and what stands behind that as what its translation begins with. */
+/* Splits each text at its first tab: the sentence, and the forced prefix of its translation. */
 static int translate(job *j, const char *const *texts, int n, int64_t first)
 {
     char *copies[AHEAD] = {0};
@@ -311,16 +312,16 @@ static int suppress(job *j)
     return CLI_OK;
 }
 
-/* Joins what the model says of searching with what is asked for. */
+/* Merges the model's search settings with the requested options. */
 static int begin_search(job *j)
 {
     attn_translator_search own = attn_translator_own_search(j->translator);
     j->prefixed = cli_flag(j->cli, "prefix") || own.prefixed;
     j->how.beam = cli_beam(j->cli, &own);
     if (own.sampled)
-        cli_note(j->cli, "note: the model's files ask for sampling, which is not done: the likeliest tokens are taken");
+        cli_note(j->cli, "note: the model's files request sampling, which is not done: the likeliest tokens are taken");
     if (own.prefixed)
-        cli_note(j->cli, "note: the model's files ask for --prefix (force-decode)");
+        cli_note(j->cli, "note: the model's files request --prefix (force-decode)");
     if (j->how.nbest > j->how.beam)
         return cli_fail(CLI_BAD, "--nbest %lld needs a beam as wide: --beam %lld or more, not %lld",
                         (long long)j->how.nbest, (long long)j->how.nbest, (long long)j->how.beam);

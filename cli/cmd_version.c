@@ -31,5 +31,5 @@ static int run(cli_call *cli)
 }
 
 const cli_command cli_version = {
-    "version", "say which version this is and what it runs on", usage, description, NULL, 0, NULL, examples, 0, 0, run,
+    "version", "print the version and what it runs on", usage, description, NULL, 0, NULL, examples, 0, 0, run,
 };

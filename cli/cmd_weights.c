@@ -142,7 +142,7 @@ static int run(cli_call *cli)
 
 const cli_command cli_weights = {
     "weights",
-    "say how much each sequence of an alignment counts",
+    "print the weight of each sequence of an alignment",
     usage,
     description,
     CLI_OPTIONS(options),

@@ -53,7 +53,7 @@ typedef struct cli_command {
     int noptions;
     const attn_setting *(*settings)(int *n); /* further options from a table of the library's; may be NULL */
     const char *const *examples;             /* NULL-terminated */
-    int min, max;                            /* words besides the options; most < 0: any number */
+    int min, max;                            /* words in addition to the options; most < 0: any number */
     int (*run)(cli_call *cli);               /* returns the exit code */
 } cli_command;
 
@@ -62,7 +62,7 @@ typedef struct cli_command {
 /* A run of a command. */
 struct cli_call {
     const cli_command *command;
-    attn_context *context;       /* with the threads asked for */
+    attn_context *context;       /* with the requested threads */
     attn_context *parse_context; /* of `given` */
     attn_config *given;          /* options as given, by key name */
     int nwords;
@@ -74,7 +74,7 @@ struct cli_call {
 
 extern const cli_command *const cli_commands[]; /* NULL-terminated, in the order of the overview */
 const cli_command *cli_command_find(const char *name);
-/* Says that no command has this name, and which one may be meant; an exit code. */
+/* Prints that no command has this name, and which one may be meant; an exit code. */
 int cli_command_refuse(const char *name);
 
 /* ----------------------------------------------------------------------------------------- options.c */
@@ -82,18 +82,18 @@ int cli_command_refuse(const char *name);
 /* The i-th option of a command: its own, then settings, then those that every command has.  False past the
  * end.  `command` may be NULL: only the common ones. */
 bool cli_option_at(const cli_command *command, int i, cli_option *option);
-/* Which of the three groups it stands in: 0, 1 or 2. */
+/* Which of the three groups it is in: 0, 1 or 2. */
 int cli_option_group(const cli_command *command, int i);
 /* The option's name as the user writes it, without dashes, into `out` of 64 bytes; returns `out`. */
 const char *cli_option_spell(const cli_option *option, char *out);
-/* What stands for its value: "N", "FILE", "adam|sgd"; "" for flags.  In `out` of 128 bytes; returns `out`. */
+/* The placeholder of its value: "N", "FILE", "adam|sgd"; "" for flags.  In `out` of 128 bytes; returns `out`. */
 const char *cli_option_value(const cli_option *option, char *out);
 
-enum { CLI_PARSED = -1 }; /* else an exit code: help was asked for, or what was wrong has been said */
+enum { CLI_PARSED = -1 }; /* else an exit code: help was requested, or the error has been printed */
 int cli_parse(cli_call *cli, int argc, char **argv);
 
 bool cli_given(const cli_call *cli, const char *name);
-/* What was given, or the table's default. */
+/* The given value, or the table's default. */
 bool cli_flag(const cli_call *cli, const char *name);
 int64_t cli_int(const cli_call *cli, const char *name);
 double cli_real(const cli_call *cli, const char *name);
@@ -105,20 +105,19 @@ const attn_config_value *cli_many(const cli_call *cli, const char *name);
 
 /* "attn: ..." as one line on stderr; returns `code`. */
 int cli_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-const char *cli_last_failure(void); /* what cli_fail said last, without "attn: "; NULL: nothing yet */
+const char *cli_last_failure(void); /* what cli_fail printed last, without "attn: "; NULL: nothing yet */
 /* The context's error, after `where` and ": " (NULL: alone); returns the exit code of its status. */
 int cli_failed(const cli_call *cli, const char *where);
-/* Forgets the error of something that was only tried, unless memory ran out: then nobody knows how it would have
- * ended. */
+/* Forgets the error of something that was only tried, unless memory ran out: then the outcome is unknown. */
 void cli_forgive(const cli_call *cli);
 int cli_exit_code(attn_status status);
 /* A line on stderr, unless --quiet. */
 void cli_note(const cli_call *cli, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A line on stderr, with --quiet too: something is not done as it was asked for. */
+/* A line on stderr, with --quiet too: something is not done as requested. */
 void cli_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* As printf, for text with names, classes or sentences in it: no control characters of theirs reach a terminal. */
 void cli_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* Something was not printed for want of memory. */
+/* Something was not printed for lack of memory. */
 bool cli_print_lost(void);
 /* Prints finished JSON to stdout and frees it; returns an exit code. */
 int cli_print_json(const cli_call *cli, attn_json *json);
@@ -158,20 +157,20 @@ int cli_spread(const cli_call *cli, int n, const char *const *names, int (*one)(
 
 /* ------------------------------------------------------------------------------------------- watch.c */
 
-/* From here to the end, whoever waits hears something: how far the work is and how long it will take, after some
+/* Between begin and end, progress is printed periodically: how far the work is and how long it will take, after some
  * five seconds without a word, and at least every 25 seconds.  A thread of its own speaks where the command has been
  * silent. */
 void cli_watch_begin(attn_context *context, int tick); /* milliseconds of a tick: 2000 */
 void cli_watch_end(void);
-void cli_watch_said(void);           /* something was just said on standard error */
+void cli_watch_said(void);           /* something was just printed on standard error */
 void cli_watch_waits(bool for_user); /* true: for input, which is no work */
-/* `done` of `total` things are done, of a loop of the command's own, which counts before what the library says.  0 of
+/* `done` of `total` things are done, of a loop of the command's own, which precedes the library's count.  0 of
  * `total` at its begin; total 0 at its end. */
 void cli_watch_work(const char *things, int64_t done, int64_t total);
 
 /* ------------------------------------------------------------------------------------------ clock.c */
 
-double cli_seconds(void); /* of a clock that only goes forward, from some time on */
+double cli_seconds(void); /* of a monotonic clock, from some time on */
 
 /* ----------------------------------------------------------------------------------- man.c, completion.c */
 

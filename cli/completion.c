@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Completion of command lines by bash, zsh and fish, from the tables: commands, options, the values of those that have
- * a list of them, architectures.  What has no list is left to the shell, which offers files. */
+ * a list of them, architectures.  Options without a list complete to files, by the shell's default. */
 #include "command.h"
 
 #include "attn/models.h"
@@ -221,7 +221,7 @@ static void zsh_command(FILE *file, const cli_command *command)
         fputs(" \\\n            '*:file:_files' ;;\n", file);
 }
 
-/* What may stand first (group NULL) or second, with what each is for. */
+/* Words that may be first (group NULL) or second, with descriptions. */
 static void zsh_describe(FILE *file, const char *group)
 {
     size_t skip = group ? strlen(group) + 1 : 0;

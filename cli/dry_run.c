@@ -216,11 +216,10 @@ static int suggest_builtin(const dry_run *d)
     if (attn_name_map_detect(&name, d->weights, &known) != ATTN_OK)
         return cli_failed(d->cli, NULL);
     if (name && known * 2 > d->tensors)
-        printf("\n%lld of %lld tensors go by the names of %s: --names %s\n", (long long)known, (long long)d->tensors,
+        printf("\n%lld of %lld tensors have the names of %s: --names %s\n", (long long)known, (long long)d->tensors,
                name, name);
     else
-        puts(
-            "\nNo built-in names file knows most of these; with --arch and --config, attn compares them with a model.");
+        puts("\nNo built-in names file has most of these; with --arch and --config, attn compares them with a model.");
     return CLI_OK;
 }
 

@@ -8,7 +8,7 @@
 /* Measures the classifier in cli->words[0] on a part of `data`, prints, and returns an exit code. */
 int cli_eval_images(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
-/* The same of a generator: bits per dimension beside those of independent pixels. */
+/* The same for a generator: bits per dimension, and those of independent pixels. */
 int cli_eval_generator(const cli_call *cli, const char *data, attn_split part, const char *part_name);
 
 #endif

@@ -138,7 +138,7 @@ static void tell(const cli_family *family)
     warn_of_residues(family);
     if (looks_like_bases(attn_alignment_row(family->chosen, 0)))
         cli_note(family->cli,
-                 "warning: the first sequence looks like DNA or RNA; the model knows proteins: translate it");
+                 "warning: the first sequence looks like DNA or RNA; the model is for proteins: translate it");
     if (family->rows == 1)
         cli_note(family->cli,
                  "warning: one sequence alone is no alignment: what the model says of it is little better than chance");

@@ -15,7 +15,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
     CLI_CHOICE("format", cli_family_formats, "auto", "format of the alignment"),                                       \
         CLI_FLAG("query_columns", 0, "keep only the columns in which the query has a residue")
 
-/* What of an alignment is used. */
+/* Which part of an alignment is used. */
 /* clang-format off */
 #define CLI_FAMILY_CHOICE_OPTIONS(depth)                                                                               \
     CLI_INT("depth", 'd', depth, 1, 1024, "use at most this many sequences of an alignment"),                             \
@@ -31,7 +31,7 @@ extern const char *const cli_family_selects[], *const cli_family_formats[];
 /* clang-format off */
 #define CLI_FAMILY_OPTIONS                                                                                             \
     CLI_TEXT("model", 'm', "PATH", NULL, "a published checkpoint (.pt) or a directory that attn made"),                \
-        CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file beside the checkpoint"),      \
+        CLI_TEXT("regression", 0, "FILE", "", "the contact regression; default: the file in the checkpoint's folder"),      \
         CLI_FAMILY_NAMES_OPTION,                                                                                       \
         CLI_FAMILY_CHOICE_OPTIONS("128"),                                                                              \
         CLI_TEXT("memory", 0, "SIZE", "", "most memory to plan for, as 2G or 800M; it changes the time, and results by rounding only"),             \
@@ -51,7 +51,7 @@ typedef struct cli_family {
 int cli_family_model(const cli_call *cli, attn_msa **msa);
 /* Reads an alignment, all of it, into family->all. */
 int cli_family_read_all(cli_family *family, const cli_call *cli, const char *path);
-/* Reads an alignment and chooses among its sequences; notes what a user should know of it. */
+/* Reads an alignment and chooses among its sequences; prints notes for the user. */
 int cli_family_read(cli_family *family, const cli_call *cli, const char *path);
 void cli_family_free(cli_family *family);
 
@@ -74,7 +74,7 @@ void cli_structure_json(attn_json *json, const cli_structure *structure);
 int cli_family_bounds(const cli_call *cli, attn_msa_options *options);
 /* The memory of a run: what the model plans, with the alignment; not less than reading the file has taken. */
 double cli_family_memory(const cli_family *family, const attn_msa_cost *plan);
-/* Says how much memory the run will take, then makes it. */
+/* Prints how much memory the run will take, then makes it. */
 int cli_family_run(const cli_family *family, attn_msa *msa, const attn_msa_options *options, attn_msa_result *result);
 
 /* "dir/family.a3m.gz" gives "family", in `out` of 256 bytes; returns `out`. */

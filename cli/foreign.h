@@ -9,7 +9,7 @@
 
 #define CLI_NAMES CLI_TEXT("names", 'n', "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
-/* Where -n says how many. */
+/* Whether -n sets how many. */
 #define CLI_NAMES_LONG CLI_TEXT("names", 0, "FILE", "", "a names file for weights of foreign names, or a built-in one")
 
 typedef struct cli_foreign {
@@ -20,7 +20,7 @@ typedef struct cli_foreign {
 
 /* --names; NULL: not given. */
 const char *cli_names(const cli_call *cli);
-/* What the model in `path` does, by its config.json, or by what --names says. */
+/* The task of the model in `path`, by its config.json or by --names. */
 typedef enum cli_model_kind { CLI_TRANSLATES, CLI_CLASSIFIES, CLI_DRAWS, CLI_READS_ALIGNMENTS } cli_model_kind;
 attn_status cli_model_kind_of(const cli_call *cli, cli_model_kind *kind, const char *path);
 

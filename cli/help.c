@@ -28,7 +28,7 @@ const char *const cli_environment[] = {
 
 /* ------------------------------------------------------------------------------------------- wrapping */
 
-/* The next word of a paragraph; false at the paragraph's end, where *text stands on its newline or end. */
+/* The next word of a paragraph; false at the paragraph's end, where *text is at its newline or end. */
 static bool next_word(const char **text, const char **word, size_t *length)
 {
     while (**text == ' ')
@@ -60,7 +60,7 @@ static void wrap_paragraph(FILE *file, const char **text, int indent, int column
 void cli_help_wrap(FILE *file, const char *text, int indent, int column)
 {
     while (*text) {
-        if (*text == ' ') { /* as it stands */
+        if (*text == ' ') { /* as it is */
             size_t length = strcspn(text, "\n");
             fprintf(file, "%.*s", (int)length, text);
             text += length;

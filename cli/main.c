@@ -24,7 +24,7 @@ static const cli_command *named(int argc, char **argv, int *used)
     return cli_command_find(argv[1]);
 }
 
-/* CLI_OK, or the reason is said and *context NULL. */
+/* CLI_OK, or the error is printed and *context is NULL. */
 static int make_context(attn_context **context, int threads, attn_precision precision)
 {
     attn_status status =
@@ -50,7 +50,7 @@ static int parse_and_run(cli_call *cli, int argc, char **argv)
     if (code != CLI_PARSED)
         return code;
     attn_precision precision =
-        ATTN_PRECISION_DEFAULT; /* stays where the option is not given; cli_parse knows its values */
+        ATTN_PRECISION_DEFAULT; /* stays where the option is not given; cli_parse checks its values */
     attn_precision_find(&precision, cli_text(cli, "precision"));
     code = make_context(&cli->context, (int)cli_int(cli, "threads"), precision);
     if (code != CLI_OK)
@@ -81,8 +81,8 @@ static int run(const cli_command *command, int argc, char **argv)
     return code;
 }
 
-/* A file opened while a standard descriptor is closed would get its number, and what is printed would go into it.  The
- * place is held by something that can be neither read nor written, so that using it is an error as before. */
+/* A file opened while a standard descriptor is closed would get its number, and the output would be written into it.
+ * The place is held by something that can be neither read nor written, so that using it is an error as before. */
 static void hold_descriptors(void)
 {
     for (int i = 0; i <= 2; i++) {
@@ -91,7 +91,8 @@ static void hold_descriptors(void)
     }
 }
 
-/* What was printed may not have arrived: a full disk shows only here.  Closed, it is missed only by who prints. */
+/* Buffered output may not have been written: a full disk is detected only here.  Closed, it is missed only by who
+ * prints. */
 static int close_output(int code)
 {
     bool failed = ferror(stdout) != 0;

@@ -172,7 +172,7 @@ static int parse_number(const cli_option *option, const char *name, const char *
         return cli_fail(CLI_BAD, "--%s: \"%s\" is not a %snumber", name, text, whole ? "whole " : "");
     bool any = !(key->min < 0) && !(key->min > 0) && !(key->max < 0) && !(key->max > 0);
     if (!any && !(value->real >= key->min && value->real <= key->max))
-        return cli_fail(CLI_BAD, "--%s cannot be %s; it must lie between %.15g and %.15g", name, text, key->min,
+        return cli_fail(CLI_BAD, "--%s cannot be %s; it must be between %.15g and %.15g", name, text, key->min,
                         key->max);
     return CLI_PARSED;
 }
@@ -263,8 +263,7 @@ static int parse_short(cli_call *cli, int argc, char **argv, int *i)
         cli_option option;
         if (!find_letter(cli->command, *letter, &option))
             return cli_fail(CLI_BAD,
-                            "%s has no option -%c; attn %s --help lists them (words that start with - go "
-                            "after --)",
+                            "%s has no option -%c; attn %s --help lists them (words that start with - follow --)",
                             cli->command->name, *letter, cli->command->name);
         if (option.key.type == ATTN_CONFIG_TYPE_BOOL) {
             int code = set_option(cli, &option, NULL);

@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Seldom enough that drawing costs nothing beside the steps. */
+/* Rare enough that the cost of drawing is negligible next to the steps. */
 static const double EVERY_SECONDS = 0.1, SILENCE = 15;
 
 void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, const char *measure)

@@ -9,8 +9,8 @@
 typedef struct cli_progress {
     bool quiet, terminal;
     const char *things;  /* what speed is counted in: "tokens" */
-    const char *measure; /* what a validation gives beside the loss; NULL: nothing */
-    bool drawn;          /* a bar stands on the current line */
+    const char *measure; /* the metric of a validation in addition to the loss; NULL: nothing */
+    bool drawn;          /* a bar is on the current line */
     double last;         /* seconds of the run when something was shown */
 } cli_progress;
 
@@ -18,6 +18,6 @@ void cli_progress_begin(cli_progress *progress, bool quiet, const char *things, 
 void cli_progress_show(cli_progress *progress, const attn_progress *at);
 /* "1:02:03", "2:03"; "" if it is not known. */
 void cli_time_text(double seconds, char *out, size_t size);
-void cli_progress_end(cli_progress *progress); /* leaves the bar and goes to a new line */
+void cli_progress_end(cli_progress *progress); /* leaves the bar and starts a new line */
 
 #endif

@@ -11,7 +11,7 @@ int cli_ranks_join(const cli_call *cli)
 {
     if (attn_ranks_join(cli->context) != ATTN_OK)
         return cli_failed(cli, NULL);
-    /* Rank 0 tells what goes wrong on the others, too. */
+    /* Rank 0 reports errors of the others, too. */
     bool silent = attn_ranks_rank(cli->context) > 0;
     if (silent)
         cli_watch_end();

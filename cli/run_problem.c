@@ -20,7 +20,7 @@ static const struct array_of {
 #undef ARRAY
 };
 
-/* Numbers lie in a row, by no strides. */
+/* Numbers are contiguous, without strides. */
 static bool is_row(int array)
 {
     return arrays[array].strides == offsetof(attn_dim, n);
@@ -77,8 +77,8 @@ static int64_t length_of(const attn_problem *problem, int array, int dim)
                                                  : problem->dims[dim].n;
 }
 
-/* Of arrays whose strides are no shape: tables [distances,channels], blocks [query blocks,key blocks], and a bias by distance
- * or through an index, [heads,distances] or [heads,rows].  0: of another array. */
+/* Shapes of arrays that strides do not give: tables [distances,channels], blocks [query blocks,key blocks], and a bias
+ * by distance or through an index, [heads,distances] or [heads,rows].  0: of another array. */
 static int shape_of_table(const attn_problem *problem, int array, int64_t size, int64_t shape[ATTN_MAX_DIMS])
 {
     bool by_row = (problem->flags & ATTN_WITH_BIAS_INDEX) != 0;
@@ -113,8 +113,8 @@ static bool is_group(const attn_problem *problem, int array, int outer, int inne
            stride_of(problem, array, outer) == b->n * stride_of(problem, array, inner);
 }
 
-/* The dims that the array has, outermost first, those of query heads as one, if its numbers lie in a row by them; else one
- * dim of all its numbers. */
+/* The dims that the array has, outermost first, those of query heads as one, if its numbers are contiguous with them;
+ * else one dim of all its numbers. */
 static int shape_of(const attn_problem *problem, int array, const attn_span *span, int64_t shape[ATTN_MAX_DIMS])
 {
     int64_t size = span->high - span->low, expected = 1;
@@ -126,7 +126,7 @@ static int shape_of(const attn_problem *problem, int array, const attn_span *spa
         int at = n;
         if (stride == 0)
             continue;
-        /* Of equal strides all but one are of length 1. */
+        /* If strides are equal, all dims but one have length 1. */
         for (; at > 0 && (stride_of(problem, array, dims[at - 1]) < stride ||
                           (stride_of(problem, array, dims[at - 1]) == stride && problem->dims[dims[at - 1]].n == 1));
              at--)
@@ -217,10 +217,10 @@ static int take(const attn_problem *problem, bench_arrays *a, int array, const a
     print_shape(text, shape, rank);
     print_shape(given, lengths, its < ATTN_MAX_DIMS ? its : ATTN_MAX_DIMS);
     if (!fits)
-        return cli_fail(CLI_BAD, "--input %s: [%s] is wanted, not [%s]", name_of(array, name), text, given);
+        return cli_fail(CLI_BAD, "--input %s: [%s] is expected, not [%s]", name_of(array, name), text, given);
     for (int64_t i = 0; i < size; i++)
         if (!put(a->blocks[array], a->spans[array].dtype, i, number(x, i)))
-            return cli_fail(CLI_BAD, "--input %s: number %lld is %g; integers of 32 bits are wanted",
+            return cli_fail(CLI_BAD, "--input %s: number %lld is %g; integers of 32 bits are expected",
                             name_of(array, name), (long long)i, number(x, i));
     return CLI_OK;
 }
@@ -255,7 +255,7 @@ static int take_all(const attn_problem *problem, bench_arrays *a, const attn_nam
 
 /* ----------------------------------------------------------------------------------------------- outputs */
 
-/* bf16 becomes f32, which .npy knows. */
+/* bf16 becomes f32, which .npy supports. */
 static int give(const cli_call *cli, const attn_problem *problem, const bench_arrays *a, attn_named *output)
 {
     int array = array_named(output->name);
@@ -281,7 +281,7 @@ static bool asks_for(const attn_named_list *outputs, const char *name)
     return i < outputs->n;
 }
 
-/* Gradients want the backward pass. */
+/* Gradients need the backward pass. */
 static attn_direction direction_of(const attn_named_list *outputs)
 {
     for (int64_t i = 0; i < outputs->n; i++) {
@@ -316,7 +316,7 @@ int cli_run_problem(const cli_call *cli, const attn_named_list *inputs, attn_nam
     bench_arrays a;
     outputs->owns = true;
     if (outputs->n == 0)
-        return cli_fail(CLI_BAD, "--problem: no output is asked for");
+        return cli_fail(CLI_BAD, "--problem: no output is requested");
     if (attn_problem_parse(&problem, cli->context, cli_text(cli, "problem"), direction_of(outputs)) != ATTN_OK)
         return cli_failed(cli, NULL);
     if (problem.dropout > 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the command says: errors and notes as single lines on stderr, JSON, numbers for people. */
+ * Output of the command: errors and notes as single lines on stderr, JSON, numbers for people. */
 #include "command.h"
 
 #include <ctype.h>

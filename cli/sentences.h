@@ -7,7 +7,7 @@
 
 enum { CLI_SENTENCE_BYTES = 65536 }; /* longer ones are refused */
 
-/* Says what is wrong with a sentence of `length` bytes that came from `where` (number `number`). */
+/* Prints what is wrong with a sentence of `length` bytes that came from `where` (number `number`). */
 int cli_check_sentence(const cli_call *cli, const char *text, size_t length, const char *where, int64_t number);
 
 /* Lines of standard input. */

@@ -27,7 +27,7 @@ int cli_shortlist(const cli_call *cli, const attn_translator *translator, attn_t
                  "note: translations are made of the tokens of %s, as the model's files say; --shortlist off: of all",
                  path);
     if (!path[0] && (cli_given(cli, "shortlist_first") || cli_given(cli, "shortlist_best")))
-        return cli_fail(CLI_BAD, "--shortlist-first and --shortlist-best say how --shortlist FILE is used: name one");
+        return cli_fail(CLI_BAD, "--shortlist-first and --shortlist-best control --shortlist FILE: name one");
     if (!path[0])
         return CLI_OK;
     if (attn_translator_lexicon(lexicon, translator, path) != ATTN_OK)

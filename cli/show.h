@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * show.h - attn show, a file for each kind of model.  Each draws cli->words[1] as cli->words[0] sees it; errors have
- * been said; returns an exit code. */
+ * show.h - attn show, a file for each kind of model.  Each draws the attention of model cli->words[0] on cli->words[1];
+ * errors have been printed; returns an exit code. */
 #ifndef CLI_SHOW_H
 #define CLI_SHOW_H
 
@@ -9,7 +9,7 @@
 int cli_show_sentence(cli_call *cli);
 int cli_show_image(cli_call *cli);
 int cli_show_family(cli_call *cli);
-/* Weights that stand in a file, cli->words[0]; no model is needed. */
+/* Weights from a file, cli->words[0]; no model is needed. */
 int cli_show_weights(cli_call *cli);
 bool cli_is_array(const char *path); /* its name ends in .npy */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * attn show: weights that stand in a .npy file, as attn run and NumPy write them. */
+ * attn show: weights from a .npy file, as attn run and NumPy write them. */
 #include "show.h"
 
 #include "attn/io.h"

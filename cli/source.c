@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Where the data of a command lies. */
+ * The location of a command's data. */
 #include "source.h"
 
 #include <string.h>

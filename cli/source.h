@@ -5,7 +5,7 @@
 
 #include "failures.h"
 
-/* What --data names; path and text NULL: nothing. */
+/* The data that --data names; path and text NULL: none. */
 attn_pairs_source cli_source_of(const char *data);
 
 /* Lines of the data that are no pairs are left out and counted in `failures`; with --strict the first ends the command. */

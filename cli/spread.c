@@ -13,7 +13,7 @@
 enum { OUT, ERR, STREAMS };
 typedef struct caught {
     FILE *file[STREAMS];
-    int kept[STREAMS]; /* where the stream went before; -1: not caught */
+    int kept[STREAMS]; /* the stream's target before; -1: not caught */
 } caught;
 
 static FILE *stream_of(int i)
@@ -106,7 +106,7 @@ static int run_caught(int (*one)(void *user, int i), void *user, int i, char **t
     return *text ? CLI_OK : cli_fail(CLI_FAILED, "what was printed cannot be read back, or out of memory");
 }
 
-/* Every rank has done its own; in the order of the things each one's words go to rank 0. */
+/* Every rank has done its own; in the order of the things, each one's output is sent to rank 0. */
 static int deliver(const cli_call *cli, int n, const char *const *names, char **texts, size_t *sizes)
 {
     cli_failures failures = {.cli = cli, .things = "files"};

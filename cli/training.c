@@ -16,7 +16,7 @@ static void ask_to_stop(int number)
     stop_asked = 1;
 }
 
-/* The handler goes after its first signal, so that a second one ends the program. */
+/* The handler is removed after its first signal, so that a second one ends the program. */
 static void watch_signals(bool among_ranks)
 {
     /* mpirun may send its signal twice, the second while the first is obeyed; it kills soon enough by itself. */
@@ -31,7 +31,7 @@ static void watch_signals(bool among_ranks)
         sigaction(SIGHUP, &action, NULL);
 }
 
-/* mpirun sends SIGTERM to all when one process is gone: who waits for it must look. */
+/* mpirun sends SIGTERM to all when one process has ended: a process that waits for it must check. */
 static bool is_stop_asked(void *user)
 {
     (void)user;
@@ -104,7 +104,7 @@ void cli_training_taken(const cli_call *cli, const char *table)
     cli_note(cli, "  %d parameters are the checkpoint's; fine-tuning.tsv has every one", taken);
 }
 
-/* A run that ends inside its warm-up never comes to the rate that was asked for. */
+/* A run that ends inside its warm-up never reaches the requested rate. */
 static void warn_warmup(const cli_training *training, int64_t steps)
 {
     char warmup[32], all[32];
@@ -135,7 +135,7 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 {
     forget_signals();
     cli_watch_work(NULL, 0, 0);
-    /* What was asked after the last step stops nothing any more: one rank would leave where the others agree. */
+    /* A stop requested after the last step has no effect: one rank would leave where the others agree. */
     attn_ranks_set_stop(training->cli->context, NULL, NULL);
     cli_progress_end(&training->progress);
     if (status == ATTN_OK && training->last.steps == 0 && training->first_epoch <= training->epochs)
@@ -174,7 +174,7 @@ int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_confi
     return cli_ranks_leave(cli, code);
 }
 
-/* How long to go on, and how often to save, may be said anew. */
+/* How long to continue, and how often to save, may be set anew. */
 static bool may_change(const char *key)
 {
     static const char *const keys[] = {"epochs", "patience", "save_every"};

@@ -19,11 +19,11 @@ typedef struct cli_training {
 } cli_training;
 
 /* Signals are watched from here to cli_training_end: SIGINT, SIGTERM and SIGHUP finish the step and save; a second one
- * ends the program at once.  `things` are what speed is counted in, `measure` is what a validation gives beside the
- * loss (NULL: nothing). */
+ * ends the program at once.  `things` are what speed is counted in, `measure` is the metric of a validation in addition
+ * to the loss (NULL: none). */
 void cli_training_begin(cli_training *training, const cli_call *cli, const char *command, const char *things,
                         const char *measure);
-/* What every kind of training tells of its plan. */
+/* The plan's properties that every kind of training prints. */
 typedef struct cli_training_plan {
     const attn_config *settings;
     int64_t parameters, steps_per_epoch, epochs, first_epoch;
@@ -37,7 +37,7 @@ typedef struct cli_training_plan {
             (plan)->warmup_fitted                                                                                      \
     }
 
-/* To be called from the library's `begin`, after what is particular to the training has been said. */
+/* To be called from the library's `begin`, after what is particular to the training has been printed. */
 void cli_training_announce(cli_training *training, const cli_training_plan *plan);
 /* The library's `progress`; `user` is a cli_training. */
 bool cli_training_progress(void *user, const attn_progress *at);
@@ -46,9 +46,10 @@ int cli_training_end(cli_training *training, attn_status status, const char *dir
 
 /* Calls train(cli, settings) with the settings among the options given; returns its exit code. */
 int cli_training_run(cli_call *cli, int (*train)(cli_call *cli, const attn_config *settings));
-/* Says what a fine-tuning did not take of its checkpoint, a line each of `table`, and counts what it took. */
+/* Prints what a fine-tuning did not take of its checkpoint, a line each of `table`, and counts what it took. */
 void cli_training_taken(const cli_call *cli, const char *table);
-/* A line about what lies in class folders and is no picture by its ending, and folders beside train/ that are not read; `first` may be NULL. */
+/* Prints a line about files in class folders whose ending is not a picture's, and folders next to train/ that are not
+ * read; `first` may be NULL. */
 void cli_training_passed_over(const cli_call *cli, int64_t n, const char *first);
 /* The same command line with --resume is fine; another value of most settings is not.  Errors have been said. */
 int cli_training_unchanged(const cli_call *cli, const attn_config *settings, const char *directory);

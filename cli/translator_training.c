@@ -37,7 +37,7 @@ int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_tran
 {
     *training = (cli_translator_training){0};
     job->begin = begin;
-    job->progress = cli_training_progress; /* reads `common`, which stands first */
+    job->progress = cli_training_progress; /* reads `common`, the first member */
     job->user = training;
     cli_training_begin(&training->common, cli, "train translate", "tokens", "BLEU");
     attn_status status = attn_translator_train(cli->context, job);

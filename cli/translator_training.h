@@ -10,7 +10,7 @@ typedef struct cli_translator_training {
     attn_translator_run_info plan; /* its settings are not kept */
 } cli_translator_training;
 
-/* Trains as `job` says (its callbacks are set here).  Errors have been said; returns an exit code. */
+/* Trains by the settings of `job` (its callbacks are set here).  Errors have been said; returns an exit code. */
 int cli_train_translator(const cli_call *cli, attn_translator_job *job, cli_translator_training *training);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Long work talks: a thread says how far it is where the command has been silent.  It counts ticks and reads no clock, so
- * that one which stands or goes backwards changes nothing. */
+ * Progress of long work: a thread prints it when the command has been silent.  It counts ticks and reads no clock, so
+ * that a clock that stops or is set back changes nothing. */
 #include "command.h"
 #include "progress.h"
 
@@ -26,7 +26,7 @@ static struct {
     attn_context *context;
     _Atomic(const char *) things;
     atomic_llong done, total;
-    atomic_int ticks, silent; /* since the work began, since something was said */
+    atomic_int ticks, silent; /* since the work began, since something was printed */
     atomic_bool told, waits, own;
 } watch;
 
@@ -46,7 +46,7 @@ static void say(void)
                 ? snprintf(line, sizeof line, "attn: the first of %lld %s, %s so far\n", total, things, text)
                 : snprintf(line, sizeof line, "attn: still at work, %s so far\n", text);
     }
-    static const char clear[] = "\r\033[K"; /* a progress bar may stand there */
+    static const char clear[] = "\r\033[K"; /* a progress bar may be there */
     if (isatty(watch.out))
         (void)!write(watch.out, clear, sizeof clear - 1);
     (void)!write(watch.out, line, (size_t)n);
@@ -119,7 +119,7 @@ static bool start(void)
     return started;
 }
 
-/* Without a thread, or a place to write, the command works as well, and says less. */
+/* Without a thread, or a place to write, the command works as well, and prints less. */
 void cli_watch_begin(attn_context *context, int tick)
 {
     watch.tick = tick;

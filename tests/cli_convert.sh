@@ -13,7 +13,7 @@ grep -q '"model.weight"' nested.safetensors || fail "a tensor's name changed"
 grep -q 'args.embed_dim' nested.safetensors || fail "the arguments beside the tensors are lost"
 
 # ---- tensors alone keep their numbers
-expect 2 "goes with a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
+expect 2 "requires a directory: -o small" "$attn" convert "$data/nested.pt" --precision bf16 -o small.safetensors
 expect 2 "stored as bf16 or int8" "$attn" convert "$data/nested.pt" --precision f32 -o small
 [ ! -e small ] || fail "a refused precision leaves a directory"
 expect 0 kept "$attn" convert "$data/msa_tiny.pt" --precision bf16 -o kept
@@ -65,7 +65,7 @@ printf '>q\nACD\n>b\nACE\n' > f.a3m
 cmp -s a/f.contacts.npy b/f.contacts.npy || fail "the converted MSA Transformer gives other contacts"
 cp "$data/msa_tiny.pt" alone.pt
 "$attn" convert alone.pt -o alone 2>said >/dev/null
-grep -q "no contact regression beside alone.pt" said || fail "a missing regression is not noted"
+grep -q "no contact regression in the folder of alone.pt" said || fail "a missing regression is not noted"
 expect 2 "contact-regression.pt; put it beside" "$attn" contacts f.a3m --model alone --quiet
 
 # ---- Vision Transformers: the same numbers under timm's names (queries, keys and values in one) and under those of Hugging
@@ -143,11 +143,11 @@ cmp -s timm.json hf.json || fail "the two classifiers differ: $(diff timm.json h
 "$attn" convert hf -o scaled --mean 0.1,0.2,0.3 --std 1,1,0.25 --quiet >/dev/null
 "$attn" classify scaled dark.ppm light.ppm --json | sed 's/"cat"/"0"/; s/"dog"/"1"/; s/"tench"/"2"/' > scaled.json
 cmp -s scaled.json hf.json && fail "--mean and --std change nothing"
-# ---- classes without a name: how many, and they go by their numbers
+# ---- classes without a name: how many, and they are named by their numbers
 mkdir few
 cp hf/model.safetensors few
 sed 's/, "1": "dog", "2": "tench"//' hf/config.json > few/config.json
-expect 0 'config.json names 1 of 3 classes; the other 2 go by their numbers' "$attn" convert few -o vit-few
+expect 0 'config.json names 1 of 3 classes; the other 2 are named by their numbers' "$attn" convert few -o vit-few
 expect 0 'classes  *cat, 1, 2' "$attn" info vit-few
 sed 's/"2": "tench"/"2": "tench", "3": "wolf"/' hf/config.json > few/config.json
 expect 2 '"id2label" names a class 3, but the tensors have 3 classes' "$attn" convert few -o none
@@ -201,7 +201,7 @@ expect 2 'config.json is needed beside it' "$attn" convert hf -o none --quiet
 expect 2 "neither an MSA Transformer" "$attn" convert "$data/linear.pt" -o none
 expect 2 "architecture" "$attn" convert "$data/linear.pt" --arch selfattention -o none
 expect 2 "to_q.weight" "$attn" convert "$data/linear.pt" --arch self-attention --config '{"dim": 6, "heads": 2}' -o none
-expect 2 "goes with a directory: -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
+expect 2 "requires a directory: -o x" "$attn" convert "$data/linear.pt" --arch linear -o x.safetensors
 expect 2 "there is no\|No such file" "$attn" convert missing.pt -o none
 head -c 700 "$data/linear.pt" > cut.pt
 expect 2 "cut.pt" "$attn" convert cut.pt -o none

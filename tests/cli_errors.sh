@@ -15,7 +15,7 @@ expect 2 'did you mean --beam' "$attn" translate dir --beem 3
 expect 2 'translate has no option -z' "$attn" translate dir -z
 expect 2 'beam needs a value' "$attn" translate dir --beam
 expect 2 '"x" is not a whole number' "$attn" translate dir --beam=x
-expect 2 'must lie between 0 and 64' "$attn" translate dir --beam 65
+expect 2 'must be between 0 and 64' "$attn" translate dir --beam 65
 expect 2 'it is one of test|valid|train|all' "$attn" eval dir --part tset
 expect 2 'one word too many' "$attn" info a b
 expect 2 'needs --out' "$attn" train translate --data phrasebook

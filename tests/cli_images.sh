@@ -94,7 +94,7 @@ expect 0 'in colour.png' "$attn" generate colour -n 2 -o colour.png
 # ---- bad input
 expect 2 'train images needs --data' "$attn" train images --out new
 expect 2 'label_smoothing is 0.1; ' "$attn" train images --data data --out new --label-smoothing 0.1
-expect 2 'levels cannot be 1; it must lie between 2 and 256' "$attn" train images --data data --out new --levels 1
+expect 2 'levels cannot be 1; it must be between 2 and 256' "$attn" train images --data data --out new --levels 1
 expect 2 'heads' "$attn" train images --data data --out new --dim 9 --heads 2
 mkdir empty && expect 2 'empty: no images' "$attn" train images --data empty --out new
 cp -r data damaged && head -c 40 data/train/007.pgm > damaged/train/007.pgm

@@ -255,7 +255,7 @@ cmp -s wanted.txt found.txt || fail "a choice by minimum Bayes risk has other bi
 expect 2 'mbr chooses among the hypotheses of a beam; the beam is 1' "$attn" translate model --mbr 'Go.'
 
 for batch in 0 1025; do
-    expect 2 "--batch cannot be $batch; it must lie between 1 and 1024" "$attn" translate model --batch $batch 'Go.'
+    expect 2 "--batch cannot be $batch; it must be between 1 and 1024" "$attn" translate model --batch $batch 'Go.'
 done
 
 # ---- batches go to several threads, with the bits of one

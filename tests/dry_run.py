@@ -113,7 +113,7 @@ def said(*arguments, code=0):
 
 def known(path, names, count):
     text = said(path, "--dry-run")
-    if f"{count} tensors go by the names of {names}: --names {names}" not in text:
+    if f"{count} tensors have the names of {names}: --names {names}" not in text:
         sys.exit(f"{path}: {text[-300:]}")
 
 
@@ -189,9 +189,9 @@ def main():
         known(DATA / "names/marian-native.npz", "marian-native", "112 of 113")
         known(DATA / "names/bert-masked.npz", "bert-huggingface", "42 of 42")
         text = said(DATA / "pt/msa_tiny.pt", "--dry-run")
-        assert "tensors go by the names of msa-esm: --names msa-esm" in text, text
+        assert "tensors have the names of msa-esm: --names msa-esm" in text, text
         text = said(folder / "gpt2.safetensors", "--dry-run")
-        assert "No built-in names file knows most of these" in text, text
+        assert "No built-in names file has most of these" in text, text
         write(folder / "prefixed.safetensors", encoder("module.net.", 0, {}))
         rules = proposed(folder / "prefixed.safetensors", folder, "transformer-encoder", ENCODER, 37,
                          ["missing; closest: module.net.embedding.weight"])

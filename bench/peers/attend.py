@@ -66,7 +66,7 @@ def peers_rows(names, peers, threads):
 
 
 def attn_problem_rows(attn, name, threads):
-    """What `attn bench attend` says to one problem, as it is spelt here; with a note, nothing where it does not."""
+    """The output of `attn bench attend` for one problem, as it is spelt here; None, with a note, if it fails."""
     totals = {}
     for part in ATTN_NAMES.get(name, [name]):
         command = [attn, "bench", "attend", "--json", "--threads", str(threads), part]

@@ -17,7 +17,7 @@ import measure
 
 
 def axis_attention(q, k, v, heads, axis):
-    """Attention along one axis of [h,w,c]: the other axis and the heads go to the batch, and copies are made."""
+    """Attention along one axis of [h,w,c]: the other axis and the heads join the batch, and copies are made."""
     def to_batch(x):
         x = x.movedim(axis, 1)
         return x.reshape(*x.shape[:2], heads, -1).transpose(1, 2).reshape(-1, x.shape[1], x.shape[2] // heads)
@@ -75,7 +75,7 @@ def mean(q, k, v):
 
 
 # name: the layer, the shapes of q, k, v and what else it has, and the multiplications and additions of its two products
-# forward.  The gradients of all of these are wanted.
+# forward.  The gradients of all of these are computed.
 LAYERS = {
     "axial256x256c64h8": (axial, [(256, 256, 64)] * 3, 2 * 4 * 256 ** 3 * 64),
     "window7x7:256x256c64h8": (window, [(64, 256, 256)] * 3, 4 * 49 * 256 ** 2 * 64),

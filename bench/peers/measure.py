@@ -51,13 +51,13 @@ def reset_high_water():
         file.write("5")
 
 
-# What a user can ask of glibc and PyTorch without other libraries: keep freed memory instead of giving pages back
+# Settings of glibc and PyTorch that need no other libraries: keep freed memory instead of giving pages back
 # and faulting them in again at every step, and put large tensors on huge pages.
 KEEP_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(1 << 26),
                "THP_MEM_ALLOC_ENABLE": "1"}
 
 
 def environment(threads, keep_memory):
-    """A child's environment: its threads, and glibc's settings where wanted."""
+    """A child's environment: its threads, and glibc's settings if requested."""
     extra = {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     return {**os.environ, **extra, **(KEEP_MEMORY if keep_memory else {})}

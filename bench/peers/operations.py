@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times single operations of tensors, forward and backward, beside PyTorch's in f32.
+"""Times single operations of tensors, forward and backward, and PyTorch's, in f32.
 
     operations.py [--threads N] [--seconds X] [NAME:N,N...]
 

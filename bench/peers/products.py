@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times products of matrices in f32: attn's beside PyTorch's MKL and oneDNN, and beside the system's oneDNN.
+"""Times products of matrices in f32: attn's, PyTorch's MKL and oneDNN, and the system's oneDNN.
 
     products.py [--threads N] [--seconds X] [--isa avx2|avx512] [SHAPE...]
 
@@ -36,7 +36,7 @@ class Product(ctypes.Structure):
 
 
 class Attn:
-    """The products of `attn bench products`: cli/bench_product.c with the library, as ATTN_ISA and ATTN_THREADS say."""
+    """The products of `attn bench products`: cli/bench_product.c with the library, with ATTN_ISA and ATTN_THREADS."""
 
     def __init__(self):
         path = os.path.join(tempfile.mkdtemp(), "products.so")
@@ -66,7 +66,7 @@ class Attn:
         return p, lambda keep=(a, b): library.bench_product_run(where)
 
     def result(self, p, torch):
-        """What it computed last."""
+        """The last result."""
         data = self.library.attn_tensor_data(ctypes.c_void_p(p.result))
         numbers = (ctypes.c_float * (p.shape.m * p.shape.n)).from_address(data)
         return torch.frombuffer(numbers, dtype=torch.float32).reshape(p.shape.m, p.shape.n)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Calls of F.scaled_dot_product_attention, PyTorch's own beside attn's: what the limits of python/attn/torch/_wins.py come
-from.  A line says how much faster attn is forward and in a training step, and whether enable() takes such calls.
+"""Calls of F.scaled_dot_product_attention, PyTorch's own and attn's, from which the limits of
+python/attn/torch/_wins.py come.  A line says how much faster attn is forward and in a training step, and whether
+enable() takes such calls.
 
     PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_calls.py CHANNELS|small|few [MASK]
 
 MASK: none, causal, keys (bool: the last fifth of the keys is hidden), bool (causal, as a mask), random (bool, half of the
 pairs), float (one for all heads), or learned (with a gradient).
-`small` in place of CHANNELS: what a call costs besides its arithmetic, in microseconds.  `few`: few queries for many keys, as
-a table whose cells say PyTorch's time divided by attn's and whether enable() takes the call; and what calls of a new
+`small` in place of CHANNELS: the overhead of a call, in microseconds.  `few`: few queries for many keys, as
+a table whose cells are PyTorch's time divided by attn's and whether enable() takes the call; and what calls of a new
 length and of a new scale cost.  One thread and processor time, the least of calls in turns.
 """
 import functools

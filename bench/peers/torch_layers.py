@@ -58,7 +58,7 @@ def t5_attention(n=2048, heads=8, channels=64):
 
 
 def neighbourhood(batch=1, size=56, heads=4, channels=32, taps=7, dilation=1):
-    """na2d, NATTEN's, beside windows that are gathered and multiplied."""
+    """NATTEN's na2d, and windows that are gathered and multiplied."""
     start = torch.arange(size)
     residue = start % dilation
     count = (size - residue + dilation - 1) // dilation

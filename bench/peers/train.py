@@ -4,7 +4,7 @@
     train.py [--shape d2l|large]... [--variants LIST] [--threads LIST] [--json]
 
 Each variant runs in a process of its own, so that its memory is its own.  Tokens are counted as target positions,
-b * t, padding included; `tokens_per_s_both` counts b * s more.  Of `peak_mib` the import of torch is taken off.
+b * t, padding included; `tokens_per_s_both` counts b * s more.  `peak_mib` excludes the import of torch.
 A variant is MODEL[+fused][+compile][+keep][+onednn][+autocast]; MODEL is book, sdpa or packed (train_models.py).  `fused` is
 PyTorch's fused Adam, `compile` torch.compile of model and loss, `keep` glibc told to keep freed memory, `onednn` the
 linear layers' products by oneDNN through an operator that PyTorch does not document: faster than what its users get,

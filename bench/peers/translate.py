@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times translation beside CTranslate2: the same weights, the same sentences, the same searches.
+"""Times translation by attn and by CTranslate2: the same weights, the same sentences, the same searches.
 
     translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--precision f32|int8] [--batch N]
                  [--cpu] [--keep DIR]

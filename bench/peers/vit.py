@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Times Vision Transformers in PyTorch and ONNX Runtime, beside bench/vit_probe.c.
+"""Times Vision Transformers in PyTorch and ONNX Runtime, to compare with bench/vit_probe.c.
 
     vit.py forward BATCH [THREADS]   ViT-B/16: PyTorch with its fused attention, and ONNX Runtime on the exported graph
     vit.py train BATCH [THREADS]     the ViT of Dive into Deep Learning: forward, cross-entropy and backward
