@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The table filled by hand, for a problem that no function knows: in a film [T,Y,X,H,D], a pixel attends its own row
- * of pixels in this frame and all earlier ones.  Then the same film kept channels first, [H,D,T,Y,X]. */
+ * The table filled by hand, for a problem that no function describes: in a film [T,Y,X,H,D], a pixel attends its own
+ * row of pixels in this frame and all earlier ones.  Then the same film kept channels first, [H,D,T,Y,X]. */
 #include "example.h"
 
 enum { T = 4, Y = 3, X = 5, H = 2, D = 8, N = T * Y * X * H * D, QUERY_T = 2, KEY_T = 4 };

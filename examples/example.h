@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the examples share: numbers to attend with, stopping with words when a call fails or a claim does not hold,
+ * Code that the examples share: numbers to attend with, stopping with words when a call fails or a claim does not hold,
  * and printing a problem's table of dimensions, which is what these programs are about. */
 #ifndef EXAMPLE_H
 #define EXAMPLE_H

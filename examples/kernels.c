@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Nadaraya-Watson regression: attention over the training points, whose score is a kernel of the distance.
- * Keys are where points were seen, values what was seen there, queries where one wants to know. */
+ * Keys are where points were seen, values what was seen there, queries where values are estimated. */
 #include "example.h"
 
 enum { POINTS = 50, ASKED = 11 };
@@ -27,7 +27,7 @@ static double expected(attn_score kernel, const float *x, const float *y, double
 
 int main(void)
 {
-    /* The Gaussian score is its kernel's logarithm and goes with the softmax; the others are kernels themselves. */
+    /* The Gaussian score is its kernel's logarithm and is used with softmax; the others are kernels themselves. */
     static const struct {
         const char *name;
         attn_score score;

@@ -40,7 +40,7 @@ int main(void)
     run(context, &problem, &arrays);
     claim(fabsf(weights[2 * T + 1] - 0.25f) < 1e-6f, "with a finite mask_fill it attends everything alike");
 
-    /* Key padding is a mask [B,Tk]; NaN under a mask goes nowhere. */
+    /* Key padding is a mask [B,Tk]; NaN under a mask has no effect. */
     static const uint8_t padding[B * T] = {1, 1, 1, 0, /**/ 1, 1, 1, 1};
     heads.key_padding = true;
     must(context, attn_problem_heads(&problem, &heads));

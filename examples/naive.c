@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The usual problems, each beside the loops that say what it computes: heads (grouped, causal, with lengths, inside a
+ * The usual problems, each with plain loops that define it: heads (grouped, causal, with lengths, inside a
  * packed matrix), one axis of an image, tied rows of an alignment. */
 #include "example.h"
 
@@ -28,8 +28,8 @@ static double dot(const float *a, const float *b)
     return sum;
 }
 
-/* q, k and v lie in one matrix [B,T,(H+HK+HK)*D], as one linear layer leaves them; o is [B,T,H,D].  Two heads of q share
- * each head of k and v; key j is seen by query i if j <= i and j < lens[b]. */
+/* q, k and v are parts of one matrix [B,T,(H+HK+HK)*D], as one linear layer leaves them; o is [B,T,H,D].  Two heads of
+ * q share each head of k and v; key j is seen by query i if j <= i and j < lens[b]. */
 static void heads(attn_context *context)
 {
     enum { ROW = (H + 2 * HK) * D };

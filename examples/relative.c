@@ -23,7 +23,8 @@ int main(void)
     attn_problem plain, problem;
     must(context, attn_problem_heads(&plain, &(attn_heads){.batch = 1, .heads = 1, .queries = T, .keys = T, .dim = D}));
 
-    /* bias[i][j] = toeplitz[j - i + T - 1]: a step of the query goes back by one.  The pointer is that of i = j = 0. */
+    /* bias[i][j] = toeplitz[j - i + T - 1]: a step of the query moves back by one.  The pointer is that of i = j =
+     * 0. */
     problem = plain;
     problem.dims[QUERY_DIM].bias = -1, problem.dims[KEY_DIM].bias = 1;
     problem.flags = ATTN_WITH_BIAS;

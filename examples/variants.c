@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What newer models ask for, each beside the loops that say what it computes: packed sequences, a cap and sinks, a mask of
+ * Features of newer models, each with plain loops that define it: packed sequences, a cap and sinks, a mask of
  * blocks, a bias through an index, keys in two parts. */
 #include "example.h"
 

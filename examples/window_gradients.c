@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * A 3 x 3 window over images with two relative tables, as in stand-alone self-attention (Ramachandran et al. 2019): the
  * first half of a head's channels meets a table of the rows' distance, the second half one of the columns'.  Forward
- * beside the loops that say what it computes; backward, gradients of the tables too, against difference quotients. */
+ * against plain loops; backward, gradients of the tables too, against difference quotients. */
 #include "example.h"
 
 enum { B = 2, Y = 4, X = 5, H = 2, D = 6, W = 3, HALF = D / 2, N = B * Y * X * H * D };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A low-rank adapter: its tensors, beside weights that they may be for.  The first byte chooses among configs. */
+ * A low-rank adapter: its tensors, with weights that they may be for.  The first byte chooses among configs. */
 #include "fuzz.h"
 #include "io/adapter.h"
 

@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (file < 0 || ftruncate(file, 0) != 0 || pwrite(file, data, size, 0) != (ssize_t)size ||
         (size > 3 && pwrite(file, "\x1f\x8b\x08", 3, 0) != 3))
         abort();
-    /* Small limits too: what comes out may be a thousand times what went in. */
+    /* Small limits too: the output may be a thousand times as large as the input. */
     size_t limit = size & 1 ? 1000 : 1 << 20;
     if (attn_file_read(&bytes, context, path, limit) == ATTN_OK &&
         (bytes.size > limit || bytes.data[bytes.size] != '\0'))

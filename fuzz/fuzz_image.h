@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_image.h - one kind of image file: its first bytes are put back, so that no time goes into guessing them, and
+ * fuzz_image.h - one kind of image file: its first bytes are put back, so that no time is spent guessing them, and
  * what is read is written, read again and compared.
  */
 #ifndef ATTN_FUZZ_IMAGE_H

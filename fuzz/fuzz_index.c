@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The index of weights in several files, which stands beside two parts of one tensor each. */
+ * The index of weights in several files, in a directory with two parts of one tensor each. */
 #include "fuzz.h"
 
 #include <stdio.h>

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     attn_context *context = fuzz_context();
     attn_config *config = NULL;
     if (attn_config_parse(&config, context, (const char *)data, size, "fuzz") == ATTN_OK) {
-        /* What was read can be written, and what was written read. */
+        /* A value that was read can be written, and read again. */
         attn_json json;
         attn_config *again = NULL;
         const char *text;

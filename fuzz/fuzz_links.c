@@ -13,7 +13,7 @@ static const char words[] = "<pad>\n<bos>\n<eos>\n<unk>\nva\n,\ntom\n!\nVa\n";
 
 enum { ROOM = 3 * 16 * 16 };
 
-/* What each token is to look at adds up to 1, or is nothing. */
+/* The target weights of each token sum to 1 or are all 0. */
 static void check_guide(const attn_pairs *pairs, attn_vocab *vocab)
 {
     attn_corpus *corpus;

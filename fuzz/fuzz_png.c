@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The PNG reader.  Nearly every change of a byte breaks a chunk's sum, and libpng then reads no further: changed files
- * get their sums put right, three of four, so that what lies behind is reached. */
+ * get their sums put right, three of four, so that the code behind the checksums is reached. */
 #include "fuzz_image.h"
 
 #include <zlib.h>

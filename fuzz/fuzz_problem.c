@@ -273,7 +273,7 @@ static void fill_rows(int32_t *entries, int64_t n, int64_t rows)
         entries[i] = (int32_t)(i * 7 % rows);
 }
 
-/* Blocks are as long as the span, so that the address sanitizer sees any step outside. */
+/* Blocks are as long as the span, so that the address sanitizer detects any access outside. */
 static bool make_arrays(arrays *s, const attn_plan *plan, const attn_problem *problem)
 {
     const attn_packed *p = &problem->packed;
@@ -327,7 +327,7 @@ static double element(const arrays *s, int array, int64_t i)
 
 /* --------------------------------------------------------------------------------------------- running */
 
-/* What cannot be right: says what and stops. */
+/* Prints what is inconsistent and aborts. */
 static void fault(const char *what, const char *solver)
 {
     fprintf(stderr, "fuzz_problem: %s (solver %s)\n", what, solver);

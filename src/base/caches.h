@@ -12,8 +12,8 @@ typedef struct attn__caches {
     int64_t l1, l2, l3; /* l3 0: there is none */
 } attn__caches;
 
-/* Asks the processor once (CPUID, sysctl), else the system (sysfs).  A size that neither tells comes from a table of the
- * smallest caches that processors of the instruction set have.  Thread-safe. */
+/* Queries the processor once (CPUID, sysctl), else the system (sysfs).  A size that neither tells comes from a table of
+ * the smallest caches that processors of the instruction set have.  Thread-safe. */
 const attn__caches *attn__caches_here(void);
 
 #endif

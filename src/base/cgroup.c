@@ -22,7 +22,7 @@ static bool first_line(const char *dir, const char *name, char line[64])
     return read;
 }
 
-/* Microseconds of CPU in each `period` as whole cores; 0 where either says that there is no limit. */
+/* Microseconds of CPU in each `period` as whole cores; 0 if either means that there is no limit. */
 static int cores_of(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
@@ -53,7 +53,7 @@ static int least_limit(int a, int b)
     return a == 0 || (b != 0 && b < a) ? b : a;
 }
 
-/* From the group up to the root of the hierarchy.  A container sees its own group as that root, while the path may be the
+/* From the group up to the root of the hierarchy.  In a container its own group is that root, while the path may be the
  * host's: what does not exist limits nothing. */
 static int quota_up(const char *mount, const char *group, int (*quota_of)(const char *dir))
 {
@@ -118,7 +118,7 @@ int attn__cgroup_cores(const char *root)
     return cores;
 }
 
-/* How many processes the launcher started on this machine; 1: none did, or it does not say. */
+/* How many processes the launcher started on this machine; 1: none did, or the number is not available. */
 static int launched_here(void)
 {
     static const char *const counts[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};

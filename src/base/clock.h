@@ -5,7 +5,7 @@
 
 #include <time.h>
 
-/* Of a clock that should only go forward. */
+/* Time of a monotonic clock. */
 static inline double attn__now(void)
 {
     struct timespec t;

@@ -222,8 +222,8 @@ static int default_threads(void)
     return threads < ATTN__MAX_THREADS ? threads : ATTN__MAX_THREADS;
 }
 
-/* Detects the best set only if none is named: detection asks the system for AMX, whose state may not fit the signal
- * stacks of a process. */
+/* Detects the best set only if none is named: detection requests AMX from the system, whose state may not fit the
+ * signal stacks of a process. */
 static attn_status choose_isa(const char *name, attn__isa *isa)
 {
     if (!name)

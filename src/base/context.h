@@ -27,7 +27,7 @@ struct attn_context {
     char error[512];
     bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
     void *work_user;
-    bool work_around; /* only the outer loop of long work is heard */
+    bool work_around; /* only the outer loop of long work is reported */
     void (*log)(void *user, const char *line);
     void *log_user;
     int verbose;
@@ -51,10 +51,10 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
  * one that is told. */
 void attn__call_begin(attn_context *context);
 /* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions.
- * ATTN_ERROR_INTERRUPTED: it wants no more. */
+ * ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);
-/* The same of a loop around calls that tell how far they are: until `done` is `total` only this loop is heard.  A loop
- * that ends early says so by a total of 0. */
+/* The same of a loop around calls that report progress: until `done` is `total` only this loop is reported.  A loop
+ * that ends early reports a total of 0. */
 attn_status attn__work_around(attn_context *context, const char *things, int64_t done, int64_t total);
 attn_status attn__fail_memory(attn_context *context, size_t size);
 

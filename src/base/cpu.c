@@ -45,8 +45,8 @@ bool attn__isa_parse(const char *name, attn__isa *isa)
 }
 
 #if defined(__x86_64__)
-/* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0).  Not __builtin_cpu_supports, which says no to
- * everything with run-time libraries that leave it empty (zig's). */
+/* CPUID's leaves 1 and 7, and the registers that the system saves (XCR0).  Not __builtin_cpu_supports, which denies
+ * every feature with run-time libraries that leave it empty (zig's). */
 typedef struct features {
     unsigned leaf1_c, leaf7_b, leaf7_c, leaf7_d, leaf7_1_a;
     unsigned saved;
@@ -96,8 +96,8 @@ static bool has_avx512bf16(const features *f)
     return has_avx512(f) && bits(f->leaf7_1_a, AVX512BF16);
 }
 
-/* AMX has 8 KiB of state, which Linux saves only for processes that asked for it.  AMX's kernels use VBMI and VNNI, too,
- * which every processor with AMX has. */
+/* AMX has 8 KiB of state, which Linux saves only for processes that requested it.  AMX's kernels use VBMI and VNNI,
+ * too, which every processor with AMX has. */
 static bool has_amx(const features *f)
 {
     enum { VBMI = 1 << 1, VNNI = 1 << 11, BF16 = 1 << 22, TILES = 1 << 24, INT8 = 1 << 25 };

@@ -43,7 +43,7 @@ typedef enum attn__isa {
 #define ATTN__COMPILES_NEON_MATRIX 0
 #endif
 
-/* What a processor may have besides an instruction set, and single kernels use. */
+/* Features in addition to the instruction set, which single kernels use. */
 typedef enum attn__cpu_extra {
     ATTN__CPU_ANY = 0,     /* nothing */
     ATTN__CPU_AVX_VNNI,    /* dot products of bytes, in AVX2's registers */
@@ -62,7 +62,7 @@ bool attn__isa_runs_here(attn__isa isa);
 /* For AMX the set below it, which has all but AMX: there all of f32 is multiply-adds.  Others as they are. */
 attn__isa attn__isa_without_amx(attn__isa isa);
 attn__isa attn__isa_best(void);
-/* Asks the machine once. */
+/* Queries the machine once. */
 bool attn__cpu_has(attn__cpu_extra extra);
 /* Whether attention multiplies bf16 numbers faster than f32 ones with this instruction set on this machine. */
 bool attn__isa_gains_by_bf16(attn__isa isa);

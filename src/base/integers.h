@@ -23,7 +23,7 @@ static inline int64_t attn__clamp(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* a + b, or the end of the range of integers past which it lies. */
+/* a + b, saturated to the range of int64_t. */
 static inline int64_t attn__add_saturated(int64_t a, int64_t b)
 {
     int64_t sum;

@@ -41,7 +41,7 @@ static int edits(const char *a, const char *b)
 void attn_nearest_offer(attn_nearest *nearest, const char *candidate)
 {
     int distance = edits(nearest->word, candidate);
-    /* What was typed may be the beginning of a longer name. */
+    /* The typed word may be a prefix of a longer name. */
     if (nearest->word[0] && strncmp(candidate, nearest->word, strlen(nearest->word)) == 0)
         distance = 1;
     if (nearest->best[0] && distance >= nearest->distance)

@@ -29,7 +29,7 @@ void attn__share_out(attn__shares *shares, int threads, int64_t items);
 int64_t attn__share_take(attn__shares *shares, int thread); /* -1: none is left */
 
 /* Calls work(user, item, thread) once for each item in [0, items), 0 <= thread < threads, as attn__shares has them.
- * For items that are large and uneven.  What a region has written in the order of its items is, where the next one
+ * For items that are large and uneven.  Data that a region has written in the order of its items is, if the next one
  * reads it in that order, mostly in the caches of the thread that reads. */
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user);
 

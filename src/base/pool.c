@@ -21,8 +21,8 @@ typedef struct region {
     void (*work)(void *user, int thread);
     void *user;
     attn__float_mode mode;
-    /* Workers that joined and have not left, plus SLEEPS while the caller sleeps.  Who joined is known only at the end:
-     * until then each that leaves counts one below zero. */
+    /* Workers that joined and have not left, plus SLEEPS while the caller sleeps.  The number of joined threads is
+     * known only at the end: until then each that leaves counts one below zero. */
     atomic_int running;
     bool all_left;                       /* under `leaving` */
     int threads;                         /* with the caller */
@@ -93,7 +93,7 @@ static void sleep_until_offered(worker *w)
     pthread_mutex_lock(&w->lock);
     for (;;) {
         atomic_store(&w->asleep, true);
-        /* Whoever offers looks at `asleep` after that; so one of the two sees the other. */
+        /* The offering thread reads `asleep` after that; so one of the two observes the other. */
         if (offered(w))
             break;
         pthread_cond_wait(&w->wake, &w->lock);
@@ -120,7 +120,7 @@ static void wake_next(const region *r, int thread)
 
 /* --------------------------------------------------------------------------------------------- workers */
 
-/* The region is gone once its last worker has left, unless its caller sleeps and waits for `all_left`. */
+/* The region no longer exists once its last worker has left, unless its caller sleeps and waits for `all_left`. */
 static void leave(region *r)
 {
     if (atomic_fetch_sub(&r->running, 1) != SLEEPS + 1)
@@ -170,7 +170,7 @@ static bool start(worker *w)
     return attn__start_thread(serve, w);
 }
 
-/* So that there are `count` workers, or as many as the system allows; what it refused is asked for again only after a
+/* So that there are `count` workers, or as many as the system allows; refused threads are requested again only after a
  * second, since a refusal may cost more than a region. */
 static void grow(int count)
 {

@@ -2,7 +2,7 @@
  *
  * pool.h - the process's threads: the only place that starts any.
  *
- * There is one pool for all contexts.  Its threads are made when a region first asks for them and stay.  A region uses
+ * There is one pool for all contexts.  Its threads are created when a region first needs them, and stay.  A region uses
  * those that are free: several regions at once, of several application threads, share them.  An idle thread spins for
  * some microseconds, then sleeps.  A process that forks leaves the pool to the parent; the child makes its own.
  */

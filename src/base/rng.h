@@ -47,8 +47,8 @@ static inline uint64_t attn__drop_row(const attn_drop_rows *rows, uint64_t row)
     return row + (uint64_t)rows->first + row / (uint64_t)rows->block * (uint64_t)rows->skip;
 }
 
-/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash), the key's halves going in
- * before each: 32-bit operations only, which every vector unit has. */
+/* Two rounds of multiply and shift (constants of the "lowbias32" integer hash), the key's halves added before each:
+ * 32-bit operations only, which every vector unit has. */
 static inline uint32_t attn__dropout_bits(uint64_t key, uint32_t column)
 {
     uint32_t x = column ^ (uint32_t)key;

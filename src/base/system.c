@@ -79,8 +79,8 @@ static bool create_thread(pthread_t *id, const pthread_attr_t *attributes, void 
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Large blocks ask for huge pages, where the system leaves that to the program: rows that lie kilobytes apart then
- * do not cost a translation each.  Only pages that fill up: none is made resident for the sake of a part of it. */
+/* Large blocks request huge pages, if the system leaves that to the program: rows that are kilobytes apart then do not
+ * need a TLB entry each.  Only pages that fill up: none is made resident for the sake of a part of it. */
 void *attn__system_alloc(size_t size, size_t align)
 {
     void *memory = NULL;

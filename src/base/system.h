@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * system.h - what the engine asks of the operating system, for POSIX and for Windows with POSIX threads (winpthreads):
- * memory, cores, threads without signals.  Every other file of the engine is ISO C and POSIX threads.
+ * system.h - the engine's interface to the operating system, for POSIX and for Windows with POSIX threads
+ * (winpthreads): memory, cores, threads without signals.  Every other file of the engine is ISO C and POSIX threads.
  */
 #ifndef ATTN_BASE_SYSTEM_H
 #define ATTN_BASE_SYSTEM_H
@@ -15,7 +15,7 @@ void attn__system_release(void *memory);
 /* The whole pages among these bytes leave the process's memory.  Those of a file come back when somebody reads them; the
  * contents of others are lost, and only freeing them is left. */
 void attn__system_drop_pages(const void *data, size_t size);
-/* What the allocator keeps of freed memory goes back to the system, where the allocator can do that. */
+/* Returns freed memory that the allocator keeps to the system, if the allocator can (malloc_trim). */
 void attn__system_trim(void);
 
 /* Cores of the machine that are switched on; cores that this process may use. */

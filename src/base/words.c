@@ -13,7 +13,7 @@ static uint64_t hash_word(const char *text, size_t length)
     return attn__mix64(attn__hash_bytes(length, text, length));
 }
 
-/* The slot of a word, or the free one where it would go. */
+/* The slot of a word, or the free one for it. */
 static size_t slot_of(const attn__words *words, const char *text, size_t length)
 {
     size_t slot = hash_word(text, length) & words->mask;

@@ -13,7 +13,7 @@
  *
  * Blocks follow from the caches.  A group of A's rows along one K panel stays in L2.  Each register tile reads a panel
  * of B from L2, while the next panel is fetched from L3.  A block of C is read and written once for
- * each K panel, and lies in L1 between its K blocks.
+ * each K panel, and stays in L1 between its K blocks.
  */
 #include "gemm/gemm.h"
 
@@ -26,7 +26,7 @@
 
 /* A block of which each item packs A has up to WIDE_BLOCK columns; one whose C has to stay in L2 has SQUARE_BLOCK. */
 enum { WIDE_BLOCK = 1024, SQUARE_BLOCK = 256, LINE = 64 };
-/* Gathered rows lie so many numbers further apart than they are long: rows of a power of two would fall into few sets
+/* Gathered rows are so many numbers further apart than they are long: rows of a power of two would fall into few sets
  * of the L1 cache. */
 enum { GAP = 16 };
 /* A round of k is what is packed for all blocks at once: about ROUND_BYTES of each shared operand, which the L3 cache
@@ -136,7 +136,7 @@ static int64_t most_k(const plan *p)
     return attn__least(p->k_panel, packed_k(p, p->g.k));
 }
 
-/* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it lies in memory
+/* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it has memory
  * of its own. */
 static bool c_must_fit_l2(const plan *p)
 {
@@ -243,7 +243,7 @@ static bool reads_a_in_place(const plan *p)
         return false;
     if (a->gather)
         return true;
-    if (a->outer == 0) /* which would say a panel */
+    if (a->outer == 0) /* which would mean a panel */
         return false;
     bool few = p->g.m <= p->kernel->rows || p->g.n <= FEW_PANELS * p->kernel->columns;
     return few || a->outer * size_of_sum(p) % PAGE != 0;
@@ -377,7 +377,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
     choose_blocks(p, threads);
 }
 
-/* Smaller blocks serve more threads; those of the longer plan serve where they would want more memory. */
+/* Smaller blocks serve more threads; those of the longer plan serve if they would need more memory. */
 void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
 {
     plan shorter = *p;
@@ -401,7 +401,7 @@ typedef struct part {
     int64_t batch, k0, nk, first, n;
 } part;
 
-/* Where the part lies; one that must be gathered is, to `room`. */
+/* The location of the part; if it must be gathered, it is, to `room`. */
 static attn__gemm_operand find(const plan *p, const attn__gemm_operand *x, const part *t, void *room)
 {
     attn__gemm_operand y = *x;
@@ -609,7 +609,7 @@ typedef struct a_rows {
     int64_t m0, m, nk;
 } a_rows;
 
-/* Rows of A that lie whole pages apart fall into the same sets of the L1 cache, which has 8 ways or more. */
+/* Rows of A that are whole pages apart fall into the same sets of the L1 cache, which has 8 ways or more. */
 static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
@@ -701,7 +701,7 @@ static a_rows rows_of(const run *r, const block *t, const part *piece, int64_t m
     return a;
 }
 
-/* Rows [m0, m0 + m) of the block, where they lie. */
+/* Rows [m0, m0 + m) of the block, in place. */
 static void finish_rows(const plan *p, const block *t, int64_t m0, int64_t m)
 {
     if (!p->g.finish)
@@ -737,7 +737,7 @@ static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size,
             for (int64_t j = j0; j < attn__least(j0 + SIDE, t->n); j++)
                 for (int64_t i = i0; i < attn__least(i0 + SIDE, t->m); i++) {
                     void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
-                    if (size == sizeof(float)) /* a size that the compiler knows: no call */
+                    if (size == sizeof(float)) /* a compile-time constant: no call */
                         memcpy(load ? own : there, load ? there : own, sizeof(float));
                     else
                         memcpy(load ? own : there, load ? there : own, sizeof(double));

@@ -28,7 +28,7 @@ typedef void attn__gemm_gather(const void *source, int64_t batch, int64_t row, i
                                int64_t columns, int64_t ld, void *to);
 
 /* A, whose element (i, k) is data[i * outer + k * inner], or B, whose element (k, j) is data[j * outer + k *
- * inner].  With `gather` one of the strides is 1, which says what its rows are, and the other 0. */
+ * inner].  With `gather` one of the strides is 1, which defines what its rows are, and the other 0. */
 typedef struct attn__gemm_operand {
     const void *data;
     int64_t outer, inner;
@@ -93,13 +93,13 @@ typedef struct attn__gemm_plan {
     bool share_a;        /* A is packed for all items first, ... */
     bool share_b;        /* ... and B */
     bool gather_a, gather_b;
-    bool own_c;                       /* an item's block of C lies in memory of its own first */
+    bool own_c;                       /* an item's block of C is in scratch of its own first */
     int64_t shared_a, shared_b, each; /* bytes of workspace for all threads, and for each */
 } attn__gemm_plan;
 
 /* At most so many threads; fewer where there is little to do. */
 void attn__gemm_plan_make(attn__gemm_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
-/* Bytes that the plan of one matrix moves between L2 and what lies beyond it, where operands are larger than L2. */
+/* Bytes that the plan of one matrix moves between L2 and L3 or memory, where operands are larger than L2. */
 typedef struct attn__gemm_traffic {
     int64_t a, b, c;
 } attn__gemm_traffic;
@@ -108,14 +108,14 @@ attn__gemm_traffic attn__gemm_plan_traffic(const attn__gemm_plan *plan);
 int attn__gemm_plan_print(const attn__gemm_plan *plan, char *text, size_t size);
 /* The plan for fewer rows, with no more workspace; A has a gather of rows. */
 void attn__gemm_plan_shorten(attn__gemm_plan *plan, int64_t m);
-/* Bytes that attn__gemm_run wants, aligned to 64. */
+/* Bytes of scratch that attn__gemm_run needs, aligned to 64. */
 size_t attn__gemm_workspace(const attn__gemm_plan *plan);
 /* Allocates nothing; the plan may run several times at once with a workspace each. */
 void attn__gemm_run(const attn__gemm_plan *plan, void *workspace);
 
 /* B packed once for several products with it: bytes, and the packing of columns [first, end), both multiples of
- * ATTN__GEMM_PART, or end n.  It is a multiple of every micro-kernel's columns, so that a part begins with a panel.  Of
- * the problem m, A and C are not read; its batch is 1, and B has no gather. */
+ * ATTN__GEMM_PART, or end n.  It is a multiple of every micro-kernel's columns, so that a part begins with a panel.
+ * The problem's m, A and C are not read; its batch is 1, and B has no gather. */
 enum { ATTN__GEMM_PART = 960 };
 /* Bytes of a packed number. */
 int attn__gemm_packed_size(attn_dtype dtype, attn__isa isa);

@@ -56,7 +56,7 @@ void attn__int8_plan_make(attn__int8_plan *p, const attn__gemm_problem *problem,
                          isa, threads);
 }
 
-/* What lies in the workspace after the integers' own: sums where they are added to C, scales, and integers of A and,
+/* Parts of the workspace after the integers' own: sums where they are added to C, scales, and integers of A and,
  * without packed ones, of B. */
 typedef struct integers {
     const attn__int8_plan *p;

@@ -22,7 +22,7 @@ typedef struct attn__int8_plan {
     attn__gemm_plan integers;
 } attn__int8_plan;
 
-/* Of F32, A and B^T in rows; g.weights NULL or of int8.  With `add`, C is f32. */
+/* Type F32, A and B^T in rows; g.weights NULL or of int8.  With `add`, C is f32. */
 void attn__int8_plan_make(attn__int8_plan *plan, const attn__gemm_problem *problem, attn__isa isa, int threads);
 size_t attn__int8_workspace(const attn__int8_plan *plan);
 void attn__int8_run(const attn__int8_plan *plan, void *workspace);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * int8_rows.h - what stands before and behind a product of int8: rows of floats to integers with a scale each, and
+ * int8_rows.h - the steps before and after a product of int8: rows of floats to integers with a scale each, and
  * sums in int32 to floats.  All instruction sets give the same bits. */
 #ifndef ATTN_GEMM_INT8_ROWS_H
 #define ATTN_GEMM_INT8_ROWS_H

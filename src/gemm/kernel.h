@@ -11,8 +11,8 @@
  * (On AMX the chain begins with C.)  So its bits depend on neither the tile's size nor the element's place.
  *
  * A panel holds some rows of A, or columns of B, in the order in which the kernel reads them, with zeros where the
- * matrix ends.  Element (k, j) lies at [k * width + j]; where `k_step` is above 1, so many numbers that are adjacent
- * along k lie together, as the kernel's file says. */
+ * matrix ends.  Element (k, j) is at [k * width + j]; if `k_step` is above 1, so many numbers that are adjacent along k
+ * are interleaved, as documented in the kernel's file. */
 #ifndef ATTN_GEMM_KERNEL_H
 #define ATTN_GEMM_KERNEL_H
 
@@ -59,7 +59,7 @@ typedef struct attn__gemm_kernel {
     attn__cpu_extra needs;
     attn__cpu_extra gains_by; /* without it kernels of f32 are faster */
     int rows, columns, lanes;
-    bool in_place;       /* a tile may read A and B where they lie */
+    bool in_place;       /* a tile may read A and B in place */
     int k_step;          /* panels are padded along k to a multiple of it */
     int k_block;         /* the K block, a multiple of k_step: as much of k as one sum has */
     int a_size, b_size;  /* bytes of a packed number of A and of B */

@@ -86,7 +86,7 @@ VF_FN void run(const attn__gemm_tile *t, bool int8)
         if (!whole) {
             memset(edge, 0, sizeof edge);
             copy(edge, ROWS, t->c, t->ldc, t);
-            __asm__ volatile("" ::: "memory"); /* gcc 12's tile loads do not say that they read memory */
+            __asm__ volatile("" ::: "memory"); /* gcc 12's tile loads do not declare that they read memory */
         }
         load_sums(c, ld);
     } else {

@@ -43,16 +43,16 @@ VF_FN vi add(vi x, vi y)
 #include "gemm/kernel_dot_tmpl.h"
 _Static_assert(Q_ROWS == BF16_ROWS, "a panel of A is packed without branches");
 
-/* Rows lie far apart, so the hardware does not prefetch them. */
+/* Rows are far apart, so the hardware does not prefetch them. */
 enum { AHEAD = 16 };
 VF_FN void prefetch_row(const attn__gemm_pack *p, int64_t at)
 {
     __builtin_prefetch((const char *)p->x + at * (p->bf16 ? 2 : 4));
 }
 
-/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair along k goes to all panels before the next
- * pair is read.  A vector that is stored past a panel's line is overwritten by the next line; the last line is stored
- * in part. */
+/* Panels whose rows or columns are adjacent in the matrix, n in all: a pair along k is stored to all panels before the
+ * next pair is read.  A vector that is stored past a panel's line is overwritten by the next line; the last line is
+ * stored in part. */
 VF_FN void pack_adjacent(const attn__gemm_pack *p, int64_t first, int64_t n, char *to)
 {
     const int64_t pairs = (p->k + 1) / 2, bytes = p->width * 4;

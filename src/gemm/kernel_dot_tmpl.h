@@ -29,8 +29,8 @@ VF_FN void Q(store)(const attn__gemm_tile *t, int row, int column, vi sum)
 #ifdef q_excess
 _Static_assert(Q_ROWS <= VF_LANES, "a vector holds what the sums of all rows begin with");
 
-/* What each row's sums begin with: minus the excess.  It depends on A alone, whose panel is in the L1 cache.  A panel
- * may be read past its end (kernel.h).  Four independent chains hide the instruction's latency. */
+/* The initial value of each row's sums: minus the excess.  It depends on A alone, whose panel is in the L1 cache.  A
+ * panel may be read past its end (kernel.h).  Four independent chains hide the instruction's latency. */
 VF_FN void Q(begin)(const attn__gemm_tile *t, int32_t *rows)
 {
     enum { CHAINS = 4 };

@@ -5,7 +5,7 @@
  * kernel_dot_tmpl.h but Q_B_BYTES and q_add, and
  *
  *     Q_KERNEL                 a name of its own
- *     Q_NEEDS                  what the processor must have besides the instruction set
+ *     Q_NEEDS                  features that the processor needs in addition to the instruction set
  *     q_move_a(x), q_move_b(x) VF_LANES steps of a row or column of the matrix, as panels of A and of B hold them
  *     q_store_b(b, y)          a group of each of VF_LANES columns to B's panel
  */
@@ -14,7 +14,7 @@
 #include "gemm/kernel_dot_tmpl.h"
 
 /* Up to VF_LANES rows or columns, `apart` bytes from each other, by VF_LANES steps along k, transposed: a step is as wide
- * as a lane.  The first `steps` of them go to the panel. */
+ * as a lane.  The first `steps` of them are stored to the panel. */
 VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apart, int64_t n, int64_t steps,
                           int8_t *to)
 {
@@ -32,7 +32,7 @@ VF_FN void Q(pack_square)(const attn__gemm_pack *p, const int8_t *x, int64_t apa
     }
 }
 
-/* What does not lie together, or ends early, is gathered, with zeros behind the end. */
+/* Numbers that are not contiguous, or end early, are gathered, with zeros behind the end. */
 static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t n, int64_t k, int8_t *to)
 {
     enum { RUN = Q_STEP * VF_LANES };
@@ -42,7 +42,7 @@ static void Q(gather_square)(const attn__gemm_pack *p, const int8_t *x, int64_t 
     }
 }
 
-/* A panel of A may be written past its end, as kernel.h says. */
+/* A panel of A may be written past its end, see kernel.h. */
 static void Q(pack)(const attn__gemm_pack *p)
 {
     enum { RUN = Q_STEP * VF_LANES };

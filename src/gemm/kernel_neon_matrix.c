@@ -3,7 +3,7 @@
  * kernel_neon_matrix.c - the micro-kernels of int8 and of bf16 for NEON with instructions for matrices: each adds the
  * product of two rows and two columns, of 8 bytes each along k, to 2 x 2 sums.
  *
- * In a panel the 8 bytes of one row or column lie together, those of the next one behind them.
+ * In a panel the 8 bytes of one row or column are contiguous, those of the next one behind them.
  */
 #include "gemm/kernel.h"
 #if ATTN__COMPILES_NEON_MATRIX

@@ -31,7 +31,7 @@
 
 /* One register tile; rows, vectors and panel are constants after inlining.  Row i of A in place is row[i / 3] from
  * at[i % 3] on: a pointer for each row would not fit into the general registers.  The loop over k is unrolled, so that
- * a step's additions to pointers and its prefetch cost little beside its multiply-adds. */
+ * a step's additions to pointers and its prefetch cost little compared to its multiply-adds. */
 VF_FN void GK(tile)(const attn__gemm_tile *t, int rows, int vectors, bool panel)
 {
     enum { NEAR = 3, LINE = 64 };
@@ -189,8 +189,8 @@ VF_FN void GK(pack_elements)(const attn__gemm_pack *p, int64_t first, int64_t n,
     }
 }
 
-/* A row of a panel, n numbers of it from x[at] on.  What a whole vector has behind the row's end belongs to the next one,
- * which is written afterwards; the last row has none. */
+/* A row of a panel, n numbers of it from x[at] on.  Lanes of a vector past the row's end overwrite the next row, which
+ * is written afterwards; the last row has none. */
 VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool last, GK_REAL *to, enum GK(kind) kind)
 {
     for (int j = 0; j < width; j += GV_LANES) {
@@ -204,8 +204,8 @@ VF_FN void GK(pack_row)(const void *x, int64_t at, int64_t n, int width, bool la
     }
 }
 
-/* Panels of rows that are adjacent in the matrix, n columns in all: ROWS rows go to all panels before the next are read.
- * Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS. */
+/* Panels of rows that are adjacent in the matrix, n columns in all: ROWS rows are stored to all panels before the next
+ * are read. Rows are far apart, so the hardware does not prefetch them; each panel prefetches some of the next ROWS. */
 VF_FN void GK(pack_rows)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, int width, enum GK(kind) kind)
 {
     enum { ROWS = 8, LINE = 64 };
@@ -241,7 +241,8 @@ VF_FN void GK(pack_square)(const void *x, int64_t at, int64_t outer, int n, GK_R
         gv_store(to + i * width, r[i]);
 }
 
-/* Of a square's rows, the line that comes four squares later.  They lie far apart, so the hardware does not prefetch them. */
+/* Prefetches, for each row of a square, the line four squares ahead.  Rows are far apart, so the hardware does not
+ * prefetch them. */
 VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK(kind) kind)
 {
     const int64_t size = kind == GK(BF16) ? 2 : sizeof(GK_REAL);
@@ -250,8 +251,8 @@ VF_FN void GK(prefetch_square)(const void *x, int64_t at, int64_t outer, enum GK
         __builtin_prefetch((const char *)x + (at + i * outer + 4 * GV_LANES) * size, 0, 2);
 }
 
-/* One panel whose columns are adjacent in the matrix.  The strides are copied: the compiler cannot know that what is
- * written is not `p`. */
+/* One panel whose columns are adjacent in the matrix.  The strides are copied: the compiler cannot prove that the
+ * writes do not alias `p`. */
 VF_FN void GK(pack_columns)(const attn__gemm_pack *p, int64_t first, int64_t n, GK_REAL *to, enum GK(kind) kind)
 {
     const int64_t whole = p->k / GV_LANES * GV_LANES, outer = p->outer, width = p->width;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.h - which way a product goes, decided once, before anything is computed:
+ * product.h - the route of a product, chosen once, before anything is computed:
  *
  *     slices         f32 by weights packed as slices (sliced.h), on AMX
  *     int8           f32 of a linear layer where its model computes in int8 (int8_product.h)
@@ -27,7 +27,7 @@ typedef struct attn__product {
 void attn__product_plan(attn__product *product, const attn__gemm_problem *problem, attn__isa isa, int threads);
 /* The route and the plan of its multiply-adds (with slices: that of the rows without a proof) as one line, as snprintf. */
 int attn__product_print(const attn__product *product, char *text, size_t size);
-/* Bytes that attn__product_run wants, aligned to 64. */
+/* Bytes of scratch that attn__product_run needs, aligned to 64. */
 size_t attn__product_workspace(const attn__product *product);
 /* Allocates nothing; as attn__gemm_run. */
 void attn__product_run(const attn__product *product, void *workspace);

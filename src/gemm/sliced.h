@@ -5,9 +5,9 @@
  *     C[m,n] (+)= A[m,k] W[n,k]^T
  *
  * Way, for some rows of A at a time: all are quantized and measured; a row whose error is proved for each K block and
- * panel of W goes by slices, each other one by multiply-adds, in one product of all such rows and columns.  Panels that
- * ordinary rows do not pass are found when W is packed: their columns go by multiply-adds for all rows.  So nothing is
- * multiplied twice, and the bits of an element depend on its row of A and on W alone. */
+ * panel of W is computed by slices, each other one by multiply-adds, in one product of all such rows and columns.
+ * Panels that ordinary rows do not pass are found when W is packed: their columns are computed by multiply-adds for all
+ * rows.  So nothing is multiplied twice, and the bits of an element depend on its row of A and on W alone. */
 #ifndef ATTN_GEMM_SLICED_H
 #define ATTN_GEMM_SLICED_H
 
@@ -29,7 +29,7 @@ typedef struct attn__sliced_weights {
 /* Whether packed weights of this size are to be slices. */
 bool attn__sliced_serves(const attn__slices_kernel *kernel, int64_t n, int64_t k);
 size_t attn__sliced_bytes(int64_t n, int64_t k);
-/* Where all lies in `data`, on whole cache lines. */
+/* Offsets of all parts in `data`, on whole cache lines. */
 attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k);
 /* Rows of W, w->outer apart.  False: so many panels need multiply-adds that slices gain nothing. */
 bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_operand *w, int64_t n, int64_t k,
@@ -58,16 +58,16 @@ void attn__sliced_run(const attn__sliced_plan *plan, void *workspace);
 /* ------------------------------------------------------------------------------- shared by sliced_*.c */
 
 enum {
-    ATTN__SLICED_GROUP = 8, /* panels whose sums go to C together */
+    ATTN__SLICED_GROUP = 8, /* panels whose sums are added to C together */
     ATTN__SLICED_WIDTH = ATTN__SLICED_GROUP * ATTN__SLICES_SIDE,
     ATTN__SLICED_STRETCH = 2,      /* K blocks of A that stay in L2 */
     ATTN__SLICED_BLOCK_ROWS = 256, /* of an item, at most: 0.6 MB */
 };
 
-/* Some rows of A: those that go by slices are first in `order`, the others follow. */
+/* Some rows of A: those computed by slices are first in `order`, the others follow. */
 typedef struct attn__sliced_part {
     const attn__sliced_plan *p;
-    int64_t first, m, proved; /* rows of A; how many go by slices */
+    int64_t first, m, proved; /* rows of A; how many are computed by slices */
     int32_t *order;           /* indices from `first` on */
     int8_t *a;                /* [K block][tiles of 16 rows] */
     attn__slices_rows *measures;
@@ -76,7 +76,7 @@ typedef struct attn__sliced_part {
     attn__shares shares;
 } attn__sliced_part;
 
-/* Where K block c begins; k for the one behind the last. */
+/* The begin of K block c; k for the one after the last. */
 static inline int64_t attn__sliced_k(const attn__sliced_weights *w, int64_t c)
 {
     return attn__least(c * ATTN__SLICES_K_BLOCK, w->k);
@@ -114,8 +114,8 @@ static inline attn__slices_rows *attn__sliced_measures(const attn__sliced_part *
 /* sliced_sums.c: the proved rows to C. */
 void attn__sliced_divide(const attn__sliced_plan *plan, int64_t rows, int64_t *row_blocks, int64_t *column_parts);
 void attn__sliced_multiply(attn__sliced_part *part);
-/* A segment of the row at this place of the order to C, and what follows the sums; but for columns that go by
- * multiply-adds in all rows. */
+/* A segment of the row at this place of the order to C, and what follows the sums; except for columns that all rows
+ * compute by multiply-adds. */
 void attn__sliced_store(const attn__sliced_part *part, const float *x, int64_t place, int64_t column, int64_t width);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The driver of sliced.h: which rows go by slices, and multiply-adds for the others. */
+ * The driver of sliced.h: which rows are computed by slices, and multiply-adds for the others. */
 #include "gemm/sliced.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ static size_t lines(int64_t count, size_t each)
     return (size_t)attn__round_up(count * (int64_t)each, LINE);
 }
 
-/* A matrix whose rows are those of A that go by multiply-adds. */
+/* A matrix whose rows are those of A that are computed by multiply-adds. */
 static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         int64_t ld, void *to)
 {
@@ -29,7 +29,7 @@ static void gather_rows(const void *source, int64_t batch, int64_t row, int64_t 
     }
 }
 
-/* Columns [*first, *end) of the next panels that go by multiply-adds; false: there are no more. */
+/* Columns [*first, *end) of the next panels that are computed by multiply-adds; false: there are no more. */
 static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t *end)
 {
     int64_t panel = *end / SIDE + (*end % SIDE != 0);

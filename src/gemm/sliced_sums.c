@@ -128,7 +128,7 @@ static int64_t panel_from(const worker *w, int64_t panel)
     return panel < end ? panel : weights->panels;
 }
 
-/* What the run after this one needs: its first tiles, and to have its panel of W near. */
+/* Prefetches for the next run: its first tiles and its panel of W. */
 static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
@@ -173,7 +173,7 @@ static void sum_panel(worker *w, int64_t c, float *sums)
     t->p->kernel->run(&args, &w->state, &w->hook);
 }
 
-/* A group whose sums are complete goes to C between the products of the next one. */
+/* A group whose sums are complete is added to C between the products of the next one. */
 static void begin_storing(worker *w, int64_t group, const float *sums)
 {
     const attn__sliced_part *t = w->t;

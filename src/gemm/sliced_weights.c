@@ -151,7 +151,7 @@ static void join_panels(const attn__sliced_weights *w)
 bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_operand *x, int64_t n, int64_t k,
                        int threads, void *data)
 {
-    enum { WORTH = 4 }; /* of so many panels all but one have to go by slices */
+    enum { WORTH = 4 }; /* of so many panels all but one have to be computed by slices */
     packing t = {kernel, x, attn__sliced_weights_in(data, n, k)};
     attn__parallel_items(threads, attn__pieces(t.w.panels, TOGETHER), pack_item, &t);
     if (WORTH * judge_panels(kernel, &t.w) > t.w.panels)

@@ -6,9 +6,9 @@
  *     C[m,n] = sum_k A[m,k] * B[k,n],   a * scale = 65536 d0 + 256 d1 + d2 + r,   |r| <= 1/2,   d in [-128, 127]
  *
  * A row of A has one scale, a power of two, for each K block; so has a column of B.  Six of the nine products of slices
- * are summed in integers, without rounding, or eight, or the row goes to multiply-adds.  `decide` compares an upper
- * bound of the error with a lower bound of sum |a||b|; docs/numerics.md has the proof.  It reads one row's numbers and
- * one panel's, never the neighbours' of that row.  sliced.h multiplies whole matrices so.
+ * are summed in integers, without rounding, or eight, or the row is computed by multiply-adds.  `decide` compares an
+ * upper bound of the error with a lower bound of sum |a||b|; docs/numerics.md has the proof.  It reads one row's
+ * numbers and one panel's, never the neighbours' of that row.  sliced.h multiplies whole matrices so.
  *
  * Tiles are of 1 KiB: of A 16 rows of 64 slices along k, of B 16 rows of 4 slices along k of each of 16 columns, the
  * other's transpose in units of 32 bits.  For each 64 of k three tiles follow each other, d0 to d2.
@@ -39,7 +39,7 @@ typedef struct attn__slices_scale {
     float scale, inverse; /* inverse: 0 where all numbers are 0, NaN where only multiply-adds will do */
 } attn__slices_scale;
 
-/* What `decide` knows of 16 rows within a K block.  q, d1, d2: upper bounds of root mean squares. */
+/* Inputs of `decide` for 16 rows within a K block.  q, d1, d2: upper bounds of root mean squares. */
 typedef struct attn__slices_rows {
     float inverse[ATTN__SLICES_SIDE];
     float q[ATTN__SLICES_SIDE]; /* NaN: multiply-adds */
@@ -88,7 +88,7 @@ typedef struct attn__slices_rest {
     int64_t before_ld, ld;
 } attn__slices_rest;
 
-/* Of a thread's runs, one after the other.  The first is all zeros. */
+/* State of a thread's consecutive runs.  The first is all zeros. */
 typedef struct attn__slices_state {
     int32_t _Alignas(64) sums[4 * ATTN__SLICES_C_TILE];
     float last[ATTN__SLICES_SIDE]; /* where it is not the same for all rows */
@@ -97,7 +97,7 @@ typedef struct attn__slices_state {
 } attn__slices_state;
 
 typedef struct attn__slices_kernel {
-    /* What a thread does before its first product and after its last one. */
+    /* Each thread calls these before its first product and after its last one. */
     void (*begin)(void);
     void (*end)(void);
     /* Leaves the epilogue of its last C tile to the next run, or to `finish`; `hook` is not NULL. */
@@ -139,7 +139,7 @@ extern const uint8_t attn__slices_level[ATTN__SLICES_LEVELS];
 /* By how much the bound of |x| rises from level to level. */
 extern const float attn__slices_rise[ATTN__SLICES_LEVELS];
 
-/* What the bound of the error has beside products of norms; see slices_bound.c. */
+/* Terms of the error bound in addition to products of norms; see slices_bound.c. */
 #define ATTN__SLICES_ROUNDING 34000.0f
 
 #endif

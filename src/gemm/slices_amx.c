@@ -114,7 +114,7 @@ SLICES_FN const float *last_weights(uint16_t eight, float *mixed)
     return mixed;
 }
 
-/* What a C tile is to become. */
+/* How a C tile is stored after its sums. */
 SLICES_FN attn__slices_rest leave(const attn__slices_args *t, int64_t m, uint16_t eight, attn__slices_state *state)
 {
     static const float _Alignas(64) zeros[SIDE];

@@ -15,7 +15,7 @@
  * fraction rounds to 1, is no special case.  q minimizes the largest |p(f) / 2^f - 1| (Remez' exchange),
  * which is 2.3e-9.  (A fifth degree leaves 9.3e-8: that alone is 1.5 units just below a power of two.)  The rest
  * is rounding, in units where f is near 1: 1/2 of the last sum, 1/4 each of the one before and of its constant,
- * 1/4 of f itself, less of what lies deeper, and on `scalar` 1/4 and less of each product. */
+ * 1/4 of f itself, less of the inner terms, and on `scalar` 1/4 and less of each product. */
 VF_FN vf vf_exp2(vf x)
 {
     vf f = vf_fraction(x);

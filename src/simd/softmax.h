@@ -6,7 +6,7 @@
 #ifndef ATTN_SIMD_SOFTMAX_H
 #define ATTN_SIMD_SOFTMAX_H
 
-/* The logarithm of a weight is at most 0, but a log-sum-exp that was rounded may lie below the row's largest score, by
+/* The logarithm of a weight is at most 0, but a log-sum-exp that was rounded may be below the row's largest score, by
  * many powers of two where scores are huge.  NaN stays. */
 VF_FN vf vf_log_weight(vf score, vf lse)
 {
@@ -23,8 +23,8 @@ VF_FN vf vf_mul_normal(vf a, vf b)
     return vf_mul_below(a, least, b);
 }
 
-/* p (dp - delta) / 2: half the gradient of a score, which is an operand of products.  Of halves, which are exact: the
- * difference of two finite numbers may overflow, and a weight of 0 would make a NaN of that. */
+/* p (dp - delta) / 2: half the gradient of a score, which is an operand of products.  Computed with halves, which are
+ * exact: the difference of two finite numbers may overflow, and a weight of 0 would make a NaN of that. */
 VF_FN vf vf_half_score_gradient(vf p, vf dp, vf delta)
 {
     return vf_mul_normal(p, vf_fma(dp, vf_set1(0.5f), vf_mul(delta, vf_set1(-0.5f))));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_avx2.h - the vector operations on AVX2 with FMA: 8 lanes.  vec.h says what each does.
+ * vec_avx2.h - the vector operations on AVX2 with FMA: 8 lanes.  vec.h documents them.
  *
  * Opens a region, which isa_end.h closes, like vec_avx512.h.
  */

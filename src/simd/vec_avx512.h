@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_avx512.h - the vector operations on AVX-512 (F, BW, DQ, VL): 16 lanes.  vec.h says what each does.
+ * vec_avx512.h - the vector operations on AVX-512 (F, BW, DQ, VL): 16 lanes.  vec.h documents them.
  *
  * Opens a region in which functions are compiled for the instruction set, so that a plain `cc` needs no flags
- * per file; isa_end.h closes it.  Other headers go before this one.
+ * per file; isa_end.h closes it.  Include other headers before this one.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_neon.h - the vector operations on NEON (every 64-bit Arm): 4 lanes.  vec.h says what each does.
+ * vec_neon.h - the vector operations on NEON (every 64-bit Arm): 4 lanes.  vec.h documents them.
  */
 #ifndef ATTN_SIMD_VEC_H
 #define ATTN_SIMD_VEC_H

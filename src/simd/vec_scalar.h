@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * vec_scalar.h - the vector operations in plain C: 4 lanes, which the compiler maps to whatever the target
- * has.  vec.h says what each does.  A multiply-add rounds twice here: without the instruction, one rounding
+ * has.  vec.h documents them.  A multiply-add rounds twice here: without the instruction, one rounding
  * is a function call.
  */
 #ifndef ATTN_SIMD_VEC_H

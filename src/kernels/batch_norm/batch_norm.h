@@ -4,7 +4,7 @@
  *
  *     y = (x - mean[c]) / sqrt(variance[c] + eps) * gain[c] + bias[c],     mean, variance over batch and plane
  *
- * The numbers of a plane are adjacent and go through the lanes.  Every function works on a range of channels:
+ * The numbers of a plane are adjacent and fill the lanes.  Every function works on a range of channels:
  * run(args, begin, end), where args is an attn__batch_norm_args with pointers to float or double, as the kernel is.
  *
  * Contract: batch and plane may be 0; nothing outside the planes is read or written; nothing is allocated.  The result

@@ -177,7 +177,7 @@ VF_FN void narrow_sums(int what, const channel *ch, int part, pair *all)
     }
 }
 
-/* No lane adds more than 2 BATCH_NORM_RUN numbers before they go to f64. */
+/* No lane adds more than 2 BATCH_NORM_RUN numbers before they are added in f64. */
 VF_FN void wide_sums(int what, const channel *ch, pair *all)
 {
     vector_sums s;

@@ -32,7 +32,7 @@
 #include "simd/amx.h"
 
 /* Four products of a pair of parts; a square of C has two tiles of rows if `tall`, two of columns if `wide`, both
- * constants after inlining.  What the next pair needs is loaded into a register as soon as its last reader has
+ * constants after inlining.  The operands of the next pair are loaded into a register as soon as its last reader has
  * begun: the unit has no other copies of its registers, and takes 16 cycles for a product, where a load takes 8. */
 BF16X3_FN void multiply_then_b(const attn__bf16x3_side *b, const uint16_t *next, bool tall, bool wide)
 {

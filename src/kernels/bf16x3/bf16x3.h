@@ -30,11 +30,11 @@ enum {
     ATTN__BF16X3_DEPTH = 32, /* of a tile, along k */
     ATTN__BF16X3_TILE = ATTN__BF16X3_SIDE * ATTN__BF16X3_DEPTH,
     ATTN__BF16X3_F32 = 3, /* parts of an f32 number */
-    /* `weigh` does what is aside after so many times four products, and when all is weighed */
+    /* `weigh` runs the side work (`hook`) after every so many times four products, and at the end */
     ATTN__BF16X3_HOOK_EVERY = 3
 };
 
-/* Where the tiles of an operand lie; all distances in numbers.  Packed ones are whole tiles with `row` 32, but any
+/* Layout of the tiles of an operand; all distances in numbers.  Packed ones are whole tiles with `row` 32, but any
  * rows do that hold what a tile holds. */
 typedef struct attn__bf16x3_side {
     uint16_t *data;
@@ -90,12 +90,12 @@ typedef struct attn__interleaved {
 
 typedef struct attn__bf16x3_kernel {
     attn__isa isa;
-    /* What a thread does before its first product and after its last one (the state of the unit belongs to the thread;
-     * other code that uses AMX must not come between). */
+    /* Each thread calls these before its first product and after its last one (the state of the unit belongs to the
+     * thread; other code that uses AMX must not come between). */
     void (*begin)(void);
     void (*end)(void);
     void (*run)(const attn__bf16x3_args *args);
-    /* The same beside other work of the caller's (NULL: none) that touches none of its arrays. */
+    /* The same, interleaved with other work of the caller's (NULL: none) that touches none of its arrays. */
     void (*run_interleaved)(const attn__bf16x3_args *args, attn__interleaved *interleaved);
     /* A's tiles from A's rows: blocks along the rows, steps along the columns.  Both are filled up with zeros.  False
      * if any number is infinite or NaN. */
@@ -107,8 +107,8 @@ typedef struct attn__bf16x3_kernel {
     /* A step of the softmax: references and what earlier sums are to be multiplied by, true if any of that is not 1;
      * ... */
     bool (*refer)(const attn__bf16x3_softmax *softmax);
-    /* ... then all weights and their sums (NULL: none), beside products of other arrays: exponentials keep the vector
-     * units busy while AMX works.  The same bits as one after the other.
+    /* ... then all weights and their sums (NULL: none), interleaved with products of other arrays: exponentials keep
+     * the vector units busy while AMX works.  The same bits as one after the other.
      * `hook` is done now and then. */
     void (*weigh)(const attn__bf16x3_softmax *softmax, const attn__bf16x3_args *products, int count,
                   attn__tile_hook hook);

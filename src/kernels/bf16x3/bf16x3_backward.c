@@ -27,7 +27,7 @@ VF_FN void store_parts(patch x, int parts, places to, vf *odd, bool along)
     }
 }
 
-/* Where row r and the keys from j on go; r is even, j a multiple of 32. */
+/* The destination of row r and the keys from j on; r is even, j a multiple of 32. */
 VF_FN uint16_t *across_at(const attn__bf16x3_side *side, int64_t r, int64_t j)
 {
     return side->data + j / ATTN__BF16X3_SIDE * side->block + r / ATTN__BF16X3_DEPTH * side->step +
@@ -40,7 +40,7 @@ VF_FN uint16_t *along_at(const attn__bf16x3_side *side, int64_t r, int64_t j)
            r % ATTN__BF16X3_SIDE * side->row;
 }
 
-/* What stands in row r, or in no row. */
+/* Keys j on of row r; 0 past the last row or key. */
 VF_FN vf load(const attn__bf16x3_weights *t, const float *x, int64_t r, int64_t j)
 {
     return r < t->rows && j < t->keys ? vf_load(x + r * t->ld + j) : vf_zero();
@@ -99,7 +99,7 @@ VF_FN void store_ds(const attn__bf16x3_weights *t, const patch *ds, int64_t r, i
                 true);
 }
 
-/* What the second stage takes from the first. */
+/* Keeps the weights for the second stage. */
 VF_FN void keep_p(const attn__bf16x3_weights *t, const patch *p, int64_t r, int64_t j, bool whole)
 {
     VF_UNROLL

@@ -8,7 +8,7 @@
  *     across  dS as B:  the same                                   dK^T += Q^T dS
  *     along   dS as A:  blocks of 16 queries, steps of 32 keys     dQ   += dS K
  *
- * Neighbours in a row of `along` are keys l and l + 16 of a step (attn__bf16x3_key says which number goes where), so
+ * Neighbours in a row of `along` are keys l and l + 16 of a step (see attn__bf16x3_key), so
  * that all three come from the same vectors without a shuffle.  Numbers of three parts are cut into 8 + 8 + 8 bits,
  * which loses as little as rounding does.
  */
@@ -20,7 +20,7 @@
 typedef struct attn__bf16x3_weights {
     int64_t rows, keys; /* filled up with zeros to multiples of 32 */
     int64_t ld;         /* of s and dp: a multiple of 32; so many numbers belong to each row up to the 32nd */
-    float *s, *dp;      /* dp NULL: not wanted */
+    float *s, *dp;      /* dp NULL: not requested */
     /* Given: s holds scores, base 2 but for `factor`, and becomes P in stages, and dp is dP; all rows attend all keys.
      * NULL: s and dp hold P and dS. */
     const float *lse, *delta;
@@ -40,7 +40,7 @@ typedef struct attn__bf16x3_softmax_backward {
 /* All need ATTN_ISA_AMX. */
 void attn__bf16x3_begin_p(attn__bf16x3_softmax_backward *w, const attn__bf16x3_weights *t);
 void attn__bf16x3_begin_ds(attn__bf16x3_softmax_backward *w, const attn__bf16x3_weights *t);
-/* What is left of a stage.  False if any number of it is infinite or NaN: its tiles are then of no use. */
+/* Computes the rest of a stage.  False if any number of it is infinite or NaN: its tiles are then of no use. */
 bool attn__bf16x3_finish(attn__bf16x3_softmax_backward *w);
 /* One part: both at once. */
 bool attn__bf16x3_weigh(const attn__bf16x3_weights *t);

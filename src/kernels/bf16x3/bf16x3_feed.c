@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_feed.c - rows to tiles, lines to the cache and sums to rows beside products; see bf16x3_feed.h.
+ * bf16x3_feed.c - rows to tiles, lines to the cache and sums to rows, interleaved with products; see bf16x3_feed.h.
  */
 #include "kernels/bf16x3/bf16x3_feed.h"
 
@@ -15,7 +15,7 @@ enum {
     SIDE = ATTN__BF16X3_SIDE,
     DEPTH = ATTN__BF16X3_DEPTH,
     ROWS = 4,       /* of a tile in one portion */
-    AHEAD = 16,     /* tiles: what is asked for arrives in time, and is not pushed out before */
+    AHEAD = 16,     /* tiles: prefetched lines arrive in time, and are not evicted before use */
     SOON = 16,      /* rows */
     WHOLE = 1 << 16 /* of what is due */
 };
@@ -95,7 +95,7 @@ VF_FN int64_t split_pairs(attn__bf16x3_feed *f, const attn__feed_side *s, vf *od
     return SIDE / ROWS;
 }
 
-/* Rows of a tile, tiles beside each other, and portions of one. */
+/* Rows of a tile, tiles next to each other, and portions of one. */
 VF_FN int64_t height_of(const attn__feed_side *s)
 {
     return s->kind == ATTN__FEED_PAIRS ? DEPTH : SIDE;
@@ -144,7 +144,7 @@ VF_FN void split_some(attn__bf16x3_feed *f)
 
 /* -------------------------------------------------------------------------------------------------- fetching */
 
-/* Lines are asked for by 16 rows of 32 columns, whatever their tiles. */
+/* Lines are prefetched by 16 rows of 32 columns, whatever their tiles. */
 static int64_t squares_of(const attn__feed_side *s)
 {
     return attn__pieces(s->rows, SIDE) * s->steps;
@@ -178,7 +178,7 @@ VF_FN void prefetch_row(attn__bf16x3_feed *f)
     f->prefetch.side++;
 }
 
-/* The first ones were asked for while these sides were the next. */
+/* The first ones were prefetched while these sides were the next. */
 static void skip_first(attn__bf16x3_feed *f)
 {
     int64_t left = AHEAD;

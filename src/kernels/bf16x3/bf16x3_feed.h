@@ -2,10 +2,10 @@
  *
  * bf16x3_feed.h - packs and unpacks for a stream of products on AMX (bf16x3.h), a portion after every fourth product:
  * the next rows of the caller become tiles of three parts, lines that are needed some tiles later are prefetched, and
- * the sums of the last product go back to rows of the caller.
+ * the sums of the last product are stored to rows of the caller.
  *
- * Of a step of 32 columns, numbers l and l + 16 are neighbours along k in tiles of ROWS and TRANSPOSED, which go together:
- * no number has to change its lane for that.  PAIRS have rows along k as they are.
+ * In a step of 32 columns, numbers l and l + 16 are neighbours along k in tiles of ROWS and TRANSPOSED, which are
+ * multiplied together: no number has to change its lane for that.  PAIRS have rows along k as they are.
  */
 #ifndef ATTN_KERNELS_BF16X3_FEED_H
 #define ATTN_KERNELS_BF16X3_FEED_H
@@ -48,7 +48,7 @@ typedef struct attn__feed_pending {
 
 typedef struct attn__bf16x3_feed {
     attn__interleaved interleaved;
-    attn__feed_side side[2], next[2]; /* now; after those, of which the first lines are asked for */
+    attn__feed_side side[2], next[2]; /* now; after those, whose first lines are prefetched */
     int sides, nexts;
     attn__feed_pending drain;
     /* Where it has come to, and how much of each is due at every portion. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bf16x3_interleaved.h - products beside vector work; included by bf16x3.c within its region of the instruction set.
- * Unlike there, the last products of a square of C load the first operands of the next one.
+ * bf16x3_interleaved.h - products interleaved with vector work; included by bf16x3.c within its region of the
+ * instruction set. Unlike there, the last products of a square of C load the first operands of the next one.
  */
 
 /* A square of C and where its operands begin; `tall` and `wide` if it has two tiles of rows, of columns. */

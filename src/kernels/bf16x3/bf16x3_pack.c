@@ -11,7 +11,7 @@
 /* pairs of rows from one fetched to one read */
 enum { STEP = ATTN__BF16X3_DEPTH, SIDE = ATTN__BF16X3_SIDE, EARLY = 2 };
 
-/* Two rows of the caller's, NULL where there is none, and where they go. */
+/* Two rows of the caller's, NULL where there is none, and their destinations. */
 typedef struct row_pair {
     const char *from[PATCH_ROWS];
     uint16_t *along[PATCH_ROWS], *across;
@@ -47,7 +47,7 @@ VF_FN patch load_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t
     return x;
 }
 
-/* What is left for the last part fits it. */
+/* The remainder fits into the last part. */
 VF_FN void pack_patch(const attn__bf16x3_pack *t, const row_pair *pair, int64_t j, attn_dtype dtype, int parts,
                       bool along, bool across, vf *odd)
 {

@@ -19,10 +19,10 @@ typedef struct attn__bf16x3_pack {
     const int64_t *row_at; /* where each row begins; columns are adjacent */
     int64_t rows, columns;
     bool keyed;                      /* rows in the order of attn__bf16x3_key, too */
-    attn__bf16x3_side along, across; /* filled up with zeros; data NULL: not wanted */
+    attn__bf16x3_side along, across; /* filled up with zeros; data NULL: not requested */
 } attn__bf16x3_pack;
 
-/* Which number of a step of 32 stands at place i along k. */
+/* The number of a step of 32 that is at place i along k. */
 static inline int64_t attn__bf16x3_key(int64_t i)
 {
     return i / 2 + i % 2 * ATTN__BF16X3_SIDE;

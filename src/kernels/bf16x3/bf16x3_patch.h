@@ -12,7 +12,7 @@ typedef struct patch {
     vf x[PATCH_ROWS][PATCH_HALVES];
 } patch;
 
-/* Where the parts of a patch go; NULL: not wanted. */
+/* Destinations of the parts of a patch; NULL: not requested. */
 typedef struct places {
     uint16_t *across[PATCH_HALVES], *along[PATCH_ROWS];
     int64_t across_part, along_part;
@@ -47,7 +47,7 @@ VF_FN void store_upper(const patch *x, const places *to, int part, bool across, 
     }
 }
 
-/* What is left of a patch by the upper halves of another. */
+/* Subtracts the upper halves of `from` from x. */
 VF_FN void take_upper_away(patch *x, const patch *from)
 {
     VF_UNROLL

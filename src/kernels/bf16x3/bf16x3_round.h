@@ -5,8 +5,8 @@
 #ifndef ATTN_KERNELS_BF16X3_ROUND_H
 #define ATTN_KERNELS_BF16X3_ROUND_H
 
-/* The pairs (a, b) of all lanes, a row of a tile in each part.  What is left after two roundings is the third.  Where a
- * number is not finite, or rounds to infinity, that is NaN (inf - inf, at the latest the second time), and so becomes
+/* The pairs (a, b) of all lanes, a row of a tile in each part.  The remainder after two roundings is the third.  Where
+ * a number is not finite, or rounds to infinity, that is NaN (inf - inf, at the latest the second time), and so becomes
  * its `odd`; both may be one. */
 VF_FN void cut_rounded(vf a, vf b, uint16_t *out, int64_t part, vf *odd_a, vf *odd_b)
 {

@@ -55,14 +55,14 @@ BF16X3_FN __m512 weight(const float *s, __m512 factor, __m512 m)
     return vf_exp2(_mm512_sub_ps(_mm512_mul_ps(_mm512_loadu_ps(s), factor), m));
 }
 
-/* Where rows r and r + 1 go. */
+/* Destinations of rows r and r + 1. */
 BF16X3_FN uint16_t *row_of_pairs(const attn__bf16x3_side *to, uint16_t *out, int64_t r)
 {
     uint64_t at = (uint64_t)r;
     return out + (int64_t)(at / ATTN__BF16X3_DEPTH) * to->step + (int64_t)(at % ATTN__BF16X3_DEPTH / 2) * to->row;
 }
 
-/* Where a step of the softmax has come to: row r of the column of 16 lanes that begins at w. */
+/* Progress of a step of the softmax: row r of the column of 16 lanes that begins at w. */
 typedef struct weighing {
     attn__interleaved interleaved;
     const attn__bf16x3_softmax *t; /* NULL: nothing to weigh */
@@ -135,7 +135,7 @@ BF16X3_FN int64_t rows_of_tiles(const attn__bf16x3_softmax *t)
     return (t->rows + ATTN__BF16X3_DEPTH - 1) / ATTN__BF16X3_DEPTH * ATTN__BF16X3_DEPTH;
 }
 
-/* Three parts: a product of one is too quick for anything beside it. */
+/* Three parts: a product of one part is too short to interleave other work. */
 BF16X3_FN void weigh_some(weighing *x)
 {
     const attn__bf16x3_softmax *t = x->t;
@@ -163,7 +163,7 @@ static void weigh_portion(attn__interleaved *interleaved)
         weigh_some(x);
 }
 
-/* Products of one part are too quick for weights beside them. */
+/* Products of one part are too short to interleave weights. */
 static void hook_portion(attn__interleaved *interleaved)
 {
     weighing *x = (weighing *)(void *)interleaved;
@@ -171,7 +171,7 @@ static void hook_portion(attn__interleaved *interleaved)
         attn__tile_hook_run(x->hook);
 }
 
-/* What there is to be done beside the products. */
+/* Runs a portion of the interleaved work. */
 BF16X3_FN void go_on(attn__interleaved *x)
 {
     if (x)

@@ -28,7 +28,7 @@ BF16X3_FN __m512 widen(__m256i half)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
-/* What a part leaves over; exact. */
+/* The remainder after a part; exact. */
 BF16X3_FN two left_of(two x, __m512i part)
 {
     return (two){_mm512_sub_ps(x.first, widen(_mm512_castsi512_si256(part))),

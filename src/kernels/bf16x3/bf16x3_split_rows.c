@@ -12,7 +12,7 @@
 
 enum { SIDE = ATTN__BF16X3_SIDE, DEPTH = ATTN__BF16X3_DEPTH };
 
-/* What becomes a tile of each part: numbers from column c on of 16 rows, or 32 where rows lie along k. */
+/* Source of a tile of each part: numbers from column c on of 16 rows, or 32 if rows are along k. */
 typedef struct block {
     const attn__bf16x3_rows *rows;
     int64_t r, c, high;
@@ -48,7 +48,7 @@ VF_FN void find_rows(block *b)
         b->row[i] = zeros;
 }
 
-/* Asks for a half of the rows of a later block. */
+/* Prefetches a half of the rows of a later block. */
 VF_FN void prefetch(const block *b, int half, int columns)
 {
     int64_t from = b->r + ATTN__BF16X3_SPLIT_NEAR + half * b->high / 2, end = from + b->high / 2;

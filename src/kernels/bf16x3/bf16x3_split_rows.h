@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * bf16x3_split_rows.h - rows of f32 numbers to tiles of three parts each, as split_rows, split_pairs and transpose of
- * bf16x3.h make them, in half the time: halves of the bits are moved as they are, rounded by an addition, what is
- * transposed is so before it becomes parts, and rows are asked for before they are needed.
+ * bf16x3.h make them, in half the time: halves of the bits are moved as they are, rounded by an addition, rows are
+ * transposed before they are split into parts, and prefetched.
  *
- * Neighbours along the columns are numbers l and l + 16 of a step in what is cut along and across, so that neither
- * needs a shuffle; these two go together in a product, and with nothing else.
+ * Neighbours along the columns are numbers l and l + 16 of a step in tiles that are split along and across, so that
+ * neither needs a shuffle; these two are multiplied with each other only.
  */
 #ifndef ATTN_KERNELS_BF16X3_SPLIT_ROWS_H
 #define ATTN_KERNELS_BF16X3_SPLIT_ROWS_H

@@ -206,7 +206,7 @@ VF_FN void spread_row(const attn__decode_spread *t, attn_dtype dtype, int64_t j,
         sum[v] = vf_zero();
     for (int64_t i = 0; i < t->queries; i++) {
         bool sees = j >= t->from[i] && j < t->to[i] && (!t->alive || (t->alive[i * t->ldw + j] & t->bit));
-        if (!sees) /* it may be NaN in what it may not see */
+        if (!sees) /* masked elements may be NaN */
             continue;
         vf w = vf_set1(t->w[i * t->ldw + j]);
         VF_UNROLL

@@ -26,7 +26,7 @@
  *   AFFINE: elements: y = x * s[0] + s[1]
  *   ROUND: elements: y = x rounded to bf16; of float alone
  *   ACTIVATE: elements: y = kind(x), an activation
- *   ACTIVATE_BACKWARD: elements: y = x * kind'; x2 is what attn__activation_keeps_input says: the input or the output
+ *   ACTIVATE_BACKWARD: elements: y = x * kind'; x2 is the input or the output (attn__activation_keeps_input)
  *   BIAS_ACTIVATE: rows: y = kind(y + x) for a row y; x NULL: no bias
  *   STRIDED: outer indices of `shape`, all axes but the last (elements if it is the only one): y = s[0] * x (+ y if
  *       `add`), all strided; not in place

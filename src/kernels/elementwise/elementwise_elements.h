@@ -98,7 +98,7 @@ VF_FN vf slope_of(vf s, int kind)
     }
 }
 
-/* The switch stands outside the loops: `kind` is a constant in each copy of BODY. */
+/* The switch is outside the loops: `kind` is a constant in each copy of BODY. */
 #define FOR_EACH_ACTIVATION(kind, BODY)                                                                                \
     switch (kind) {                                                                                                    \
     case ATTN__ACT_RELU:                                                                                               \

@@ -39,7 +39,7 @@ VF_FN vf only_first(int64_t left, vf v, vf other)
     return left >= VF_LANES ? v : vf_select(vm_first((int)left), v, other);
 }
 
-/* t, but 0 where it is subnormal (simd/exp.h says why): for results that are stored and read again many times. */
+/* t, but 0 where it is subnormal (reason in simd/exp.h): for results that are stored and read again many times. */
 VF_FN vf normal_of(vf t)
 {
     return vf_below(vf_abs(t), constant(REAL_MIN), t);

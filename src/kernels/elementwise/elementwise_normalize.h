@@ -157,7 +157,7 @@ VF_FN void add_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
     }
 }
 
-/* The sums of rows [row, end), as they lie in memory. */
+/* The sums of rows [row, end), in place. */
 VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int64_t end, int64_t c, int64_t n,
                               parameter_sums *sums)
 {
@@ -167,7 +167,7 @@ VF_FN void sum_parameter_rows(const attn__elementwise_args *a, int64_t row, int6
         add_parameter_rows(a, row, reduce_end(row, TOGETHER, end) - row, c, c + n, sums);
 }
 
-/* The same of all rows, in runs as REDUCE_RUN says. */
+/* The same of all rows, in runs of REDUCE_RUN. */
 static void sum_parameter_runs(const attn__elementwise_args *a, int64_t c, int64_t n, parameter_sums *sums)
 {
     double gain[PARAMETER_COLUMNS] = {0}, bias[PARAMETER_COLUMNS] = {0};

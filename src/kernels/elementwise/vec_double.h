@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vec_double.h - the vector operations that the row kernels use, for one double.  simd/vec.h says what each does.
+ * vec_double.h - the vector operations that the row kernels use, for one double.  simd/vec.h documents them.
  */
 #ifndef ATTN_KERNELS_VEC_DOUBLE_H
 #define ATTN_KERNELS_VEC_DOUBLE_H

@@ -8,10 +8,10 @@
  * In the forward pass queries are the lanes (scores: A = keys, B = queries transposed; values: A = values transposed,
  * B = weights); in the backward pass channels are, for the gradients of k and v.
  *
- * Contract: N is a multiple of the kernel's `lanes`; more than `lanes * vectors` go in column panels.  M and K may be 0
- * (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are faster.  Nothing outside
- * the rectangles is read or written; nothing is allocated.  Each sum runs over ascending k from zero; an accumulating
- * product adds the finished sum to C.
+ * Contract: N is a multiple of the kernel's `lanes`; more than `lanes * vectors` are divided into column panels.  M and
+ * K may be 0 (K = 0 writes zeros unless accumulating).  Nothing needs alignment, but aligned b and c are faster.
+ * Nothing outside the rectangles is read or written; nothing is allocated.  Each sum runs over ascending k from zero;
+ * an accumulating product adds the finished sum to C.
  */
 #ifndef ATTN_KERNELS_GEMM_TILE_H
 #define ATTN_KERNELS_GEMM_TILE_H

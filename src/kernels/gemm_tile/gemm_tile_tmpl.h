@@ -25,7 +25,7 @@ enum {
 }; /* a product needs a register before it is added */
 #endif
 
-/* How A lies, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
+/* The layout of A, known at compile time so that addresses are constants: rows far apart and k adjacent, or rows
  * adjacent, or neither. */
 enum layout { ALONG_K, ALONG_M, STRIDED };
 
@@ -39,7 +39,7 @@ VF_FN float element(const float *const row[], const attn__gemm_tile_args *t, con
     return row[m][k * t->ak];
 }
 
-/* sum += column k of A times row k of B, which lies at b. */
+/* sum += column k of A times row k of B, which is at b. */
 VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], const float *const row[], const float *a,
                 const float *b, int64_t k, int rows, int vectors, enum layout layout)
 {
@@ -56,7 +56,7 @@ VF_FN void step(const attn__gemm_tile_args *t, vf sum[GEMM_TILE_ROWS][WIDE], con
     }
 }
 
-/* top = the larger of itself and each row.  Beside the multiply-adds of the next tile this is free. */
+/* top = the larger of itself and each row.  Interleaved with the multiply-adds of the next tile this is free. */
 VF_FN void raise_top(float *top, vf sum[GEMM_TILE_ROWS][WIDE], int rows, int vectors)
 {
     VF_UNROLL

@@ -5,7 +5,7 @@
  *
  *     m' = max(m, max_j s[j])     p[j] = 2^(s[j] - m')     l' = l 2^(m - m') + sum_j p[j]
  *
- * Each lane is a query (or another position), so that no operation goes across a vector.  Tiles are [rows][width]:
+ * Each lane is a query (or another position), so that no operation crosses lanes.  Tiles are [rows][width]:
  * rows are keys or channels, width is a multiple of the kernel's `lanes`.
  *
  * Contract: tiles are aligned to a vector; arrays of the caller need no alignment; nothing is allocated.

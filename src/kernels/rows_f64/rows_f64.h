@@ -30,7 +30,7 @@ typedef struct attn__rows_f64_kernel {
     double (*exponentials)(double *x, int64_t n, double max);
     void (*scale)(double *y, int64_t n, double by);          /* y *= by */
     void (*hide)(double *x, const uint8_t *seen, int64_t n); /* x = -inf where seen is 0 */
-    /* p = exp(x - lse), x in place, at most 1 beside an lse that was rounded, and 0 below `least`; dp = p (dp - delta), 0
+    /* p = exp(x - lse), x in place, at most 1 even if the lse was rounded, and 0 below `least`; dp = p (dp - delta), 0
      * where p is. */
     void (*gradients)(double *x, double *dp, int64_t n, double lse, double delta, double least);
     void (*widen)(const float *x, int64_t n, double *y);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rows_f64_tmpl.h - rows of double for one instruction set; see rows_f64.h.  What vec_f64.h lacks the compiler makes of
- * the vectors' operators.
+ * rows_f64_tmpl.h - rows of double for one instruction set; see rows_f64.h.  Operations that vec_f64.h lacks are
+ * operators of the compiler's vector types.
  */
 #include "simd/vec_f64.h"
 

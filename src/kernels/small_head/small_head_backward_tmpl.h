@@ -2,14 +2,14 @@
  *
  * small_head_backward_tmpl.h - gradients of heads of few channels for one instruction set; see small_head.h.
  *
- * Keys stand in the lanes, and a square of scores is gone through five times, each time with the operand or the sums
+ * Keys are the lanes, and a square of scores is traversed five times, each time with the operand or the sums
  * of all its channels in registers: scores, weights and their gradients, dV, dK, and, after turning the square round
- * so that queries stand in the lanes, dQ.  Turning costs a quarter of an instruction per vector; computing the scores
+ * so that queries are the lanes, dQ.  Turning costs a quarter of an instruction per vector; computing the scores
  * anew in a pass of its own for dQ would cost two products and an exponential.
  */
 #include "simd/softmax.h"
 
-/* Weights below 2^-126 count as 0: vf_power wants normal numbers. */
+/* Weights below 2^-126 count as 0: vf_power needs normal numbers. */
 #define LEAST_POWER (-126.0f)
 
 VF_FN void load_keys(const float *from, int64_t ld, vf *k, int channels, int vectors)

@@ -18,7 +18,8 @@
 enum { MOST_HELD = HELD > ATTN__SMALL_HEAD_MOST ? HELD : ATTN__SMALL_HEAD_MOST };
 
 /* Bounds up to which weights under the bound as a reference stay normal numbers, with room for what values add.  The
- * largest score may lie 2 BOUND_MOST below such a reference, and a weight of 0 at 126 below it is 2^-46 of the largest. */
+ * largest score may be 2 BOUND_MOST below such a reference, and a weight of 0 at 126 below it is 2^-46 of the
+ * largest. */
 #define BOUND_MOST 40.0f
 
 VF_FN void load_queries(const attn__small_head_args *t, vf *q, int channels, int vectors)

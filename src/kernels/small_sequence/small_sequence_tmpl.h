@@ -9,7 +9,7 @@ enum { SCORE_ROWS = 5, SUM_ROWS = 5, SUM_VECTORS = 2 };
 #endif
 enum { LINE = 16 }; /* floats */
 
-/* Asks for row r of the next head. */
+/* Prefetches row r of the next head. */
 VF_FN void prefetch_row(const attn__small_sequence_rows *x, int64_t r)
 {
     for (int64_t c = 0; c < x->channels; c += LINE)
@@ -56,7 +56,7 @@ static void small_sequence_transpose(const attn__small_sequence_rows *x, float f
     }
 }
 
-/* Each tile says by itself whether its sums are finite: a vector that lived on would cost the next one a register. */
+/* Each tile checks by itself whether its sums are finite: a vector that lived on would cost the next one a register. */
 VF_FN bool is_finite(vf check)
 {
     return !vm_any(vm_not(vf_eq(check, check)));

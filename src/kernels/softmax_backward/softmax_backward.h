@@ -7,7 +7,7 @@
  * (Dao et al. 2022, arXiv:2205.14135, appendix B.2.)  Queries are the rows of a tile and keys the lanes.  Scores are in
  * base 2; masks, bias and dropout are applied here.
  *
- * Contract: nothing is allocated; arrays need no alignment unless a comment asks for it.
+ * Contract: nothing is allocated; arrays need no alignment unless a comment requires it.
  */
 #ifndef ATTN_KERNELS_SOFTMAX_BACKWARD_H
 #define ATTN_KERNELS_SOFTMAX_BACKWARD_H

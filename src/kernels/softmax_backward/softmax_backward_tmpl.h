@@ -17,7 +17,7 @@ VF_FN vm attended(const attn__softmax_backward_args *t, int64_t row, int64_t j, 
     return m;
 }
 
-/* Where dropout keeps the element. */
+/* Mask of the elements that dropout keeps. */
 VF_FN vm kept(const attn__softmax_backward_args *t, int64_t row, int64_t j)
 {
     uint64_t key = t->drop_key[row];

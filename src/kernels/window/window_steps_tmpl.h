@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * window_steps_tmpl.h - runs of taps for one instruction set that lie a vector, half of one or a quarter apart, as they
+ * window_steps_tmpl.h - runs of taps for one instruction set that are a vector, half of one or a quarter apart, as they
  * do where heads share the lanes; included by window_tmpl.h.
  *
  * Vector n at tap e is the strip at (e + n * per) steps, `per` steps being a vector: one load serves all tap and
- * vector numbers with that sum, and every first, second or fourth one lies in one line of the cache.
+ * vector numbers with that sum, and every first, second or fourth one is in one line of the cache.
  */
 
 /* The taps of the run from the one with the lowest offset on: where its first row is, and how far the next ones. */

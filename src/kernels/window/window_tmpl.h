@@ -403,7 +403,7 @@ static void gradient(const attn__tap_gradient *t)
         gradient_rows(t, false);
 }
 
-/* The sums over pairs and over taps that tables want. */
+/* The sums over pairs and over taps that tables need. */
 static void margins(const attn__tap_margins *t)
 {
     VF_UNROLL
