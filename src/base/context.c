@@ -138,7 +138,7 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
 {
     if (value >= 0 && value <= last)
         return ATTN_OK;
-    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s is %d; it must lie between 0 and %d", what, value, last);
+    return attn__fail(context, ATTN_ERROR_ARGUMENT, "%s is %d; it must be between 0 and %d", what, value, last);
 }
 
 void attn__call_begin(attn_context *context)
