@@ -18,14 +18,14 @@ struct attn__ranks {
     int rank, size;
     attn_status broken; /* ATTN_OK: all sums that were begun can be finished */
     bool agreed;        /* the failure is known to all */
-    bool left;          /* rank 0 said that it is done */
+    bool left;          /* rank 0 has announced that it is done */
     kept *kept;
     bool (*stop)(void *user);
     void *user;
 };
 typedef struct attn__ranks ranks;
 
-/* The message of a rank that gives up, or of rank 0 that nobody has to wait for it any more. */
+/* The message of a rank that aborts, or of rank 0 that no rank needs to wait for it any more. */
 typedef struct notice {
     int32_t status;
     int32_t leaving;
@@ -88,7 +88,7 @@ attn_status attn__ranks_join_with(attn_context *context, const attn__ranks_ops *
     return ATTN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- giving up */
+/* ------------------------------------------------------------------------------------------------- aborting */
 
 static attn_status break_with(attn_context *context, attn_status status)
 {
@@ -100,7 +100,7 @@ static void tell(const attn_context *context, attn_status status, bool leaving)
 {
     notice said = {.status = (int32_t)status, .leaving = leaving};
     snprintf(said.text, sizeof said.text, "%s", context->error[0] ? context->error : attn_status_text(status));
-    (void)context->ranks->ops->tell(&said); /* whoever does not hear it hears of the end of this process */
+    (void)context->ranks->ops->tell(&said); /* a rank that does not receive it learns of the end of this process */
 }
 
 void attn__ranks_give_up(attn_context *context, attn_status status)
@@ -126,7 +126,7 @@ static attn_status fail_transport(attn_context *context, int error)
                       attn__fail(context, ATTN_ERROR_IO, "another process of this run cannot be reached: %s", why));
 }
 
-/* Hears what others said.  Rank 0's leave-taking is remembered, not obeyed. */
+/* Receives the messages of other ranks.  Rank 0's leave-taking is remembered, not obeyed. */
 static attn_status hear(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -230,7 +230,7 @@ void attn__ranks_free(attn_context *context, void *memory)
     }
 }
 
-/* A copy of the caller's data to work in, since the caller's may be gone before an unfinished sum is. */
+/* A copy of the caller's data to work in, since the caller's may be freed before an unfinished sum ends. */
 static void *copy_of(attn_context *context, const void *data, size_t bytes)
 {
     void *copy = attn__alloc(context, bytes);
@@ -284,7 +284,7 @@ static attn_status all_values(attn_context *context, uint64_t value, uint64_t **
 {
     const ranks *r = context->ranks;
     *values = attn__alloc_zero(context, attn__size_mul((size_t)r->size, sizeof **values));
-    if (!*values) /* nobody knows yet */
+    if (!*values) /* not known yet */
         attn__ranks_give_up(context, ATTN_ERROR_MEMORY);
     else
         (*values)[r->rank] = value;

@@ -2,9 +2,9 @@
  *
  * ranks.h - sums and words among the processes of a start by mpirun; in a process alone each of these is done at once.
  *
- * Nothing here blocks for good: whoever waits asks again and again whether the sum is there, whether another rank gave
- * up (and then gives up too, with that rank's message), and whether this process is asked to stop.  After any of the
- * last two the ranks are `broken`: sums that were begun are never finished, and every call returns that status.
+ * Nothing here blocks for good: a waiting rank polls whether the sum is complete, whether another rank aborted (and
+ * then aborts too, with that rank's message), and whether this process is to stop.  After any of the last two the ranks
+ * are `broken`: sums that were begun are never finished, and every call returns that status.
  */
 #ifndef ATTN_DIST_RANKS_H
 #define ATTN_DIST_RANKS_H
@@ -26,34 +26,34 @@ attn_status attn__ranks_sum(attn_context *context, void *data, int64_t n, attn__
 bool attn__ranks_together(const attn_context *context); /* several, all of them on this machine */
 /* Copies the data of rank `from` to all ranks. */
 attn_status attn__ranks_broadcast(attn_context *context, void *data, size_t bytes, int from);
-/* Waits, as for a sum, until done(user), which is asked again and again. */
+/* Waits, as for a sum, until done(user), which is polled. */
 attn_status attn__ranks_await(attn_context *context, bool (*done)(const void *user), const void *user);
-/* Memory that all ranks of a machine see. */
+/* Memory that all ranks of a machine share. */
 typedef struct attn__ranks_memory {
     void *data; /* cleared at first, on pages of its own; NULL: there is none */
     size_t bytes;
     int file;
 } attn__ranks_memory;
 /* memory->data is NULL if the ranks are on several machines (or ATTN_RANKS_APART is set), if the system has no shared
- * memory, or if one rank asks for no bytes.  All ranks must call it. */
+ * memory, or if one rank requests no bytes.  All ranks must call it. */
 attn_status attn__ranks_memory_make(attn_context *context, size_t bytes, attn__ranks_memory *memory);
-/* From now on what this rank writes there is its own; it sees what others wrote before. */
+/* From now on what this rank writes there is private; it still reads what others wrote before. */
 void attn__ranks_memory_part(const attn__ranks_memory *memory);
-void attn__ranks_memory_free(attn__ranks_memory *memory); /* nobody else loses it by that */
+void attn__ranks_memory_free(attn__ranks_memory *memory); /* frees only this process's mapping */
 /* Frees memory that sums may be under way in: at once, or, where they will never be finished, after the last word with
  * MPI, which may write there until then. */
 void attn__ranks_free(attn_context *context, void *memory);
-/* ATTN_OK, or why this process should not go on: another gave up, or it is asked to stop. */
+/* ATTN_OK, or why this process should stop: another rank aborted, or a stop was requested. */
 attn_status attn__ranks_poll(attn_context *context);
 /* ATTN_ERROR_ARGUMENT, "rank R WHAT", unless `value` is the same on all ranks. */
 attn_status attn__ranks_same(attn_context *context, uint64_t value, const char *what);
 
-/* This rank gives up by itself, with the context's error: the others hear of it where they wait. */
+/* Aborts this rank, with the context's error: the others get the error at their next wait. */
 void attn__ranks_give_up(attn_context *context, attn_status status);
 /* The last error occurred on all ranks: do not announce it. */
 void attn__ranks_all_know(attn_context *context);
 
-/* This rank's share of n things that stand in a row: [*first, *first + the result). */
+/* This rank's contiguous share of n things: [*first, *first + the result). */
 int64_t attn__ranks_share(const attn_context *context, int64_t n, int64_t *first);
 
 /* The longest piece of a text that is passed on at once. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Finding out whether mpirun started this process, and opening the module that knows MPI. */
+ * Finding out whether mpirun started this process, and opening the module for MPI. */
 #include "dist/ranks.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ static long number_in(const char *const *names)
 static long launched(void)
 {
     static const char *const own[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", NULL};
-    /* PMIx itself tells the size only when asked, but those that start with it do: srun, flux run. */
+    /* PMIx itself gives the size only by a call, but launchers that use it set it: srun, flux run. */
     static const char *const with_pmix[] = {"SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "SLURM_NTASKS", NULL};
     long size = number_in(own);
     if (size > 0 || !getenv("PMIX_RANK"))
@@ -80,7 +80,7 @@ static attn_status open_module(attn_context *context, const attn__ranks_ops **op
                           module_name, why);
     void *symbol = dlsym(module, ATTN__RANKS_ENTRY);
     attn__ranks_entry entry;
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C knows no way from an object's pointer to a function's */
+    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no conversion from an object's pointer to a function's */
     *ops = entry ? entry() : NULL;
     if (*ops && (*ops)->version == ATTN__RANKS_VERSION)
         return ATTN_OK;

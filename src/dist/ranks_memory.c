@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Memory that all ranks of one machine see: a file without a name, which rank 0 makes and the others open by its
+ * Memory that all ranks of one machine share: a file without a name, which rank 0 makes and the others open by its
  * number. Unlike /dev/shm it has no size of its own that containers keep small, and nothing is left of it whatever ends
  * us. */
 #ifndef _GNU_SOURCE
@@ -36,7 +36,7 @@ static size_t whole_pages(size_t bytes)
     return attn__size_add(bytes, huge - 1) / huge * huge;
 }
 
-/* A file beyond this process's limit would not be refused: asking for it ends the process (SIGXFSZ). */
+/* A file beyond this process's limit would not be refused: extending it ends the process (SIGXFSZ). */
 static bool may_have(size_t bytes)
 {
     struct rlimit most;
@@ -80,7 +80,7 @@ static void *map_file(int descriptor, size_t bytes)
     return memory;
 }
 
-/* Whether all ranks say so. */
+/* Whether all ranks can. */
 static attn_status all_can(attn_context *context, bool can, bool *all)
 {
     uint64_t cannot = !can;
@@ -89,7 +89,8 @@ static attn_status all_can(attn_context *context, bool can, bool *all)
     return status;
 }
 
-/* Whether all ranks want memory, and as much of it: a rank with another model would write beyond the file's end. */
+/* Whether all ranks request memory, and the same amount: a rank with another model would write beyond the file's
+ * end. */
 static attn_status all_want(attn_context *context, size_t bytes, bool *all)
 {
     uint64_t most[] = {bytes, ~(uint64_t)bytes}; /* the complement's most is the complement of the least */

@@ -11,7 +11,7 @@
 static MPI_Comm work, words;
 static int ranks, own, near;
 
-/* How many ranks this machine has: asked while starting, as it is not done bit by bit. */
+/* How many ranks this machine has: queried while starting, as it is not done bit by bit. */
 static int count_near(void)
 {
     MPI_Comm here;
@@ -101,7 +101,7 @@ static int test(attn__ranks_request *request, bool *done)
 /* Small enough to be sent at once, even if no rank receives it; unreceived messages cost nothing at the end. */
 static int tell(const void *notice)
 {
-    /* A process gives up once and leaves once; the first notice may be under way when the second is made. */
+    /* A process aborts once and leaves once; the first notice may be under way when the second is made. */
     static unsigned char notices[2][ATTN__RANKS_NOTICE];
     static int next;
     unsigned char *said = notices[next++ % 2];

@@ -271,7 +271,7 @@ static attn_status merge_pair(const merging *m, const attn__array *a, const char
     return ATTN_OK;
 }
 
-/* Checks the name; *name is what stands behind peft's own part of it. */
+/* Checks the name; *name is the part after peft's own prefix. */
 static attn_status check_name(const merging *m, const attn__array *own, const char **name)
 {
     *name = own->name + sizeof prefix - 1;

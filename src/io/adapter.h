@@ -21,7 +21,7 @@ attn_status attn__adapter_is_in(bool *is, attn_context *context, const char *dir
  * read. */
 attn_status attn__adapter_open(attn__adapter *adapter, attn_context *context, const char *directory);
 void attn__adapter_close(attn__adapter *adapter);
-/* What it says it is for, a path; "" where it says nothing. */
+/* The base model that it names, a path; "" if it names none. */
 const char *attn__adapter_base(const attn__adapter *adapter);
 /* Changes the arrays found: weight + scale B A for each pair, and the rest of its tensors in place of those of their
  * names.  The adapter must stay open while the arrays are used.  ATTN_ERROR_FORMAT. */

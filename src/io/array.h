@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * array.h - arrays as they lie in a file: a view with strides, not yet a tensor.
+ * array.h - arrays as they are stored in a file: a view with strides, not yet a tensor.
  *
  * Readers of weights only find the arrays; making tensors of them, or filling those of a model, is the same
  * for every format and happens here, straight from the file's bytes.

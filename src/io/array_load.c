@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What does not fit, counted and told: every case in the report, the first in the error. */
+/* Counts and reports what does not fit: every case in the report, the first in the error. */
 typedef struct complaints {
     const attn__arrays *arrays;
     int64_t missing, extra, misshapen;
@@ -47,7 +47,7 @@ static void complain_shape(complaints *c, const attn__array *array, const attn_t
     complain(c, &c->misshapen, "misshapen", array->name, detail);
 }
 
-/* Whether an array that no parameter asks for is the memory of one that is taken: PyTorch saves a tied parameter (the
+/* Whether an array that no parameter uses shares memory with one that is taken: PyTorch saves a tied parameter (the
  * output layer that is the embedding, "lm_head.weight") under each of its names, here it has one.  Equal numbers in
  * another place are no such thing: two fresh biases are equal too. */
 static bool is_tied(const attn__array *array, const attn__array **matched, int64_t n)

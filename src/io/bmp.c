@@ -25,7 +25,7 @@ static attn_status refuse(const attn__input *input, size_t offset, const char *w
     return attn__input_fail(input, ATTN_ERROR_UNSUPPORTED, offset, "bmp: %s %lld is not read", what, found);
 }
 
-/* Masks that say where red, green, blue and alpha lie are read where they are the usual ones. */
+/* Masks of the positions of red, green, blue and alpha are read if they are the usual ones. */
 static attn_status read_masks(const attn__input *input, size_t size, header *h)
 {
     const uint8_t *p = input->data + FILE_HEADER + LEAST_HEADER;

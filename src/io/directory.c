@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What stands in a directory. */
+ * Lists a directory. */
 #include "attn/io.h"
 #include "attn/internal/directory.h"
 #include "base/context.h"
@@ -23,7 +23,7 @@ static int compare(const void *left, const void *right)
     return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Is the entry of the kind that is asked for?  One that cannot be looked at is of none. */
+/* Is the entry of the requested kind?  One that cannot be looked at is of none. */
 static bool is_kind(attn_context *context, const char *path, const char *name, bool directories, attn_status *status)
 {
     size_t length = strlen(path) + strlen(name) + 2;

@@ -33,7 +33,7 @@ static attn_status sink_grow(sink *s)
         return fail_limit(s);
     size_t capacity = s->capacity ? attn__size_mul(s->capacity, 2) : attn__size_add(s->hint, 65536);
     if (capacity > attn__size_add(s->limit, 2))
-        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to see that there is more */
+        capacity = attn__size_add(s->limit, 2); /* one byte more than allowed, to detect that there is more */
     char *fresh = attn__realloc(s->context, s->bytes->data, capacity);
     if (!fresh)
         return ATTN_ERROR_MEMORY;

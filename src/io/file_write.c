@@ -54,7 +54,7 @@ static bool open_in_place(attn__output *output)
     return true;
 }
 
-/* Opens a file that nobody else has, beside the path; a leading dot keeps it out of listings and globs.  Names
+/* Opens a new, exclusive file in the path's directory; a leading dot keeps it out of listings and globs.  Names
  * left by a killed process of the same number are stepped over. */
 static void open_temporary(attn__output *output, size_t size)
 {
@@ -154,7 +154,7 @@ attn_status attn_file_write(attn_context *context, const char *path, const void 
     return attn__output_end(&output);
 }
 
-/* What cannot be looked at may be there: whoever opens it learns why not. */
+/* If stat fails, the path may exist: opening it reports the reason. */
 bool attn_file_exists(const char *path)
 {
     struct stat about;
@@ -180,7 +180,7 @@ attn_status attn_directory_create(attn_context *context, const char *path)
             continue;
         char after = p[1];
         p[1] = '\0';
-        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* asking whether it is there sets errno anew */
+        int reason = mkdir(partial, 0777) == 0 ? 0 : errno; /* the check whether it exists sets errno again */
         if (reason && !attn__is_directory(partial))
             status = attn__fail(context, ATTN_ERROR_IO, "%s: directory cannot be made: %s", partial, strerror(reason));
         p[1] = after;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Images from files of any of the kinds that are read, in the channels that are wanted. */
+ * Images from files of any of the kinds that are read, in the requested channels. */
 #include "io/image.h"
 #include "base/downloaded.h"
 
@@ -65,7 +65,7 @@ static unsigned char over_white(unsigned value, unsigned alpha)
     return (unsigned char)((value * alpha + 255 * (255 - alpha) + 127) / 255);
 }
 
-/* Of Pillow and of most that models were trained with; the weights sum to 65536. */
+/* Weights of Pillow and of most libraries that models were trained with; they sum to 65536. */
 static unsigned char luma(unsigned red, unsigned green, unsigned blue)
 {
     return (unsigned char)((19595 * red + 38470 * green + 7471 * blue + 32768) >> 16);
@@ -101,7 +101,7 @@ attn_status attn_image_convert(attn_image *to, attn_context *context, const attn
     return convert(to, context, &raster, channels);
 }
 
-/* The raster becomes the image, without a copy where the channels are those wanted. */
+/* The raster becomes the image, without a copy if the channels are the requested ones. */
 static attn_status deliver(attn_image *image, attn_context *context, attn__raster *raster, int channels)
 {
     int wanted = channels ? channels : raster->channels > 2 ? 3 : 1;

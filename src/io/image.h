@@ -6,7 +6,7 @@
 #include "attn/image.h"
 #include "io/input.h"
 
-/* What a file holds: 1 to 4 channels, where 2 and 4 have alpha behind grey or RGB. */
+/* Channels of a file, 1 to 4, where 2 and 4 have alpha behind grey or RGB. */
 typedef struct attn__raster {
     int64_t width, height;
     int channels;
@@ -37,9 +37,9 @@ attn_status attn__pnm_read(attn__raster *raster, const attn__input *input, int64
 typedef struct attn__image_fitting {
     attn_image_filter filter;
     bool squash;  /* width and height are each resized on its own; else in proportion, so that both are covered */
-    int64_t side; /* pixels to which they are resized, from which the middle is cut out; 0: as many as are wanted */
+    int64_t side; /* pixels to which they are resized, from which the middle is cut out; 0: as many as requested */
 } attn__image_fitting;
-/* attn_image_fit, by a fitting.  ATTN_ERROR_ARGUMENT: a side below that which is wanted, too. */
+/* attn_image_fit, by a fitting.  ATTN_ERROR_ARGUMENT: a side below the requested one, too. */
 attn_status attn__image_fit(attn_image *to, attn_context *context, const attn_image *from, int64_t width,
                             int64_t height, const attn__image_fitting *fitting);
 
@@ -49,7 +49,7 @@ int attn__exif_orientation(const uint8_t *data, size_t size);
 /* A map [n,n,channels] of numbers at another size, [side,side,channels], by the bicubic filter of attn_image_resize. */
 attn_status attn__resize_map(attn_context *context, const float *from, int64_t n, float *to, int64_t side,
                              int64_t channels);
-/* Turns and mirrors as an EXIF orientation asks. */
+/* Turns and mirrors by an EXIF orientation. */
 attn_status attn__raster_orient(attn__raster *raster, attn_context *context, int orientation);
 
 #endif

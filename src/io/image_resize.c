@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Resizing by a separable filter whose width grows with the reduction.  The arithmetic is what most vision models
- * were trained behind (8-bit in between, weights in 22 fractional bits), so that a model sees the pixels it knows.
+ * were trained behind (8-bit in between, weights in 22 fractional bits), so that a model gets the same pixels as in its
+ * training.
  */
 #include "io/image.h"
 
@@ -86,7 +87,7 @@ static unsigned char rounded(int64_t sum)
     return (unsigned char)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* n samples that stand `step` apart -> t->n samples that stand `step` apart. */
+/* n samples that are `step` apart -> t->n samples that are `step` apart. */
 static void filter_line(const taps *t, const unsigned char *from, unsigned char *to, size_t step)
 {
     for (int64_t i = 0; i < t->n; i++) {
@@ -147,7 +148,7 @@ attn_status attn_image_resize(attn_image *to, attn_context *context, const attn_
     return status;
 }
 
-/* n lines of `size` numbers each -> t->n lines; lines stand `step` numbers apart. */
+/* n lines of `size` numbers each -> t->n lines; lines are `step` numbers apart. */
 static void filter_numbers(const taps *t, const float *from, float *to, int64_t step, int64_t size)
 {
     for (int64_t i = 0; i < t->n; i++) {

@@ -50,7 +50,7 @@ static void on_free(png_structp png, png_voidp memory)
     attn__free(png_get_mem_ptr(png), memory);
 }
 
-/* The only function that a jump comes back to; the context says what was wrong. */
+/* The only function that a jump comes back to; the context has the error. */
 static bool guarded(writer *w)
 {
     const attn_image *image = w->image;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * JPEG through libjpeg-turbo.  Its errors come by longjmp, as libpng's do (png_read.c).  What libjpeg only warns about
- * and fills with grey, such as a file that is cut off, is an error here: a picture half grey would be trained on.
+ * JPEG through libjpeg-turbo.  Its errors come by longjmp, as libpng's do (png_read.c).  Damage that libjpeg only warns
+ * about and fills with grey, such as a file that is cut off, is an error here: a picture half grey would be trained on.
  */
 #include "io/image.h"
 
@@ -13,7 +13,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-/* A small progressive file may ask for so many passes over a large picture that reading it takes hours. */
+/* A small progressive file may require so many passes over a large picture that reading it takes hours. */
 enum { MOST_SCANS = 200 };
 
 typedef struct reader {
@@ -96,7 +96,7 @@ static void read_header(reader *r)
     jpeg_save_markers(&r->jpeg, JPEG_APP0 + 1, 0xffff); /* EXIF */
     jpeg_mem_src(&r->jpeg, r->input->data, r->input->size);
     (void)jpeg_read_header(&r->jpeg, TRUE);
-    r->orientation = orientation(r); /* the markers go when reading ends */
+    r->orientation = orientation(r); /* the markers are freed when reading ends */
     r->status = attn__raster_check(r->input, r->jpeg.image_width, r->jpeg.image_height, r->limit);
     if (r->status != ATTN_OK)
         longjmp(r->jump, 1);
@@ -107,7 +107,7 @@ static void read_header(reader *r)
     (void)jpeg_start_decompress(&r->jpeg);
 }
 
-/* Ink as light.  Adobe's programs write the complement of what the standard says, and a marker of theirs. */
+/* Ink as light.  Adobe's programs write the complement of the standard's values, and a marker of theirs. */
 static void light_of_ink(const unsigned char *cmyk, unsigned char *rgb, int64_t width, bool inverted)
 {
     for (int64_t x = 0; x < width; x++, cmyk += 4, rgb += 3) {

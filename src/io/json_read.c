@@ -22,7 +22,7 @@ static attn_status fail_at(const attn__input *text, place at, size_t offset, con
     return attn__fail(text->context, ATTN_ERROR_FORMAT, "%s:%d:%d: %s", text->name, at.line, at.column, what);
 }
 
-/* Goes over the text once, strings apart, so that the parser, which recurses and takes some hundred bytes for
+/* Scans the text once, without strings, so that the parser, which recurses and takes some hundred bytes for
  * each value, is given nothing too deep or too rich. */
 static attn_status check_bounds(const attn__input *text, int depth, size_t values, size_t offset)
 {

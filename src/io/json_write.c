@@ -108,7 +108,7 @@ static void put_real(attn_json *json, double value)
 
 /* ------------------------------------------------------------------------------------------- structure */
 
-/* What stands before a value: the comma, the line, the key. */
+/* The text before a value: the comma, the line, the key. */
 static void begin_value(attn_json *json, const char *key)
 {
     bool in_object = json->depth > 0 && json->closing[json->depth - 1] == '}';

@@ -34,7 +34,7 @@ typedef struct attn__operation {
 typedef struct attn__rule {
     int line;
     attn__pattern *pattern;
-    char *target;            /* NULL: known and not wanted */
+    char *target;            /* NULL: a rule that drops its tensors */
     attn__pattern *fallback; /* of the targets that may stay zeros; NULL: none */
     attn__operation operations[ATTN__OPERATIONS];
     int n;
@@ -47,7 +47,7 @@ static inline const attn__operation *attn__rule_gathers(const attn__rule *rule)
     return last && (last->kind == ATTN__JOIN || last->kind == ATTN__ADD || last->kind == ATTN__SAME) ? last : NULL;
 }
 
-/* What is read from the tensors that the rules make: a setting's value. */
+/* A setting's value that is read from the tensors that the rules make. */
 typedef enum attn__measure_kind {
     ATTN__SIZE,     /* the length of the target's axis */
     ATTN__COUNT_OF, /* how many numbers follow the target, from 0, in names of tensors */
@@ -85,7 +85,7 @@ bool attn__names_default(const attn_name_map *names, const char *target);
 /* The name that a rule makes of a match; false: too long, or not a number where one is counted. */
 bool attn__rule_target(const attn__rule *rule, const char *name, const attn__span *groups,
                        char target[ATTN__NAME_MOST + 1]);
-/* Does what the rule says to the array; made numbers live in the findings. */
+/* Applies the rule's operations to the array; made numbers live in the findings. */
 attn_status attn__rule_operate(const attn__rule *rule, attn__findings *findings, attn__array *array);
 /* Row-major reals of `shape` with room for `count` numbers, in the findings. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array);

@@ -23,7 +23,7 @@ typedef struct work {
     int64_t steps;       /* of patterns, yet to be spent */
     bool keep;           /* what no rule takes */
     const char *average; /* begins the names of those that are used; NULL: all are */
-    int64_t passed;      /* over, of what a training keeps beside a model */
+    int64_t passed;      /* how many tensors of a training's own were skipped */
 } work;
 
 /* Patterns are linear, but a million names and 4096 rules are too many of them: some minutes' worth. */
@@ -91,7 +91,7 @@ static bool begins(const char *name, const char *prefix)
     return strncmp(name, prefix, strlen(prefix)) == 0;
 }
 
-/* The average stands in for the weights where there is one, as where timm loads such a checkpoint. */
+/* The average replaces the weights if there is one, as when timm loads such a checkpoint. */
 static void choose_average(work *w)
 {
     enum { MOST = 64 }; /* names that are tried: the first ones tell */
@@ -107,7 +107,7 @@ static void choose_average(work *w)
         }
 }
 
-/* What a training keeps beside the weights, and the weights where their average is used. */
+/* Whether a tensor is a training's own, or a weight whose average is used. */
 static bool stands_beside(const work *w, const char *name)
 {
     static const char *const parts[] = {"optimizer.",  "optimizers.",   "optimizer_states.", "scaler.",

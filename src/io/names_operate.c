@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What rules may make of a file is bounded by the file's size, as what its tensors may grow to is. */
+/* The size of the arrays that rules make is bounded by the file's size, as is the growth of its tensors. */
 attn_status attn__findings_reals(attn__findings *findings, attn__array *array)
 {
     size_t bound = attn__size_add(attn__size_mul(findings->arrays.backing, 16), (size_t)256 << 20);

@@ -198,7 +198,7 @@ static attn_status check_target(const line *l, const attn__rule *rule)
     return strlen(rule->target) <= ATTN__PATTERN_MOST ? ATTN_OK : fail(l, "a target of more than 256 bytes", "");
 }
 
-/* The targets that a rule can make, as a pattern: anything, or a number, where a group stands. */
+/* The targets that a rule can make, as a pattern: anything, or a number, in place of a group. */
 static attn_status compile_fallback(const line *l, attn__rule *rule)
 {
     char text[2 * ATTN__PATTERN_MOST + 8];

@@ -6,7 +6,7 @@
 
 enum { TAG_ORIENTATION = 0x0112, ENTRY = 12 };
 
-/* Bytes of a number of TIFF's types BYTE, SHORT and LONG; EXIF asks for SHORT, and some programs write LONG. */
+/* Bytes of a number of TIFF's types BYTE, SHORT and LONG; EXIF requires SHORT, but some programs write LONG. */
 static int bytes_of(uint32_t type)
 {
     return type == 1 ? 1 : type == 3 ? 2 : type == 4 ? 4 : 0;
@@ -44,8 +44,8 @@ int attn__exif_orientation(const uint8_t *data, size_t size)
     return 1;
 }
 
-/* The eight orientations are: transposed or not, then mirrored in rows, in columns, in both or not.  Where in a picture
- * of height x width the pixel comes from that goes to (y, x). */
+/* The eight orientations are: transposed or not, then mirrored in rows, in columns, in both or not.  The source, in a
+ * picture of height x width, of the pixel at (y, x). */
 static size_t source(const attn__raster *from, int orientation, int64_t y, int64_t x)
 {
     static const struct way {

@@ -35,7 +35,7 @@ static void fail(compiler *c, const char *wrong)
         c->wrong = wrong;
 }
 
-/* Makes room for one at `place`, which moves what stands there as a whole. */
+/* Makes room for one at `place`, and moves the items from there on. */
 static instruction *insert(compiler *c, int place, kind what)
 {
     static instruction spare;
@@ -65,7 +65,7 @@ static bool is_letter_or_digit(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
 }
 
-/* What follows a backslash; false: a class of signs, already added. */
+/* Parses the character after a backslash; false: a class of signs, already added. */
 static bool take_escape(compiler *c, instruction *i, char *byte)
 {
     *byte = c->at < c->end ? *c->at++ : '\0';

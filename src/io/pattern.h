@@ -14,7 +14,7 @@ enum { ATTN__GROUPS = 10, ATTN__PATTERN_MOST = 256, ATTN__NAME_MOST = 1024 };
 
 typedef struct attn__pattern attn__pattern;
 
-/* Where a group lies in a name; begin > end: it took no part.  Group 0 is the whole name. */
+/* The range of a group in a name; begin > end: it took no part.  Group 0 is the whole name. */
 typedef struct attn__span {
     uint16_t begin, end;
 } attn__span;

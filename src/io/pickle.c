@@ -65,7 +65,7 @@ static attn_status push(machine *m, uint32_t node)
     return list_push(m, &m->stack, node);
 }
 
-/* What lies above the last mark belongs to it: nothing below may be taken. */
+/* Items above the last mark belong to it: nothing below may be taken. */
 static size_t floor_of(const machine *m)
 {
     return m->marks.n ? m->marks.items[m->marks.n - 1] : 0;
@@ -274,7 +274,7 @@ static attn_status run_empty_set(machine *m, const argument *a)
     return push_node(m, &(attn__pickle_node){.type = ATTN__NODE_SET});
 }
 
-/* A new container of what lies from `begin` of the stack on. */
+/* A new container of the items from `begin` of the stack on. */
 static attn_status push_group(machine *m, attn__node_type type, size_t begin)
 {
     uint32_t number = 0;

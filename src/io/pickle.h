@@ -2,9 +2,8 @@
  *
  * pickle.h - Python's pickles as data: an inert tree, in which calls are only noted, never made.
  *
- * Protocols 2 to 5 (Python's pickletools describes the opcodes).  What the machine holds grows at most
- * linearly with the pickle, and objects may be shared or contain themselves: who walks the tree bounds the
- * walk.
+ * Protocols 2 to 5 (Python's pickletools describes the opcodes).  The machine's memory grows at most linearly with the
+ * pickle, and objects may be shared or contain themselves: code that walks the tree bounds the walk.
  */
 #ifndef ATTN_IO_PICKLE_H
 #define ATTN_IO_PICKLE_H

@@ -32,7 +32,7 @@ bool attn__png_matches(const attn__input *input)
 static void on_error(png_structp png, png_const_charp message)
 {
     reader *r = png_get_error_ptr(png);
-    /* Memory is said by the allocator, in its own words. */
+    /* The allocator reports errors of memory itself. */
     r->status =
         attn_context_status(r->input->context) == ATTN_ERROR_MEMORY
             ? ATTN_ERROR_MEMORY
@@ -56,8 +56,9 @@ static void on_read(png_structp png, png_bytep to, size_t size)
     r->at += size;
 }
 
-/* A chunk is given room for the length that it claims before a byte of it is read, whatever png_set_chunk_malloc_max
- * says; rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its own. */
+/* A chunk is given room for the length that it claims before a byte of it is read, regardless of
+ * png_set_chunk_malloc_max; rows of the widest image take 8 MiB.  Without memory libpng ends with an error of its
+ * own. */
 static png_voidp on_alloc(png_structp png, png_alloc_size_t size)
 {
     enum { MOST = 32 << 20 };
@@ -77,7 +78,7 @@ static void fail(reader *r, attn_status status)
     longjmp(r->jump, 1);
 }
 
-/* Deflate cannot do better than 1032 to 1: a header that promises more is lying, and need not be given memory. */
+/* Deflate cannot do better than 1032 to 1: a header that promises more is false, and gets no memory. */
 static void check_promise(reader *r, uint64_t width, uint64_t height)
 {
     uint64_t bits = (uint64_t)png_get_bit_depth(r->png, r->info) * png_get_channels(r->png, r->info);

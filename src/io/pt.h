@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pt.h - PyTorch's files: the pickled tree, and where its storages lie.
+ * pt.h - PyTorch's files: the pickled tree, and where its storages are.
  */
 #ifndef ATTN_IO_PT_H
 #define ATTN_IO_PT_H
@@ -14,7 +14,7 @@ typedef struct attn__storage_bytes {
     size_t size;
 } attn__storage_bytes;
 
-/* Finds the storage of this key, `numel` elements of `element` bytes by what the pickle says. */
+/* Finds the storage of this key, `numel` elements of `element` bytes by the pickle. */
 typedef attn_status (*attn__storage_find)(void *user, const char *key, size_t key_size, uint64_t numel, size_t element,
                                           attn__storage_bytes *bytes);
 

@@ -26,8 +26,8 @@ bool attn__pt_legacy_matches(const attn__input *input)
     return magic_size(input) > 0;
 }
 
-/* How many bytes an element of a storage takes stands in the persistent ids of the tree alone, which comes first:
- * they are all looked at, also those in objects that nobody knows, for the next storage begins where one ends. */
+/* Only the persistent ids of the tree, which comes first, hold the size of a storage's elements: all of them are read,
+ * also those in unknown objects, since the next storage begins where one ends. */
 typedef struct storage {
     const char *key;
     size_t key_size;

@@ -207,7 +207,7 @@ static attn_status read_lengths(const attn__pt *pt, const attn__pickle_node *tup
     return ATTN_OK;
 }
 
-/* The last element reached must lie in the storage, and an element that is read often must not make much of
+/* The last element reached must be in the storage, and an element that is read often must not make much of
  * little: what an array holds is bounded here by what memory can address, and later by the file's size. */
 static attn_status check_reach(const attn__pt *pt, const attn__array *array, int64_t offset, size_t size,
                                const char *name)
@@ -230,8 +230,8 @@ static attn_status check_reach(const attn__pt *pt, const attn__array *array, int
     return ATTN_OK;
 }
 
-/* Whether the elements are the negatives of what the storage holds, as those of x.conj().imag: so say the metadata, the
- * last argument. */
+/* Whether the elements are the negatives of what the storage holds, as those of x.conj().imag: the metadata, the last
+ * argument, state it. */
 static bool is_negated(const attn__pickle *p, const attn__pickle_node *arguments)
 {
     const attn__pickle_node *metadata = attn__pickle_item(p, arguments, arguments->count - 1);

@@ -7,7 +7,7 @@
 
 #include "io/pt.h"
 
-/* What stands at a node once known calls are seen through: the node of a dict, list, tuple or plain value; the
+/* The content of a node after resolving known calls: the node of a dict, list, tuple or plain value; the
  * arguments of the call that rebuilds a tensor, with *tensor set; NULL for what is not known. */
 const attn__pickle_node *attn__pt_resolve(const attn__pt *pt, const attn__pickle_node *node, bool *tensor);
 /* The array that the arguments of a tensor's call describe; array->name is left alone. */

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  What is
- * kept of plain data is bounded too: a config finds its keys by going through them. */
+/* Trees can share and contain themselves: the depth bounds cycles, the number of visits bounds sharing.  The number of
+ * plain values that are kept is bounded too: a config searches its keys linearly. */
 enum { MAX_DEPTH = 64, MAX_NAME = 1024, MAX_VISITS = 1 << 20, MAX_SCANNED = 1 << 24, MAX_KEPT = 1 << 12 };
 
 typedef struct frame {
@@ -24,7 +24,7 @@ typedef struct walk {
     frame stack[MAX_DEPTH];
     int depth;           /* frames in use */
     int visits, scanned; /* nodes; members of lists that were looked through */
-    bool full;           /* no more plain data is kept, which has been said */
+    bool full;           /* no more plain data is kept, which has been reported */
     char module[128];    /* the class of the first whole module that was passed over; "": none was */
 } walk;
 
@@ -91,7 +91,7 @@ static attn_status add_tensor(walk *w, const attn__pickle_node *arguments)
     return array.name ? attn__arrays_add(&w->pt->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Whether one more value of plain data is wanted. */
+/* Whether one more value of plain data is kept. */
 static bool is_kept(walk *w)
 {
     const attn_config *metadata = w->pt->findings->metadata;
@@ -193,7 +193,7 @@ static const attn__pickle_node *class_of(const attn__pickle *p, const attn__pick
     return inside ? inside : class;
 }
 
-/* Code stands behind a class that is not known: it is never run. */
+/* An unknown class would need its code, which is never run. */
 static attn_status pass_over(walk *w, const attn__pickle_node *node)
 {
     enum { MOST = 60 };
@@ -209,7 +209,7 @@ static attn_status pass_over(walk *w, const attn__pickle_node *node)
                                w->pt->input->name, w->name, *name ? ", " : "", name);
 }
 
-/* A whole module was saved, and nothing else: there are tensors in it, but where only its code can say. */
+/* A whole module was saved, and nothing else: there are tensors in it, but only its code can find them. */
 static attn_status check_modules(const walk *w)
 {
     bool script = strncmp(w->module, "__torch__", 9) == 0;

@@ -109,7 +109,7 @@ attn_status attn__findings_dequantize(attn__findings *findings)
     return status;
 }
 
-/* What is read again must give the same integers and scale; of some numbers next to the largest it does not. */
+/* Reading again must give the same integers and scale; some numbers next to the largest do not. */
 static bool same_again(const int8_t *q, float scale, int64_t k, float *row, int8_t *again)
 {
     for (int64_t j = 0; j < k; j++)

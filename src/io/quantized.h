@@ -11,7 +11,7 @@
 #define ATTN__INT8_SCALE ".int8_scale"
 
 /* Pairs of int8 weights and scales become arrays of real numbers under the weights' names.  ATTN_ERROR_FORMAT: they do
- * not go together, or a scale is negative or not finite. */
+ * not match, or a scale is negative or not finite. */
 attn_status attn__findings_dequantize(attn__findings *findings);
 /* The integers and scales of F32 weights [n,k].  *exact: what is read again gives the same in an int8 product; if
  * not, the weights must stay as they are. */

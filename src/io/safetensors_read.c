@@ -63,7 +63,7 @@ static attn_status read_shape(const reader *r, const char *tensor, const json_t 
     return *size == SIZE_MAX ? fail(r, ATTN_ERROR_FORMAT, tensor, "its size overflows") : ATTN_OK;
 }
 
-/* Where the bytes lie, and that they are as many as type and shape need. */
+/* Finds the bytes, and checks that they are as many as type and shape need. */
 static attn_status read_offsets(reader *r, const char *tensor, const json_t *info, size_t size, attn__array *array)
 {
     const json_t *offsets = json_object_get(info, "data_offsets");
@@ -103,7 +103,7 @@ static attn_status read_tensor(reader *r, const char *name, const json_t *info)
     return array.name ? attn__arrays_add(&r->findings->arrays, &array) : ATTN_ERROR_MEMORY;
 }
 
-/* Texts only; checked also where nobody wants them. */
+/* Texts only; checked even if the caller does not need them. */
 static attn_status read_metadata(reader *r, const json_t *metadata)
 {
     const char *key;

@@ -8,10 +8,10 @@
 #include "io/array.h"
 #include "io/zip.h"
 
-/* Where a reader puts what it finds. */
+/* The output of a reader. */
 typedef struct attn__findings {
     attn__arrays arrays;
-    attn_config *metadata; /* NULL: not wanted */
+    attn_config *metadata; /* NULL: not requested */
     attn_bytes notes;
     void *memory;    /* decompressed data that arrays point to: a chain, each block begins with the next one's
                    * address */
@@ -28,8 +28,8 @@ void *attn__findings_memory(attn__findings *findings, size_t size);
 void attn__findings_clear(attn__findings *findings);
 /* Moves the memory of another to this one. */
 void attn__findings_join_memory(attn__findings *findings, attn__findings *other);
-/* The bytes of a zip's entry, its checksum taken: a stored one's where they lie, a deflated one's in the findings'
- * memory. What deflated entries may hold together is bounded by the file's size. */
+/* The bytes of a zip's entry, its checksum taken: a stored one's in place, a deflated one's in the findings' memory.
+ * The total size of deflated entries is bounded by the file's size. */
 attn_status attn__findings_entry(attn__findings *findings, const attn__zip *zip, const attn__zip_entry *entry,
                                  const uint8_t **bytes);
 
@@ -48,8 +48,8 @@ attn_status attn__safetensors_write(const attn_named_list *list, const bool *int
 attn_status attn__weights_assign(attn_named_list *parameters, const attn_named_list *source, const char *file,
                                  const attn_weights_options *options, attn_bytes *report);
 
-/* Copies of a list's tensors, under the names and in the forms that the options' names file makes of them; `file`
- * stands in messages. */
+/* Copies of a list's tensors, under the names and in the forms that the options' names file makes of them; `file` is
+ * used in messages. */
 attn_status attn__weights_named(attn_named_list *list, const attn_named_list *source, const char *file,
                                 const attn_weights_options *options);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Weights in several files: Hugging Face's NAME.index.json says which tensor lies in which. */
+ * Weights in several files: Hugging Face's NAME.index.json maps tensors to files. */
 #include "io/weights_files.h"
 
 #include "io/json.h"
@@ -39,7 +39,7 @@ static attn_status choose_in(attn__weights_files *files, const char *directory)
 
 static attn_status choose(attn__weights_files *files, const char *path);
 
-/* What an adapter names as its base: a path from its own directory, or from here. */
+/* The base that an adapter names: a path from its own directory, or from here. */
 static attn_status choose_base(attn__weights_files *files, const char *directory)
 {
     const char *base = attn__adapter_base(&files->adapter);
@@ -144,7 +144,7 @@ static attn_status fail(const index_reader *r, const char *format, const char *n
     return attn__fail(r->files->context, ATTN_ERROR_FORMAT, "%s: %s", r->files->path, what);
 }
 
-/* Parts lie beside their index and nowhere else. */
+/* Parts must be in the directory of their index. */
 static bool is_plain_name(const char *name)
 {
     return *name && *name != '.' && !strchr(name, '/') && !strchr(name, '\\');
@@ -172,7 +172,7 @@ static attn_status read_places(index_reader *r, const json_t *map)
 
 /* ------------------------------------------------------------------------------------------------ parts */
 
-/* What the part holds and what the index places in it, both sorted, must be the same names. */
+/* The names in the part and those that the index places in it, both sorted, must be equal. */
 static attn_status compare_names(const index_reader *r, const attn__arrays *arrays, const place *places, int64_t n)
 {
     const attn__array **sorted = attn__arrays_sorted(arrays);

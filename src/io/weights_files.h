@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weights_files.h - where weights lie: one file, the parts that an index names, or what of it a directory holds.
+ * weights_files.h - the location of weights: one file, the parts that an index names, or those of either in a
+ * directory.
  */
 #ifndef ATTN_IO_WEIGHTS_FILES_H
 #define ATTN_IO_WEIGHTS_FILES_H
@@ -33,7 +34,7 @@ attn_status attn__weights_files_find(attn__weights_files *files, attn__findings 
 /* Arrays of these files that are copied leave the process's memory.  As attn__arrays.copied. */
 void attn__weights_files_drop(const void *files, const uint8_t *data, size_t size);
 
-/* All of it: the arrays of a path, under the names that the options ask for.  Both are to be cleared in any case. */
+/* All of it: the arrays of a path, under the names of the options' names file.  Both are to be cleared in any case. */
 attn_status attn__weights_find(attn__findings *findings, attn__weights_files *files, attn_context *context,
                                const char *path, const attn_weights_options *options, attn_config *metadata);
 

@@ -12,7 +12,7 @@
 enum { STORED = 0, DEFLATED = 8 };
 enum { LOCAL_SIZE = 30, CENTRAL_SIZE = 46, END_SIZE = 22, END64_SIZE = 56, LOCATOR_SIZE = 20, MAX_COMMENT = 65535 };
 
-/* The zip64 fields stand in for those that are all ones. */
+/* The zip64 fields replace those that are all ones. */
 typedef struct directory {
     uint64_t count, size, offset;
 } directory;
@@ -47,7 +47,7 @@ static attn_status find_end(const attn__input *input, size_t *end)
     return attn__input_fail(input, ATTN_ERROR_FORMAT, input->size, "zip: no directory at the end: the file is cut off");
 }
 
-/* The locator stands right before the directory's end and says where the zip64 end is. */
+/* The locator is right before the directory's end and points to the zip64 end. */
 static attn_status read_end64(const attn__input *input, size_t end, directory *d)
 {
     const uint8_t *locator = input->data + end - LOCATOR_SIZE;
@@ -60,8 +60,8 @@ static attn_status read_end64(const attn__input *input, size_t end, directory *d
     return ATTN_OK;
 }
 
-/* The directory, checked to lie in the file with room for as many records as it says: what is allocated for
- * them stays in proportion to the file. */
+/* The directory, checked to be in the file with room for as many records as it declares: the memory for them is in
+ * proportion to the file. */
 static attn_status read_end(const attn__input *input, directory *d)
 {
     size_t end = 0;
@@ -79,7 +79,7 @@ static attn_status read_end(const attn__input *input, directory *d)
 
 /* --------------------------------------------------------------------------------------------- entries */
 
-/* Sizes and offset that do not fit in 32 bits stand in an extra field, in this order, only those needed. */
+/* Sizes and offset that do not fit in 32 bits are in an extra field, in this order, only those needed. */
 static bool read_extra64(const uint8_t *p, size_t size, uint64_t *wide[3])
 {
     while (size >= 4) {
@@ -169,7 +169,7 @@ static int by_place(const void *a, const void *b)
     return (x->header > y->header) - (x->header < y->header);
 }
 
-/* Entries that lie over each other let a small file be much; no writer makes them. */
+/* Overlapping entries would let a small file expand to much; no writer makes them. */
 static attn_status check_entries(const attn__zip *zip)
 {
     qsort(zip->entries, zip->n, sizeof *zip->entries, by_place);

@@ -14,7 +14,7 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,q,k), multi-head (b,h,q,k)", "attention weights, before dropout"),
 };
 
-/* What the three have in common, once their inputs are there. */
+/* The common operands of the three layers. */
 typedef struct operands {
     attn_tensor *queries, *keys, *values;
     attn_nn_mask mask;

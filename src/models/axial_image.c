@@ -34,7 +34,7 @@ typedef struct axial_image {
     conv_branch conv[ATTN__MAX_BLOCKS][2];
 } axial_image;
 
-enum { CHANNELS = 1 }; /* the axis that convolutions want them at */
+enum { CHANNELS = 1 }; /* the axis where convolutions need them */
 
 static attn_tensor *run_line(const void *self, attn_tape *tape, attn_tensor *x)
 {

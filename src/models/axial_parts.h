@@ -16,7 +16,7 @@ extern const char *const attn__resize_choices[];
      "cubic (interpolated)"}
 /* clang-format on */
 
-/* What the key `resize` says. */
+/* The value of the key `resize`. */
 attn_nn_positions_fit attn__positions_fit(const attn_config *config);
 
 #endif

@@ -3,10 +3,10 @@
  * Drawing images from the axial transformer, semi-parallel: the encoder once a slice, the outer decoder once a row, the
  * inner decoder once a pixel.
  *
- * Beyond the paper's sampler nothing is computed twice: a row that is drawn goes through the outer decoder alone, its
- * masked columns finding the rows above in a cache of keys and values, and a pixel goes through the inner decoder alone
- * in the same way.  An image of N pixels so costs about as much as one evaluation of the model on it, where the slow
- * sampler, one evaluation for each pixel, costs N of them. */
+ * Beyond the paper's sampler nothing is computed twice: a row that is drawn is computed by the outer decoder alone, its
+ * masked columns finding the rows above in a cache of keys and values, and a pixel is computed by the inner decoder
+ * alone in the same way.  An image of N pixels so costs about as much as one evaluation of the model on it, where the
+ * slow sampler, one evaluation for each pixel, costs N of them. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -259,7 +259,7 @@ static bool options_fit(const sampler *s)
     return true;
 }
 
-/* What is not known is whatever the caller left there: it has no influence, but must be a level. */
+/* Unknown values are whatever the caller left there: they have no influence, but must be levels. */
 static void clear_unknown(const sampler *s)
 {
     int32_t *data = attn_tensor_data(s->x);

@@ -3,11 +3,11 @@
  * The axial transformer (Ho et al. 2019, arXiv:1912.12180), a distribution over images: each slice (a channel of a
  * frame) given the earlier ones, in it each row given those above, in it each pixel given those to the left.
  *
- * Three stacks of blocks see three kinds of past: the exterior encoder the earlier slices, unmasked in both directions;
- * the outer decoder the rows above, its row attention unmasked, its column attention masked; the inner decoder the
- * pixels to the left.  A masked column may look at its own row, which row attention has filled from both sides: the
- * outer decoder's result is therefore shifted down by one row before the inner decoder sees it, and without that the
- * model would read what it has to predict. */
+ * Three stacks of blocks attend to three kinds of past: the exterior encoder the earlier slices, unmasked in both
+ * directions; the outer decoder the rows above, its row attention unmasked, its column attention masked; the inner
+ * decoder the pixels to the left.  A masked column may look at its own row, which row attention has filled from both
+ * sides: the outer decoder's result is therefore shifted down by one row before the inner decoder sees it, and without
+ * that the model would read what it has to predict. */
 #include "models/axial_transformer.h"
 
 #include "base/context.h"
@@ -160,7 +160,7 @@ static int64_t active_slice(const attn__axial_transformer *m, const attn_tensor 
     return slices ? n * m->slices + ((const int32_t *)attn_tensor_data(slices))[n] : n;
 }
 
-/* What the encoder sees of each active slice, [N,2S,Y,X]: the earlier slices in [0, 1], nothing of the active and the
+/* The encoder's input for each active slice, [N,2S,Y,X]: the earlier slices in [0, 1], nothing of the active and the
  * later ones, and a plane of ones that marks the active one. */
 static attn_tensor *encoder_input(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                   const attn_tensor *slices)

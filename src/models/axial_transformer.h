@@ -32,8 +32,8 @@ const attn__axial_transformer *attn__axial_transformer_of(const attn_model *mode
 /* False (noted) unless x is I32 of the model's sizes, with every number in [0, K) where `values` is set. */
 bool attn__axial_transformer_takes(const attn__axial_transformer *m, attn_context *context, const attn_tensor *x,
                                    bool values);
-/* What both decoders add to their input, positions and the encoded earlier slices, for N = B (slices given) or B*S
- * active slices: [N,Y,X,D]. */
+/* The sum that both decoders add to their input, positions and the encoded earlier slices, for N = B (slices given) or
+ * B*S active slices: [N,Y,X,D]. */
 attn_tensor *attn__axial_transformer_base(const attn__axial_transformer *m, attn_tape *tape, const attn_tensor *x,
                                           const attn_tensor *slices);
 /* Logits of the inner decoder's result [...,D]. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Beam search.  Of the 2 * width likeliest continuations of a sentence's hypotheses, those that end go to the
- * finished ones if they are among the first `width`, and the first `width` others live on; so there are always
- * enough that do not end.  Width 1 is greedy search. */
+ * Beam search.  Of the 2 * width likeliest continuations of a sentence's hypotheses, those that end join the finished
+ * ones if they are among the first `width`, and the first `width` others live on; so there are always enough that do
+ * not end.  Width 1 is greedy search. */
 #include "models/beam.h"
 
 #include "base/context.h"
@@ -24,7 +24,7 @@ static void *zeros(attn_context *context, int64_t a, int64_t b, size_t size)
     return attn__alloc_zero(context, attn__size_mul(attn__size_mul((size_t)a, (size_t)b), size));
 }
 
-/* What the caller calls a sentence in an error. */
+/* The caller's number of a sentence, for errors. */
 static long long number(const attn__beam *beam, int64_t sentence)
 {
     return (long long)(beam->numbers ? beam->numbers[sentence] : sentence + 1);
@@ -137,7 +137,7 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
     return beam->picked ? ATTN_OK : ATTN_ERROR_MEMORY;
 }
 
-/* Of a longer row, those that the sentence may use. */
+/* The logits of a longer row that the sentence may use. */
 static attn__beam_row pick(const attn__beam *beam, int64_t sentence, attn__beam_row x)
 {
     int64_t first = beam->shortlist->first[sentence], n = beam->shortlist->first[sentence + 1] - first;
@@ -214,7 +214,7 @@ static bool is_banned(const attn_beam_search_options *options, int32_t token)
     return false;
 }
 
-/* Adds the continuations of one hypothesis, `base` more likely than their logits say, to the list of the likeliest.
+/* Adds the continuations of one hypothesis, `base` more likely than by their logits, to the list of the likeliest.
  * Most logits are too small: they are looked at in blocks, by the greatest of each.  *sum is that of the logits. */
 static int64_t add_logits(const attn__beam *beam, const attn__beam_row *x, int64_t row, double base, candidate *list,
                           int64_t n, double *sum)
@@ -268,7 +268,7 @@ static bool is_forced(const attn__beam *beam, int64_t sentence)
     return beam->options.prefix && beam->step < beam->options.nprefix[sentence];
 }
 
-/* What to add to the logits of a row for the probabilities of its continuations; 0 where add_row needs none. */
+/* The term to add to the logits of a row for the probabilities of its continuations; 0 where add_row needs none. */
 static double base_of(const attn__beam *beam, const attn__beam_row *x, int64_t row)
 {
     double most, sum = NAN;
@@ -379,7 +379,7 @@ static bool power_is_done(const attn__beam *beam, int64_t sentence)
     return beam->options.stopping == ATTN_STOP_FULL || !(best > beam->best_score[(sentence + 1) * beam->width - 1]);
 }
 
-/* No live hypothesis can overtake the finished ones that are wanted: its probability only falls, and a penalty helps
+/* No live hypothesis can overtake the requested finished ones: its probability only falls, and a penalty helps
  * most at the greatest length. */
 static bool is_done(const attn__beam *beam, int64_t sentence)
 {
@@ -426,7 +426,7 @@ static void advance_sentence(void *user, int64_t place, int thread)
     }
 }
 
-/* A sentence has reached its greatest length: its living hypotheses stand behind those that ended. */
+/* A sentence has reached its greatest length: its live hypotheses follow those that ended. */
 static void cut_off(attn__beam *beam, int64_t sentence)
 {
     int64_t first = sentence * beam->width;

@@ -62,17 +62,17 @@ attn_status attn__beam_limit(attn__beam *beam, const attn__shortlist *shortlist)
 /* Takes the logits [nlive*width,V] behind the newest tokens, which it may change; sets rows and tokens.  False: nothing
  * is left to do. */
 bool attn__beam_advance(attn__beam *beam, attn_tensor *logits);
-/* Lets finished sentences go once they are a good part of the model's batch: places[*n] are those that stay, and live and
- * tokens shrink to them.  False: nothing changes. */
+/* Removes finished sentences once they are a good part of the model's batch: places[*n] are those that stay, and live
+ * and tokens shrink to them.  False: nothing changes. */
 bool attn__beam_leave(attn__beam *beam, int64_t *places, int64_t *n);
-/* Where a token's logit stands; -1: nowhere. */
+/* The index of a token's logit; -1: none. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token);
-/* Changes the logits behind hypothesis `row` as the options ask for what it already has.  `lse`: what is to be subtracted
- * from logits for log-probabilities. */
+/* Changes the logits of hypothesis `row` by the options that depend on its tokens so far.  `lse`: what is to be
+ * subtracted from logits for log-probabilities. */
 void attn__beam_rules(const attn__beam *beam, int64_t row, const attn__beam_row *x, double lse);
 /* Takes the banned tokens out of a softmax over these logits. */
 void attn__beam_forbid_banned(const attn__beam *beam, const attn__beam_row *x);
-/* The best of each sentence: results[batch,wanted]; the finished ones before those cut at max_len.  Where there are
+/* The best of each sentence: results[batch,nbest]; the finished ones before those cut at max_len.  Where there are
  * fewer, the last are zeros. */
 attn_status attn__beam_results(const attn__beam *beam, attn_hypothesis *results);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a search forbids or makes less likely by what a hypothesis already has, as Hugging Face transformers does it.  Logits
- * are changed where they lie: a forbidden token's becomes -inf. */
+ * Tokens that a search forbids or makes less likely because of a hypothesis' tokens so far, as Hugging Face
+ * transformers does it.  Logits are changed in place: a forbidden token's becomes -inf. */
 #include "models/beam.h"
 
 #include <math.h>
 
-/* Where a token's logit stands among those of a row, which ascend by token; -1: it is not among them. */
+/* The index of a token's logit among those of a row, which ascend by token; -1: it is not among them. */
 int64_t attn__beam_place(const attn__beam_row *x, int32_t token)
 {
     int64_t low = 0, high = x->n;

@@ -23,7 +23,7 @@ static const attn_setting global_keys[] = {
     ATTN__KEY_INIT,
 };
 
-/* The last five say how another implementation differs from the paper; their defaults are the book's own. */
+/* The last five are differences of another implementation from the paper; their defaults are the book's own. */
 static const attn_setting local_keys[] = {
     SIZES,
     ATTN__KEY_COUNT("kernel_size", NULL, "pixels of the window along each axis, odd"),

@@ -94,10 +94,10 @@ const attn__kind *attn__kind_find(const char *name);
 attn_tensor *attn__input(const attn__call *call, const char *name);
 /* Sets the output `name`. */
 void attn__output(const attn__call *call, const char *name, attn_tensor *tensor);
-/* `slot` if the caller asked for the optional output `name`, else NULL. */
+/* `slot` if the caller requested the optional output `name`, else NULL. */
 attn_tensor **attn__wanted(const attn__call *call, const char *name, attn_tensor **slot);
 
-/* Around a block of a model: a scope, or, as it would free the maps of attention too, none where these are wanted. */
+/* Around a block of a model: a scope, or, as it would free the maps of attention too, none if these are requested. */
 void attn__block_begin(attn_tape *tape, bool maps);
 attn_tensor *attn__block_end(attn_tape *tape, bool maps, attn_tensor *x);
 /* Adds weights to a list under "part.index"; a NULL list or tensor is skipped. */

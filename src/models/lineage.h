@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * lineage.h - which row of the batch computed each token of a hypothesis.  Hypotheses of a sentence branch off each other
- * a few tokens back: what they have in common lies in both rows of a cache already and need not be copied. */
+ * a few tokens back: their common part is in both rows of a cache already and need not be copied. */
 #ifndef ATTN_MODELS_LINEAGE_H
 #define ATTN_MODELS_LINEAGE_H
 

@@ -54,7 +54,7 @@ enum { ATTN__MAX_BLOCKS = 64 };
 
 extern const char *const attn__init_choices[];
 
-/* What most of an architecture's description comes down to. */
+/* The fields that most descriptions of an architecture consist of. */
 #define ATTN__PORTS(k, in, out)                                                                                        \
     .nkeys = ATTN__COUNT(k), .keys = (k), .ninputs = ATTN__COUNT(in), .inputs = (in), .noutputs = ATTN__COUNT(out),    \
     .outputs = (out)

@@ -4,7 +4,7 @@
  * corrected for the average of their row and column (APC: Dunn et al. 2008, doi:10.1093/bioinformatics/btm604).
  *
  * The correction is not linear in a map, so each map is corrected by itself; the regression is, so that its sum is kept
- * instead of the maps: [C,C] numbers where the original stacks H*L*[C,C], and all column maps beside them. */
+ * instead of the maps: [C,C] numbers where the original stacks H*L*[C,C], and all column maps too. */
 #include "models/msa_model.h"
 
 #include "base/context.h"
@@ -24,7 +24,7 @@ typedef struct feature {
     double *row_sums; /* of S, [residues]; those of its columns are the same */
 } feature;
 
-/* Rows that go together: what is read down the map's columns then uses whole lines of the cache. */
+/* Rows that are computed together: reading along the map's columns then uses whole lines of the cache. */
 enum { TOGETHER = 16 };
 
 static inline double number_at(const void *data, bool wide, int64_t i)
@@ -51,7 +51,7 @@ static int64_t rows_at(const feature *f, int64_t i, int64_t end)
     return most - i < TOGETHER ? most - i : TOGETHER;
 }
 
-/* Each row's sum goes along its columns in their order. */
+/* Each row's sum is over its columns in their order. */
 static void sum_rows(void *user, int64_t begin, int64_t end)
 {
     const feature *f = user;

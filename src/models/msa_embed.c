@@ -86,8 +86,8 @@ int64_t attn__msa_columns(const attn__msa_tokens *tokens, int64_t b)
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
-/* fairseq's learned positions count the tokens that are no padding, from padding_idx + 1 on: <cls> stands at 2, padding
- * at 1. */
+/* fairseq's learned positions count the tokens that are no padding, from padding_idx + 1 on: <cls> has position 2,
+ * padding 1. */
 static attn_tensor *positions_of(attn_tape *tape, const attn_tensor *ids)
 {
     attn_tensor *positions = attn_tape_tensor(tape, ATTN_I32, attn_tensor_rank(ids), attn_tensor_shape(ids), NULL);

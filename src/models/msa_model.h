@@ -23,7 +23,7 @@ typedef struct attn__msa {
     attn_nn_msa_layer layer[ATTN__MAX_BLOCKS];
 } attn__msa;
 
-/* What is wanted of a run. */
+/* The requested outputs of a run. */
 typedef struct attn__msa_wishes {
     bool logits, contacts, row_maps, column_maps;
     int64_t map_layer;                 /* from 1: maps of this layer alone; 0: of all */
@@ -31,7 +31,7 @@ typedef struct attn__msa_wishes {
     int64_t max_tokens;                /* as in attn_nn_msa_layer_run */
 } attn__msa_wishes;
 
-/* The tape's tensors; NULL where not wanted. */
+/* The tape's tensors; NULL where not requested. */
 typedef struct attn__msa_results {
     attn_tensor *logits;                       /* [B,R,C,V] */
     attn_tensor *contacts;                     /* [B,C-1,C-1], probabilities */

@@ -17,7 +17,7 @@ typedef struct run {
     attn__msa_results *results;
     attn__msa_tokens tokens;
     int64_t layer;
-    int64_t last; /* stages to go through: a layer has THIRDS of them, which end at row maps, column maps, result */
+    int64_t last; /* stages of a run: a layer has THIRDS of them, which end at row maps, column maps, result */
     bool failed;
 } run;
 
@@ -137,7 +137,7 @@ static bool note_hidden(run *r, int64_t i, attn_tensor *x)
     return true;
 }
 
-/* What comes behind the last thing wanted is not computed: contacts want the last layer's row maps, and not its result,
+/* Stages after the last requested output are not computed: contacts need the last layer's row maps, and not its result,
  * which is a fourteenth of the work. */
 static int64_t last_stage(const run *r)
 {

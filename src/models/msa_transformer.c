@@ -68,7 +68,7 @@ static void heads_init(attn__msa *m, attn_nn_builder *builder)
 {
     int64_t features = m->layers * m->heads, one = 1;
     attn_nn_push(builder, "contact_head.regression");
-    /* Fitted to structures afterwards, not trained with the rest: zeros say one half everywhere. */
+    /* Fitted to structures afterwards, not trained with the rest: zeros predict one half everywhere. */
     m->regression.weight = attn_nn_parameter(builder, "weight", 2, (int64_t[]){1, features}, (attn_nn_initializer){0});
     m->regression.bias = attn_nn_parameter(builder, "bias", 1, &one, (attn_nn_initializer){0});
     attn_nn_pop(builder);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernel regression as attention: the validation points ask, the training points are keys and their labels
+ * Kernel regression as attention: the validation points are queries, the training points are keys and their labels
  * values (Nadaraya 1964, Watson 1964). */
 #include "models/model_keys.h"
 
@@ -125,7 +125,7 @@ static attn_tensor *treat_empty(const attn__call *call, const regression *r, att
 }
 
 /* Classes are values like any: one channel for each, 1 at the point's own, so that a query gets the share of weight
- * that each class has.  Of the labels themselves there is no gradient. */
+ * that each class has.  The labels themselves get no gradient. */
 static attn_tensor *one_hot(const attn__call *call, const regression *r, const attn_tensor *labels)
 {
     attn_context *context = attn_tape_context(call->tape);

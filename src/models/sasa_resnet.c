@@ -176,8 +176,8 @@ static attn_tensor *normed(const attn_nn_conv *conv, const attn_nn_batch_norm *n
     return attn_nn_batch_norm_forward(norm, tape, attn_nn_conv_forward(conv, tape, x));
 }
 
-/* Attention sees the full resolution; halving it is the mean of 2 x 2 behind it.  An odd side loses its last row, which
- * the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
+/* Attention is at the full resolution; halving it is the mean of 2 x 2 behind it.  An odd side loses its last row,
+ * which the shortcut's convolution of stride 2 would keep: its result is cut to the same. */
 static attn_tensor *block_forward(const bottleneck *b, attn_tape *tape, attn_tensor *x, attn_tensor **map)
 {
     attn_tensor *y = attn_activate(tape, normed(&b->conv1, &b->norm1, tape, x), ATTN_ACTIVATION_RELU);
@@ -216,7 +216,7 @@ static attn_tensor *stem_forward(const resnet *r, attn_tape *tape, attn_tensor *
                : x;
 }
 
-/* Weights of no block at all: an output that is asked for is always there. */
+/* Weights of no block at all: a requested output always exists. */
 static attn_tensor *no_windows(const resnet *r, attn_tape *tape, const attn_tensor *x)
 {
     const attn_nn_image_attention_options *o = &r->block[0][0].attention.options;

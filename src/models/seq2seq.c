@@ -114,7 +114,7 @@ attn_tensor *attn_seq2seq_forward(attn_model *model, attn_tape *tape, const attn
     }
     attn_tensor *logits = s->forward(model->self, tape, src, src_lens, tgt_in, &o);
     attn__model_end(tape);
-    /* Maps that were wanted and found no memory: a picture without them would look like an answer. */
+    /* Maps were requested, but there was no memory: a picture without them would look like an answer. */
     return o.weights && attn_context_status(model->context) != ATTN_OK ? NULL : logits;
 }
 

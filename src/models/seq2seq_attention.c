@@ -50,7 +50,7 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     attn_nn_pop(builder);
 }
 
-/* What the decoder reads: the encoder's states, the same projected to keys, and the source lengths. */
+/* The decoder's inputs: the encoder's states, the same projected to keys, and the source lengths. */
 typedef struct memory {
     attn_tensor *values, *keys; /* [Ts,B,H] */
     const attn_tensor *lens;

@@ -48,7 +48,7 @@ static attn_status check(attn_context *context, int64_t batch, int64_t vocabular
     return ATTN_OK;
 }
 
-/* `place` [vocabulary], zeros: gets where each token stands in the list. */
+/* `place` [vocabulary], zeros: gets the index of each token in the list. */
 static attn_status collect(attn__shortlist *list, int64_t batch, const attn_beam_search_options *o, int32_t *place)
 {
     int64_t all = 0;

@@ -12,12 +12,12 @@ typedef struct attn__shortlist {
     attn_context *context;
     int64_t vocabulary, n; /* n: tokens of any sentence; 0: no list, all may follow */
     int32_t *tokens;       /* [n], ascending */
-    int32_t *columns;      /* of each sentence in turn: where its tokens stand among them */
+    int32_t *columns;      /* for each sentence in turn: the indices of its tokens among them */
     int64_t *first;        /* [batch + 1]: where a sentence's columns begin */
     attn_nn_linear rows;   /* those of the output layer; NULL: not yet copied, or all */
 } attn__shortlist;
 
-/* What `allowed` of the options says; without it an empty list.  ATTN_ERROR_ARGUMENT: tokens out of range or order,
+/* The option `allowed`; without it an empty list.  ATTN_ERROR_ARGUMENT: tokens out of range or order,
  * or without the end or what a translation must begin with; ATTN_ERROR_MEMORY.  After an error it is destroyed too.
  */
 attn_status attn__shortlist_create(attn__shortlist *list, attn_context *context, int64_t batch, int64_t vocabulary,

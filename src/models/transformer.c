@@ -70,7 +70,7 @@ enum { FIRST_ROOM = 32 };
 enum { REORDER_TOKENS = 8 };
 
 /* The type of the self-attention's caches: bf16 where attention would round keys and values anyway, and where `decode`,
- * which reads bf16 beside f32 queries, is the best solver for one query. */
+ * which reads bf16 keys with f32 queries, is the best solver for one query. */
 static attn_dtype own_dtype(const attn_decoding *decoding, const attn_tape *tape)
 {
     enum { NARROW = 16 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the Transformer's encoder and decoder begin with, and what their blocks are built from. */
+ * The inputs of the Transformer's encoder and decoder, and the parts of their blocks. */
 #include "models/transformer_parts.h"
 
 #include "base/context.h"

@@ -55,7 +55,7 @@ extern const char *const attn__norm_choices[], *const attn__activation_choices[]
 /* Which half of the Transformer: its keys "enc_num_heads" or "dec_num_heads", and so on, come before "num_heads". */
 typedef enum attn__half { ATTN__ENCODER, ATTN__DECODER } attn__half;
 
-/* What both begin with: embeddings times sqrt(D), plus positions. */
+/* The input of both: embeddings times sqrt(D), plus positions. */
 typedef struct attn__transformer_front {
     attn_nn_embedding embedding;
     attn_nn_positional positions;
@@ -90,7 +90,7 @@ attn_tensor *attn__transformer_front_forward(const attn__transformer_front *fron
 attn_tensor *attn__transformer_front_segments(const attn__transformer_front *front, attn_tape *tape,
                                               const attn_tensor *tokens, const attn_tensor *segments, int64_t first);
 attn_nn_block_options attn__transformer_block_options(const attn_config *config, attn__half half, bool bias);
-/* Where a norm has parameters at all: else x. */
+/* The norm, if it has parameters at all; else x. */
 attn_tensor *attn__transformer_norm(const attn_nn_layer_norm *norm, attn_tape *tape, attn_tensor *x);
 void attn__transformer_norm_build(attn_nn_layer_norm *norm, attn_nn_builder *builder, const attn_config *config,
                                   const char *key, const char *name);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What networks that are made for images of one size ask of them. */
+ * Checks of images by networks that are made for images of one size. */
 #include "models/vision_parts.h"
 
 #include "base/context.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2).  Pixels of a picture
- * alone say too little for attention to find edges in; so the values depend on where in its block a pixel lies, as a
- * convolution's weights do, by a mixture of few matrices. */
+ * The first layer of a network that is attention throughout (Ramachandran et al. 2019, section 3.2).  Single pixels of
+ * a picture carry too little information for attention to find edges; so the values depend on a pixel's position in its
+ * block, as a convolution's weights do, by a mixture of few matrices. */
 #include "nn/check.h"
 
 #include "attn/nn_spatial.h"

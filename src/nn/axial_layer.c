@@ -4,9 +4,9 @@
  * added to what came in.
  *
  * Without gradients it runs in place.  The originals save memory by cutting an alignment into chunks of rows, which for
- * tied rows means partial scores that are summed, with masks added to each (and rounding with them).  Here the cut goes
- * between heads instead: a head's scores are always whole sums over all rows, masked once; only the sum over heads in
- * the output's projection, which is linear, is taken in parts. */
+ * tied rows means partial scores that are summed, with masks added to each (and rounding with them).  Here heads are
+ * divided instead: a head's scores are always whole sums over all rows, masked once; only the sum over heads in the
+ * output's projection, which is linear, is taken in parts. */
 #include "nn/msa_attention.h"
 
 #include "base/context.h"
@@ -57,7 +57,7 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
 
 /* --------------------------------------------------------------------------------------------- on the tape */
 
-/* Each block is a scope, so that what its backward pass does not need goes at its end. */
+/* Each block is a scope, so that what its backward pass does not need is freed at its end. */
 static attn_tensor *residual(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y)
 {
     return attn_add(tape, x, attn_dropout(tape, y, layer->dropout));
@@ -213,7 +213,7 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
 
 /* ------------------------------------------------------------------------------------------------- either way */
 
-/* Maps of some heads go where those of all heads lie: heads are the first axis. */
+/* Maps of some heads are written to their place in those of all heads: heads are the first axis. */
 typedef struct gathered {
     attn_tensor *rows, *columns;
 } gathered;

@@ -10,7 +10,7 @@ void attn__nn_attention_part(attn_nn_multi_head *layer, attn_nn_builder *builder
                              const attn_nn_block_options *options);
 void attn__nn_norm_part(attn_nn_add_norm *layer, attn_nn_builder *builder, const char *name,
                         const attn_nn_block_options *options);
-/* What a layer reads, and x with what the layer gave: the norm stands at one of the two. */
+/* A layer's input, and x plus the layer's output: the norm is at one of the two. */
 attn_tensor *attn__nn_before(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x);
 attn_tensor *attn__nn_behind(const attn_nn_add_norm *layer, attn_tape *tape, attn_tensor *x, attn_tensor *y);
 /* activation(dense1(x)) */

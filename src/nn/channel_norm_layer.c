@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Normalization over channels that stand before space. */
+ * Normalization over channels that precede space. */
 #include "attn/nn_axial.h"
 
 void attn_nn_channel_norm_init(attn_nn_channel_norm *layer, attn_nn_builder *builder, int64_t channels, double eps)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What layers ask of their inputs. */
+ * Checks of layers' inputs. */
 #include "nn/check.h"
 
 #include "base/context.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * check.h - what layers ask of their inputs before they touch them. */
+ * check.h - checks of layers' inputs before they are used. */
 #ifndef ATTN_NN_CHECK_H
 #define ATTN_NN_CHECK_H
 

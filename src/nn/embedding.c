@@ -10,7 +10,7 @@ void attn_nn_embedding_init(attn_nn_embedding *layer, attn_nn_builder *builder, 
 {
     attn_nn_initializer fill = {.start = ATTN_INIT_NORMAL};
     *layer = (attn_nn_embedding){.scale = scale > 0 ? scale : 1};
-    /* What the next layer sees then has variance 1, as large as a positional encoding and no larger. */
+    /* The next layer's input then has variance 1, as large as a positional encoding and no larger. */
     if (builder->policy == ATTN_POLICY_XAVIER) {
         fill.scale = 1 / layer->scale;
     }

@@ -3,7 +3,7 @@
  * Generalized attention: content and relative positions, each with a query or with a vector learned in its place.
  *
  * The relative terms are tables of the engine, one for columns and one for rows.  Where the query of the content and
- * that of the positions differ (q + u and q + v), they stand one after the other in the contraction, with keys of zero
+ * that of the positions differ (q + u and q + v), they are concatenated along the contraction, with keys of zero
  * against the second half, which the tables serve alone. */
 #include "nn/check.h"
 
@@ -70,8 +70,8 @@ void attn_nn_generalized_attention_init(attn_nn_generalized_attention *layer, at
 
 /* -------------------------------------------------------------------------------------------- positions */
 
-/* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths go to 1000,
- * as in mmcv, not to 10000. */
+/* Row r is of the distance key - query = r - (n - 1); the formula's is the other way round.  Wavelengths reach 1000, as
+ * in mmcv, not to 10000. */
 static attn_tensor *distance_sines(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_dtype dtype,
                                    int64_t n)
 {
@@ -97,7 +97,7 @@ static attn_tensor *table_of(const attn_nn_generalized_attention *layer, attn_ta
 
 /* -------------------------------------------------------------------------------------------- operands */
 
-/* What asks: [B,H,Dh,N], or, without the image's own query, [1,H,Dh,1] for everyone. */
+/* The queries: [B,H,Dh,N], or, without the image's own query, [1,H,Dh,1] for everyone. */
 static attn_tensor *asking(const attn_nn_generalized_attention *layer, attn_tape *tape, attn_tensor *q,
                            attn_tensor *stand_in)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * guided.h - attention weights as results that have gradients, for losses that say where to attend.  No solver stores
+ * guided.h - attention weights as results that have gradients, for losses on attention.  No solver stores
  * weights: these come from attention, without dropout, to values that are unit vectors. */
 #ifndef ATTN_NN_GUIDED_H
 #define ATTN_NN_GUIDED_H
@@ -17,7 +17,7 @@ attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_ta
 attn_tensor *attn__nn_additive_guided(const attn_nn_additive *layer, attn_tape *tape, attn_tensor *queries,
                                       attn_tensor *projected, attn_tensor *values, bool time_major,
                                       const attn_nn_mask *mask, attn_tensor **weights);
-/* Only the weights of the attention to the encoder are wanted. */
+/* Only the weights of the attention to the encoder are requested. */
 attn_tensor *attn__nn_decoder_block_guided(const attn_nn_decoder_block *block, attn_tape *tape, attn_tensor *x,
                                            attn_tensor *encoded, const attn_nn_mask *self_mask,
                                            const attn_nn_mask *cross_mask, attn_tensor **cross_weights);

@@ -85,7 +85,7 @@ void attn_nn_image_attention_init(attn_nn_image_attention *layer, attn_nn_builde
 
 /* -------------------------------------------------------------------------------------------- the problem */
 
-/* How heads and their channels lie in the channels. */
+/* The layout of heads and their channels in the channels. */
 typedef struct head_layout {
     int64_t heads, dim, head_step, dim_step;
 } head_layout;

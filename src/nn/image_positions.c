@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * DETR's positions of an image: sines, and learned rows and columns.  Channels last, as queries and keys want them.
+ * DETR's positions of an image: sines, and learned rows and columns.  Channels last, as queries and keys need them.
  * Mind the order: the sines put the row first, the learned ones the column; both are DETR's. */
 #include "nn/check.h"
 

@@ -73,7 +73,7 @@ static void round_behind(attn_tensor *to, int64_t length, const attn_tensor *fro
     }
 }
 
-/* What attention would round to bf16 at each step is rounded once, before it is kept. */
+/* Keys and values that attention would round to bf16 at each step are rounded once, before they are stored. */
 static void round_once(const attn_tape *tape, attn_tensor *x)
 {
     if (attn__rounds(tape) && x->dtype == ATTN_F32)

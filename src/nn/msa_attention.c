@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention over the rows and the columns of alignments, read where they lie. */
+ * Attention over the rows and the columns of alignments, read in place. */
 #include "nn/msa_attention.h"
 #include "nn/linear_weight.h"
 
@@ -88,7 +88,7 @@ static attn_tensor *query_factor(attn_tape *tape, const sizes *s, const attn_ten
     return factor;
 }
 
-/* The engine sees the first row's padding, for keys; dims 1 and 3 of the problem are batch and key. */
+/* The engine's mask is the first row's padding, for keys; dims 1 and 3 of the problem are batch and key. */
 static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool masked)
 {
     if (attn_problem_tied_rows(p, s->rows, s->cols, s->batch, s->heads, s->dim) != ATTN_OK) {
@@ -102,7 +102,7 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Heads, columns and batch are batch; rows ask rows. */
+/* Heads, columns and batch are batch dims; rows attend to rows. */
 static void describe_columns(attn_problem *p, const sizes *s, bool masked)
 {
     int64_t token = s->heads * s->dim, col = s->batch * token, row = s->cols * col, map = s->rows * s->rows;
@@ -155,13 +155,13 @@ static bool keeps_gradients(const attn_tape *tape)
     return attn_tape_mode(tape).record || attn_tape_mode(tape).train;
 }
 
-/* What is made of the tokens for these heads: up to q, k and v. */
+/* Projections of the tokens for these heads: up to q, k and v. */
 typedef struct projection {
     const attn_nn_linear *linear;
     attn_tensor **y;
 } projection;
 
-/* Through the tape where it may want gradients. */
+/* Through the tape if gradients may be needed. */
 static bool project(attn_tape *tape, const attn__token_source *source, const sizes *s, const attn__head_range *range,
                     attn_dtype dtype, int n, const projection *wanted)
 {
@@ -221,14 +221,14 @@ static attn_tensor *maps_of(attn_tape *tape, const attn_attention *a, int64_t si
     return attn_attend(tape, &maps);
 }
 
-/* Queries and keys of the heads, values too where wanted, and what is asked of them. */
+/* Describes the attention: queries and keys of the heads, values if requested, and the problem. */
 static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape *tape,
                 const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
                 const attn__head_range *range, bool maps, bool values)
 {
     const int64_t row_maps[] = {s->heads, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
-    bool scaled = !columns && keep; /* attn_mul knows no bf16 */
+    bool scaled = !columns && keep; /* attn_mul does not support bf16 */
     attn_dtype dtype = number_of(source, maps || scaled);
     const projection wanted[] = {{&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
     *a = (attn_attention){.mask = keep,

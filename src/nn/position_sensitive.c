@@ -76,7 +76,7 @@ static attn_tensor *similarity(const attn_nn_position_sensitive_attention *layer
     int64_t n = layer->length, g = layer->groups, four[4] = {-1, g, n, n}, three[3] = {-1, n, n};
     attn_tensor *qk = attn_matmul(tape, q, k, true, false);
     attn_tensor *qr = attn_permute(tape, each_position(tape, q, q_pairs), (int[]){1, 0, 2});
-    /* A key reads the table as if it asked: position first, the query it is asked by second. */
+    /* A key reads the table like a query: its own position first, the query's second. */
     attn_tensor *kr = attn_permute(tape, each_position(tape, k, k_pairs), (int[]){1, 2, 0});
     if (!qk || !qr || !kr) {
         return NULL;

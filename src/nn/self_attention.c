@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Self-attention over a sequence, or along one axis of an array.  Keys and values lie side by side in one packed
+ * Self-attention over a sequence, or along one axis of an array.  Keys and values are adjacent in one packed
  * projection, where the engine finds them by strides and an offset. */
 #include "nn/check.h"
 #include "nn/linear_weight.h"
@@ -63,9 +63,8 @@ attn_tensor *attn_nn_self_attention_forward(const attn_nn_self_attention *layer,
     return attn_nn_linear_forward(&layer->to_out, tape, attn_attend(tape, &a));
 }
 
-/* Keys and values lie in one array with twice the channels, so whatever stands before the channels is twice as far
- * apart.  `block` is how many channels there are; strides of one head's are smaller, and that of a single head is not
- * used. */
+/* Keys and values are in one array with twice the channels, so all strides of axes before the channels are doubled.
+ * `block` is how many channels there are; strides of one head's are smaller, and that of a single head is not used. */
 static void widen(attn_problem *problem, int64_t block)
 {
     for (int i = 0; i < problem->ndims; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear layers of tokens in parts.  What is normalized, or hidden between two layers, is read again while it is in the
- * last cache, and takes no memory of its own. */
+ * Linear layers of tokens in parts.  Normalized tokens, and hidden channels between two layers, are read again while
+ * they are in the last cache, and need no memory of their own. */
 #include "nn/token_parts.h"
 
 #include "base/integers.h"
@@ -63,7 +63,7 @@ attn_tensor *attn__tokens_normalized(attn_tape *tape, const attn__token_source *
     return attn_scope_end(tape, normalized(source, tape, source->x));
 }
 
-/* Weights as products want them, for all the parts; none where they cannot be had.  False without memory. */
+/* Weights packed for products, for all the parts; none if they cannot be packed.  False without memory. */
 static bool pack(attn_tape *tape, const attn_nn_linear *linear, int64_t row, int64_t rows, bool bf16,
                  attn__packed *packed)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a Vision Transformer is made of: patches of an image, and blocks with their norms in front. */
+ * Parts of a Vision Transformer: patches of an image, and blocks with their norms in front. */
 #include "nn/check.h"
 
 #include "attn/nn_spatial.h"
@@ -65,7 +65,7 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
         return NULL;
     }
     x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * patch), 3, 0, cols * patch);
-    /* [B,C,rows,P,cols,P] -> [B,rows,cols,C,P,P]: a row of the matrix is a patch as the kernel lies. */
+    /* [B,C,rows,P,cols,P] -> [B,rows,cols,C,P,P]: a row of the matrix is a patch in the kernel's layout. */
     x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, patch, cols, patch});
     x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
     x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * patch * patch});

@@ -75,7 +75,7 @@ static void draw_cells(const page *p, cairo_t *cr)
     }
 }
 
-/* A dot where the pair touches or nobody knows, a cross where it does not. */
+/* A dot if the pair touches or the distance is unknown, a cross if it does not. */
 static void draw_pair(const page *p, cairo_t *cr, const pair *best)
 {
     const attn_contact_map *m = p->map;
@@ -148,7 +148,7 @@ static void draw_scale(cairo_t *cr)
     attn__text(cr, x + width + 30, y + height / 2, "Probability", ATTN_CENTRE, -M_PI / 2);
 }
 
-/* What the marks above the diagonal mean. */
+/* The legend of the marks above the diagonal. */
 static void draw_legend(const page *p, cairo_t *cr)
 {
     char text[96];

@@ -135,7 +135,7 @@ static void put_peaks(attn__sink *sink, const attn_explorer_map *m)
     attn__sink_text(sink, "]]");
 }
 
-/* How the map lies on the picture. */
+/* The position of the map on the picture. */
 static void put_places(attn__sink *sink, const attn_explorer *e, const attn_explorer_map *m)
 {
     static const char *const names[] = {"places", "window", "cross"};

@@ -25,8 +25,8 @@ void attn__font(cairo_t *cr, double size, bool bold)
     cairo_set_font_size(cr, size);
 }
 
-/* Whether the chosen font has all characters of a text.  What is no UTF-8 counts as had: drawing it says so.  U+FFFE and
- * other noncharacters, which cairo refuses too, no font has. */
+/* Whether the chosen font has all characters of a text.  Text that is not UTF-8 counts as available: drawing it fails.
+ * U+FFFE and other noncharacters, which cairo refuses too, no font has. */
 static bool has_all(cairo_t *cr, const char *text, size_t length)
 {
     cairo_glyph_t *glyphs = NULL;
@@ -106,7 +106,7 @@ static double put_rare(cairo_t *cr, const char *text, size_t length, unsigned co
     return width;
 }
 
-/* Width of a text, character by character; drawn at the current point if so asked. */
+/* Width of a text, character by character; drawn at the current point if requested. */
 static double put_text(cairo_t *cr, const char *text, bool draw)
 {
     size_t whole = strlen(text);

@@ -134,8 +134,8 @@ static int64_t place_rows(layout *l, double top, double most, double column_widt
     return columns;
 }
 
-/* Places the rows in at most `n` columns, as low as they go: rows differ in height, so that a plain share of all heights
- * may leave the last of them for a column more. */
+/* Places the rows in at most `n` columns of the least height: rows differ in height, so that a plain share of all
+ * heights may leave the last of them for a column more. */
 static int64_t place_low(layout *l, double top, int64_t n, double width, double *bottom)
 {
     double low = 0, high = 0;

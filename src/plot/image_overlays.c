@@ -31,7 +31,7 @@ static void set_grey(cairo_t *cr, const attn_overlay *o, int64_t x, int64_t y)
 }
 
 /* One red, the more opaque the larger the weight: it grows brighter on black and darker on white, whereas a scale from
- * light to dark ends in what cannot be told from a black picture.  What has no weight leaves the picture as it is. */
+ * light to dark ends in what cannot be told from a black picture.  Parts without weight leave the picture unchanged. */
 static void set_colour(cairo_t *cr, double share)
 {
     cairo_set_source_rgba(cr, 0.93, 0.10, 0.14, 0.85 * pow(fmax(share, 0), 0.8));
@@ -73,7 +73,7 @@ static void mark_query(cairo_t *cr, const attn_overlay *o, double width, double 
     }
 }
 
-/* What the strongest colour of this panel stands for. */
+/* The value of the strongest colour of this panel. */
 static void tell_largest(cairo_t *cr, const attn_overlay *o)
 {
     char text[32];
@@ -108,7 +108,7 @@ static void draw_overlay(cairo_t *cr, const attn_overlay *o)
     cairo_set_antialias(cr, CAIRO_ANTIALIAS_DEFAULT);
 }
 
-/* The colours over mid-grey, as faint as they lie on the picture. */
+/* The colours over mid-grey, with the transparency of the picture's overlay. */
 static void draw_legend(cairo_t *cr, double top)
 {
     const double width = 100, height = 8;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * no_pictures.c - stands in for what draws, where attn is built without cairo (-DATTN_WITH_PICTURES=OFF).  Pages are
+ * no_pictures.c - stubs of the drawing functions, for builds without cairo (-DATTN_WITH_PICTURES=OFF).  Pages are
  * text, and work as ever.
  */
 #include "attn/plot.h"

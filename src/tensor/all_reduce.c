@@ -22,8 +22,8 @@ void attn__all_reduce_begin(attn__all_reduce *e, attn_tape *tape, bool more)
     e->open = true;
 }
 
-/* Between operations.  Where sums need no messages to advance it is enough to listen now and then: to ask MPI whether
- * there is one costs a microsecond, and small networks have hundreds of operations. */
+/* Between operations.  Where sums need no messages to advance occasional polling is enough: a poll of MPI costs a
+ * microsecond, and small networks have hundreds of operations. */
 static void listen(attn__all_reduce *e)
 {
     const double often = 1e-3;
@@ -75,7 +75,7 @@ static void start_ready(attn__all_reduce *e)
         start_bucket(e, e->started++);
 }
 
-/* Lets the sums under way advance: without being asked, MPI does little in the background. */
+/* Lets the sums under way advance: without polling, MPI does little in the background. */
 static void advance(attn__all_reduce *e)
 {
     for (int64_t i = e->finished; e->status == ATTN_OK && i < e->started; i++) {
@@ -95,7 +95,7 @@ static void close_slot(attn__all_reduce *e, int64_t index)
         e->buckets[s->bucket].open--;
 }
 
-/* The last operation with parameters unseen has gone: those that only waited for it are final now. */
+/* The last operation with parameters unseen is done: those that only waited for it are final now. */
 static void close_hidden(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++)

@@ -2,11 +2,11 @@
  *
  * all_reduce.h - gradients added up over the ranks (dist/ranks.h) while the backward pass still runs.
  *
- * The parameters' gradients lie, from the start, in buckets of a few megabytes, in the order in which a backward pass
+ * The parameters' gradients are, from the start, in buckets of a few megabytes, in the order in which a backward pass
  * finishes them (found from the first tape; the same on all ranks, since the same operations made it).  The tape tells
- * after each operation; when the last operation that uses a parameter has gone backwards its gradient is final, and a
- * bucket of final gradients starts on its way, behind the buckets before it.  Between operations the sums under way are
- * given a chance to advance.  attn__all_reduce_finish waits for the rest.
+ * after each operation; when the backward pass of the last operation that uses a parameter is done, its gradient is
+ * final, and a bucket of final gradients starts on its way, behind the buckets before it.  Between operations the sums
+ * under way are given a chance to advance.  attn__all_reduce_finish waits for the rest.
  */
 #ifndef ATTN_TENSOR_ALL_REDUCE_H
 #define ATTN_TENSOR_ALL_REDUCE_H
@@ -36,9 +36,9 @@ void attn__all_reduce_abandon(attn__all_reduce *all_reduce, attn_tape *tape);
 /* Seconds spent waiting after backward passes for sums that were not there yet. */
 double attn__all_reduce_waited(const attn__all_reduce *all_reduce);
 
-/* Where this holds (from the first backward pass on) parameters and state lie in memory that all ranks see, elsewhere
- * after each step: nobody else may write to them, and where their data are is to be asked anew.  Gradients are not to
- * be looked at: each rank has the sums of its part of them only. */
+/* Where this holds (from the first backward pass on) parameters and state are in memory that all ranks share, at
+ * another address after each step: nobody else may write to them, and the addresses of their data must be read again.
+ * Gradients are not to be looked at: each rank has the sums of its part of them only. */
 bool attn__all_reduce_is_shared(const attn__all_reduce *all_reduce);
 /* The sum of the squares of all gradients. */
 double attn__all_reduce_squares(const attn__all_reduce *all_reduce);
@@ -55,9 +55,9 @@ bool attn__all_reduce_next(attn__all_reduce *all_reduce, attn__all_reduce_piece 
 /* When all ranks have taken their parts of the step, it is done, here as there.  Any error: nothing has changed. */
 attn_status attn__all_reduce_commit(attn__all_reduce *all_reduce);
 
-/* For the tape.  After a node went backwards: */
+/* For the tape.  After a node's backward pass: */
 void attn__all_reduce_node(attn__all_reduce *all_reduce, attn_tape *tape, const attn__node *node);
-/* False (noted) if the step is to be left: another rank gave up, or this process is asked to stop. */
+/* False (noted) if the step is to be left: another rank aborted, or a stop was requested. */
 bool attn__all_reduce_continues(attn__all_reduce *all_reduce);
 /* Gives a parameter's gradient its place in a bucket; false (noted) without memory. */
 bool attn__grad_place(attn_tensor *x);

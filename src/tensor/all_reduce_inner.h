@@ -14,7 +14,7 @@ typedef struct attn__slot {
     int64_t bucket;
     int64_t at;   /* of the gradient in the bucket */
     int64_t flag; /* where the bucket tells whether any rank has a gradient of it */
-    int64_t uses; /* operations on the tape that have not gone backwards yet */
+    int64_t uses; /* operations on the tape whose backward pass is not done yet */
 } attn__slot;
 
 typedef struct attn__bucket {
@@ -37,14 +37,14 @@ struct attn__all_reduce {
     bool ordered;
     attn__bucket *buckets;
     int64_t nbuckets;
-    int64_t started, finished; /* buckets of this step; they start and are asked for in their order */
-    int64_t hidden;            /* operations not gone backwards yet that use parameters unseen */
+    int64_t started, finished; /* buckets of this step; they start and are waited for in their order */
+    int64_t hidden;            /* operations with unseen parameters whose backward pass is not done yet */
     float *memory;             /* of all buckets */
     int64_t elements;          /* of it, at most */
-    attn__shared *shared;  /* the ranks see each other's memory, and each takes its part of the steps; NULL: not so */
-    bool movable;          /* the parameters may lie elsewhere after a step */
-    attn_named_list still; /* copies of what a forward pass changes that is no trained parameter */
-    bool open;             /* a step was begun and not finished: `still` is what stood before it */
+    attn__shared *shared;      /* the ranks share memory, and each takes its part of the steps; NULL: not so */
+    bool movable;              /* the parameters may be at another address after a step */
+    attn_named_list still;     /* copies of what a forward pass changes that is no trained parameter */
+    bool open;                 /* a step was begun and not finished: `still` is the state before it */
     const attn_named_list *parameters;
     const attn_named_list *state; /* the optimizer's, as many for each parameter; NULL: it takes no part in steps */
     double totals[ATTN__ALL_REDUCE_TOTALS];
@@ -59,7 +59,7 @@ attn_status attn__all_reduce_order(attn__all_reduce *all_reduce, const attn_tape
 /* Whether nobody else, before a pass begins, has a hand on the tensor's memory and would look for it there after a
  * step. */
 bool attn__shared_may_move(const attn_tensor *x);
-/* Memory that all ranks see, this one's buckets in it; all_reduce->shared stays NULL where there is none. */
+/* Memory that all ranks share, with this one's buckets; all_reduce->shared stays NULL where there is none. */
 attn_status attn__shared_create(attn__all_reduce *all_reduce);
 /* In a first pass, when places are known: the parameters and the optimizer's state move there. */
 attn_status attn__shared_adopt(attn__all_reduce *all_reduce);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Making an all-reduce: the order in which gradients become final, buckets, and where they lie. */
+ * Making an all-reduce: the order in which gradients become final, buckets, and their memory. */
 #include "tensor/all_reduce_inner.h"
 
 #include "base/system.h"
@@ -89,7 +89,7 @@ void attn__all_reduce_destroy(attn__all_reduce *e)
         attn_tensor *x = e->slots[i].parameter;
         if (!x)
             continue;
-        if (x->place) /* a gradient in a bucket goes with it */
+        if (x->place) /* a gradient in a bucket is freed with it */
             attn_tensor_drop_grad(x);
         x->slot = 0;
         x->place = NULL;

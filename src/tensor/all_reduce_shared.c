@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The exchange where all ranks see the same memory.  A rank's gradients lie where the others read them; of each bucket
+ * The exchange if all ranks share memory.  A rank's gradients are where the others read them; of each bucket
  * it adds up one part and takes the optimizer's step on that part of the parameters, which all read: no rank does what
  * another does.
  *
  * Parameters and the optimizer's state are there twice, the old and the new in turns, and until all ranks have taken
- * their part of a step nothing that was is overwritten: a step that another rank's death cuts off is forgotten by not
- * going over to it.  Three counts of each rank, which only rise, are all that they wait for:
+ * their part of a step nothing that was is overwritten: a step that another rank's death cuts off is discarded by not
+ * switching to it.  Three counts of each rank, which only rise, are all that they wait for:
  *
  *   SENT     buckets whose gradients are final
  *   SUMMED   steps of which its part is added up: nobody reads the others' gradients of these any more, and it itself
@@ -24,8 +24,8 @@
 #include <string.h>
 
 enum { SENT, SUMMED, STEPPED, COUNTS };
-/* Blocks, elements, arrays: a parameter and what the optimizer has for it; second caches, beside which what is written
- * goes past all of them: even where the third would hold it, fetching it costs a third of the optimizer's step. */
+/* Blocks, elements, arrays: a parameter and what the optimizer has for it; L2 caches, above which writes bypass all
+ * caches: even if L3 would hold the data, fetching it costs a third of the optimizer's step. */
 enum { GRAIN = 4, LINE = 16, KEPT = 3, FEW = 8 };
 
 typedef struct board {
@@ -34,7 +34,7 @@ typedef struct board {
     double totals[ATTN__ALL_REDUCE_TOTALS];
 } board;
 
-/* The memory itself, which stays as long as a tensor lies in it. */
+/* The memory itself, which stays as long as a tensor is in it. */
 typedef struct mapping {
     attn__storage storage;
     attn__ranks_memory memory;
@@ -54,7 +54,7 @@ struct attn__shared {
     attn__elementwise_fn add, square;
 };
 
-/* What of a parameter lies in a rank's part. */
+/* The part of a parameter that is in a rank's share. */
 typedef struct piece {
     const attn__slot *slot;
     int64_t from, n; /* in the parameter */
@@ -66,7 +66,7 @@ static float *gradients_of(const attn__all_reduce *e, int rank)
     return e->shared->gradients + rank * e->elements;
 }
 
-/* Where rank `rank`'s part of n elements begins: at whole cache lines. */
+/* The begin of rank `rank`'s part of n elements, at a whole cache line. */
 static int64_t part_begin(const attn__shared *s, int64_t n, int rank)
 {
     return rank == s->size ? n : n * rank / s->size / LINE * LINE;
@@ -148,7 +148,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     if (!attn__ranks_together(e->context))
         return ATTN_OK;
     if (kept == 0 || kept > KEPT || e->state->n != (kept - 1) * e->nslots) {
-        kept = 0; /* the others, which may have more, are to hear of it */
+        kept = 0; /* the others, which may have more, must be notified */
         e->movable = false;
     }
     attn__shared *s = attn__alloc_zero(e->context, sizeof *s);
@@ -173,7 +173,7 @@ attn_status attn__shared_create(attn__all_reduce *e)
     return ATTN_OK;
 }
 
-/* The tensor that lies in array k. */
+/* The tensor that is in array k. */
 static attn_tensor *tensor_of(const attn__all_reduce *e, const attn__slot *slot, int k)
 {
     return k == 0 ? slot->parameter : e->state->items[slot->index * (e->shared->kept - 1) + k - 1].tensor;
@@ -184,7 +184,7 @@ static float *array_at(const attn__all_reduce *e, int k, uint64_t steps, int64_t
     return e->shared->arrays[k][steps % 2] + at;
 }
 
-/* Where the tensors have their data now. */
+/* Sets the current addresses of the tensors' data. */
 static void point_tensors(attn__all_reduce *e)
 {
     for (int64_t i = 0; i < e->nslots; i++) {

@@ -31,7 +31,7 @@ typedef struct job {
     const attn__depthwise_kernel *kernel;
     layout at;
     int64_t *offset; /* of each tap in a packed plane of x */
-    /* The gradient of x, phase by phase: offsets in dy, and which of the group's weights goes with each. */
+    /* The gradient of x, phase by phase: offsets in dy, and the group's weight of each. */
     int64_t *back, *of_back;
     int64_t *taps_of; /* how many taps a phase has */
     char *scratch;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * depthwise.h - convolutions in which each output channel sees one input channel, in f32: no product of matrices, but
+ * depthwise.h - convolutions in which each output channel reads one input channel, in f32: no product of matrices, but
  * sums over taps.
  */
 #ifndef ATTN_TENSOR_DEPTHWISE_H
@@ -18,7 +18,7 @@ typedef struct attn__depthwise {
     float *y;
     attn__gemm_finish *finish; /* for each plane of y, whose number is its row */
     const void *user;
-    /* Backward: the gradient of y, and those that are wanted. */
+    /* Backward: the gradient of y, and those that are requested. */
     const float *dy;
     attn__target dx, dw;
 } attn__depthwise;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * dropout.h - a dropout site: the numbers that say which elements are dropped, in both passes.
+ * dropout.h - a dropout site: the numbers that determine which elements are dropped, in both passes.
  */
 #ifndef ATTN_TENSOR_DROPOUT_H
 #define ATTN_TENSOR_DROPOUT_H
@@ -19,7 +19,7 @@ typedef struct attn__dropout {
 bool attn__dropout_accepts(attn_tape *tape, const char *op, double p);
 /* The next site of the step, over activations like x, with a stream of its own; none outside training. */
 attn__dropout attn__dropout_site(attn_tape *tape, const attn_tensor *x, double p);
-/* Rows of the whole batch, of which `each` lie together for one example; see attn_drop_rows. */
+/* Rows of the whole batch, of which `each` are contiguous for one example; see attn_drop_rows. */
 attn_drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each);
 void attn__dropout_set(attn__elementwise_args *args, const attn__dropout *dropout);
 

@@ -35,7 +35,7 @@ bool attn__gemm(attn_tape *tape, const attn__gemm_problem *given)
     return true;
 }
 
-/* What follows the sums. */
+/* The operations after the sums. */
 typedef struct epilogue {
     attn__elementwise_fn run;
     const char *bias;

@@ -32,7 +32,7 @@ attn_status attn__gemm_pack_rounded(attn_tape *tape, const uint16_t *b, int64_t 
                                     attn__packed *packed);
 /* Whether they would be packed as slices: then products also read the weights themselves. */
 bool attn__gemm_packs_slices(const attn_tape *tape, attn_dtype dtype, int64_t n, int64_t k);
-void attn__gemm_unpack(attn__packed *packed); /* lets go of the memory */
+void attn__gemm_unpack(attn__packed *packed); /* releases the memory */
 /* Whether products with all weights of this type on the tape read them packed so. */
 bool attn__gemm_packed_fits(const attn_tape *tape, attn_dtype dtype, const attn__packed *packed);
 /* A row of the weights, as they were: of panels of F32 or F64. */

@@ -128,7 +128,7 @@ static bool stays_inside(attn_tape *tape, int n, attn_tensor *const *x)
     return true;
 }
 
-/* Where the pass through a tensor is over, a gradient that it gets would go no further. */
+/* If the backward pass through a tensor is over, a gradient that it gets would not be propagated. */
 static bool leads_on(attn_tape *tape, int n, attn_tensor *const *x)
 {
     for (int i = 0; i < n && tape->options.record; i++) {

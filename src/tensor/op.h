@@ -13,7 +13,7 @@
  *         return y;
  *     }
  *
- * and thing_backward asks attn__grad_target for a place, or passes a buffer on with attn__grad_give.
+ * and thing_backward gets a buffer from attn__grad_target, or passes a buffer on with attn__grad_give.
  */
 #ifndef ATTN_TENSOR_OP_H
 #define ATTN_TENSOR_OP_H
@@ -23,7 +23,7 @@
 
 /* True if the n tensors are there, hold data and are all f32 or all f64; NULL fails silently. */
 bool attn__op_accepts(attn_tape *tape, const char *op, int n, ...);
-/* Whether it is a weight with a low-rank adapter, which linear layers alone know; false for NULL. */
+/* Whether it is a weight with a low-rank adapter, which linear layers alone support; false for NULL. */
 bool attn__op_is_adapted(const attn_tensor *w);
 /* Whether it is a weight that has its packed form alone (packed_weights.h), of x's type unless x is NULL; false for
  * NULL. */
@@ -57,7 +57,7 @@ void attn__scratch_release(attn__hold hold);
 
 /* -------------------------------------------------------------------------------------- backward pass */
 
-/* Where an operation puts its share of a gradient.  data NULL: not wanted (or no memory: tape->failed). */
+/* The destination of an operation's share of a gradient.  data NULL: not needed (or no memory: tape->failed). */
 typedef struct attn__target {
     void *data;
     bool add; /* to what is there; else overwrite all of it */
@@ -65,7 +65,7 @@ typedef struct attn__target {
 attn__target attn__grad_target(attn_tape *tape, attn_tensor *x);
 /* The same, cleared first if there was nothing: `add` is always true. */
 attn__target attn__grad_target_added(attn_tape *tape, attn_tensor *x);
-/* True if x exists and wants a gradient. */
+/* True if x exists and needs a gradient. */
 bool attn__grad_wanted(const attn_tensor *x);
 /* Hands a buffer of x's size over as its share; takes the reference.  A hold without data does nothing. */
 void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * operand_layout.h - where in its tensor an operand of an attention problem lies: bounds, and whether the gradients
+ * operand_layout.h - the position of an attention problem's operand in its tensor: bounds, and whether the gradients
  * of several operands of one tensor may be written side by side.
  */
 #ifndef ATTN_TENSOR_OPERAND_LAYOUT_H

@@ -109,8 +109,8 @@ static const attn__packed *look(const attn__packed_weights *all, const attn_tens
     return NULL;
 }
 
-/* NULL without memory.  A tape without a pool takes it from the context: what is packed may outlive the tape that asks,
- * and a pool serves one thread. */
+/* NULL without memory.  A tape without a pool takes it from the context: packed weights may outlive the tape that
+ * requests them, and a pool serves one thread. */
 static const attn__packed *pack(attn__packed_weights *all, const attn_tensor *w, attn_precision precision)
 {
     attn_tape tape = {.context = all->context, .precision = precision};
@@ -165,7 +165,7 @@ bool attn__packed_weights_find(attn_tape *tape, attn_tensor *w, int64_t rows, co
         return false;
     if (*packed || !w->data)
         return true;
-    /* What an operation made may lie where another one's result lay before. */
+    /* The result of an operation may have the address of an earlier result. */
     bool is_made = !w->storage || w->storage->pool;
     if (!all || tape->options.record || is_made || !is_worth_keeping(tape, w, rows))
         return true;

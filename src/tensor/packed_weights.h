@@ -2,11 +2,12 @@
  *
  * packed_weights.h - weights of linear layers packed once for many products: for the duration of a call on a tape, or
  * for good, in place of the parameters or in addition to them.  With few rows, as in decoding, packing (in int8:
- * quantizing) takes longer than multiplying; f32 on AMX goes by slices only with weights that are packed so.  In bf16 and
+ * quantizing) takes longer than multiplying; f32 on AMX uses slices only with weights that are packed so.  In bf16 and
  * int8 the packed form has a half or a quarter of the bytes.
  *
- * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: whoever begins holds the
- * model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h), but with slices. */
+ * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: the caller of begin
+ * holds the model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h), but with
+ * slices. */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H
 #define ATTN_TENSOR_PACKED_WEIGHTS_H
 
@@ -14,16 +15,17 @@
 
 typedef struct attn__packed_weights attn__packed_weights;
 
-/* ATTN_ERROR_MEMORY (noted): nothing has begun then.  Begins nest, and the tape's outermost end lets go of its
+/* ATTN_ERROR_MEMORY (noted): nothing has begun then.  Begins nest, and the tape's outermost end releases its
  * weights. */
 attn_status attn__packed_weights_begin(attn_tape *tape);
 /* The same with the weights of `owner`, which has begun: each is packed once for all tapes that share, whichever
- * asks first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The
+ * requests it first, and any of them may be used on a thread of its own.  Their contexts have one instruction set.  The
  * owner's context outlives the tape's end. */
 void attn__packed_weights_share(attn_tape *tape, attn_tape *owner);
 /* Before the tape is destroyed.  Without a begin it does nothing. */
 void attn__packed_weights_end(attn_tape *tape);
-/* Before weights that it may have found are freed while others stay: what lies at their place later is packed anew. */
+/* Before weights that it may have found are freed while others stay: weights at the same address later are packed
+ * anew. */
 void attn__packed_weights_forget(attn_tape *tape, const attn_tensor *w);
 /* *packed: the weights [out,in] packed for the tape's precision: for good, now, or by an earlier call.  NULL outside of
  * begin and end, while the tape records, for a product of more than some hundred rows (unless as slices), and for weights

@@ -125,7 +125,7 @@ const attn_plan *attn__plan_for(attn_tape *tape, const attn_problem *problem)
         tape->release_plans = release;
     }
     attn__plan_cache *cache = tape->plans;
-    /* What picks point to may change behind an equal pointer. */
+    /* The array that picks point to may change under an equal pointer. */
     cached_plan *entry = problem->npicks == 0 ? find(cache, problem) : NULL;
     if (!entry) {
         attn_plan *plan;

@@ -39,7 +39,7 @@ static void NAME(fold)(void *user, int64_t begin, int64_t end_channel)
     }
 }
 
-/* Of equal elements the first counts, of NaNs the last.  No branch, since it would often be mispredicted. */
+/* The first of equal elements counts, the last of NaNs.  No branch, since it would often be mispredicted. */
 static void NAME(max_pool)(void *user, int64_t begin, int64_t end_plane)
 {
     const attn__spatial_args *a = user;
@@ -76,7 +76,7 @@ static void NAME(max_backward)(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Where the first tap of output row `row` reads; means have no taps outside. */
+/* The input row of the first tap of output row `row`; means have no taps outside. */
 static int64_t NAME(first_read)(const attn__window_grid *g, int64_t row)
 {
     return (row / g->out[1] * g->stride[0] * g->in[1] + row % g->out[1] * g->stride[1]) * g->in[2];

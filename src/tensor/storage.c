@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Blocks with counted references, and the pool: best fit, split on taking, merged with idle neighbours on letting
- * go.  Small blocks have chunks of their own, so that they do not wear down the large ones, which would then no
- * longer serve the large tensors of the next step. */
+ * Blocks with counted references, and the pool: best fit, split on taking, merged with idle neighbours on release.
+ * Small blocks have chunks of their own, so that they do not wear down the large ones, which would then no longer serve
+ * the large tensors of the next step. */
 #include "tensor/storage.h"
 
 #include "base/system.h"
@@ -117,7 +117,7 @@ static bool is_whole_chunk(const attn__storage *block)
     return !block->before && block->last;
 }
 
-/* An idle chunk goes back to the context. */
+/* An idle chunk is returned to the context. */
 static void give_back(attn__storage *block)
 {
     list_remove(block);

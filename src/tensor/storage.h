@@ -12,13 +12,13 @@ typedef struct attn__pool attn__pool;
 
 /* Steps of many different shapes must not each leave their own blocks behind: when new memory is taken, idle
  * chunks are given back until no more than this is held for each byte that was ever in use at once (equal steps
- * need some: idle memory may lie in pieces that are too small). */
+ * need some: idle memory may be in pieces that are too small). */
 #define ATTN__POOL_SLACK 2.0
 
-/* A block; its data follow it.  A pool cuts chunks of memory into blocks, each of which knows its neighbours. */
+/* A block; its data follow it.  A pool cuts chunks of memory into blocks, each of which points to its neighbours. */
 typedef struct attn__storage {
     attn_context *context;
-    attn__pool *pool;                      /* where it goes when nobody refers to it; NULL: back to the context */
+    attn__pool *pool;                      /* where it is returned when its references end; NULL: back to the context */
     struct attn__storage *next, *previous; /* while idle: in the list of its size */
     struct attn__storage *before;          /* the neighbour below; NULL: the first of its chunk */
     size_t size;                           /* of the data */
@@ -40,8 +40,8 @@ void *attn__storage_data(attn__storage *storage);
 attn__pool *attn__pool_create(attn_context *context);
 /* Gives idle memory back to the context: for steps that will need much less. */
 void attn__pool_trim(attn__pool *pool);
-/* Gives idle memory back to the context; blocks that are still referred to stay valid, and theirs follows when the
- * last of their chunk is let go.  NULL is allowed. */
+/* Gives idle memory back to the context; blocks that are still referred to stay valid, and theirs follows when the last
+ * of their chunk is released.  NULL is allowed. */
 void attn__pool_destroy(attn__pool *pool);
 
 #endif

@@ -187,14 +187,14 @@ attn__section attn__section_begin(attn_tape *tape)
 {
     attn__section outer = {tape->tensors, tape->idle,  tape->nodes,          tape->arena.current, tape->arena.used,
                            tape->section, tape->depth, tape->options.record, tape->again};
-    tape->idle = NULL; /* what becomes idle inside lies in memory that the end takes back */
+    tape->idle = NULL; /* what becomes idle inside is in memory that the end takes back */
     tape->nodes = NULL;
     tape->section = ++tape->sections;
     return outer;
 }
 
-/* Nobody outside refers to what was made inside: its handles and nodes go too, or else a deep stack would pile them
- * up. */
+/* Nobody outside refers to what was made inside: its handles and nodes are freed too, or else a deep stack would pile
+ * them up. */
 void attn__section_end(attn_tape *tape, const attn__section *outer)
 {
     for (attn__node *node = tape->nodes; node; node = node->previous)

@@ -7,12 +7,12 @@
 
 #include "tensor/tensor.h"
 
-/* The handle stays, its data go (as far as nobody else refers to them). */
+/* The handle stays, its data are released (if nothing else refers to them). */
 void attn__handle_drop_data(attn_tensor *tensor);
 /* Frees the gradient of a tape's tensor. */
 void attn__grad_drop(attn_tensor *tensor);
-/* A part of the tape that is forgotten as a whole at its end, with its nodes, handles and their memory: what to go back
- * to.  Recording may be switched in between; parameters keep the gradients that they got. */
+/* A part of the tape that is forgotten as a whole at its end, with its nodes, handles and their memory: the state to
+ * restore.  Recording may be switched in between; parameters keep the gradients that they got. */
 typedef struct attn__section {
     attn_tensor *tensors, *idle;
     attn__node *nodes;
@@ -26,7 +26,7 @@ attn__section attn__section_begin(attn_tape *tape);
 void attn__section_end(attn_tape *tape, const attn__section *outer);
 /* Runs the section's nodes backwards, after the gradient of its result was given.  False: tape->failed. */
 bool attn__section_backward(attn_tape *tape);
-/* Lets go of what the node saved for the backward pass. */
+/* Releases what the node saved for the backward pass. */
 void attn__node_release(attn__node *node);
 
 #endif

@@ -31,8 +31,8 @@ struct attn_tensor {
     unsigned section;  /* the tape's when it was made */
     attn_tensor *grad; /* may be a handle without storage, which counts as none */
     attn_tensor *next; /* in the tape's list, newest first */
-    /* Of a parameter whose gradient is added up over processes: its number there, from 1, and where the gradient must
-     * lie (tensor/all_reduce.h).  0 and NULL: it is not. */
+    /* For a parameter whose gradient is summed over processes: its number there, from 1, and where the gradient must be
+     * (tensor/all_reduce.h).  0 and NULL: it is not. */
     int64_t slot;
     void *place;
     bool rounded;  /* f32 whose numbers are all of bf16; false: not known */
@@ -48,7 +48,7 @@ struct attn_tensor {
     attn_precision packs_on_load;
 };
 
-/* Data that the backward pass needs, alive although the tensor itself may be gone. */
+/* Data that the backward pass needs, alive although the tensor itself may be freed. */
 typedef struct attn__hold {
     attn__storage *storage;
     void *data;

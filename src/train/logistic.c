@@ -74,7 +74,7 @@ static double violation(double g, double w)
     return fmax(0, fabs(g) - 1);
 }
 
-/* What a share of the step changes in the objective. */
+/* The change of the objective by a share of the step. */
 static double change(const fit *f, double share, double w, double d)
 {
     double loss = 0;

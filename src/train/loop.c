@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The training loop: epochs of steps, validation, early stopping, saving, progress, and going on later with
- * the same bits.  What it must remember between two steps is `counters`; the optimizer's tensors and the
+ * the same bits.  Its state between two steps is `counters`; the optimizer's tensors and the
  * parameters are saved by the job.
  */
 #include "attn/train.h"
@@ -32,7 +32,7 @@ struct attn_training {
     attn_optimizer *optimizer;
     const attn_named_list *parameters;
     counters at;
-    /* Of this run only. */
+    /* Counts of this run only. */
     double seconds, looked; /* that passed, up to the time when last looked */
     double tokens;
     int64_t steps_here;
@@ -198,7 +198,7 @@ static attn_status part_gradients(attn_training *training, const attn_job *job, 
     if (!loss)
         return attn_context_status(training->context);
     double share = 1 / (double)parts;
-    if (counted > 0) /* else a batch that stands in for none: its loss is of nothing */
+    if (counted > 0) /* else a placeholder batch: its loss has no targets */
         totals[0] += attn__number(loss, 0) * (double)counted;
     totals[1] += (double)counted;
     if (training->all_reduce && job->whole) {
@@ -255,10 +255,10 @@ static attn_status one_step(attn_training *training, const attn_job *job, attn_t
     return ATTN_OK;
 }
 
-/* The end of a training among ranks that did not come to its own: the others are told, unless they know, before
- * anything is freed that their sums may still write to.  What an unfinished step or validation changed is taken back.
- * Where it was left because of a signal, or of a process that is gone, the state of the last whole step is saved.
- * Where whole steps were left nothing is: then saving is what failed, or what was done. */
+/* The abort of a training among ranks: the others are notified, unless they already are, before memory is freed that
+ * their sums may still write to.  Changes of an unfinished step or validation are undone. If it was aborted because of
+ * a signal, or of a process that ended, the state of the last whole step is saved. If no step was unfinished, nothing
+ * is saved: then saving failed, or was done. */
 static attn_status leave(attn_training *training, const attn_job *job, attn_tape *tape, attn_status status)
 {
     char why[512];
@@ -269,7 +269,7 @@ static attn_status leave(attn_training *training, const attn_job *job, attn_tape
     if (status != ATTN_ERROR_INTERRUPTED && status != ATTN_ERROR_IO)
         return status;
     snprintf(why, sizeof why, "%s", attn_context_error(training->context));
-    attn_context_clear_error(training->context); /* what goes wrong in saving is an error of its own */
+    attn_context_clear_error(training->context); /* a failure of saving is an error of its own */
     attn_status saved = job->save(job->user, false);
     if (saved != ATTN_OK || status == ATTN_ERROR_INTERRUPTED)
         return saved != ATTN_OK ? saved : status;

@@ -81,7 +81,7 @@ attn_status attn__ngrams_add(attn_context *context, const attn__tokens *predicti
 }
 
 /* Sorts the n-grams of all texts, numbers equal ones alike for the next order, and adds up what pairs of texts share.
- * own[t]: room for how often one n-gram stands in text t. */
+ * own[t]: room for how often one n-gram is in text t. */
 static void share_grams(gram *grams, int64_t all, int64_t *heads, int64_t n, int64_t *own, int64_t *shared)
 {
     int64_t next;

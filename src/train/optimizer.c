@@ -292,7 +292,7 @@ static void update(attn_optimizer *optimizer, double rate, double clip)
     }
 }
 
-/* What gradients of this length are multiplied by. */
+/* The factor for gradients of this norm. */
 static double clipping(const attn_optimizer *optimizer, double length)
 {
     double most = optimizer->options.clip_norm;
@@ -307,7 +307,7 @@ static void drop_gradients(const attn_optimizer *optimizer)
 
 attn_status attn_optimizer_step(attn_optimizer *optimizer, double rate, double *norm)
 {
-    /* Even where nobody asks for it: a gradient that is not finite must not reach the parameters. */
+    /* Even without clipping: a gradient that is not finite must not reach the parameters. */
     double length = global_norm(optimizer);
     if (isfinite(length)) {
         optimizer->steps++;

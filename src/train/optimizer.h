@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * optimizer.h - a step that ranks which see the same memory take together.
+ * optimizer.h - a step that ranks with shared memory take together.
  */
 #ifndef ATTN_TRAIN_OPTIMIZER_H
 #define ATTN_TRAIN_OPTIMIZER_H

@@ -19,7 +19,7 @@ static void stretch(const attn_tensor *x, int rank, int64_t *stride)
     }
 }
 
-/* y (of `like`'s shape) = a (kind) b, a and b tensors or arrays that go like them. */
+/* y (of `like`'s shape) = a (kind) b, a and b tensors or arrays of the same layout. */
 static void run(attn_tape *tape, attn__binary kind, const attn_tensor *like, const attn_tensor *a, const void *x,
                 const attn_tensor *b, const void *x2, void *y)
 {

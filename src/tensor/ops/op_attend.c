@@ -98,7 +98,7 @@ static bool overlaps_earlier(const attend_detail *detail, attn_tensor *const *x,
     return false;
 }
 
-/* Whether the wanted gradients overwrite every element of their tensors: then nothing need be cleared. */
+/* Whether the needed gradients overwrite every element of their tensors: then nothing need be cleared. */
 static bool cover_everything(const attend_detail *detail, attn_tensor *const *x)
 {
     for (int i = 0; i < INPUTS; i++) {
@@ -188,7 +188,7 @@ static void attend_backward(attn_tape *tape, attn__node *node)
 
 /* ------------------------------------------------------------------------------------------------ checks */
 
-/* Nothing outside its tensor may be touched: the engine sees only pointers. */
+/* Nothing outside its tensor may be touched: the engine gets only pointers. */
 static bool lies_within(attn_tape *tape, int place, const attn_tensor *x, int64_t offset, int n,
                         const attn__operand_dim *extents)
 {
@@ -239,7 +239,7 @@ static bool operand_fits(attn_tape *tape, const attn_problem *problem, int place
     return lies_within(tape, place, x, offset, n, extents);
 }
 
-/* bf16 keys and values beside f32 queries, as a cache keeps them. */
+/* bf16 keys and values with f32 queries, as a cache stores them. */
 static bool has_bf16_keys(attn_tensor *const *inputs)
 {
     return inputs[Q] && inputs[K] && inputs[V] && inputs[Q]->dtype == ATTN_F32 && inputs[K]->dtype == ATTN_BF16 &&
@@ -279,7 +279,7 @@ static attn_problem forward_problem(const attn_tape *tape, const attn_attention 
     return p;
 }
 
-/* Elements of an array whose strides in the problem are the member at `member`; -1 if some stand before its first,
+/* Elements of an array whose strides in the problem are the member at `member`; -1 if some precede its first,
  * which memory made here would not hold. */
 static int64_t array_size(const attn_problem *problem, size_t member)
 {
@@ -327,8 +327,8 @@ static bool make_weights(attn_tape *tape, const attn_attention *a, attn_problem 
     return true;
 }
 
-/* Copies of queries, keys and values, rounded to bf16; one where they lie in one tensor, none of one that is rounded.
- * The caller lets go of them. */
+/* Copies of queries, keys and values, rounded to bf16; one if they are in one tensor, none of a tensor that is already
+ * rounded. The caller releases them. */
 static bool round_operands(attn_tape *tape, attn_tensor *const *inputs, attn__hold rounded[INPUTS])
 {
     bool done = true;
@@ -433,7 +433,7 @@ static void forward_arrays(const attn_attention *a, attn_tensor *const *inputs, 
     arrays->lens = a->lens ? a->lens->data : NULL;
 }
 
-/* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that lie together for
+/* Rows of weights, counted as the engine's dropout does (BATCH and QUERY dims in their order), that are contiguous for
  * one example of the batch. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_problem *problem, int dim)
 {
@@ -445,8 +445,7 @@ static int64_t rows_of_example(const attn_tape *tape, const attn_problem *proble
     return rows / (tape->share.count > 0 ? tape->share.count : 1);
 }
 
-/* bf16 too where nothing is recorded, of queries, keys and values alone: the engine's other arrays are f32 beside
- * it. */
+/* bf16 too where nothing is recorded, with queries, keys and values alone: the engine's other arrays stay f32. */
 static bool takes(attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {
     if (!attn__all_zero(a->reserved, sizeof a->reserved)) {
@@ -508,7 +507,7 @@ static int64_t count_of(const attn_problem *p, attn_role role)
 }
 
 /* Whether a bf16 plan replaces an f32 plan on rounded operands: where products of bf16 are faster, no gradients are
- * wanted and flash runs it.  With few queries, keys or channels other solvers run, some of which support only f32.  Not
+ * needed and flash runs it.  With few queries, keys or channels other solvers run, some of which support only f32.  Not
  * for operands that a cache has rounded, nor for padded sentences, whose results would depend on the padding. */
 static bool narrows(const attn_tape *tape, const attn_attention *a, attn_tensor *const *inputs)
 {

@@ -31,8 +31,8 @@ static void run_channels(attn_tape *tape, const norm_job *job, attn__batch_norm_
     attn__parallel_range(tape->context->threads, job->args.channels, 1, loop, user);
 }
 
-/* Where channels from c on end that are taken through all passes while they are in the cache: one, or some of single
- * numbers, which go side by side. */
+/* The end of the channels from c on that are taken through all passes while they are in the cache: one, or some of
+ * single numbers, which are computed side by side. */
 static int64_t together(const norm_job *job, int64_t c, int64_t end)
 {
     int64_t next = c + (job->args.plane == 1 ? 64 : 1);
@@ -47,7 +47,7 @@ static attn__batch_norm_args sizes_of(const attn_tensor *x)
     return args;
 }
 
-/* Of the batch that other processes have parts of. */
+/* Whether other processes have parts of the batch. */
 static bool is_divided(const attn_tape *tape)
 {
     return tape->options.train && tape->share.whole > 0;
@@ -99,7 +99,7 @@ static void batch_norm_backward(attn_tape *tape, attn__node *node)
     args->gain = node->saved[SAVED_GAIN].data;
     args->mean = node->saved[SAVED_MEAN].data;
     args->inverse = node->saved[SAVED_INVERSE].data;
-    /* What stands in for no example moves no statistics. */
+    /* A placeholder for no example changes no statistics. */
     args->moving = detail->train && (!is_divided(tape) || tape->share.count > 0);
     args->whole = detail->whole;
     args->y = dx.data, args->add = dx.add;

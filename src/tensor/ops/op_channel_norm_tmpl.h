@@ -3,7 +3,7 @@
  * op_channel_norm_tmpl.h - the loops of normalization over an axis that is not the last one, for one type; included by
  * channel_norm.c with REAL, ROOT and NAME.
  *
- * Positions lie side by side and channels `inner` apart, so a block of positions is taken through all channels at
+ * Positions are adjacent and channels `inner` apart, so a block of positions is taken through all channels at
  * once: every pass reads memory in order, and the sums of a block stay in registers and the first cache.
  */
 
@@ -105,7 +105,7 @@ static void NAME(backward)(void *user, int64_t begin, int64_t end)
 
 #endif
 
-/* What a channel of one of `outer` adds to the gradients of its gain and bias. */
+/* Adds a channel of one of `outer` to the gradients of its gain and bias. */
 static void NAME(add_slopes)(const channel_job *job, int64_t outer, int64_t c, double *gain, double *bias)
 {
     const channel_sizes *s = &job->sizes;

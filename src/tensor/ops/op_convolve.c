@@ -80,7 +80,7 @@ static attn__gemm_operand columns_of(const attn__im2col *s, int64_t positions, b
 
 /* ---------------------------------------------------------------------------------------------- forward */
 
-/* What follows the sums of a row of Y, an output channel. */
+/* The epilogue of a row of Y, an output channel. */
 typedef struct epilogue {
     const attn__elementwise_table *rows;
     attn_dtype dtype;
@@ -197,7 +197,7 @@ static bool is_finite(const attn_tensor *w, const void *data)
     return most < (w->dtype == ATTN_F64 ? (uint64_t)0x7ff << 53 : (uint64_t)0xff << 23);
 }
 
-/* Where the windows step by one place and lie within the input's border, the input's gradient is a convolution, too: of
+/* If the windows step by one place and are within the input's border, the input's gradient is a convolution, too: of
  * dY with the taps in reverse order and the channels changed over. */
 static bool has_reverse(const attn__window_grid *g)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy of logits and labels, with a label that does not count and label smoothing.  What the
- * backward pass needs is each row's log-sum-exp, as its largest logit and the rest, of which the sum would keep few
- * digits where logits are large; the gradient goes where the logits were. */
+ * Cross-entropy of logits and labels, with a label that does not count and label smoothing.  The backward pass needs
+ * each row's log-sum-exp, as its largest logit and the rest, of which the sum would keep few digits where logits are
+ * large; the gradient overwrites the logits. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 

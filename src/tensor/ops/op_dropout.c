@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Dropout (Srivastava et al. 2014): nothing is kept, the backward pass asks the counter again. */
+ * Dropout (Srivastava et al. 2014): nothing is kept, the backward pass derives the mask from the counter again. */
 #include "tensor/op.h"
 
 #include "tensor/dropout.h"
@@ -21,7 +21,7 @@ attn_drop_rows attn__dropout_shard(const attn_tape *tape, int64_t each)
     return (attn_drop_rows){s->first * each, here * each, (s->whole - here) * each};
 }
 
-/* Rows of x, which are along its last axis, that lie together for one example.  Heads may be part of the examples'
+/* Rows of x, which are along its last axis, that are contiguous for one example.  Heads may be part of the examples'
  * axis. */
 static int64_t rows_of_example(const attn_tape *tape, const attn_tensor *x)
 {

@@ -2,7 +2,7 @@
  * Layer normalization (Ba et al. 2016, arXiv:1607.06450), alone or after a residual sum with dropout.
  *
  * The backward pass needs the normalized rows.  The next layer keeps the output anyway, and from it they can
- * be found again, (y - b) / g, wherever no gain is zero or small beside its bias; else they are kept. */
+ * be found again, (y - b) / g, wherever no gain is zero or small compared to its bias; else they are kept. */
 #include "tensor/dropout.h"
 #include "tensor/op.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * y = x w^T + b along an axis that is not the last one: of images with their channels first this is the 1x1
- * convolution, done where the numbers lie.  x is [outer, in, inner], and each outer index one product of w with the
+ * convolution, done in place.  x is [outer, in, inner], and each outer index one product of w with the
  * matrix [in, inner] that it finds there, so that nothing is turned over first.  Where channels are last in x or are to
  * be in y, the product reads or writes that matrix as [inner, channels]. */
 #include "base/context.h"
@@ -90,7 +90,7 @@ static void linear_axis_backward(attn_tape *tape, attn__node *node)
         attn__sum_channels(tape->context, node->y->dtype, &args);
 }
 
-/* By which a caller knows it. */
+/* The operation's name in the public interface. */
 static const char *name_of(int from, int to)
 {
     return from == to ? "linear_axis" : "linear_between";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Axes in another order, tensors beside each other, parts of a tensor. */
+ * Axes in another order, concatenation, parts of a tensor. */
 #include "tensor/strides.h"
 
 #include <string.h>
@@ -88,8 +88,8 @@ attn_tensor *attn_permute(attn_tape *tape, attn_tensor *x, const int *axes)
 
 /* --------------------------------------------------------------------------------------- parts of an axis */
 
-/* Copies between a part and the whole, which both are [outer, length, inner]: `part` lies at `begin` of the
- * whole's axis. */
+/* Copies between a part and the whole, which both are [outer, length, inner]: `part` is at `begin` of the whole's
+ * axis. */
 typedef struct part {
     int axis;
     int64_t begin;

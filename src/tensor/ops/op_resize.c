@@ -9,7 +9,7 @@
 
 enum { TAPS = 4 };
 
-/* Where a new position takes its value from; taps beyond the ends fall on the end positions. */
+/* The sources of a new position's value; taps beyond the ends fall on the end positions. */
 typedef struct resize_tap {
     int64_t index[TAPS];
     double weight[TAPS];
@@ -38,7 +38,7 @@ static void cubic_weights(double t, double weight[TAPS])
     }
 }
 
-/* Position i of `out` lies at (i + 1/2) in/out - 1/2 of the old ones: corners of pixels are aligned, not centres. */
+/* Position i of `out` is at (i + 1/2) in/out - 1/2 of the old ones: corners of pixels are aligned, not centres. */
 static resize_tap tap_at(int64_t i, int64_t in, int64_t out, attn_interpolation kind)
 {
     resize_tap tap = {.weight = {0}};

@@ -4,8 +4,8 @@
  *
  * With y1 = x1 + f(x2) and y2 = x2 + g(y1) the inputs follow from the outputs, x2 = y2 - g(y1) and x1 = y1 - f(x2), and
  * the gradients on the way: dx1 = dy1 + g'(y1) dy2, dx2 = dy2 + f'(x2) dx1.  Each branch is run again for that, as a
- * section of the tape with a backward pass of its own.  Dropout depends on a counter alone, so the place where each
- * branch's counter stood is all that has to be remembered for it to drop the same elements. */
+ * section of the tape with a backward pass of its own.  Dropout depends on a counter alone, so the counter's value
+ * before each branch is all that has to be stored for it to drop the same elements. */
 #include "tensor/op.h"
 #include "tensor/tape.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Cross-entropy of attention weights with wanted ones (Chen et al. 2016, Guided alignment training for topic-aware
- * neural machine translation).  Most of what is wanted is 0, and costs nothing. */
+ * Cross-entropy of attention weights with target weights (Chen et al. 2016, Guided alignment training for topic-aware
+ * neural machine translation).  Most target weights are 0, and cost nothing. */
 #include "tensor/op.h"
 
 #include <math.h>
@@ -44,7 +44,7 @@ static void put(attn_dtype dtype, void *data, int64_t i, double value)
         ((float *)data)[i] = (float)value;
 }
 
-/* Of place i of the map of example b. */
+/* The mean over heads at place i of the map of example b. */
 static double mean_of(const maps *m, int64_t b, int64_t i)
 {
     double sum = 0;
