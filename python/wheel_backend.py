@@ -2,7 +2,7 @@
 """Builds the wheel: the package's files and the shared library (PEP 517).
 
 The library is the one that ATTN_LIBRARY names, or is built from the tree above by CMake.  Only the standard library
-is used, so that building asks no package index for a build tool.
+is used, so that building needs no build tool from a package index.
 """
 import base64
 import hashlib

@@ -42,7 +42,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What can be built by its name: config keys, inputs, outputs."""
+    """An architecture that can be built by its name: config keys, inputs, outputs."""
 
     name: str
     summary: str
@@ -76,7 +76,7 @@ def _architecture(a: c.Architecture) -> Architecture:
 
 
 def architectures() -> dict[str, Architecture]:
-    """Every architecture that `attn.build` knows, by name, in the library's order."""
+    """Every architecture of `attn.build`, by name, in the library's order."""
     every = (_architecture(lib.architecture_at(i).contents) for i in range(lib.architecture_count()))
     return {a.name: a for a in every}
 

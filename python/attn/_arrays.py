@@ -63,10 +63,10 @@ def _of_dlpack(x: Any, name: str) -> Array:
 
 
 def _of_bfloat16(x: Any, name: str) -> Array:
-    """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack knows no such type."""
+    """A bfloat16 tensor of PyTorch, JAX or others: NumPy's own DLPack has no such type."""
     bits = np.asarray(Bfloat16(x.__dlpack__()))
     try:
-        bfloat16 = importlib.import_module("ml_dtypes").bfloat16  # where it is missing, mypy has nothing to say
+        bfloat16 = importlib.import_module("ml_dtypes").bfloat16  # where it is missing, mypy reports nothing
     except ImportError:
         raise ArgumentError(f"{name} is a bfloat16 tensor: NumPy gets that type from the package ml_dtypes, which is "
                           f"not installed (pip install ml_dtypes); or give {name} in float32") from None
@@ -115,7 +115,7 @@ def view(context: Context, tensor: int, owner: Any) -> Array:
 
 
 class _Memory:
-    """What NumPy asks for memory: the array interface, and somebody to keep alive."""
+    """The interface that NumPy needs for memory: the array interface, and an owner to keep alive."""
 
     def __init__(self, context: Context, tensor: int, owner: Optional[Any] = None) -> None:
         self._context, self._tensor, self._owner = context, tensor, owner
@@ -130,13 +130,13 @@ class _Memory:
         }
 
     def __del__(self) -> None:
-        # A view of the owner's tensor lets go of the owner only.
+        # A view of the owner's tensor releases the owner only.
         if self._owner is None and lib is not None:
             self._context.let_go(self._tensor, id(self))
 
 
 class NamedList:
-    """Names and tensors for one call; the names' memory goes back at the end of the `with`."""
+    """Names and tensors for one call; the names' memory is released at the end of the `with`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

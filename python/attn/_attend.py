@@ -48,7 +48,7 @@ class _Plan:
 class _Planner:
     """A thread's context and the plans that it made last.
 
-    Planning is cheap beside an execution, but not beside one of a few tokens; and equal problems come again.
+    Planning is cheap compared to an execution, except one of a few tokens; and equal problems come again.
     """
 
     def __init__(self, threads: int) -> None:
@@ -99,7 +99,7 @@ def _is_constant(option: Any) -> bool:
 
 
 class _Seen:
-    """Calls whose arrays are all read where they lie, keyed by all that decides their plan: the next equal call needs no
+    """Calls whose arrays are all read in place, keyed by all that decides their plan: the next equal call needs no
     checks, and runs in the time that a few tokens take."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Seen:
 
 
 class _Thread(threading.local):
-    """What each thread keeps: two threads never share a context, so that their calls run side by side."""
+    """The state of each thread: two threads never share a context, so that their calls run side by side."""
 
     def __init__(self) -> None:
         self.planners: dict[int, _Planner] = {}
@@ -184,7 +184,7 @@ def _four_axes(x: Array, name: str, layout: str) -> Array:
 
 
 def _operand(x: Any, name: str, dtype: Optional[np.dtype[Any]] = None) -> Array:
-    """An array that the engine can read where it lies: whole steps between elements, the machine's byte order."""
+    """An array that the engine can read in place: whole steps between elements, the machine's byte order."""
     array = as_array(x, name)
     if dtype is None and array.dtype.name not in _DTYPES:
         raise ArgumentError(f"{name} is of {array.dtype}; float32, float64 and bfloat16 are taken")
@@ -254,7 +254,7 @@ class _Call:
             raise ShapeError(f"the heads of k and v do not divide those of q: {shapes}")
         self.group = self.heads // self.kv_heads if self.kv_heads else 1
 
-    # Where a stride of NumPy goes in the table of dims.
+    # The place of a stride of NumPy in the table of dims.
 
     def _place(self, name: str, steps: Sequence[int]) -> None:
         for i, step in enumerate(steps):
@@ -472,7 +472,7 @@ class _Call:
     # ---- results
 
     def make(self, like: Array, channels: Optional[int] = None) -> Array:
-        """A fresh array [B,T,H,channels] whose memory lies as the caller's layout has it."""
+        """A fresh array [B,T,H,channels] whose memory has the caller's layout."""
         b, t, h, d = like.shape
         d = d if channels is None else channels
         if self.layout == "bhtd":
@@ -549,10 +549,10 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
     """softmax(scale q k^T + bias) v, in memory that does not grow with the number of keys.
 
     q [B,Tq,H,D], k [B,Tk,Hkv,D], v [B,Tk,Hkv,Dv] with layout="bthd"; [B,H,T,D] with "bhtd"; or [B,T,D], or [T,D],
-    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": say so for its arrays, since no shape tells which
-    of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H (grouped
-    queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
-    are read where they lie.  float64 takes several times as long as float32.  A large call that no fast solver takes warns
+    with one head.  PyTorch's scaled_dot_product_attention has "bhtd": give it for its arrays, since no shape tells
+    which of the two an array has, and tokens taken for heads give other numbers without an error.  Hkv divides H
+    (grouped queries).  float32, float64 or bfloat16, NumPy's or anything that speaks DLPack; any strides, also negative and 0,
+    are read in place.  float64 takes several times as long as float32.  A large call that no fast solver takes warns
     of it.
 
     causal:      True or "top-left": key j for query i if j <= i; "bottom-right": the last query sees the last key.
@@ -575,9 +575,8 @@ def attend(q: Any, k: Any, v: Any, *, layout: str = "bthd", causal: Union[bool, 
                  relative_bias, key_lengths, block_mask and return_weights.
     threads:     as in attn.build.
 
-    Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if asked
-    for, as a tuple.  Raises ShapeError, ArgumentError.
-    """
+    Returns o [B,Tq,H,Dv] in the operands' layout, then lse [B,H,Tq] and weights [B,H,Tq,Tk] (before dropout) if
+    requested, as a tuple.  Raises ShapeError, ArgumentError. """
     key, given = None, {"q": q, "k": k, "v": v}
     if mask is bias is key_lengths is softcap is sinks is relative_bias is block_mask is offsets is None and not return_weights:
         key = _local.seen.key(given, (layout, causal, scale, window, mask_fill, dropout, seed, threads, return_lse))
@@ -644,7 +643,7 @@ def attend_backward(dout: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, layo
         call.place_query(name, _four_axes(array, name, layout), 6)
     log_sums = _rows(call, lse, "lse")
     if dlse is not None:
-        log_sums = np.ascontiguousarray(log_sums)  # dlse lies as lse does
+        log_sums = np.ascontiguousarray(log_sums)  # dlse has the strides of lse
         call._point("dlse", np.ascontiguousarray(_rows(call, dlse, "dlse")))
         call.problem.flags |= c.WITH_DLSE
     call.place_rows("lse", log_sums)

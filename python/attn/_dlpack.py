@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""bfloat16 through DLPack, which NumPy's own reader does not know; the structs are those of DLPack's specification."""
+"""bfloat16 through DLPack, which NumPy's own reader does not support; the structs are those of DLPack's
+specification."""
 from __future__ import annotations
 
 import ctypes

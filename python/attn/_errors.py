@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Error(Exception):
-    """What the library refused or could not do; the text is the library's own message."""
+    """An error of the library; the text is the library's own message."""
 
     status: int = -1
 

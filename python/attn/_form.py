@@ -6,8 +6,8 @@ A form names the axes of q, k, v, o, bias and mask by letters, as einsum does:
     "AHqc,AHkc,AHkv->AHqv;AqHv;1Hqk;"
 
 Upper case letters are BATCH dims; q r s x y z QUERY, k l m KEY, c d CONTRACT, v w VALUE.  Letters in parentheses share an axis,
-the last one innermost.  An axis of length 1 broadcasts, and so does a letter that a tensor lacks.  After o come its
-letters as they lie in memory, the axes of the bias and those of the mask; "1" is an axis of length 1.
+the last one innermost.  An axis of length 1 broadcasts, and so does a letter that a tensor lacks.  After o come its letters in the
+order of memory, the axes of the bias and those of the mask; "1" is an axis of length 1.
 """
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPEN = 2**63 - 1         # of a band: no limit
 
 
 class Problem(NamedTuple):
-    """What is asked, besides the tensors."""
+    """The problem, without the tensors."""
 
     form: str
     scale: float = 0.0  # 0: the engine's default, 1/sqrt of the channels
@@ -132,7 +132,7 @@ def records(relations: Sequence[int]) -> list[Sequence[int]]:
     (PACKED, query letter, key letter, longest of queries, longest of keys, sequences, whether bands see the last query at
     the last key): the axes of these letters hold the sequences one after the other, and S is the dim of the sequences.
     (INDEX, query letter, key letter, step of a query, step of a key, place, entries): the bias is a table, whose first axis
-    are rows; pair (i, j) reads the row that stands at place + i * step + j * step of an index of so many entries.
+    are rows; pair (i, j) reads the row whose number is at place + i * step + j * step of an index of so many entries.
     (BLOCKS, query letter, key letter, queries, keys): the sizes of a block of the mask of blocks.
     """
     found, at = [], 0

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The shared library: where it is, its structs and its functions.
 
-The structs repeat include/attn/*.h; tests/test_library.py compares every offset with what a C compiler says.
+The structs repeat include/attn/*.h; tests/test_library.py compares every offset with that of a C compiler.
 ctypes releases the interpreter's lock during each call.
 """
 from __future__ import annotations
@@ -295,10 +295,10 @@ def text(value: object, what: str) -> bytes:
 class Context:
     """A context of the library: its memory, threads and last error.  One thread at a time may use it: under `lock`.
 
-    What uses it holds it (`hold`, `drop`), and the last one closes it: Python's collector of cycles calls finalizers
-    in any order, so that an owner may go before what it owns.  Arrays over the library's memory may die in any thread
-    and while the context is in use; the tensors that they let go wait in a queue for whoever has the lock next.
-    """
+    Users of it hold it (`hold`, `drop`), and the last one closes it: Python's collector of cycles calls finalizers
+    in any order, so that an owner may be destroyed before what it owns.  Arrays over the library's memory may die in
+    any thread and while the context is in use; the tensors that they release wait in a queue for whoever has the lock
+    next. """
 
     def __init__(self, threads: int = 0, precision: int = 0) -> None:
         if not 0 <= operator.index(threads) <= MAX_THREADS:
@@ -314,7 +314,7 @@ class Context:
                                    f"{lib.status_text(status).decode()}")
 
     def check(self, status: int, more: str = "") -> None:
-        """Raises what went wrong, and makes the context usable again.  `more` follows the library's message."""
+        """Raises the error, and makes the context usable again.  `more` follows the library's message."""
         if status == 0:
             return
         text = lib.context_error(self.pointer).decode("utf-8", "replace") or lib.status_text(status).decode()
@@ -331,7 +331,7 @@ class Context:
         self._users.add(user)
 
     def drop(self, user: object) -> None:
-        """Lets go of the context; the last one destroys it."""
+        """Releases the context; the last one destroys it."""
         self._users.discard(user)
         if self._users:
             return
@@ -352,6 +352,6 @@ class Context:
         self.drop(user)
 
     def sweep(self) -> None:
-        """Destroys what arrays have let go; the lock is held."""
+        """Destroys the tensors that arrays have released; the lock is held."""
         while self._gone:
             lib.tensor_destroy(self._gone.popleft())

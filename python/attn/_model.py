@@ -88,7 +88,7 @@ class _Config:
 
 
 def _precision(name: Optional[str]) -> int:
-    """For the context as well as for its model: without AMX, as "fma" wants it, is the whole context."""
+    """For the context as well as for its model: with "fma" the whole context is without AMX."""
     chosen = ctypes.c_int(0)
     if name is not None and not lib.precision_find(ctypes.byref(chosen), c.text(name, "precision")):
         raise ArgumentError(f"precision is \"f32\", \"fma\", \"bf16\" or \"int8\", not {name!r}")
@@ -202,8 +202,8 @@ class Model:
                 if lib.tensor_requires_grad(tensor)}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
-        """Copies arrays into the parameters.  What is missing, extra or misshapen raises ShapeError, which lists all
-        of it, and changes nothing; strict=False lets missing and extra ones pass."""
+        """Copies arrays into the parameters.  Missing, extra or misshapen parameters raise ShapeError, which lists all
+        of them, and nothing is changed; strict=False lets missing and extra ones pass."""
         arrays = {name: dense(x, name) for name, x in state.items()}
         report = c.Bytes()
         options = c.WeightsOptions(allow_missing=not strict, allow_extra=not strict)
@@ -290,8 +290,8 @@ class Model:
     def __call__(self, *inputs: Any, outputs: Optional[Sequence[str]] = None, **named: Any) -> Outputs:
         """Runs the model.
 
-        Inputs stand in the order of `architecture.inputs`, or by name; None leaves an optional one out.  C-contiguous
-        arrays of the model's type, and int32 for ids and lengths, are used where they lie: leave them and the results
+        Inputs are in the order of `architecture.inputs`, or by name; None leaves an optional one out.  C-contiguous
+        arrays of the model's type, and int32 for ids and lengths, are used in place: leave them and the results
         unchanged until `backward` is done.  `outputs` names what to return, optional ones (attention weights) too; the default is
         every output that is not optional.  One name gives an array, several a tuple in that order.
         """

@@ -77,7 +77,7 @@ def neighborhood_attention(q: Any, k: Any, v: Any, kernel_size: Sizes, *, stride
     share the window of the one in their middle, the later one of two; of the last one where the axis is causal.  A causal axis'
     window ends at the position itself and is cut at the beginning.  scale: default 1/sqrt(D).  threads: as in attn.build.
 
-    Returns o [B,...,H,Dv], and the log-sum-exp [B,...,H] if asked for.  Raises ShapeError, ArgumentError.
+    Returns o [B,...,H,Dv], and the log-sum-exp [B,...,H] if requested.  Raises ShapeError, ArgumentError.
     """
     call = _Call(q, k, v, kernel_size, stride, dilation, is_causal, scale, threads)
     o, lse = np.empty((*call.q.shape[:-1], call.v.shape[-1]), call.dtype), np.empty(call.q.shape[:-1], call.sums)

@@ -46,7 +46,7 @@ class Part:
         self.whole = all(taken == slice(None) for one in along for taken in one.taken)
 
     def queries(self) -> tuple[slice, ...]:
-        """Where its queries stand in an array [B,positions,...]."""
+        """The positions of its queries in an array [B,positions,...]."""
         return (slice(None), *(one.taken[0] for one in self.along))
 
     def keys(self) -> tuple[slice, ...]:

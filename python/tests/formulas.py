@@ -56,7 +56,7 @@ def differences(function, x, step=1e-5):
 
 
 def distance(got, wanted):
-    """The largest difference, of the largest element wanted."""
+    """The largest difference, relative to the largest expected element."""
     got, wanted = np.asarray(got), np.asarray(wanted)
     assert got.shape == wanted.shape, f"{got.shape} for {wanted.shape}"
     if wanted.size == 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""attn.attend and attn.attend_backward against NumPy formulas; strides that go through without a copy."""
+"""attn.attend and attn.attend_backward against NumPy formulas; strides that are used without a copy."""
 import tracemalloc
 import unittest
 
@@ -140,7 +140,7 @@ class Forward(unittest.TestCase):
 
 
 class Again(unittest.TestCase):
-    """The second call of a kind takes a short way; it must see everything that differs from the first."""
+    """The second call of a kind takes a shortcut, which must detect everything that differs from the first."""
 
     def test_new_numbers_and_equal_options(self):
         rng = np.random.default_rng(11)
@@ -303,7 +303,7 @@ class Backward(unittest.TestCase):
 
 
 class NoCopies(unittest.TestCase):
-    """NumPy counts every array that it makes: beside the result nothing as large as an operand may appear."""
+    """NumPy counts every array that it makes: apart from the result nothing as large as an operand may appear."""
 
     def peak(self, call):
         call()  # plans, and what Python keeps

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whose memory it is: inputs and outputs without copies, arrays that outlive models, nothing left behind, threads."""
+"""Ownership of memory: inputs and outputs without copies, arrays that outlive models, nothing left behind, threads."""
 import gc
 import os
 import threading

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What would be wrong in silence is refused in words: copies of models, numbers that would wrap, masks that would be lost."""
+"""Calls that would be silently wrong are refused with a message: copies of models, numbers that would wrap, masks that
+would be lost."""
 import copy
 import os
 import pickle
@@ -96,7 +97,7 @@ class Arrays(unittest.TestCase):
             self.skipTest("PyTorch or ml_dtypes is not installed")
 
         class Foreign:
-            """A tensor that says nothing but DLPack."""
+            """A tensor whose only interface is DLPack."""
 
             def __init__(self, tensor):
                 self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__

@@ -26,12 +26,12 @@ import attn.torch
 LONG = bool(os.environ.get("ATTN_LONG"))
 CALLS = 3000 if LONG else 90
 sdpa = attn.torch.scaled_dot_product_attention
-# Of the largest element: rounding of inputs and results, and of sums of a few dozen terms.
+# Relative to the largest element: rounding of inputs and results, and of sums of a few dozen terms.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}
 
 
 def strided(draw, x):
-    """The same numbers where other memory lies between them, or negated lazily."""
+    """The same numbers with gaps between them, or negated lazily."""
     if not x.dim():
         return x
     way = draw.randrange(5)
@@ -221,7 +221,8 @@ class Corners(unittest.TestCase):
                 call()
 
     def test_interrupted_calls(self):
-        """A signal handler that attends with the same shapes, or makes so many plans that those of the call are gone."""
+        """A signal handler that attends with the same shapes, or makes so many plans that those of the call are
+        evicted."""
         from attn.torch import _engine, _sdpa
 
         def interrupted(call, handler, code, at):
@@ -287,7 +288,7 @@ class Corners(unittest.TestCase):
 
     def test_kept_log_sum_exps(self):
         """Gradients of calls that a plan is kept for, through the operator (create_graph), twice, with a bias, a mask or
-        nothing, without queries, and after the plan is gone."""
+        nothing, without queries, and after the plan is destroyed."""
         from attn.torch import _engine
         for queries, kind in ((5, None), (5, torch.float64), (5, torch.bool), (0, None)):
             q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64, requires_grad=True) for n in (queries, 6, 6))
@@ -327,7 +328,7 @@ class Corners(unittest.TestCase):
                     torch.nn.functional.scaled_dot_product_attention(*args, **more)
                 with attn.torch.enable(), self.assertRaises(TypeError) as enabled:
                     torch.nn.functional.scaled_dot_product_attention(*args, **more)
-                place = r" \(position \d\)"  # said of what was not given by name
+                place = r" \(position \d\)"  # the message for what was not given by name
                 self.assertEqual(*(re.sub(place, "", str(x.exception)) for x in (enabled, theirs)))
 
     def test_numbers_of_numpy(self):

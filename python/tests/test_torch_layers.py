@@ -92,7 +92,8 @@ class Architectures(unittest.TestCase):
                                          (name, seed, "gradient of", key))
 
     def test_saved_and_trained(self):
-        """The state goes to another layer and gives the same bits in eval(); an optimizer changes the results."""
+        """The state is loaded into another layer and gives the same bits in eval(); an optimizer changes the
+        results."""
         for name in layers.LAYERS:
             config, _, weights, inputs, _, _ = draw(name, 0)
             layer, other = (attn.torch.Layer(name, config, seed=seed, dtype=torch.float64) for seed in (1, 2))

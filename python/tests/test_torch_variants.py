@@ -53,7 +53,7 @@ class Formula(unittest.TestCase):
                              *(random(*shape) for _ in range(3)))
 
     def test_default_device_and_mixed_devices(self):
-        """What attn makes for itself lies where query does; tensors on several devices are refused."""
+        """Tensors that attn makes are on query's device; tensors on several devices are refused."""
         x = torch.randn(1, 8, 1, 4, dtype=torch.float64)
         wanted = attn.torch.na1d(x, x, x, 4, stride=2, is_causal=True)
         with torch.device("meta"):
@@ -570,7 +570,7 @@ class Functions(unittest.TestCase):
                 functionalize(grad(loss))(batch[0])
 
     def test_randomness_of_vmap(self):
-        """Of dropout: the same weights dropped for each entry, or others, forward and backward."""
+        """Dropout: the same weights dropped for each entry, or others, forward and backward."""
         x, values = torch.ones(3, 1, 2, 64, 8).requires_grad_(), torch.randn(64, 8)
         for randomness in ("same", "different"):
             o = torch.func.vmap(lambda q: attn.torch.scaled_dot_product_attention(q, q, values, dropout_p=0.5),
@@ -593,7 +593,7 @@ class Functions(unittest.TestCase):
                 self.assertEqual(call().dtype, torch.bfloat16)
 
     def test_wrong_types(self):
-        """Are named, with what is wanted."""
+        """Errors name them, with what is expected."""
         at, q, p, ends = attn.torch, random(1, 8, 2, 4), random(6, 2, 4), torch.tensor([0, 6], dtype=torch.int32)
         for window in ((3.0, 0), 3, ("a", 0), (1, 2, 3), (float("nan"), 0)):
             with self.assertRaisesRegex(attn.ArgumentError, "two whole numbers"):

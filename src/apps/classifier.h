@@ -42,7 +42,7 @@ attn_status attn__classifier_model(attn_model **model, attn_context *context, co
  * that it is not for. */
 attn_status attn__classifier_from(attn_model **model, attn_context *context, const attn_config *settings,
                                   attn_image_shape shape, int64_t classes, attn_bytes *table);
-/* The share of a model's config that says how images are divided and prepared. */
+/* The part of a model's config that determines how images are divided and prepared. */
 attn_status attn__classifier_write(const attn_model *model, const attn_config *settings, attn_image_shape shape,
                                    const attn__pixels *pixels, const attn__seen *seen, char *const *classes,
                                    int64_t nclasses, const char *directory);

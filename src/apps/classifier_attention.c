@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a classifier attends to.  The model runs once with its weights wanted; which optional outputs it has says what
- * kind of attention its layers have.
+ * The attention of a classifier.  The model runs once with its weights requested; its optional outputs show which kind
+ * of attention its layers have.
  */
 #include "apps/classifier_attention.h"
 
@@ -22,7 +22,7 @@ int64_t attn__block_keys(const attn__block_attention *block)
     return (block->where == ATTN_KEYS_PLACES ? block->before : 0) + block->key_rows * block->key_cols;
 }
 
-/* Where a window of `taps` about `centre` begins. */
+/* The begin of a window of `taps` about `centre`. */
 static int64_t window_start(const attn__block_attention *b, int64_t centre, int64_t taps, int64_t n)
 {
     int64_t start = centre - taps / 2;

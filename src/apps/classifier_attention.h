@@ -6,7 +6,7 @@
 
 #include "apps/classifier.h"
 
-/* One layer.  Queries are `before` tokens that lie nowhere (a class token) and then the cells of a grid, row after
+/* One layer.  Queries are `before` tokens without a position (a class token) and then the cells of a grid, row after
  * row. */
 typedef struct attn__block_attention {
     int64_t heads, before, rows, cols;
@@ -14,7 +14,7 @@ typedef struct attn__block_attention {
      * queries' grid about the query; CROSS, the query's row and then its column. */
     attn_explorer_keys where;
     int64_t key_rows, key_cols;
-    bool shifted;         /* a window at the border is pushed inwards; otherwise part of it lies outside */
+    bool shifted;         /* a window at the border is pushed inwards; otherwise part of it is outside */
     const float *weights; /* [heads][queries][keys] */
     float *own;           /* the same, where it is not the tape's memory */
 } attn__block_attention;
@@ -30,8 +30,8 @@ typedef struct attn__attention {
 
 int64_t attn__block_queries(const attn__block_attention *block);
 int64_t attn__block_keys(const attn__block_attention *block);
-/* The cell of a key, seen from the query in (row, col): in the keys' grid (PLACES) or the queries' own.  False: it lies
- * nowhere, or outside. */
+/* The cell of a key, seen from the query in (row, col): in the keys' grid (PLACES) or the queries' own.  False: it has
+ * no position, or is outside. */
 bool attn__block_place(const attn__block_attention *block, int64_t row, int64_t col, int64_t key, int64_t *key_row,
                        int64_t *key_col);
 
@@ -44,7 +44,7 @@ void attn__attention_free(attn__attention *attention);
  * product of (mean over heads + identity) / 2.  The caller frees rolled->own. */
 attn_status attn__attention_rollout(attn__block_attention *rolled, const attn__attention *attention);
 
-/* The page to explore of all layers and heads.  `picture` is what lies under the weights. */
+/* The page to explore of all layers and heads.  `picture` is drawn under the weights. */
 attn_status attn__attention_page(attn_bytes *page, const attn__attention *attention, const attn_image *picture,
                                  const char *title);
 

@@ -128,7 +128,7 @@ static attn_status load_own(const source *s, attn_model **model)
     return status;
 }
 
-/* A model of as many classes as one likes, whose first input is pictures. */
+/* A model of any number of classes, whose first input is pictures. */
 static bool classifies_pictures(const attn_architecture *a)
 {
     bool counts = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a classifier attends to, as a page to explore: layers that have the same queries and keys are one map. */
+ * The attention of a classifier, as a page to explore: layers that have the same queries and keys are one map. */
 #include "apps/classifier_attention.h"
 
 #include "base/context.h"

@@ -73,7 +73,7 @@ void attn__seen_read(attn__seen *seen, const attn_config *config)
     }
 }
 
-/* The first statistic that lies outside of what was seen; -1: none. */
+/* The first statistic that is outside the range of the training; -1: none. */
 static int outside(const attn__seen *seen, const double found[ATTN__SEEN])
 {
     const double slack = 0.02; /* resizing smooths a little */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of a classifier's settings, and which architecture stands behind each kind of model.
+ * The table of a classifier's settings, and the architecture of each kind of model.
  */
 #include "apps/classifier.h"
 
@@ -72,7 +72,7 @@ attn_status attn_classifier_settings(attn_config **settings, attn_context *conte
 
 /* ----------------------------------------------------------------------------------------------- models */
 
-/* What the architectures call what the settings name; an architecture without such a key does not need it. */
+/* The architectures' keys for the settings; an architecture without such a key does not need it. */
 static const struct name {
     const char *setting, *key;
 } names[] = {

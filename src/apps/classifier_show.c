@@ -131,7 +131,7 @@ static attn_status draw_heads(drawing *d, const attn__block_attention *b, int64_
     return ATTN_OK;
 }
 
-/* A layer's heads, one panel each, or the one that is asked for. */
+/* A layer's heads, one panel each, or the requested one. */
 static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_t layer)
 {
     attn_status status = ATTN_OK;
@@ -145,7 +145,7 @@ static attn_status draw_layer(drawing *d, const attn__block_attention *b, int64_
     return status;
 }
 
-/* One panel a layer: the mean of its heads, or the one that is asked for. */
+/* One panel a layer: the mean of its heads, or the requested one. */
 static attn_status draw_layers(drawing *d)
 {
     attn_status status = ATTN_OK;
@@ -170,7 +170,7 @@ static attn_status draw_rollout(drawing *d)
     return status == ATTN_OK ? draw_heads(d, &d->rolled, 0, 1, title) : status;
 }
 
-/* The picture alone comes first: on a dark one the weights hide what they lie on. */
+/* The picture alone comes first: on a dark one the weights hide what is below them. */
 static attn_status make_panels(drawing *d)
 {
     attn_status status = check_view(d);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Training a classifier: data to batches, and what a run (run.h) asks for. */
+ * Training a classifier: data to batches, and the callbacks of a run (run.h). */
 #include "apps/classifier.h"
 
 #include "apps/image_training.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What a classifier says of images, and how often it is right. */
+ * Predictions of a classifier, and its accuracy. */
 #include "apps/classifier.h"
 
 #include "base/clock.h"
@@ -185,7 +185,7 @@ static attn_status prepare(const attn_classifier *c, const attn_image *image, fl
     return status;
 }
 
-/* The likeliest ones, by going over the classes once for each. */
+/* The likeliest ones, by one pass over the classes for each. */
 static attn_status rank(attn_context *context, const float *logits, int64_t classes, int64_t top,
                         attn_prediction *guesses)
 {

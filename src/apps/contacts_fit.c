@@ -169,7 +169,7 @@ static attn_status fit(fitting *f, const attn_contact_example *examples, int64_t
     f->labels = attn__alloc(f->context, (size_t)f->pairs);
     attn_status status = f->x && f->labels ? ATTN_OK : ATTN_ERROR_MEMORY;
     for (int64_t i = 0; i < n && status == ATTN_OK; i++) {
-        if (n > 1) /* of one alone the layers say more */
+        if (n > 1) /* for one alone the layers report finer progress */
             status = attn__work_around(f->context, "alignments", i, n);
         if (status == ATTN_OK)
             status = add_example(f, &examples[i]);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the names file and config.json say together, into "architecture". */
+/* Sets "architecture" from the names file and config.json. */
 static attn_status check_architecture(attn__foreign *f, attn_context *context, const char *wanted)
 {
     const char *file = f->names->file, *name = attn_name_map_architecture(f->names);
@@ -61,7 +61,7 @@ static attn_status find_files(attn__foreign *f, attn_context *context, const cha
     return status == ATTN_OK && !named ? attn__model_weights_path(context, f->weights, path) : status;
 }
 
-/* What the names file and, by it, the shapes say. */
+/* Settings from the names file and, by its rules, from the shapes. */
 static attn_status measure(attn__foreign *f, attn_context *context, const char *names, const char *architecture)
 {
     attn_checkpoint *weights = NULL;

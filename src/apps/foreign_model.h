@@ -12,23 +12,22 @@
  * model's own names, any checkpoint. */
 typedef struct attn__foreign {
     attn_name_map *names;      /* NULL: none */
-    attn_config *config;       /* config.json's settings; with a names file also what that and the shapes say */
-    char settings[ATTN__PATH]; /* where they stand, for messages */
+    attn_config *config;       /* config.json's settings; with a names file also those of that file and of the shapes */
+    char settings[ATTN__PATH]; /* where they are, for messages */
     char weights[ATTN__PATH];  /* for readers of weights */
 } attn__foreign;
 
-/* What it is loaded by.  Zero: config.json, of any architecture. */
+/* How it is loaded.  Zero: config.json, of any architecture. */
 typedef struct attn__foreign_wish {
     const char *names;         /* a names file; NULL: none */
     const char *architecture;  /* the only one that is taken; NULL: any */
     const attn_config *config; /* in place of config.json, which is not read; NULL: config.json */
 } attn__foreign_wish;
 
-/* Reads config.json, which a names file makes optional, then the names file and, by it, what the checkpoint's shapes
- * say: config.json stands over both.  Ended by attn__foreign_end, on failure too.
- * ATTN_ERROR_FORMAT: file and config.json name no architecture, or different ones, or another than `architecture`
- * (NULL: any), or leave out the number of heads, which no tensor shows; statuses of attn_name_map_read and
- * attn_checkpoint_open. */
+/* Reads config.json, which a names file makes optional, then the names file and, by it, the checkpoint's shapes:
+ * config.json overrides both.  Ended by attn__foreign_end, on failure too. ATTN_ERROR_FORMAT: file and config.json name
+ * no architecture, or different ones, or another than `architecture` (NULL: any), or leave out the number of heads,
+ * which no tensor shows; statuses of attn_name_map_read and attn_checkpoint_open. */
 attn_status attn__foreign_begin(attn__foreign *foreign, attn_context *context, const char *path,
                                 const attn__foreign_wish *wish);
 void attn__foreign_end(attn__foreign *foreign);

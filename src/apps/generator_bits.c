@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What images cost: bits per dimension of a generator, and of pixels that know nothing of each other. */
+ * The cost of images: bits per dimension of a generator, and of independent pixels. */
 #include "apps/generator.h"
 
 #include "base/clock.h"

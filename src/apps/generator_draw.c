@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* Images that are drawn together: enough to fill the vector units, and always the same groups, so that an image's noise
- * does not depend on how many others are asked for. */
+ * does not depend on how many others are requested. */
 enum { AT_ONCE = 16 };
 
 /* Rows over all groups, for a progress that counts once to the end. */

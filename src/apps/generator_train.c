@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Training a generator: data to batches of levels, and what a run (run.h) asks for. */
+ * Training a generator: data to batches of levels, and the callbacks of a run (run.h). */
 #include "apps/generator.h"
 
 #include "apps/image_training.h"

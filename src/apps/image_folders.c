@@ -22,7 +22,7 @@ static bool is_image(const char *name)
     return false;
 }
 
-/* By class and name, so that an image keeps its part wherever the folder stands and whatever else is in it. */
+/* By class and name, so that an image keeps its part wherever the folder is and whatever else is in it. */
 static uint64_t key_of(const char *class_name, const char *name)
 {
     return attn__mix64(attn__hash_text(attn__hash_text(ATTN__HASH_BEGIN, class_name), name));
@@ -194,7 +194,7 @@ static char *find_folder(const attn__image_source *s, const char *path, const at
     return NULL;
 }
 
-/* Counts the folders beside train/ that are not read. */
+/* Counts the folders next to train/ that are not read. */
 static attn_status count_unread(attn__image_source *s, const char *path, const attn__names *names, const char *train,
                                 const char *held)
 {
@@ -237,7 +237,7 @@ static attn_status read_alone(attn__image_source *s, const char *path, const att
     return status == ATTN_OK && *found ? read_part(s, path, wish, &s->train) : status;
 }
 
-/* train/ with a folder that is held apart beside it, or all in one. */
+/* train/ and a held-out folder next to it, or all in one. */
 attn_status attn__read_folders(attn__image_source *s, const char *path, const attn__names *names,
                                const attn__image_wish *wish, bool *found)
 {

@@ -8,7 +8,7 @@
 #include "attn/image_data.h"
 #include "io/image.h"
 
-/* What the images must become.  Zero means: as they are, which must then be alike. */
+/* The required form of the images.  Zero means: as they are, which must then be alike. */
 typedef struct attn__image_wish {
     attn_image_shape shape;
     attn__image_fitting fitting; /* by which they are brought to another size */
@@ -23,7 +23,8 @@ typedef struct attn__image_source {
     char **classes;
     int64_t nclasses;
     int64_t
-        passed_over; /* in class folders what is no picture by its ending, and folders beside train/ that are not read */
+        passed_over; /* files in class folders whose ending is not a picture's, and folders next to train/ that are not
+                      * read */
     char *passed_first; /* the first of them; NULL: there is none */
 } attn__image_source;
 

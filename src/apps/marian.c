@@ -142,10 +142,10 @@ static const char *names_of(const attn_config *model, bool native)
     return names[native][strcmp(attn_config_text(model, "tie", ""), "all") == 0];
 }
 
-/* Where a checkpoint has tables that may be one. */
+/* How a checkpoint stores tables that may be shared. */
 typedef struct loading {
     const attn_translator *t;
-    bool head_is_table; /* the output layer's table stands for the decoder's, which the model shares with it */
+    bool head_is_table; /* the output layer's table replaces the decoder's, which the model shares with it */
 } loading;
 
 /* The output layer's table under its second name, where it is the decoder's: nothing new. */
@@ -258,8 +258,8 @@ static attn_status load_parameters(attn_translator *t, const char *path, bool na
     return status;
 }
 
-/* An archive's tables got the row of <pad> as their last: in the longer ones it goes where both vocabularies have it, and
- * the row there becomes the last, as its piece did. */
+/* An archive's tables got the row of <pad> as their last: in the longer ones it moves to where both vocabularies have
+ * it, and the row there becomes the last, as its piece did. */
 static attn_status place_pad(const attn_translator *t)
 {
     static const char *const tables[] = {"encoder.embedding.weight", "decoder.embedding.weight", "decoder.dense.weight",

@@ -13,7 +13,8 @@
 /* Whether a config.json is that of such a model. */
 bool attn__marian_is(const attn_config *config);
 
-/* What decoder.yml of a directory as Marian itself leaves it names (OPUS-MT's archives): each lies in the directory. */
+/* The files that decoder.yml names, in a directory of Marian's own form (OPUS-MT's archives): each is in the
+ * directory. */
 typedef struct attn__archive {
     char settings[ATTN__PATH]; /* decoder.yml */
     char weights[ATTN__PATH];  /* .npz, with the model's settings in it */
@@ -36,11 +37,11 @@ attn_status attn__archive_read(attn__archive *archive, attn_config **config, att
 attn_status attn__marian_load(attn_translator *translator, const char *directory, const attn__archive *archive,
                               const char *names);
 
-/* How its files want the loaded translator to search, and the longest translation. */
+/* The loaded translator's search settings from its files, and the longest translation. */
 attn_status attn__marian_search(attn_translator *translator, const char *directory);
 
-/* Writes what a directory in Hugging Face's form holds beside its weights: copies of `directory`'s, or, where that
- * is Marian's own, the same said in that form. */
+/* Writes the files of a directory in Hugging Face's form except its weights: copies of `directory`'s, or, if that is
+ * Marian's own, the same converted to that form. */
 attn_status attn__marian_files(attn_context *context, const attn_config *config, const attn_vocab *source,
                                const attn_vocab *target, const char *directory, const char *to);
 /* Writes parameters of a model with such a `config` as its model.safetensors. */

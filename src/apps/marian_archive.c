@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A directory as Marian itself leaves it, and OPUS-MT's archives have it: what decoder.yml and the settings inside
- * the .npz say, in the words of a MarianMT directory's config.json. */
+ * A directory as Marian itself leaves it, and OPUS-MT's archives have it: the settings of decoder.yml and of the .npz,
+ * converted to a MarianMT directory's config.json. */
 #include "apps/marian.h"
 
 #include "apps/model_directory.h"
@@ -18,7 +18,7 @@ typedef struct reading {
     const char *directory;
     const char *file; /* that is being read, for messages */
     json_t *decoder, *model;
-    attn_config *config; /* what they say */
+    attn_config *config; /* their content */
 } reading;
 
 bool attn__archive_is(attn_context *context, const char *directory)
@@ -261,7 +261,7 @@ static attn_status set_sizes(const reading *r)
     return status == ATTN_OK && decoder > 0 ? attn_config_set_int(r->config, "decoder_ffn_dim", decoder) : status;
 }
 
-/* <pad> never follows; nor does <unk>, unless decoder.yml says so. */
+/* <pad> never follows; nor does <unk>, unless decoder.yml allows it. */
 static attn_status ban(const reading *r, int64_t pad)
 {
     const int64_t unknown = 1;
@@ -290,7 +290,7 @@ static attn_status set_vocabularies(const reading *r, bool all)
         status =
             attn__fail(r->context, ATTN_ERROR_FORMAT, "%s: \"tied-embeddings-all\" with vocabularies of %lld and %lld",
                        r->file, (long long)n[0], (long long)n[1]);
-    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* one id for both sides, as transformers wants it */
+    int64_t pad = n[0] < n[1] ? n[0] : n[1]; /* one id for both sides, as transformers requires */
     if (status == ATTN_OK)
         status = attn_config_set_int(r->config, "pad_token_id", pad);
     if (status == ATTN_OK)
@@ -309,7 +309,7 @@ static attn_status set_activation(const reading *r)
     return refuse(r, "transformer-ffn-activation", "none of swish, relu, gelu");
 }
 
-/* What is the same for all of these. */
+/* Settings that are the same for all of these. */
 static attn_status set_rest(const reading *r, bool all)
 {
     static const char *const flags[] = {"scale_embedding", "static_position_embeddings"};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a MarianMT model's files want to be searched: what Hugging Face transformers' generate() does by
+ * The search settings of a MarianMT model's files: what Hugging Face transformers' generate() does by
  * generation_config.json, as options of the search. */
 #include "apps/marian.h"
 
@@ -74,7 +74,7 @@ static attn_status read_suppressed(attn_translator *t, const attn_config *how, c
 
 /* --------------------------------------------------------------------------------------------- checks */
 
-/* Whether the value says what a search without it does. */
+/* Whether the value is the same as the default of a search. */
 static bool is_neutral(const attn_config_value *value, double neutral)
 {
     switch (value->type) {
@@ -156,7 +156,7 @@ static attn_status check_start(const attn_translator *t, const attn_config *how,
         path, bos, (int)start);
 }
 
-/* What is a number here must be one, and not below the least that makes sense; null is like none. */
+/* A numeric setting must be a number, and not below its minimum; null counts as absent. */
 static attn_status check_numbers(const attn_translator *t, const attn_config *how, const char *path)
 {
     static const struct {

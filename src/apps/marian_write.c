@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A MarianMT model as Hugging Face keeps it: its parameters under their names there, and the files beside them. */
+ * A MarianMT model as Hugging Face keeps it: its parameters under their names there, and the other files. */
 #include "apps/marian.h"
 
 #include "data/subword.h"
@@ -37,7 +37,7 @@ static attn_status write_json(attn_json *json, const char *directory, const char
     return status;
 }
 
-/* Those that say how to search, and the tokens that this needs; transformers takes them from a file of their own. */
+/* The search settings, and the tokens that they need; transformers takes them from a file of their own. */
 static bool is_of_search(const char *key, bool *both)
 {
     static const char *const keys[] = {"bad_words_ids",     "length_penalty", "max_length",

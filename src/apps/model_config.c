@@ -57,8 +57,8 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
         return NULL;
     bool read = attn__path(context, path, directory, "config.json") == ATTN_OK &&
                 attn_config_read(&config, context, path) == ATTN_OK;
-    if (!read && attn_context_status(context) != ATTN_ERROR_MEMORY) /* then nobody knows what it is */
-        attn_context_clear_error(context);                          /* whoever loads it says what is wrong */
+    if (!read && attn_context_status(context) != ATTN_ERROR_MEMORY) /* then its kind is unknown */
+        attn_context_clear_error(context);                          /* loading it reports the error */
     return read ? config : NULL;
 }
 

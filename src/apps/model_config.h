@@ -6,14 +6,14 @@
 #include "attn/io.h"
 #include "attn/models.h"
 
-/* A new config that says what a model is: its architecture, the architecture's settings, and those of the training's
+/* A new config that describes a model: its architecture, the architecture's settings, and those of the training's
  * `settings` that `kept` names (NULL-terminated; NULL: none).  The caller destroys it, on failure too. */
 attn_status attn__model_config_create(attn_config **config, const attn_model *model, const attn_config *settings,
                                       const char *const *kept);
 /* Writes it to DIRECTORY/config.json. */
 attn_status attn__model_config_write(const attn_config *config, attn_context *context, const char *directory);
 /* The architecture with those settings of `file` that are its own, blank, for the weights in the file of that path:
- * settings that ask for much more memory than it has numbers are refused before any is taken.  Type and precision are
+ * settings that need much more memory than it has numbers are refused before any is taken.  Type and precision are
  * those of `options` (NULL: the defaults). */
 attn_status attn__model_of_config(attn_model **model, attn_context *context, const attn_architecture *architecture,
                                   const attn_config *file, const char *weights, const attn_model_options *options);
@@ -24,8 +24,8 @@ attn_config *attn__model_config_try(attn_context *context, const char *directory
 /* Whether it is of that architecture. */
 bool attn__model_config_names(attn_context *context, const char *directory, const char *architecture);
 
-/* Where a directory's weights lie, in a buffer of ATTN__PATH bytes: its model.safetensors, or, with a low-rank adapter in
- * it, the directory itself, which readers of weights know how to read. */
+/* The path of a directory's weights, in a buffer of ATTN__PATH bytes: its model.safetensors, or, with a low-rank
+ * adapter in it, the directory itself, which readers of weights accept. */
 attn_status attn__model_weights_path(attn_context *context, char *path, const char *directory);
 /* The model that a directory's config.json describes, blank.  ATTN_ERROR_FORMAT: it describes none. */
 attn_status attn__model_of_directory(attn_model **model, attn_context *context, const char *directory);

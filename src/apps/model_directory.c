@@ -39,7 +39,7 @@ attn_status attn__file_copy(attn_context *context, const char *directory, const 
     return status;
 }
 
-/* Writers put `.NAME.PROCESS-NUMBER` beside NAME and rename it; only a killed one leaves it there. */
+/* Writers create `.NAME.PROCESS-NUMBER` next to NAME and rename it; only a killed one leaves it there. */
 static bool is_leftover(const char *entry, const char *const *names)
 {
     for (int i = 0; names && names[i]; i++) {

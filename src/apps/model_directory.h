@@ -12,8 +12,8 @@ attn_status attn__path(attn_context *context, char *path, const char *directory,
 /* The file `name` from one directory to another; nothing where it is not there. */
 attn_status attn__file_copy(attn_context *context, const char *directory, const char *name, const char *to);
 
-/* What a model needs to be used, but for its weights, from one directory to another, which is made: config.json and
- * vocabularies.  ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
+/* Copies the files of a model except its weights to another directory, which is made: config.json and vocabularies.
+ * ATTN_ERROR_IO; ATTN_ERROR_MEMORY. */
 attn_status attn__model_files_copy(attn_context *context, const char *directory, const char *to);
 
 /* Takes the directory for this process, until *lock is given to attn__directory_unlock or the process ends, however

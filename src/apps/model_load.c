@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* What cannot be loaded for want of something that the caller would have to say. */
+/* Models that cannot be loaded because the caller would have to give more information. */
 static attn_status check_wish(attn_context *context, const char *path, const attn_model_load_options *o)
 {
     if (!attn__all_zero(o->reserved, sizeof o->reserved))
@@ -36,7 +36,7 @@ static attn_status load(attn_model **model, attn_context *context, const char *p
         return attn__fail(context, ATTN_ERROR_ARGUMENT,
                           "%s: which architecture?  There is no setting \"architecture\" in %s", path,
                           o->config ? "the config" : from->settings);
-    snprintf(from->weights, sizeof from->weights, "%s", path); /* readers of weights know what to take of a directory */
+    snprintf(from->weights, sizeof from->weights, "%s", path); /* readers of weights choose the files of a directory */
     return attn__foreign_model(model, context, from, &how);
 }
 

@@ -35,7 +35,7 @@ static bool parameter_name(void *user, const char *name, char *to, size_t size)
     return strcmp(name, "lm_head.weight") != 0 && after(name, "contact_head.") == name && keep_name(name, to, size);
 }
 
-/* What must be looked at before the model can be built. */
+/* Parts of a checkpoint that are read before the model can be built. */
 static bool early_name(void *user, const char *name, char *to, size_t size)
 {
     (void)user;

@@ -181,8 +181,8 @@ static bool regression_name(void *user, const char *name, char *to, size_t size)
            snprintf(to, size, "%s", name) < (int)size;
 }
 
-/* What config.json says of the regression.  One that was written for any model, as Python's save does, says nothing:
- * there it is fitted if it is in the file. */
+/* The regression's state by config.json.  A config.json that was written for any model, as by Python's save, has no
+ * entry: then it is fitted if it is in the file. */
 static attn_status regression_of(attn_context *context, const attn_config *file, const char *weights, const char **kind)
 {
     attn_named_list found = {.context = context, .owns = true};

@@ -33,7 +33,7 @@ typedef struct needs {
     const attn__msa *m;
     const attn_msa_options *o;
     bool bf16; /* projections have half the size */
-    bool int8; /* rows are quantized as they are, and sums lie apart before they are added */
+    bool int8; /* rows are quantized as they are, and sums are separate before they are added */
 } needs;
 
 static double results_of(const needs *n)
@@ -44,7 +44,7 @@ static double results_of(const needs *n)
            (n->o->column_maps ? maps * n->rows * n->rows : 0) + (double)n->o->nlayers * n->tokens * (double)n->m->dim;
 }
 
-/* The bound in tokens that lets `heads` heads go together. */
+/* The bound in tokens with which `heads` heads are computed together. */
 static int64_t tokens_for(const needs *n, int64_t heads)
 {
     return (int64_t)(n->tokens * (double)heads / (double)n->m->heads) + 1;
@@ -58,9 +58,9 @@ static double hidden_together(const needs *n, int64_t heads)
 
 enum { SCRATCH = 1 << 20 }; /* numbers of a thread: rows of a product that are packed, tiles of attention */
 
-/* x, and where heads go in groups its normalized copy, since x changes between them; queries, keys, values and context
- * of the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that are
- * packed meanwhile. */
+/* x, and if heads are computed in groups its normalized copy, since x changes between them; queries, keys, values and
+ * context of the heads taken together, and their maps; or some tokens' hidden channels; and the weights of either that
+ * are packed meanwhile. */
 static double layer_of(const needs *n, int64_t heads)
 {
     double dim = (double)n->m->dim, share = (double)heads / (double)n->m->heads, number = n->bf16 ? 0.5 : 1;

@@ -23,7 +23,7 @@ attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_
                             .rows = attn__least(attn_alignment_rows(alignment), depth > 1 ? depth : 1)};
 }
 
-/* The query, and of the others so many as are wanted, in the order in which they were drawn. */
+/* The query, and the requested number of the others, in the order in which they were drawn. */
 static bool draw_rows(const attn__msa_sampling *sampling, const attn__msa_part *part, attn_context *context,
                       int64_t **rows)
 {
@@ -81,7 +81,7 @@ bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn
     batch->tokens = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->labels = attn_tape_tensor(tape, ATTN_I32, 3, shape, NULL);
     batch->hidden = batch->all_hidden = 0;
-    /* What is hidden in parts of other ranks is drawn too, to be counted: the loss is the mean over all of it. */
+    /* Masks of other ranks' parts are drawn too, to count them: the loss is the mean over all of them. */
     int32_t *others = taken < n ? attn__alloc(context, attn__size_mul((size_t)map, 2 * sizeof *others)) : NULL;
     bool done = batch->tokens && batch->labels && (taken == n || others);
     for (int64_t i = 0; i < n && done; i++) {

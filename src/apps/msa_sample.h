@@ -23,11 +23,11 @@ typedef struct attn__msa_part {
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream);
 
 typedef struct attn__msa_batch {
-    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], the tape's; labels -1 where nothing is asked */
-    int64_t hidden;               /* residues that are asked for */
+    attn_tensor *tokens, *labels; /* I32 [B,R,1+L], the tape's; labels -1 where nothing is masked */
+    int64_t hidden;               /* masked residues, which are predicted */
     int64_t all_hidden;           /* in all the parts */
 } attn__msa_batch;
-/* Of the n parts [first, first + taken), side by side, padded to the largest of all.  False on failure. */
+/* The batch of parts [first, first + taken) of n, side by side, padded to the largest of all.  False on failure. */
 bool attn__msa_batch_on_tape(attn__msa_batch *batch, attn_tape *tape, const attn__msa_sampling *sampling,
                              const attn__msa_part *parts, int64_t n, int64_t first, int64_t taken);
 

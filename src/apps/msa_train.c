@@ -85,7 +85,7 @@ static attn_status read_one(training *t, const char *name)
     return status;
 }
 
-/* What a file's place in the split hangs on: the seed and its name, so that another file more moves few. */
+/* A file's place in the split depends on this: the seed and its name, so that another file more moves few. */
 static uint64_t rank_of(const training *t, const char *name)
 {
     return attn__mix64(attn__hash_bytes((uint64_t)attn_config_int(t->run.settings, "seed", 1), name, strlen(name)));
@@ -185,7 +185,7 @@ static attn_status make_model(training *t)
     status = attn_architecture_select(attn_architecture_find("msa-transformer"), t->run.settings, config);
     if (status == ATTN_OK)
         status = attn_config_set_real(config, "activation_dropout", attn_config_real(t->run.settings, "dropout", 0));
-    if (status == ATTN_OK) /* there it bounds the memory of inference, not what a step sees */
+    if (status == ATTN_OK) /* there it bounds the memory of inference, not the size of a step */
         status = attn_config_set_int(config, "max_tokens_per_msa", 16384);
     if (status == ATTN_OK)
         status = attn_model_create(&t->run.model, t->run.context, "msa-transformer", config, &options);
@@ -207,7 +207,7 @@ static attn_tensor *logits_of(const training *t, attn_tape *tape, attn_tensor *t
     return logits;
 }
 
-/* Of `n` parts [first, first + taken). */
+/* The loss of parts [first, first + taken) of `n`. */
 static attn_tensor *batch_loss(training *t, attn_tape *tape, int64_t n, int64_t first, int64_t taken, int64_t *hidden,
                                attn_tensor **logits, const attn_tensor **labels)
 {

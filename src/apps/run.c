@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A training run from its first step or from its checkpoint.  The order matters: settings before data, because they
- * say how to read it; the lock before anything is written; the first checkpoint before the first step.
+ * control how it is read; the lock before anything is written; the first checkpoint before the first step.
  */
 #include "apps/run.h"
 
@@ -144,8 +144,8 @@ int64_t attn__run_parameters(const attn__run *run)
     return count;
 }
 
-/* What ATTN_PRECISION says is kept among the settings, so that a training goes on as it began.  Directories from before
- * there was a choice are f32. */
+/* The value of ATTN_PRECISION is stored among the settings, so that a training continues as it began.  Directories from
+ * before there was a choice are f32. */
 static attn_status choose_precision(attn__run *run)
 {
     attn_precision precision;
@@ -159,7 +159,7 @@ static attn_status choose_precision(attn__run *run)
     return run->resume ? ATTN_OK : attn_config_set_text(run->settings, "precision", attn_precision_name(precision));
 }
 
-/* What a setting of the model is called in the model's own config, where the names differ. */
+/* Whether a setting is the key of the model's own config, where the names differ. */
 static bool is_setting_of(const char *setting, const char *key)
 {
     static const char *const names[][2] = {
@@ -201,8 +201,8 @@ static attn_status check_given(const attn__run *run)
     return status;
 }
 
-/* A warm-up that nobody asked for is at most a tenth of the run: else the rate of a short one would never come to what it
- * should be.  What it comes to stands in training.json. */
+/* A warm-up by default is at most a tenth of the run: else the rate of a short one would never come to what it
+ * should be.  The resulting value is in training.json. */
 static attn_status fit_warmup(attn__run *run)
 {
     attn_training_options options = attn__run_options(run->settings, run->kind->steps(run->self));

@@ -4,7 +4,7 @@
  * going on later, and stopping.  An application gives a kind (what to read, which model, the loss of a step); the
  * rest is the same for all, and is here.
  *
- * The directory holds, beside the application's own files,
+ * The directory holds, in addition to the application's own files,
  *     training.json           the settings, every one, and which data they were used on
  *     checkpoint.safetensors  parameters ("p.NAME"), their average ("a.NAME", where there is one), the optimizer's
  *                             state and the counters: all that must fit together is one file, which is replaced as a
@@ -30,7 +30,7 @@ typedef struct attn__run_kind {
     const char *measure_too; /* likewise of run->measure_too */
     const char *const *own_files; /* names of files that `write` may write; NULL-terminated; may be NULL */
     /* Reads the data that run->data names and builds run->model, by run->settings; sets run->fingerprint, and
-     * then asks attn__run_check_data whether it is the data to go on with. */
+     * then calls attn__run_check_data, which checks that a resumed run has the same data. */
     attn_status (*prepare)(attn__run *run);
     /* Writes what does not change in training: config.json and what belongs to it. */
     attn_status (*write)(const attn__run *run);
@@ -70,7 +70,7 @@ struct attn__run {
     attn_config *stored;   /* training.json of a resumed run */
     attn_training *training;
     int64_t epochs;
-    bool warmup_fitted; /* to a share of the run: nobody asked for more */
+    bool warmup_fitted; /* to a share of the run: no setting requested more */
     int lock;           /* the directory's, once it is taken; else -1 */
     attn__isa isa;      /* the context's, which a training in fma lowers for its time */
     attn_bytes history; /* lines of history.tsv, one for each epoch done */
@@ -78,7 +78,7 @@ struct attn__run {
      * they have "average" > 1: what is validated and kept as the model; else empty.  In the checkpoint "a.NAME". */
     attn_named_list average;
     struct attn__run_lora *lora; /* NULL: every parameter is trained itself */
-    /* Of "average" epochs the parameters at their ends, "s0.NAME" and so on, by the epoch modulo their number. */
+    /* The parameters at the ends of "average" epochs, "s0.NAME" and so on, by the epoch modulo their number. */
     attn_named_list snapshots;
 };
 
@@ -102,7 +102,7 @@ void attn__run_share(attn__run *run, attn_tape *tape, attn_shard share, int64_t 
 /* ATTN_ERROR_ARGUMENT if run->fingerprint is not what a resumed run began with. */
 attn_status attn__run_check_data(const attn__run *run);
 /* ATTN_ERROR_ARGUMENT if a setting was given that the checkpoint to begin with decides: another value than its, or any
- * where that is NULL.  `why` says what the checkpoint does instead. */
+ * where that is NULL.  `why` is what the checkpoint does instead. */
 attn_status attn__run_refuse(const attn__run *run, const char *setting, const attn_config_value *its, const char *why);
 int64_t attn__run_epoch(const attn__run *run);      /* epochs done */
 int64_t attn__run_parameters(const attn__run *run); /* trained numbers of the model */

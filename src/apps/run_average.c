@@ -117,7 +117,7 @@ const attn_named_list *attn__run_average_kept(const attn__run *run)
     return known ? &run->average : attn_model_parameters(run->model);
 }
 
-/* Only where they lie: ranks may share the parameters' memory. */
+/* Only addresses are exchanged: ranks may share the parameters' memory. */
 void attn__run_average_swap(attn__run *run)
 {
     const attn_named_list *parameters = attn_model_parameters(run->model);

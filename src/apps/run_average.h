@@ -14,8 +14,8 @@ void attn__run_average_end(attn__run *run);
 void attn__run_average_epoch(attn__run *run);
 /* average = d average + (1 - d) parameters, after step `steps` (from 1). */
 void attn__run_average_step(attn__run *run, int64_t steps);
-/* What the model's files hold: the average where there is one, which that of epochs is from the first one's end on; else the
- * parameters. */
+/* The parameters that the model's files get: the average if there is one, which that of epochs is from the first one's
+ * end on; else the parameters. */
 const attn_named_list *attn__run_average_kept(const attn__run *run);
 /* Exchanges parameters and average: the model is the averaged one until the next call. */
 void attn__run_average_swap(attn__run *run);

@@ -85,7 +85,7 @@ static attn_status append_history(attn__run *run, const char *line)
     return ATTN_OK;
 }
 
-/* What the application measured comes last, so that the columns before it are the same for all. */
+/* The application's measurements come last, so that the columns before it are the same for all. */
 static attn_status begin_history(attn__run *run)
 {
     char head[160];
@@ -134,7 +134,7 @@ static const char *name_of_today(const char *key)
     return key;
 }
 
-/* Gives what stands under an older name the name of today as well, where that is not there. */
+/* Copies a value under an older name to the current name, if that is absent. */
 static attn_status add_names_of_today(attn_config *settings)
 {
     attn_status status = ATTN_OK;
@@ -262,7 +262,7 @@ static attn_status restore_counters(attn__run *run, const attn_config *metadata,
     return status;
 }
 
-/* What the checkpoint was made with is what the run goes on with.  A setting that it does not know was added to attn
+/* The run continues with the settings of the checkpoint.  A setting that it lacks was added to attn
  * since, and has its default. */
 static attn_status check_settings(const attn__run *run, const attn_config *then, const char *path)
 {
@@ -321,7 +321,7 @@ static attn_status check_whole(const attn__run *run, const attn_config *metadata
     return status;
 }
 
-/* The head and the lines of the epochs that the checkpoint knows; later ones are made again. */
+/* The head and the lines of the epochs that the checkpoint has; later ones are made again. */
 static attn_status restore_history(attn__run *run)
 {
     char path[ATTN__PATH];
@@ -459,7 +459,7 @@ attn_status attn__run_save(attn__run *run, bool improved)
         status = run->lora         ? attn__run_lora_save(run, kept)
                  : run->kind->save ? run->kind->save(run, kept, model)
                                    : attn_safetensors_write(kept, model, NULL);
-    /* Before the checkpoint: resuming cuts lines that the checkpoint does not know, but cannot make up missing ones. */
+    /* Before the checkpoint: resuming cuts lines that the checkpoint does not have, but cannot make up missing ones. */
     if (status == ATTN_OK)
         status = attn_file_write(run->context, history, run->history.data, run->history.size);
     return status == ATTN_OK ? save_checkpoint(run) : status;

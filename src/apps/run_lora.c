@@ -213,7 +213,7 @@ static attn_status merge(const attn__run *run, adapted *item)
     return ATTN_OK;
 }
 
-/* Only where they lie changes: ranks may share the parameters' memory. */
+/* Only their addresses change: ranks may share the parameters' memory. */
 static void exchange(attn_tensor *a, attn_tensor *b)
 {
     attn__storage *storage = a->storage;

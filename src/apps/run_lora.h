@@ -11,8 +11,9 @@
 
 #include "apps/run.h"
 
-/* Where the settings ask for adapters: makes them, and freezes everything but them, what began anew and what is to be
- * trained whole besides; a resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT: settings. */
+/* If the settings request adapters: makes them, and freezes everything except them, parameters that were initialized
+ * anew, and those that are to be trained whole; a resumed run gets its base's parameters.  ATTN_ERROR_ARGUMENT:
+ * settings. */
 attn_status attn__run_lora_begin(attn__run *run);
 void attn__run_lora_end(attn__run *run);
 /* Whether the model's i-th parameter is in base.safetensors alone. */

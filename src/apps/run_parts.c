@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The length of the name that a pattern must match; 0: it is not asked. */
+/* The length of the name that a pattern must match; 0: it is not matched. */
 static size_t whole_name(const char *name)
 {
     return strlen(name);

@@ -13,10 +13,10 @@ attn_status attn__run_matching(const attn__run *run, const char *setting, const 
                                void (*part)(void *user, int64_t i), void *user);
 attn_status attn__run_matching_modules(const attn__run *run, const char *setting, const char *text, size_t size,
                                        void (*part)(void *user, int64_t i), void *user);
-/* Freezes what the settings say, before moments are made for it.  ATTN_ERROR_ARGUMENT: a pattern that is none, or that no
- * parameter matches, or nothing left to train. */
+/* Freezes the parameters that the settings name, before moments are made for them.  ATTN_ERROR_ARGUMENT: a pattern that
+ * is none, or that no parameter matches, or nothing left to train. */
 attn_status attn__run_freeze(const attn__run *run);
-/* Gives the optimizer of run->training the rates that the settings say. */
+/* Gives the optimizer of run->training the rates of the settings. */
 attn_status attn__run_set_rates(const attn__run *run);
 /* Writes run->taken to fine-tuning.tsv, with what is frozen. */
 attn_status attn__run_write_taken(const attn__run *run);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A checkpoint that a disk or a copy has damaged still reads as numbers, and a training would go on from them to
- * another end without a word.  So it carries a sum of what it belongs to.  Each word goes through a product with an odd
- * number, which is one to one: no single damage, however placed, leaves the sum as it was.
+ * another end without a word.  So it carries a sum of what it belongs to.  Each word is multiplied by an odd number,
+ * which is one to one: no single damage, however placed, leaves the sum as it was.
  */
 #include "apps/run_sum.h"
 
@@ -86,7 +86,7 @@ static attn_status sum_file(const attn__run *run, const char *name, uint64_t *su
     return status;
 }
 
-/* An application writes those of its files that its settings ask for. */
+/* An application writes those of its files that its settings require. */
 static attn_status sum_own_file(const attn__run *run, const char *name, uint64_t *sum)
 {
     char path[ATTN__PATH];

@@ -83,7 +83,7 @@ static const attn_setting keys[] = {
               "tokens in a step, padding included, of the longer side, in place of --batch; 0: sentences are counted"),
     ATTN__RUN_KEYS("sentences", "words", "10", "64", "adam", "0.0007", "inverse-sqrt", "1000", "0", "0.1"),
 };
-/* What a model or a compat mode changes of the defaults. */
+/* Defaults that a model or a compat mode changes. */
 static const attn__preset presets[] = {
     {{"bahdanau", NULL}, "dropout", "0.2"},   {{"bahdanau", NULL}, "rate", "0.001"},
     {{"bahdanau", NULL}, "warmup", "200"},    {{NULL, "d2l"}, "vocabulary", "word"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * settings.h - a translator's resolved settings as the lower floors want them. */
+ * settings.h - a translator's resolved settings as the lower floors need them. */
 #ifndef ATTN_APPS_SETTINGS_H
 #define ATTN_APPS_SETTINGS_H
 

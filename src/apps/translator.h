@@ -12,7 +12,7 @@ struct attn_translator {
     attn_compat compat;
     int64_t max_tokens; /* of a sentence, <eos> included */
     int64_t max_output; /* of a translation, the same */
-    struct {            /* how it is searched where the caller asks for nothing; zero: attn's own way */
+    struct {            /* how it is searched if the caller sets no option; zero: attn's own way */
         attn_length_rule rule;
         attn_stopping stopping;
         bool force_end, renormalize, sampled, prefixed;
@@ -50,7 +50,7 @@ attn_status attn__normalized_words(attn_context *context, const char *line, attn
 /* Text, tokens and score of a hypothesis; freed by attn_translations_free, on error too. */
 attn_status attn__translation_make(const attn_translator *translator, const attn_hypothesis *hypothesis,
                                    attn_translation *result);
-/* Tokens as a reader of the target language wants them; freed by attn__free. */
+/* The detokenized text of tokens; freed by attn__free. */
 attn_status attn__detokenized(const attn_translator *translator, const char *tokens, char **text);
 /* The target side of a pair of the data, likewise. */
 attn_status attn__reference(const attn_translator *translator, const char *target, char **text);

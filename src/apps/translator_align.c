@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which word of a line each word of its translation attends to.  The translations are run once more as a whole, since
- * only the sum over a word's pieces says which word it came from.
+ * only the sum over a word's pieces shows which word it came from.
  */
 #include "apps/translator_align.h"
 

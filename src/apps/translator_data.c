@@ -174,7 +174,7 @@ static void pass_over(void *user, int64_t line, const char *error)
     (void)user, (void)line, (void)error;
 }
 
-/* With few pairs, pieces are learned no better than words; what "auto" comes to stands in training.json. */
+/* With few pairs, pieces are learned no better than words; the choice of "auto" is in training.json. */
 static attn_status choose_vocabulary(training *t)
 {
     enum { ENOUGH = 4000 };
@@ -186,7 +186,7 @@ static attn_status choose_vocabulary(training *t)
     return status == ATTN_OK && many ? read_pairs(t) : status;
 }
 
-/* What a vocabulary of pieces changes of a new Transformer where nobody said it; training.json keeps it, so that a resumed run
+/* Defaults of a new Transformer that a vocabulary of pieces changes; training.json keeps it, so that a resumed run
  * has the same model. */
 static attn_status choose_model(training *t)
 {

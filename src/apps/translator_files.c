@@ -196,7 +196,7 @@ static void set_lengths(attn_translator *t)
     t->search.least_limit = trained;
 }
 
-/* What is in the directory of one of attn's own, or of one whose weights a names file brings under attn's names. */
+/* The files in the directory of one of attn's own, or of one whose weights a names file maps to attn's names. */
 static attn_status load_own(attn_translator *t, const char *directory, const attn__foreign *from)
 {
     attn_status status = check_kind(t, from);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the text is made into is the checkpoint's to say. */
+/* The checkpoint determines the vocabulary. */
 static attn_status take_vocabulary(const attn__translator_training *t, const char *path)
 {
     static const char *const making[] = {"vocabulary_size", "joint_vocabulary", "min_frequency", "max_words"};
@@ -40,7 +40,7 @@ static attn_status take_kind(const attn__translator_training *t)
     return status == ATTN_OK ? attn_config_set(t->run.settings, "model", &its) : status;
 }
 
-/* The checkpoint's sizes are the training's: what the settings said before is not what is trained. */
+/* The checkpoint's sizes are the training's: they override the settings. */
 static attn_status take_sizes(const attn__translator_training *t)
 {
     static const char *const keys[] = {"num_hiddens", "ffn_num_hiddens", "num_heads", "num_blks", NULL};

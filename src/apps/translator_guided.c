@@ -16,7 +16,7 @@ typedef attn__translator_training training;
 
 static const double usual_weight = 0.1;
 
-/* Vocabularies of words have read the pairs prepared: what stands between spaces is seen in a second reading. */
+/* Vocabularies of words have read the pairs prepared: words between spaces are found by reading again. */
 static attn_status link_pairs(training *t, const attn_bytes *file, const char *path)
 {
     attn_pairs *kept = NULL;
@@ -33,7 +33,7 @@ static attn_status link_pairs(training *t, const attn_bytes *file, const char *p
     return status;
 }
 
-/* In training.json the path goes from the root, and the weight stands there too. */
+/* In training.json the path is absolute, and the weight is there too. */
 static attn_status keep_settings(training *t, const char *path)
 {
     attn_config *settings = t->run.settings;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Lines on their way to a translator: words that it does not know are noted, the others become ids. */
+ * Lines on their way to a translator: words that are not in its vocabulary are noted, the others become ids. */
 #include "apps/translator_lines.h"
 
 #include "base/context.h"

@@ -10,7 +10,7 @@ typedef struct attn__sentence {
     int64_t line; /* its place in the caller's order */
     int32_t *ids;
     int64_t n;      /* 0: an empty line */
-    int64_t *words; /* where alignments are asked for, the word that each token belongs to */
+    int64_t *words; /* if alignments are requested, the word that each token belongs to */
     int64_t ntokens;
     int32_t *prefix; /* what its translations begin with */
     int64_t nprefix;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * How a translator searches: what the caller asks for, and otherwise what the model's own files say. */
+ * How a translator searches: the caller's options, and otherwise those of the model's own files. */
 #include "apps/translator_lines.h"
 
 #include "base/context.h"

@@ -23,7 +23,7 @@ static void mark(unsigned char *marks, int32_t token)
         marks[token] = 1;
 }
 
-/* The most frequent tokens: vocabularies are sorted, of pieces the likeliest stand first; but what attn learns begins with
+/* The most frequent tokens: vocabularies are sorted, pieces with the likeliest first; but what attn learns begins with
  * the specials and bytes, which are no frequent tokens. */
 static void mark_first(const attn_vocab *vocab, int64_t first, unsigned char *marks)
 {
@@ -85,7 +85,7 @@ attn_status attn_translator_lexicon(attn_lexicon **lexicon, const attn_translato
     return status;
 }
 
-/* Where the words of all pairs come from. */
+/* The sources of the words of all pairs. */
 static attn_status align(const attn_translator *t, const attn__model1 *model, const attn_pairs_source *data,
                          attn_split part, const attn_pairs *all, attn_bytes *file)
 {

@@ -15,7 +15,7 @@
 
 enum { LAYERS = 64, LABEL = 128 };
 
-/* Of tokens, or of words where a word's pieces share one. */
+/* Labels of tokens, or of words if a word's pieces share one. */
 typedef struct labels {
     int64_t tokens, n;
     int64_t *of; /* [tokens]: the label of each, ascending */
@@ -173,8 +173,8 @@ static int64_t end_of(const labels *l, int64_t i)
     return end;
 }
 
-/* Weights between tokens, as weights between labels: a query's mean over its tokens, a key's sum.  What a causal query may
- * not see becomes NaN. */
+/* Weights between tokens, as weights between labels: a query's mean over its tokens, a key's sum.  Masked keys of a
+ * causal query become NaN. */
 static void join_weights(const float *weights, const labels *queries, const labels *keys, bool causal, float *map)
 {
     memset(map, 0, (size_t)(queries->n * keys->n) * sizeof *map);
@@ -250,7 +250,7 @@ static attn_status add_all(picture *p, const attn_named_list *weights, unsigned 
 
 /* ------------------------------------------------------------------------------------------ the weights */
 
-/* Runs source (n ids) and the words said (m ids, <eos> last) through the model. */
+/* Runs source (n ids) and the translation (m ids, <eos> last) through the model. */
 static attn_status collect(picture *p, const int32_t *source, int64_t n, const int32_t *said, int64_t m,
                            attn_named_list *weights)
 {

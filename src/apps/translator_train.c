@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training a translator: what the run asks for: the model, the loss of a step, the loss and the scores in
+ * Training a translator: the run's callbacks: the model, the loss of a step, the loss and the scores in
  * validation.  Going on later, files and stopping are the run's (run.h). */
 #include "apps/translator_training.h"
 

@@ -31,14 +31,14 @@ void attn__training_data_free(attn__translator_training *t);
 
 /* Gives the pairs the word alignments that the settings name, if any, which a resumed run must find unchanged too. */
 attn_status attn__training_guided(attn__translator_training *t);
-/* What the attention to the source is wanted to be in a batch, [B,T,S]; NULL (in `wanted`) where nothing is. */
+/* The target attention to the source in a batch, [B,T,S]; NULL (in `wanted`) if there is none. */
 attn_status attn__guided_wanted(const attn__translator_training *t, attn_tape *tape, const attn_batch *batch,
                                 attn_tensor **wanted);
 /* The loss with that of the attention; NULL on error, and without a loss. */
 attn_tensor *attn__guided_loss(const attn__translator_training *t, attn_tape *tape, attn_tensor *loss,
                                attn_tensor *weights, const attn_tensor *wanted, const attn_batch *batch);
 
-/* Loads the translator that the settings say to begin with, if any, and makes what depends on it theirs: vocabulary,
+/* Loads the translator that the settings name as warm start, if any, and takes over what depends on it: vocabulary,
  * compat, the longest sentence. */
 attn_status attn__training_from(attn__translator_training *t);
 /* run.model: the checkpoint's, with the dropout of the settings; run.taken: what was taken. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Translating lines: they go through the model in batches of like length, on several threads, and the results come
+ * Translating lines: the model translates them in batches of similar length, on several threads, and the results come
  * back in the order of the lines. */
 #include "apps/translator_lines.h"
 #include "apps/translator_mbr.h"
@@ -85,7 +85,7 @@ static attn_status stack(const attn_translator *t, attn_tape *tape, const attn__
     return ATTN_OK;
 }
 
-/* Of a call: where the sources lie, and where the model runs, which keeps its weights packed meanwhile. */
+/* State of a call: the sources, and the tape of the model, which keeps its weights packed meanwhile. */
 typedef struct tapes {
     attn_tape *sources, *model;
 } tapes;
@@ -202,7 +202,7 @@ static int longer_first(const void *a, const void *b)
     return (x->line > y->line) - (x->line < y->line);
 }
 
-/* Sentences in batches, longest first, and where their results go. */
+/* Sentences in batches, longest first, and the destinations of their results. */
 typedef struct batches {
     const attn_translator *t;
     const attn__sentence *sentences;
@@ -412,8 +412,7 @@ static attn_status translate_sorted(attn_translator *t, const attn__sentence *se
     attn_status status = ATTN_OK;
     while (all.n < n && sentences[all.n].n > 0)
         all.n++;
-    all.size =
-        options->batch < all.n ? options->batch : all.n; /* what is asked for may be far more than memory holds */
+    all.size = options->batch < all.n ? options->batch : all.n; /* the request may be far larger than memory */
     if (all.n > 0)
         status = translate_batches(&all);
     for (int64_t i = all.n; status == ATTN_OK && i < n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What stands beside the weights of a Vision Transformer from elsewhere. */
+ * Files that accompany the weights of a Vision Transformer from elsewhere. */
 #include "apps/vit_config.h"
 
 #include "attn/io.h"
@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------------------------------------- reading */
 
-/* A file in the directory, or beside the weights; empty where there is none. */
+/* A file in the directory, or in that of the weights; empty if there is none. */
 static attn_status read_beside(const attn__vit_config *v, const char *name, char path[ATTN__PATH], attn_config **config)
 {
     const char *slash = strrchr(v->weights, '/');
@@ -97,7 +97,7 @@ attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *h
 
 /* ----------------------------------------------------------------------------------------------- shapes */
 
-/* What no tensor shows, and a plain ViT of timm has in one form only. */
+/* Properties that no tensor shows, and that a plain ViT of timm has in one form only. */
 static const struct {
     const char *key, *plain, *what;
 } forms[] = {{"global_pool", "token", "only the class token is read by the classifier here"},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * vit_config.h - what stands beside the weights of a Vision Transformer from elsewhere: config.json, the settings of its
- * preparation of pictures, and what a training saved with the weights. */
+ * vit_config.h - files that accompany the weights of a Vision Transformer from elsewhere: config.json, the settings of
+ * its preparation of pictures, and what a training saved with the weights. */
 #ifndef ATTN_APPS_VIT_CONFIG_H
 #define ATTN_APPS_VIT_CONFIG_H
 
@@ -23,9 +23,9 @@ typedef struct attn__vit_config {
 attn_status attn__vit_config_open(attn__vit_config *v, attn_context *context, const char *path);
 void attn__vit_config_close(attn__vit_config *v);
 
-/* How many heads a model of this width has.  ATTN_ERROR_ARGUMENT: nothing says it. */
+/* How many heads a model of this width has.  ATTN_ERROR_ARGUMENT: it is not given anywhere. */
 attn_status attn__vit_heads(const attn__vit_config *v, int64_t width, int64_t *heads);
-/* ATTN_ERROR_SHAPE: a setting says otherwise than the shapes, which are in `model`; ATTN_ERROR_UNSUPPORTED: a setting
+/* ATTN_ERROR_SHAPE: a setting contradicts the shapes, which are in `model`; ATTN_ERROR_UNSUPPORTED: a setting
  * that a plain ViT has not. */
 attn_status attn__vit_agrees(const attn__vit_config *v, const attn_config *model);
 /* The side of its pictures, of whose patches, `side` pixels wide, there are positions for grid x grid.
@@ -36,7 +36,7 @@ attn_status attn__vit_picture(const attn__vit_config *v, int64_t grid, int64_t s
 attn_status attn__vit_pixels(const attn__vit_config *v, int64_t side, const attn_pixel_scale *scale,
                              attn__pixels *pixels);
 
-/* attn_vit_load, which leaves what it read beside the weights, to be closed in any case. */
+/* attn_vit_load, which also returns what it read in addition to the weights, to be closed in any case. */
 attn_status attn__vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options,
                            attn__vit_config *beside);
 

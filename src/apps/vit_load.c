@@ -24,7 +24,7 @@ typedef struct checkpoint {
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
-/* By the names of its tensors: the built-in names file that knows them. */
+/* Chooses the built-in names file that matches the names of its tensors. */
 static attn_status choose_names(checkpoint *c)
 {
     attn_checkpoint *weights;
@@ -68,14 +68,14 @@ static attn_tensor *tensor_for(const checkpoint *c, const char *own)
 
 /* --------------------------------------------------------------------------------------------- settings */
 
-/* Settings that shapes must say, and the tensors that say them. */
+/* Settings that must follow from shapes, and the tensors that have these. */
 static const char *const needed[][2] = {{"num_hiddens", "patch_embedding.conv.weight"},
                                         {"in_channels", "patch_embedding.conv.weight"},
                                         {"patch_size", "patch_embedding.conv.weight"},
                                         {"mlp_num_hiddens", "blks.0.mlp.dense1.weight"},
                                         {NULL, NULL}};
 
-/* What shapes say, and before it what config.json says; the defaults of transformers' ViTConfig where that is silent. */
+/* Settings from config.json, then those from the shapes; the defaults of transformers' ViTConfig for the rest. */
 static attn_status measure(checkpoint *c, attn_config *config)
 {
     attn_checkpoint *weights;
@@ -111,7 +111,7 @@ static attn_status measure_grid(checkpoint *c)
     return ATTN_OK;
 }
 
-/* What no shape says, or the caller wants otherwise. */
+/* Settings that no shape determines, or that the caller overrides. */
 static attn_status choose(checkpoint *c, const attn_vit_options *o, attn_config *config)
 {
     int64_t width = attn_config_int(config, "num_hiddens", 0), side = attn_config_int(config, "patch_size", 0);

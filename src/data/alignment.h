@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * alignment.h - alignments as the files of this floor see them: records as read, then rows of equal length.
+ * alignment.h - alignments as the files of this floor use them: records as read, then rows of equal length.
  */
 #ifndef ATTN_DATA_ALIGNMENT_H
 #define ATTN_DATA_ALIGNMENT_H
@@ -18,7 +18,7 @@ struct attn_alignment {
     int64_t *numbers; /* [columns]: of the query's residue, from 1; 0: a gap */
 };
 
-/* A sequence as it stands in the file, marks of insertions and all. */
+/* A sequence as it is in the file, marks of insertions and all. */
 typedef struct attn__record {
     char *name, *text; /* text is not ended by 0 */
     size_t length, capacity;
@@ -37,7 +37,8 @@ typedef struct attn__records {
 
 /* A new record at the end; NULL on failure. */
 attn__record *attn__record_add(attn__records *records, const char *name, size_t length, int64_t line);
-/* Adds the residues of a line to a record; white space is passed over.  ATTN_ERROR_FORMAT for what cannot stand there. */
+/* Adds the residues of a line to a record; white space is passed over.  ATTN_ERROR_FORMAT for characters that are not
+ * allowed there. */
 attn_status attn__record_extend(attn__records *records, attn__record *record, const char *text, size_t length,
                                 int64_t line);
 void attn__records_clear(attn__records *records);

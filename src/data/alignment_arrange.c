@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * From sequences as they stand in a file to rows of equal length: what is a column is the format's to say. */
+ * From sequences as they are in a file to rows of equal length: the format defines the columns. */
 #include "data/alignment.h"
 #include "base/downloaded.h"
 #include "data/lines.h"
@@ -91,7 +91,7 @@ static void cut(attn__record *record, size_t length)
 }
 
 /* A '*' behind a row's last residue is a stop.  Where rows are equally long with their stops, it is a gap, and columns
- * at the end that hold stops and gaps alone go; else it goes from each row that has it. */
+ * at the end that hold only stops and gaps are removed; else it is removed from each row that has it. */
 static void drop_final_stops(attn__records *records)
 {
     bool even = are_even(records);
@@ -112,7 +112,7 @@ static void drop_final_stops(attn__records *records)
         cut(i < records->n ? &records->items[i] : &records->marks, longest > stop ? longest : stop);
 }
 
-/* The residues of the first sequence, and where they stand. */
+/* The residues of the first sequence, and their positions. */
 static attn_status number_query(attn__records *records, attn_alignment_format format)
 {
     const attn__record *r = &records->items[0];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Sequences as they stand in a file. */
+ * Sequences as they are in a file. */
 #include "data/alignment.h"
 #include "data/lines.h"
 

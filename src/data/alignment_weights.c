@@ -27,7 +27,7 @@ static int64_t last_of(const comparing *w, int64_t block)
     return end < w->a->rows ? end : w->a->rows;
 }
 
-/* Counts go to memory once a block: threads share it, and sums of integers are the same in any order. */
+/* Counts are written to memory once a block: threads share it, and sums of integers are the same in any order. */
 static void compare_blocks(void *user, int64_t item, int thread)
 {
     const comparing *w = user;

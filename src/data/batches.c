@@ -154,7 +154,7 @@ static void *array_of(attn_batches *b, int64_t rows, int64_t columns, size_t ele
     return attn__alloc(b->context, attn__size_mul(attn__size_mul((size_t)rows, (size_t)columns), element));
 }
 
-/* What the order of sentences needs. */
+/* Keys of the order of sentences. */
 static attn_status allocate_order(attn_batches *b)
 {
     int64_t n = b->corpus->n, size = b->options.size;
@@ -273,7 +273,7 @@ int64_t attn_batches_position(const attn_batches *batches)
 
 /* ------------------------------------------------------------------------------------------- one batch */
 
-/* The places that a batch's longest sentence takes, rounded up as asked. */
+/* The places that a batch's longest sentence takes, rounded up as requested. */
 static int64_t longest_of(const attn_batches *b, const attn_batch *batch, attn_side side)
 {
     int64_t longest = 1;
@@ -316,7 +316,7 @@ static void fill_row(attn_batches *b, attn_batch *batch, int64_t row)
     batch->target_tokens += m;
 }
 
-/* Of the whole batch, whose widths are known by now, this process's rows. */
+/* This process's rows of the whole batch, whose widths are known by now. */
 static void take_share(attn_batches *b, attn_batch *batch)
 {
     batch->whole = batch->size;

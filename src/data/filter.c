@@ -31,7 +31,7 @@ typedef struct seen {
     const attn_pair *pair;
 } seen;
 
-/* Equal pairs stand together, the first of the file first. */
+/* Equal pairs are adjacent, the first of the file first. */
 static int by_text(const void *a, const void *b)
 {
     const seen *x = a, *y = b;

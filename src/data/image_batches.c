@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Batches of images in an order that (seed, epoch) fixes, augmented as (seed, epoch, index) says. */
+ * Batches of images in an order that (seed, epoch) fixes, augmented by (seed, epoch, index). */
 #include "attn/image_data.h"
 
 #include "base/context.h"
@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Streams of the seed, so that the order and what is done to an image know nothing of each other. */
+/* Streams of the seed, so that the order and the augmentation of an image are independent. */
 enum { STREAM_ORDER = 0x6f72, STREAM_AUGMENT = 0x6175 };
 
 struct attn_image_batches {

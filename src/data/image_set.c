@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sets of images.  Pixels lie in blocks that never move, so that a part is a list of pointers into the whole.
+ * Sets of images.  Pixels are in blocks that never move, so that a part is a list of pointers into the whole.
  */
 #include "attn/image_data.h"
 

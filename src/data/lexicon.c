@@ -79,7 +79,7 @@ void attn__lexicon_mark(const attn_lexicon *l, int32_t source, int64_t best, uns
 
 enum { MOST_LINE = 4096 };
 
-/* Where a line stands, and its three fields, each ended by 0 in `copy`. */
+/* The position of a line, and its three fields, each ended by 0 in `copy`. */
 typedef struct reader {
     attn_lexicon *lexicon;
     const char *name;

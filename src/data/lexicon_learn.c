@@ -150,7 +150,7 @@ static void prune(attn_lexicon *l, int64_t best)
     attn__lexicon_sort(l);
 }
 
-/* What a line's fields are parted by cannot stand in one. */
+/* A field cannot contain the separator of a line's fields. */
 static bool can_be_written(const model *m, int32_t source, int32_t target)
 {
     const char *from = attn_vocab_token(m->source, source), *to = attn_vocab_token(m->target, target);

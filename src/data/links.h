@@ -24,11 +24,11 @@ typedef struct attn__links {
  * error says `name:line:`); ATTN_ERROR_MEMORY. */
 attn_status attn__pairs_link(attn_pairs *pairs, const attn_pairs *kept, attn_compat compat, const char *text,
                              size_t size, const char *name);
-/* Of a corpus just made of pairs with links: links between tokens, those of each pair ordered by target. */
+/* Computes, for a corpus just made of pairs with links, links between tokens, those of each pair ordered by target. */
 attn_status attn__corpus_link(attn_corpus *corpus, const attn_pairs *pairs, const attn_vocab *source,
                               const attn_vocab *target);
-/* For each target token of a batch that has links, equal shares for its source tokens: wanted [B,T,S], zeros before.
- * False if no token has any. */
+/* For each target token of a batch that has links, equal shares for its source tokens: target weights `wanted` [B,T,S],
+ * zeros before. False if no token has any. */
 bool attn__corpus_guide(const attn_corpus *corpus, const attn_batch *batch, float *wanted);
 
 #endif

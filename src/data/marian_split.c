@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A text as tokens of a MarianMT model: names of specials and added tokens are tokens wherever they stand; what lies between goes to
- * SentencePiece by itself, but for a leading >>language<<, which is one token. */
+ * A text as tokens of a MarianMT model: names of specials and added tokens are tokens wherever they are; text between
+ * them is passed to SentencePiece by itself, except a leading >>language<<, which is one token. */
 #include "data/vocab.h"
 
 #include <string.h>
 
-/* A token that is one wherever it stands. */
+/* A token that is one wherever it is. */
 typedef struct found {
     size_t length; /* 0: none */
     const attn__added_token *added;

@@ -4,7 +4,7 @@
 
 #include "base/rng.h"
 
-/* What a residue may be replaced by: L to C (the twenty amino acids, ids 4 to 23) and the gap. */
+/* Draws the replacement of a residue: L to C (the twenty amino acids, ids 4 to 23) and the gap. */
 static int32_t any_residue(attn__rng *rng)
 {
     uint64_t i = attn__rng_below(rng, 21);

@@ -83,7 +83,8 @@ static void add_shares(const aligner *a, int64_t j)
         a->shares[from->tokens.words[k] + 1] += a->prior[k] / sum;
 }
 
-/* Of ASCII, of U+0080 to U+00BF, of the general and the Chinese and Japanese block; and the mark of a space. */
+/* Punctuation of ASCII, of U+0080 to U+00BF, of the general and the Chinese and Japanese block; and the mark of a
+ * space. */
 static bool is_punctuation(uint32_t code)
 {
     bool letter = (code >= 'a' && code <= 'z') || (code >= 'A' && code <= 'Z') || (code >= '0' && code <= '9');

@@ -82,8 +82,8 @@ static attn_status fail_line(const reader *r, const char *what)
     return attn__fail(r->pairs->context, ATTN_ERROR_FORMAT, "%s:%" PRId64 ": %s", r->name, r->line, what);
 }
 
-/* Writes one side behind the sentences so far; *text is NULL if nothing is left of it.  What `hash` gets is that of the
- * normalized text, which a text that is kept as it is replaces. */
+/* Writes one side behind the sentences so far; *text is NULL if nothing is left of it.  `hash` gets the hash of the
+ * normalized text, also if the text is kept unchanged in its place. */
 static attn_status take_side(reader *r, const char *from, size_t length, const char **text, uint64_t *hash)
 {
     size_t used = 0;

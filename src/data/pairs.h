@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pairs.h - sentence pairs as the files of this floor see them.
+ * pairs.h - sentence pairs as the files of this floor use them.
  */
 #ifndef ATTN_DATA_PAIRS_H
 #define ATTN_DATA_PAIRS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * sentencepiece.h - the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226) as C sees it: the one place
- * that knows it, and the one file of C++ (sentencepiece.cc).  Nothing throws; a result other than ATTN__SPM_OK leaves
- * what was wrong in `message`, which has ATTN__SPM_MESSAGE bytes.
+ * sentencepiece.h - the SentencePiece library (Kudo and Richardson 2018, arXiv:1808.06226) for C: the only file that
+ * uses it, and the only file of C++ (sentencepiece.cc).  Nothing throws; a result other than ATTN__SPM_OK leaves what
+ * was wrong in `message`, which has ATTN__SPM_MESSAGE bytes.
  */
 #ifndef ATTN_DATA_SENTENCEPIECE_H
 #define ATTN_DATA_SENTENCEPIECE_H

@@ -110,7 +110,7 @@ static bool is_of(const attn__built_residue *r, const attn__atom *atom)
     return r->at.number == atom->number && r->at.insertion == atom->insertion;
 }
 
-/* Where an atom's name stands among those that distances need; -1 for the others. */
+/* The index of an atom's name among those that distances need; -1 for the others. */
 static int place_of(const char *name)
 {
     static const char names[ATTN__BACKBONE][3] = {"N", "CA", "C", "CB"};
@@ -131,8 +131,8 @@ static slot slot_of(attn_residue *r, int place)
     return slots[place];
 }
 
-/* Atoms of one residue may stand apart: all C-alphas first, or alternative conformations grouped by their letter.  An atom
- * without a letter whose place is taken belongs to another residue of that number. */
+/* Atoms of one residue may be separated: all C-alphas first, or alternative conformations grouped by their letter.  An
+ * atom without a letter whose place is taken belongs to another residue of that number. */
 static bool may_join(attn__built_residue *r, const attn__atom *atom)
 {
     return is_of(r, atom) && (atom->rank.alternative != ' ' ||

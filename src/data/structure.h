@@ -43,7 +43,7 @@ typedef struct attn__chain {
     int64_t length; /* positions */
 } attn__chain;
 
-/* What SEQRES or an entity's sequence says. */
+/* The sequence of SEQRES or of an entity. */
 typedef struct attn__chain_sequence {
     char key[ATTN__CHAIN_NAME];
     char *letters; /* not ended by 0 */

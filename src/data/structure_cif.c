@@ -5,8 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The next word of a STAR text: quoted words lose their quotes, a text field is what stands between two lines that
- * begin with ';'. */
+/* The next word of a STAR text: quoted words lose their quotes, a text field is between two lines that begin with
+ * ';'. */
 typedef struct words {
     const char *text;
     size_t size, at;
@@ -48,7 +48,7 @@ static void take_text(words *w)
     w->at += w->at < w->size;
 }
 
-/* A quote ends only before white space, so that 5'-O can stand in single quotes. */
+/* A quote ends only before white space, so that 5'-O can be in single quotes. */
 static void take_quoted(words *w, char quote)
 {
     size_t begin = ++w->at;
@@ -114,7 +114,7 @@ bool attn__is_cif(const char *text, size_t size)
 
 enum { FIELDS = 15 };
 
-/* A row of a loop: the words in the columns that are wanted. */
+/* A row of a loop: the words in the requested columns. */
 typedef struct row {
     const char *word[FIELDS];
     size_t length[FIELDS];
@@ -349,7 +349,7 @@ static attn_status read_loop(attn__structure_reading *r, words *w, bool *more)
     return ATTN_OK;
 }
 
-/* Of several data blocks the first one that has atoms. */
+/* Reads the first data block that has atoms. */
 attn_status attn__structure_read_cif(attn__structure_reading *r, const char *text, size_t size)
 {
     words w = {.text = text, .size = size};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Which residue of a structure stands in which column of an alignment, and how far residues are apart. */
+ * Which residue of a structure belongs to which column of an alignment, and how far residues are apart. */
 #include "data/structure.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
  * doi:10.1016/S0076-6879(96)66029-7): this many of a score S are expected by chance, K n m exp(-lambda S). */
 static const double LAMBDA = 0.267, K = 0.041, MOST_EXPECTED = 0.01;
 
-/* The query's letters, and how they stand on one chain. */
+/* The query's letters, and their alignment to one chain. */
 typedef struct fit {
     const attn__chain *chain;
     int64_t *to; /* [n]: positions of the chain, or -1 */
@@ -148,7 +148,7 @@ static void impute(const attn_residue *r, double out[3])
         out[i] = r->ca[i] + along[0] * axis[LONG][i] + along[1] * axis[UP][i] + along[2] * axis[SIDE][i];
 }
 
-/* Where a residue counts as being; false if the file does not say. */
+/* The coordinates that represent a residue; false if the file does not have them. */
 static bool position(const attn_residue *r, attn_cbeta beta, double out[3])
 {
     if (beta == ATTN_CBETA_IMPUTED) {

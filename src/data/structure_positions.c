@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A chain's positions: its residues in order, and between them those that the file has no atoms of.  A sequence (SEQRES,
- * an entity's) says which; without one residue numbers that jump where the chain is broken say how many. */
+ * A chain's positions: its residues in order, and between them those that the file has no atoms of.  A sequence
+ * (SEQRES, an entity's) determines which; without one residue numbers that jump where the chain is broken determine how
+ * many. */
 #include "data/structure.h"
 
 #include <math.h>
@@ -34,7 +35,7 @@ static int64_t absent_between(const attn__built_residue *a, const attn__built_re
     return step > 1 && step <= MOST_ABSENT ? step - 1 : 0;
 }
 
-/* Where every twentieth bond or more is missing, places are not those of a protein, and say nothing of breaks. */
+/* Where every twentieth bond or more is missing, coordinates are not those of a protein, and do not show breaks. */
 static bool has_bonds(const attn__chain *chain)
 {
     int64_t broken = 0;
@@ -75,7 +76,7 @@ static attn_status arrange_by_numbers(attn_context *context, attn__chain *chain)
     return ATTN_OK;
 }
 
-/* Does mmCIF say of every residue where it stands in the sequence? */
+/* Does mmCIF give the sequence position of every residue? */
 static bool is_labelled(const attn__chain *chain, int64_t length)
 {
     int64_t last = 0;

@@ -2,7 +2,7 @@
  *
  * subword.h - a SentencePiece model as the files of this floor use it: texts as pieces and back.
  *
- * Without the library at build time every function that makes one fails with ATTN_ERROR_UNSUPPORTED and says so.
+ * Without the library at build time every function that makes one fails with ATTN_ERROR_UNSUPPORTED and a message.
  */
 #ifndef ATTN_DATA_SUBWORD_H
 #define ATTN_DATA_SUBWORD_H

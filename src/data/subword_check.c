@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The rules of normalization inside a .spm file.  They are a double array (Aoe 1989) over the bytes of a text, whose
- * leaves say where in a block of texts the replacement stands.  The library follows both without looking at their
+ * leaves are the offsets of replacements in a block of texts.  The library follows both without looking at their
  * bounds, so that a damaged file would have it read anywhere: every node that a text can lead to is checked here first.
  */
 #include "data/subword.h"

@@ -10,7 +10,7 @@
 
 /* ------------------------------------------------------------------------------------------- lower case */
 
-/* Ranges of capitals: those of step 1 lie `shift` below their small letters, those of step 2 alternate with
+/* Ranges of capitals: those of step 1 are `shift` below their small letters, those of step 2 alternate with
  * them.  Latin, Greek, Cyrillic and Armenian, each in their main blocks, as Unicode's simple case mapping has them. */
 static const struct {
     uint32_t first, last;
@@ -86,7 +86,7 @@ static bool is_digit(uint32_t code)
     return code >= '0' && code <= '9';
 }
 
-/* What has been written so far, as much as the next character needs to know. */
+/* The state of the text written so far that the next character depends on. */
 typedef struct prepare {
     attn__cut out;
     attn_compat compat;

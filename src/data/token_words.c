@@ -65,7 +65,7 @@ static void number_token(void *user, const char *token, size_t length)
         n->tokens->words[n->tokens->n++] = word;
 }
 
-/* The words that the vocabulary sees in a text. */
+/* The words of a text by the vocabulary's rules. */
 static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t *n)
 {
     numbering all = {.counter = {.subwords = true}};
@@ -74,7 +74,7 @@ static attn_status count_seen(const attn_vocab *vocab, const char *text, int64_t
     return status;
 }
 
-/* From words that the vocabulary sees, `seen` of them, to those between spaces: each of these is looked at alone. */
+/* Maps words by the vocabulary's rules, `seen` of them, to those between spaces, each of which is split alone. */
 static attn_status join_words(attn__token_words *tokens, const attn_vocab *vocab, char *text, int64_t seen)
 {
     int64_t *origin = attn__alloc(tokens->context, attn__size_mul((size_t)seen, sizeof *origin)), at = 0, number = 0;

@@ -16,13 +16,13 @@ typedef struct attn__word_counter {
 /* The number, from 0, of the word that the token belongs to, or begins with. */
 int64_t attn__word_number(attn__word_counter *counter, const char *token, size_t length);
 
-/* Of a text. */
+/* The words of a text's tokens. */
 typedef struct attn__token_words {
     attn_context *context;
     int64_t *words; /* [n]; -1: of none */
     int64_t n, room;
 } attn__token_words;
-/* The word, from 0, of each token that the vocabulary divides `text` into; words are what stands between its spaces,
+/* The word, from 0, of each token that the vocabulary divides `text` into; words are separated by its spaces,
  * also where other blanks (the narrow space of French) begin a new word for the vocabulary.  Begins with zeros but for
  * `context`; may be filled again. */
 attn_status attn__token_words_fill(attn__token_words *tokens, const attn_vocab *vocab, const char *text);

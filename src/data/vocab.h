@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab.h - a table of words as the files of this floor see it.
+ * vocab.h - a table of words as the files of this floor use it.
  */
 #ifndef ATTN_DATA_VOCAB_H
 #define ATTN_DATA_VOCAB_H
@@ -13,10 +13,10 @@
 enum { ATTN__SPECIALS = 4 };
 extern const char *const attn__special_names[ATTN__SPECIALS];
 
-/* A token that is one wherever its text stands, and what it does to spaces there. */
+/* A token that is one wherever its text is, and its effect on spaces there. */
 typedef struct attn__added_token {
     int32_t id;
-    bool strips_left, strips_right, special; /* special: no part of what is said */
+    bool strips_left, strips_right, special; /* special: no part of the text */
 } attn__added_token;
 
 struct attn_vocab {

@@ -94,7 +94,7 @@ static void write_spaces(char *text)
     *out = '\0';
 }
 
-/* What transformers' clean_up_tokenization replaces, in its order. */
+/* The replacements of transformers' clean_up_tokenization, in its order. */
 static void tidy(char *text)
 {
     static const char *const marks[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
@@ -121,7 +121,7 @@ static void clear_controls(char *text, size_t length)
             text[i] = ' ';
 }
 
-/* Whether a token is nothing that is said.  For an unknown piece the library would write a mark of its own. */
+/* Whether a token is no part of the text.  For an unknown piece the library would write a mark of its own. */
 static bool is_silent(const attn_vocab *vocab, int32_t id)
 {
     bool silent = id == vocab->special[ATTN_SPECIAL_UNK];

@@ -18,11 +18,11 @@ from . import _engine, _ops, _sdpa, _wins
 
 _TAKEN = torch.float32
 _lock = threading.Lock()
-# Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks says how often.
+# Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
-_flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which asks for PyTorch's formula
+_flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which requests PyTorch's formula
 
 
 def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
@@ -108,7 +108,7 @@ def _takes_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tenso
 
 
 def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
-    """aten::_scaled_dot_product_flash_attention_for_cpu; results lie in memory as PyTorch's do."""
+    """aten::_scaled_dot_product_flash_attention_for_cpu; results have the memory layout of PyTorch's."""
     def kernel(query: Tensor, key: Tensor, value: Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
                attn_mask: Optional[Tensor] = None, scale: Optional[float] = None) -> tuple[Tensor, Tensor]:
         if not _takes_fused(query, key, value, attn_mask, dropout_p, is_causal, scale,
@@ -121,7 +121,7 @@ def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
         o, lse = torch.empty_like(query), query.new_empty(batch, queries, heads).transpose(1, 2)
         _engine.forward_into(asked.problem, asked[1:], o, lse)
         if attn_mask is not None:
-            lse.nan_to_num_(math.nan, math.inf, 0.0)  # of rows without keys; PyTorch's backward pass wants it
+            lse.nan_to_num_(math.nan, math.inf, 0.0)  # of rows without keys; PyTorch's backward pass needs it
         _count_call(_counter)
         return o, lse
 

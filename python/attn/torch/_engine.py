@@ -26,7 +26,7 @@ _NOTED = 1024  # kinds of calls that are PyTorch's, and plans for any scale
 _execute = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
     ctypes.cast(lib.plan_execute, ctypes.c_void_p).value or 0)
 _NOWHERE = ctypes.create_string_buffer(64)
-_EMPTY = ctypes.addressof(_NOWHERE)  # where an array without elements lies; the engine wants a pointer
+_EMPTY = ctypes.addressof(_NOWHERE)  # the address of an array without elements; the engine needs a pointer
 address = ctypes.addressof
 _OPERANDS = ("q", "k", "v", "bias", "mask")
 
@@ -51,10 +51,10 @@ class Plan:
         self.pointer = ctypes.c_void_p()
         self.made: list[Any] = []              # arguments, ...
         self.idle: list[tuple[Any, Any]] = []  # ... those that no call has, and where they are in memory
-        self.masked: Optional[str] = None  # where a caller's one mask goes: "bias", "mask"
+        self.masked: Optional[str] = None  # the array for a caller's one mask: "bias", "mask"
         self.problem: Optional[Problem] = None
         self.zeroed = bool(problem.flags & c.WITH_PACKED)  # results, before it runs
-        self.taken: Any = None  # by enable(): what it asked
+        self.taken: Any = None  # by enable(): the arguments
         self.gradients: tuple[str, ...] = ()  # of a backward plan: the members of `arrays`
         self._create()
         self.bytes = lib.plan_workspace(self.pointer)
@@ -87,7 +87,7 @@ class Plan:
         return (given, None) if self.masked == "bias" else (None, given)
 
     def fits(self, *saved: Tensor) -> bool:
-        """Whether tensors that were saved lie as they did: hooks may give others of the same numbers."""
+        """Whether saved tensors have the same layout as before: hooks may give others of the same numbers."""
         return tuple([x.stride() for x in saved]) == self.layouts
 
     def outputs_like(self, dtype: torch.dtype, want_lse: bool) -> None:
@@ -179,7 +179,7 @@ def engine() -> _Engine:
 
 
 def meta(x: Optional[Tensor]) -> Any:
-    """What a plan depends on of a tensor."""
+    """The properties of a tensor that a plan depends on."""
     return None if x is None else (x.shape, x.stride(), x.dtype)
 
 
@@ -271,8 +271,8 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks
 
 def run(plan: Plan, q: Tensor, k: Tensor, v: Tensor, bias: Optional[Tensor], mask: Optional[Tensor],
         lse: Optional[int], into: Optional[Tensor] = None, others: Optional[dict[str, int]] = None) -> Tensor:
-    """o, a new tensor or `into`.  lse is where log-sum-exps go, or come from in a backward pass; `others` has further members
-    of the arguments."""
+    """o, a new tensor or `into`.  lse is the output of log-sum-exps, or their input in a backward pass; `others` has
+    further members of the arguments."""
     o, idle = _empty_like(plan.like) if into is None else into, plan.idle
     try:
         arrays, where = idle.pop()
@@ -307,7 +307,7 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
         plan = forward_plan(problem, tensors, want_lse, sinks, blocks)
         mine.keep(key, plan)
     others = _others(problem, seed, offsets, sinks, index, blocks)
-    into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what stands behind the last sequence
+    into = _empty_like(plan.like).zero_() if plan.zeroed else None  # what follows the last sequence
     if not want_lse:
         return run(plan, *tensors, None, into, others), None
     lse = torch.empty(plan.rows, dtype=sums_of(tensors[0].dtype), device="cpu")
@@ -330,7 +330,7 @@ def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optio
 
 def backward_into(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Tensor, want: Sequence[bool],
                   grads: Sequence[Tensor]) -> None:
-    """Writes each wanted gradient to its tensor in `grads`, which has no others.  lse: as forward_into wrote it."""
+    """Writes each requested gradient to its tensor in `grads`, which has no others.  lse: as forward_into wrote it."""
     mine = engine()
     key = (problem, *map(meta, tensors), meta(dout), o.stride(), lse.stride(), tuple(want), *(x.stride() for x in grads))
     plan = mine.plans.get(key)
@@ -358,7 +358,7 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
              seed: Optional[Tensor], want: Sequence[bool],
              offsets: Sequence[Optional[Tensor]] = (None, None), sinks: Optional[Tensor] = None,
              index: Optional[Tensor] = None, blocks: Optional[Tensor] = None, dlse: Optional[Tensor] = None) -> list[Tensor]:
-    """The gradients wanted, in order."""
+    """The requested gradients, in order."""
     if offsets[0] is not None:
         dout = own_positions(dout)
     learned = (*tensors[:4], sinks)
@@ -378,7 +378,7 @@ def backward(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Tensor, 
 
 def backward_again(first: Plan, dout: Tensor, tensors: Sequence[Any], o: Tensor, lse: Any,
                    want: Sequence[bool]) -> list[Tensor]:
-    """As `backward`, for a call whose forward plan says all that a plan depends on but dout's strides."""
+    """As `backward`, for a call whose forward plan determines all that a plan depends on except dout's strides."""
     grads = gradients_like(tensors, want)
     mine = engine()
     key = first, dout.stride(), want
@@ -399,7 +399,7 @@ def _backward_plan(problem: Problem, dout: Tensor, tensors: Sequence[Any], o: Te
     described.update(o=(form.o, o.shape, o.stride()), dout=(form.o, dout.shape, dout.stride()),
                      lse=_rows(form, lengths, lse))
     described.update({"d" + name: (getattr(form, name), x.shape, x.stride()) for name, x in zip(names, grads)
-                      if name != "sinks"})  # whose gradient lies as they do
+                      if name != "sinks"})  # whose gradient has the same layout
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
     table = _form.fill(problem, form, lengths, described, TYPES[o.dtype], c.BACKWARD)

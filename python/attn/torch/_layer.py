@@ -23,12 +23,11 @@ class Layer(torch.nn.Module):
         layer = attn.torch.Layer("multi-head-attention", {"num_hiddens": 64, "num_heads": 4})
         y = layer(x, x, x)
 
-    Inputs stand in the architecture's order, or by name; outputs as `attn.build`'s model gives them, `outputs=` names
-    others.  state_dict has the originals' names.  Of several calls before a backward pass each keeps what it needs by
-    running once more in the backward pass, except the latest.  double() and half() are refused: dtype= says which.
+    Inputs are in the architecture's order, or by name; outputs as `attn.build`'s model gives them, `outputs=` names
+    others.  state_dict has the originals' names.  If there are several calls before a backward pass, each but the
+    latest recomputes what it needs in the backward pass.  double() and half() are refused: dtype= selects the type.
     Parameters that are replaced (functional_call, load_state_dict(assign=True), parametrizations) are copied into the
-    library for each call; the module's own are read where they lie.  Threads that share a Layer take turns.
-    """
+    library for each call; the module's own are read in place.  Threads that share a Layer take turns. """
 
     def __init__(self, architecture: str, config: Optional[Mapping[str, Any]] = None, *, seed: int = 0,
                  dtype: torch.dtype = torch.float32) -> None:
@@ -130,7 +129,7 @@ class Layer(torch.nn.Module):
 
 
 class _Asked(NamedTuple):
-    """A call, besides its tensors."""
+    """A call, without its tensors."""
 
     layer: Layer
     inputs: tuple[str, ...]
@@ -149,7 +148,7 @@ class _Run(torch.autograd.Function):
             keep = asked.recorded and any(ctx.needs_input_grad)
             found = layer._run(given, asked.outputs, asked.training, keep)
             ctx.call = model._calls
-            # What neither a parameter nor an input leads to by differentiable steps: attention weights, positions.
+            # Outputs that depend on no parameter or input by differentiable steps: attention weights, positions.
             apart = [not (name in model._outputs and lib.tensor_requires_grad(model._outputs[name])) for name in asked.outputs]
         ctx.asked, ctx.passes = asked, 0
         ctx.set_materialize_grads(False)
@@ -178,7 +177,7 @@ class _RunBack(torch.autograd.Function):
         values = [next(saved) if tensor else x for tensor, x in zip(ctx.tensors, ctx.values)]
         seeds: dict[str, Tensor] = {}
         for name, dout in zip(asked.outputs, douts):
-            if dout is not None:  # an output may be asked for twice
+            if dout is not None:  # an output may be requested twice
                 seeds[name] = dout.detach().contiguous() if name not in seeds else seeds[name] + dout.detach()
         if not seeds:
             return (None,) * len(values)

@@ -76,7 +76,7 @@ _op, _op_backward = torch.ops.attn.attend.default, torch.ops.attn.attend_backwar
 # ----------------------------------------------------------------------------------------------- autograd
 
 
-_READS = 11  # inputs before what is asked
+_READS = 11  # inputs before the problem
 _SINKS = 8   # one of them
 _ABSENT = (None,) * (_READS - 6)  # those after the seed, where there are none
 
@@ -134,7 +134,7 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dout: Any) -> Any:
-        plan, lse = ctx.kept  # the plan's own memory may be gone
+        plan, lse = ctx.kept  # the plan's own memory may be freed
         q, k, v, o, *given = ctx.saved_tensors
         want = ctx.needs_input_grad[1:]
         read = q, k, v, *(plan.places(*given) if given else (None, None))
@@ -263,7 +263,7 @@ def in_transform() -> bool:
 
 
 def _way(operator: Any = None) -> Callable[..., Any]:
-    """The operator, attn::attend if not said, as the innermost transform takes it."""
+    """The operator, attn::attend by default, as the innermost transform takes it."""
     back, level = operator is _op_backward, _level()
     if level is None:
         return cast(Callable[..., Any], _op_backward if back else _op)
@@ -287,7 +287,7 @@ def _functionalized(operator: Any, *inputs: Any) -> Any:
 
 
 def _way_back(*given: Optional[Tensor]) -> Callable[..., Any]:
-    """The operator's backward pass, for given gradients that the engine cannot read where they lie."""
+    """The operator's backward pass, for given gradients that the engine cannot read in place."""
     if any(x is not None and batched_before(x) for x in given):
         raise UnsupportedError("attn: gradients of several outputs at once (is_grads_batched, jacobian(vectorize=True)) are not "
                                "supported; torch.func and vectorize=False are")
@@ -361,5 +361,5 @@ def records(*tensors: Optional[Tensor]) -> bool:
 
 
 def plain(x: Tensor) -> bool:
-    """Whether the engine can read x where it lies."""
+    """Whether the engine can read x in place."""
     return type(x) in _PLAIN and x.is_cpu and not x.is_neg() and not batched_before(x)

@@ -16,7 +16,7 @@ from . import _engine, _ops
 
 _LEADING = "ABCDEFGHIJ"
 CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
-_CONSTANT = 5  # the score that is the same for all pairs: what a scale of 0 asks for
+_CONSTANT = 5  # the score that is the same for all pairs: the meaning of a scale of 0
 
 
 class Asked(NamedTuple):
@@ -72,7 +72,7 @@ _records, _engine_now, _run = torch.is_grad_enabled, _engine.engine, _engine.run
 def quick(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: bool,
           scale: Optional[float], enable_gqa: bool, takes: Optional[Callable[..., bool]] = None) -> Any:
     """The result for plain tensors; None where the long way has to look.  `takes`, called with the arguments of a first
-    call of its kind, says whether attn takes such calls: NotImplemented where it does not."""
+    call of its kind, decides whether attn takes such calls: NotImplemented where it does not."""
     if (is_causal is not False and is_causal is not True) or (enable_gqa is not False and enable_gqa is not True):
         return None  # 1 would find the plan of True
     if not (type(query) in _PLAIN and query.is_cpu and not query.is_neg() and type(key) in _PLAIN and key.is_cpu

@@ -189,7 +189,7 @@ def shifted_window_attention(query: Tensor, key: Tensor, value: Tensor, window_s
 
 
 def _window_bias(table: Tensor, windows: Sequence[int], heads: int) -> Tensor:
-    """Of Swin's table, [H, window of queries..., window of keys...]."""
+    """The bias of Swin's table, [H, window of queries..., window of keys...]."""
     rows = math.prod([2 * window - 1 for window in windows])
     if tuple(table.shape) != (rows, heads):
         raise ShapeError(f"relative_bias has the shape {tuple(table.shape)}; [{rows},{heads}] is wanted for windows of "
@@ -260,7 +260,7 @@ def _bias_of(part: _Part, bias: Tensor) -> Tensor:
 
 
 class _Windows(torch.autograd.Function):
-    """All regions of plain tensors, each read and written where it lies in the picture."""
+    """All regions of plain tensors, each read and written in place in the picture."""
 
     @staticmethod
     def forward(ctx: Any, problem: Problem, parts: Sequence[_Part], records: bool, q: Tensor, k: Tensor, v: Tensor,
@@ -287,7 +287,7 @@ class _WindowsBack(torch.autograd.Function):
                 v: Tensor, bias: Optional[Tensor], o: Tensor, lse: Tensor) -> Any:
         if not (_ops.unwatched() and _ops.plain(dout)):
             return _gradients_by_parts(problem, parts, want, dout, q, k, v, bias)
-        # One for each of q, k and v; None where it is not wanted.
+        # One for each of q, k and v; None where it is not requested.
         grads = [torch.empty_like(x) if needed else None for x, needed in zip((q, k, v), want)]
         dbias = torch.zeros_like(bias) if bias is not None and want[3] else None
         of_parts = (_of_parts(parts, x) for x in (q, k, v, dout, o, lse, *grads))
@@ -324,19 +324,19 @@ def flex_attention(query: Tensor, key: Tensor, value: Tensor, *, bias: Optional[
                    softcap: Optional[float] = None,
                    sinks: Optional[Tensor] = None,
                    relative_bias: Optional[tuple[Tensor, Tensor]] = None) -> Union[Tensor, tuple[Tensor, Tensor]]:
-    """What of PyTorch's FlexAttention the engine can say, with gradients of query, key, value, bias, sinks and a
-    table of relative positions.
+    """The part of PyTorch's FlexAttention that the engine can describe, with gradients of query, key, value, bias,
+    sinks and a table of relative positions.
 
     query [B, H, L, E], key [B, Hkv, S, E], value [B, Hkv, S, Ev].  bias (added to the scaled scores) and mask (bool, True
-    where a query attends) broadcast to [B, H, L, S], both at once if wanted; is_causal is top-left; window (left, right)
-    lets query i attend keys i - left to i + right, None for no limit.  bias and mask may be PyTorch's CausalBias.  softcap:
-    scaled scores x become softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for each head that takes part in the sum only.
-    relative_bias (table, index), in place of bias: query i's score of key j gets table[index[j - i + L - 1], h], or
-    table[index[i, j], h] where the index has two axes; the table [rows, H] has a gradient, and with an index by distance
-    [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L + S.
-    block_mask: PyTorch's BlockMask; work is in proportion to its blocks.  Where it has partial blocks with a mask_mod of
-    their own, that function is evaluated once for all pairs, one byte each.  return_lse: the log-sum-exp [B, H, L] as
-    well, with a gradient.  Refused: score_mod (a Python function of scores).
+    where a query attends) broadcast to [B, H, L, S], both at once if needed; is_causal is top-left; window (left,
+    right) lets query i attend keys i - left to i + right, None for no limit.  bias and mask may be PyTorch's
+    CausalBias.  softcap: scaled scores x become softcap * tanh(x / softcap), before the bias.  sinks [H]: a logit for
+    each head that takes part in the sum only. relative_bias (table, index), in place of bias: query i's score of key j
+    gets table[index[j - i + L - 1], h], or table[index[i, j], h] where the index has two axes; the table [rows, H] has
+    a gradient, and with an index by distance [L + S - 1] (t5_buckets makes T5's) both need memory in proportion to L +
+    S. block_mask: PyTorch's BlockMask; work is in proportion to its blocks.  Where it has partial blocks with a
+    mask_mod of their own, that function is evaluated once for all pairs, one byte each.  return_lse: the log-sum-exp
+    [B, H, L] as well, with a gradient.  Refused: score_mod (a Python function of scores).
     """
     if score_mod is not None:
         raise UnsupportedError("score_mod is not supported; bias, softcap, mask, is_causal and window say what scores may be")
@@ -393,7 +393,7 @@ def _indexed(given: Sequence[Tensor], query: Tensor, key: Tensor) -> tuple[Tenso
     steps = (-1, 1, max(queries - 1, 0)) if index.dim() == 1 else (keys, 1, 0)
     entries = by_distance[0] if index.dim() == 1 else queries * keys
     if index.dtype == torch.int64:
-        index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # what is no row stays none, and the engine says so
+        index = index.clamp(-1, 2**31 - 1).to(torch.int32)  # an invalid row stays invalid, and the engine refuses it
     return (_sdpa.as_sums(table, query.dtype).contiguous(), index.contiguous(),
             (_form.INDEX, ord("q"), ord("k"), *steps, entries))
 
@@ -434,8 +434,8 @@ def _sinks(sinks: Optional[Tensor], query: Tensor) -> Optional[Tensor]:
 
 
 def _blocks(given: Any, shape: Sequence[int]) -> tuple[tuple[int, int], Tensor, Optional[Tensor]]:
-    """Of PyTorch's BlockMask: the sizes of a block, which blocks there are [B or 1, H or 1, ...], and the mask inside them
-    if one is needed."""
+    """The parts of PyTorch's BlockMask: the sizes of a block, which blocks there are [B or 1, H or 1, ...], and the
+    mask inside them if one is needed."""
     from torch.nn.attention import flex_attention as flex
 
     if not isinstance(given, flex.BlockMask):
@@ -479,7 +479,8 @@ def _band(is_causal: bool, window: Optional[tuple[Optional[int], Optional[int]]]
 
 
 def _corner(is_causal: Union[bool, str], queries: Tensor, keys: Tensor) -> str:
-    """Where the causal masks of packed sequences stand.  Other packages differ in what True means where lengths differ."""
+    """The corner of the causal masks of packed sequences.  Other packages differ in what True means where lengths
+    differ."""
     if isinstance(is_causal, str):
         if is_causal not in ("top-left", "bottom-right"):
             raise ArgumentError(f"is_causal is True, False, \"top-left\" or \"bottom-right\", not {is_causal!r}")

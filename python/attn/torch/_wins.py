@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Which calls of scaled_dot_product_attention attn is the faster one for.
 
-Where products run on AVX2, PyTorch's fused attention stands on MKL, and each side wins somewhere.  With AVX-512 and AMX
+Where products run on AVX2, PyTorch's fused attention uses MKL, and each side wins somewhere.  With AVX-512 and AMX
 PyTorch wins where few queries meet many keys.  The limits below are measured (`bench/peers/torch_calls.py` prints the
 tables).  With NEON attn takes all calls.
 """
