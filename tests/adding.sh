@@ -26,7 +26,7 @@ block adding-a-solver.md 1 > "$dir/src/attend/solve/one_key.c"
 block adding-a-solver.md 2 > "$dir/line"
 [ "$(cat "$dir/row" "$dir/line" | wc -l)" -eq 2 ] || { echo "a page's second block is not one row"; exit 1; }
 awk -v line="$(cat "$dir/line")" '/^X\(/ && !n++ {print line} {print}' src/attend/plan/solvers.inc > "$dir/src/attend/plan/solvers.inc"
-awk -v row="$(sed 's/\\$/@/' "$dir/row")" '/a new row goes above this line/ {sub(/@$/, "\\", row); print row} {print}' \
+awk -v row="$(sed 's/\\$/@/' "$dir/row")" '/add new rows above this line/ {sub(/@$/, "\\", row); print row} {print}' \
     include/attn/attn.h > "$dir/include/attn/attn.h"
 
 cat > "$dir/user.c" <<'END'
