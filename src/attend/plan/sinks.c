@@ -11,22 +11,25 @@
 #include "attend/block/rows.h"
 #include "attend/problem/extent.h"
 #include "attend/block/gradient_sums.h"
-#include "attend/block/row.h"
+#include "attend/block/items.h"
+#include "base/integers.h"
 #include "base/parallel.h"
 
 #include <math.h>
 #include <string.h>
 
+enum { BLOCK = 64 };
+
 typedef struct job {
-    const attn__canonical *canonical;
-    const attn_arrays *arrays;
+    attn__items items;
     double *part;    /* of each row */
     double *threads; /* two rows of values each */
 } job;
 
-static int64_t rows_of(const attn__canonical *canonical)
+static size_t doubles_of_parts(const attn__canonical *canonical)
 {
-    return canonical->batch.size * canonical->query.size;
+    int64_t blocks = canonical->batch.size * attn__ceil_div(canonical->query.size, BLOCK);
+    return attn__size_mul((size_t)blocks, BLOCK);
 }
 
 static size_t doubles_of_threads(const attn__canonical *canonical)
@@ -47,44 +50,45 @@ static attn_status plan(attn_context *context, attn__canonical *canonical, const
 
 static size_t workspace(const void *data, const attn__canonical *canonical)
 {
-    size_t n = attn__size_add((size_t)rows_of(canonical), doubles_of_threads(canonical));
+    size_t n = attn__size_add(doubles_of_parts(canonical), doubles_of_threads(canonical));
     return attn__size_mul(attn__size_add(n, attn__extent_size(data)), sizeof(double));
 }
 
-/* o . dout */
-static double dot_of_row(const job *j, const attn__row *row, double *o, double *dout)
+/* The offsets of an item's rows in an operand. */
+static void locate(const attn__item *t, attn__operand op, int64_t at[BLOCK])
 {
-    const attn__group *value = &j->canonical->value;
-    attn_dtype dtype = j->canonical->problem.dtype;
-    attn__strides along_o = attn__operand_strides(value, ATTN__OP_O);
-    attn__strides along_dout = attn__operand_strides(value, ATTN__OP_DOUT);
-    double sum = 0;
-    attn__gather(value, &along_o, dtype, j->arrays->o, row->offset[ATTN__OP_O], o);
-    attn__gather(value, &along_dout, dtype, j->arrays->dout, row->offset[ATTN__OP_DOUT], dout);
-    for (int64_t c = 0; c < value->size; c++)
-        sum += o[c] * dout[c];
-    return sum;
+    attn__query_offsets(t->canonical, attn__stride_of(op), t->batch, t->first, t->count, at);
 }
 
-static void run_row(void *user, int64_t item, int thread)
+/* The parts of an item's rows: of those with a sink. */
+static void run_item(void *user, int64_t number, int thread)
 {
     const job *j = user;
-    const attn__canonical *canonical = j->canonical;
-    attn_dtype side = attn__operand_dtype(&canonical->problem, ATTN__OP_LSE);
-    double *o = j->threads + 2 * thread * canonical->value.size;
-    attn__row row;
-    attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
-    j->part[item] = 0;
-    if (row.absent)
+    attn__item t;
+    int64_t o_at[BLOCK], dout_at[BLOCK], lse_at[BLOCK], sink_at[BLOCK];
+    if (!attn__item_start(&t, &j->items, number))
         return;
-    double lse = attn__load(side, j->arrays->lse, row.offset[ATTN__OP_LSE]);
-    double sink = attn__load(side, j->arrays->sinks, row.offset[ATTN__OP_SINKS]);
-    if (sink == (double)-INFINITY)
-        return;
-    double delta = dot_of_row(j, &row, o, o + canonical->value.size);
-    if (canonical->problem.flags & ATTN_WITH_DLSE)
-        delta -= attn__load(side, j->arrays->dlse, row.offset[ATTN__OP_LSE]);
-    j->part[item] = -exp(sink - lse) * delta;
+    const attn__group *value = &t.canonical->value;
+    attn_dtype dtype = t.canonical->problem.dtype, side = attn__operand_dtype(&t.canonical->problem, ATTN__OP_LSE);
+    attn__strides along_o = attn__operand_strides(value, ATTN__OP_O);
+    attn__strides along_dout = attn__operand_strides(value, ATTN__OP_DOUT);
+    double *part = j->part + number * BLOCK, *o = j->threads + 2 * thread * value->size, *dout = o + value->size;
+    locate(&t, ATTN__OP_O, o_at);
+    locate(&t, ATTN__OP_DOUT, dout_at);
+    locate(&t, ATTN__OP_LSE, lse_at);
+    locate(&t, ATTN__OP_SINKS, sink_at);
+    for (int64_t i = 0; i < t.count; i++) {
+        double sink = attn__load(side, t.arrays->sinks, sink_at[i]);
+        double delta = t.canonical->problem.flags & ATTN_WITH_DLSE ? -attn__load(side, t.arrays->dlse, lse_at[i]) : 0;
+        part[i] = 0;
+        if (sink == (double)-INFINITY)
+            continue;
+        attn__gather(value, &along_o, dtype, t.arrays->o, o_at[i], o);
+        attn__gather(value, &along_dout, dtype, t.arrays->dout, dout_at[i], dout);
+        for (int64_t c = 0; c < value->size; c++)
+            delta += o[c] * dout[c];
+        part[i] = -exp(sink - attn__load(side, t.arrays->lse, lse_at[i])) * delta;
+    }
 }
 
 static void run(const attn__step *step, const attn_arrays *arrays, char *workspace)
@@ -92,17 +96,21 @@ static void run(const attn__step *step, const attn_arrays *arrays, char *workspa
     const attn__canonical *canonical = &step->plan->canonical;
     const attn__extent *extent = step->data;
     size_t n = attn__extent_size(extent);
-    int64_t rows = rows_of(canonical);
     attn__step_run(step->child, arrays, workspace);
-    double *part = (double *)(void *)(workspace + step->workspace_at);
-    job j = {canonical, arrays, part, part + rows};
+    job j = {.items = attn__items_make(canonical, arrays, BLOCK)};
+    j.part = (double *)(void *)(workspace + step->workspace_at);
+    j.threads = j.part + doubles_of_parts(canonical);
     double *sums = j.threads + doubles_of_threads(canonical);
     memset(sums, 0, n * sizeof *sums);
-    attn__parallel_items(canonical->threads, rows, run_row, &j);
-    for (int64_t i = 0; n > 0 && i < rows; i++) {
-        int64_t at = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.sinks), i / canonical->query.size) +
-                     attn__offsets_one(&canonical->query, ATTN__STRIDE(dim.sinks), i % canonical->query.size);
-        sums[at - extent->low] += j.part[i];
+    attn__parallel_items(canonical->threads, j.items.n, run_item, &j);
+    for (int64_t number = 0; n > 0 && number < j.items.n; number++) {
+        attn__item t;
+        int64_t at[BLOCK];
+        if (!attn__item_start(&t, &j.items, number))
+            continue;
+        locate(&t, ATTN__OP_SINKS, at);
+        for (int64_t i = 0; i < t.count; i++)
+            sums[at[i] - extent->low] += j.part[number * BLOCK + i];
     }
     attn__sums_store_extent(n ? sums - extent->low : sums, extent,
                             attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS), arrays->dsinks,
