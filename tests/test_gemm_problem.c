@@ -672,11 +672,16 @@ static void blocks_of_few_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strided_matrices),    cmocka_unit_test(large_matrices),
-        cmocka_unit_test(int8_matrices),       cmocka_unit_test(bf16_results_of_long_sums),
-        cmocka_unit_test(bf16_matrices),       cmocka_unit_test(gathered_matrices),
-        cmocka_unit_test(blocks_of_few_rows),  cmocka_unit_test(padded_depth),
-        cmocka_unit_test(parts_are_the_whole), cmocka_unit_test(rounds_of_short_numbers),
+        cmocka_unit_test(strided_matrices),
+        cmocka_unit_test(large_matrices),
+        cmocka_unit_test(int8_matrices),
+        cmocka_unit_test(bf16_results_of_long_sums),
+        cmocka_unit_test(bf16_matrices),
+        cmocka_unit_test(gathered_matrices),
+        cmocka_unit_test(blocks_of_few_rows),
+        cmocka_unit_test(padded_depth),
+        cmocka_unit_test(parts_are_the_whole),
+        cmocka_unit_test(rounds_of_short_numbers),
         cmocka_unit_test(rounds_of_a_transposed_product_are_finished_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

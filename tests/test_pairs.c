@@ -256,6 +256,32 @@ static void translations_of_a_sentence_stay_together(void **state)
     attn_context_destroy(c);
 }
 
+/* Of 3000 pairs with hashes of their own: 0 is the usual share, a twentieth, and a share below 0 is none. */
+static void shares_below_zero_are_none(void **state)
+{
+    (void)state;
+    static const struct {
+        double valid, test;
+        int64_t least[3], most[3];
+    } cases[] = {{-1, -1, {3000, 0, 0}, {3000, 0, 0}},
+                 {-1, 0.5, {1400, 0, 1400}, {1600, 0, 1600}},
+                 {0, -1, {2800, 100, 0}, {2900, 200, 0}},
+                 {0, 0, {2600, 100, 100}, {2800, 200, 200}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn_context *c = new_context();
+        attn_pairs *all = numbered(c, 3000, 3000), *parts[3];
+        attn_pairs_split_options options = {.seed = 7, .valid = cases[i].valid, .test = cases[i].test};
+        assert_int_equal(attn_pairs_split(&parts[0], &parts[1], &parts[2], all, &options), ATTN_OK);
+        for (int p = 0; p < 3; p++) {
+            assert_true(attn_pairs_size(parts[p]) >= cases[i].least[p] &&
+                        attn_pairs_size(parts[p]) <= cases[i].most[p]);
+            attn_pairs_destroy(parts[p]);
+        }
+        attn_pairs_destroy(all);
+        attn_context_destroy(c);
+    }
+}
+
 static attn_status read_and_split(attn_context *c, void *user)
 {
     (void)user;
@@ -321,6 +347,7 @@ int main(void)
         cmocka_unit_test(bad_lines_are_named),
         cmocka_unit_test(a_line_of_a_megabyte_is_refused),
         cmocka_unit_test(translations_of_a_sentence_stay_together),
+        cmocka_unit_test(shares_below_zero_are_none),
         cmocka_unit_test(pairs_are_filtered_and_mixed),
         cmocka_unit_test(every_allocation_may_fail),
     };

@@ -5,6 +5,7 @@
 #include "support/guard.h"
 
 #include "attn/io.h"
+#include "io/pickle.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -309,6 +310,74 @@ static void hostile_pickles_are_refused(void **state)
     }
 }
 
+/* What the pickle of one number says. */
+static attn__pickle_node read_number(const char *bytes, size_t size)
+{
+    attn_context *c = NULL;
+    attn_context_create(&c, NULL);
+    attn__pickle pickle;
+    attn__input input = {c, "f", (const uint8_t *)bytes, size};
+    size_t offset = 0;
+    if (attn__pickle_read(&pickle, &input, &offset) != ATTN_OK)
+        fail_msg("%s", attn_context_error(c));
+    assert_int_equal(offset, size);
+    attn__pickle_node node = pickle.nodes[pickle.root];
+    attn__pickle_clear(&pickle);
+    attn_context_destroy(c);
+    return node;
+}
+
+static void numbers_have_their_sign(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+        int64_t integer;
+        double real;
+    } cases[] = {{"\x80\x02K\xff.", 5, 255, 0},
+                 {"\x80\x02M\x01\xff.", 6, 0xff01, 0},
+                 {"\x80\x02J\xfe\xff\xff\xff.", 8, -2, 0},
+                 {"\x80\x02J\xff\xff\xff\x7f.", 8, INT32_MAX, 0},
+                 {"\x80\x02\x8a\x00.", 5, 0, 0},
+                 {"\x80\x02\x8a\x01\xff.", 6, -1, 0},
+                 {"\x80\x02\x8a\x02\xff\x00.", 7, 255, 0},
+                 {"\x80\x02\x8a\x05\x01\x00\x00\x00\xfe.", 10, -(INT64_C(1) << 33) + 1, 0},
+                 {"\x80\x02\x8b\x05\x00\x00\x00\x01\x00\x00\x00\x02.", 13, (INT64_C(1) << 33) + 1, 0},
+                 {"\x80\x02\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80.", 13, INT64_MIN, 0},
+                 {"\x80\x02G\xc0\x04\x00\x00\x00\x00\x00\x00.", 12, 0, -2.5}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn__pickle_node node = read_number(cases[i].bytes, cases[i].size);
+        assert_int_equal(node.type, cases[i].real != 0 ? ATTN__NODE_REAL : ATTN__NODE_INT);
+        assert_true(node.integer == cases[i].integer && node.real == cases[i].real);
+    }
+}
+
+/* Numbers 1000, 1001, ... kept by each of the ways, number 0 first; then one is looked up. */
+static void any_of_many_kept_objects_is_found(void **state)
+{
+    (void)state;
+    enum { KEPT = 300 };
+    static const struct {
+        int64_t number;
+        const char *lookup;
+        size_t size;
+    } cases[] = {{0, "h\x00.", 3}, {255, "h\xff.", 3}, {34, "j\x22\x00\x00\x00.", 6}, {290, "j\x22\x01\x00\x00.", 6}};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        char bytes[16 + KEPT * 9] = "\x80\x02";
+        size_t n = 2;
+        for (int k = 0; k < KEPT; k++) {
+            const char push[] = {'M', (char)((1000 + k) & 0xff), (char)((1000 + k) >> 8)}, pop = '0';
+            const char keep[] = {'r', (char)(k & 0xff), (char)(k >> 8), 0, 0}, memoize = '\x94';
+            memcpy(bytes + n, push, sizeof push), n += sizeof push;
+            memcpy(bytes + n, i % 2 ? &memoize : keep, i % 2 ? 1 : sizeof keep), n += i % 2 ? 1 : sizeof keep;
+            bytes[n++] = pop;
+        }
+        memcpy(bytes + n, cases[i / 2].lookup, cases[i / 2].size);
+        assert_int_equal(read_number(bytes, n + cases[i / 2].size).integer, 1000 + cases[i / 2].number);
+    }
+}
+
 /* Shape [2^62, 2^62, 0]: no element, but the strides of such a tensor overflow. */
 static void shapes_that_overflow_are_refused(void **state)
 {
@@ -467,6 +536,8 @@ int main(void)
         cmocka_unit_test(a_state_dict_fills_a_model),
         cmocka_unit_test(damage_never_harms),
         cmocka_unit_test(hostile_pickles_are_refused),
+        cmocka_unit_test(numbers_have_their_sign),
+        cmocka_unit_test(any_of_many_kept_objects_is_found),
         cmocka_unit_test(negated_storages_are_refused),
         cmocka_unit_test(whole_modules_are_told_from_weights),
         cmocka_unit_test(nothing_is_ever_called),

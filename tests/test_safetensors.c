@@ -82,6 +82,32 @@ static void a_good_file_is_read(void **state)
     attn_context_destroy(c);
 }
 
+#define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+/* An empty tensor has the place of a full one, whichever of them the header names first. */
+static void empty_tensors_may_be_named_last(void **state)
+{
+    (void)state;
+    static const char *const headers[] = {
+        "{\"e\":" T("F32", "[0]", "[0,0]") ",\"b\":" T("F32", "[2]", "[0,8]") "}",
+        "{\"b\":" T("F32", "[2]", "[0,8]") ",\"e\":" T("F32", "[0]", "[0,0]") "}",
+        "{\"b\":" T("F32", "[2]", "[0,8]") ",\"e\":" T("F32", "[0]", "[8,8]") "}",
+    };
+    for (int i = 0; i < 3; i++) {
+        attn_context *c = NULL;
+        attn_context_create(&c, NULL);
+        attn_named_list list = {.context = c, .owns = true};
+        file f = make_file(headers[i], good_data, 8);
+        if (parse(&list, &f, NULL, NULL, NULL) != ATTN_OK)
+            fail_msg("%s: %s", headers[i], attn_context_error(c));
+        const float *b = attn_tensor_data(attn_named_find(&list, "b"));
+        assert_true(b[0] == 1 && b[1] == -2);
+        assert_int_equal(attn_tensor_size(attn_named_find(&list, "e")), 0);
+        attn_named_clear(&list);
+        attn_context_destroy(c);
+    }
+}
+
 /* Integers and their scales are the numbers that they stand for; what does not go together is refused in words. */
 static void int8_weights_have_scales(void **state)
 {
@@ -161,7 +187,6 @@ static void trailing_bytes_are_refused(void **state)
     attn_context_destroy(c);
 }
 
-#define T(dtype, shape, offsets) "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 static void each_broken_rule_is_named(void **state)
 {
     (void)state;
@@ -425,11 +450,11 @@ static void reading_takes_one_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(int8_weights_have_scales),   cmocka_unit_test(a_good_file_is_read),
-        cmocka_unit_test(trailing_bytes_are_refused), cmocka_unit_test(each_broken_rule_is_named),
-        cmocka_unit_test(damage_never_harms),         cmocka_unit_test(a_model_survives_a_file),
-        cmocka_unit_test(reading_takes_one_copy),     cmocka_unit_test(all_misfits_are_listed),
-        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(int8_weights_have_scales),        cmocka_unit_test(a_good_file_is_read),
+        cmocka_unit_test(empty_tensors_may_be_named_last), cmocka_unit_test(trailing_bytes_are_refused),
+        cmocka_unit_test(each_broken_rule_is_named),       cmocka_unit_test(damage_never_harms),
+        cmocka_unit_test(a_model_survives_a_file),         cmocka_unit_test(reading_takes_one_copy),
+        cmocka_unit_test(all_misfits_are_listed),          cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

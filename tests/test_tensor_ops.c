@@ -377,6 +377,31 @@ static void running_statistics_of_nothing_stay(void **state)
     end_world(w);
 }
 
+/* Means and unbiased variances of columns, moved to by a tenth; results have the biased one. */
+static void running_statistics_follow_a_batch(void **state)
+{
+    (void)state;
+    static const double numbers[] = {1, 5, 2, 5, 3, 1, 6, 1}, mean[] = {3, 3}, variance[] = {14.0 / 4, 4};
+    for (int training = 0; training < 2; training++) {
+        world w = make_world(NULL, 1);
+        attn_tape_reset(w.t, &(attn_tape_options){.record = true, .train = training});
+        attn_tensor *x = TENSOR(1, 4, 2), *g = TENSOR(2, 2), *b = TENSOR(3, 2), *m = TENSOR(4, 2), *v = TENSOR(5, 2);
+        memcpy(NUMBERS(x), numbers, sizeof numbers);
+        for (int c = 0; c < 2; c++)
+            NUMBERS(m)[c] = 10, NUMBERS(v)[c] = 20, NUMBERS(g)[c] = 2, NUMBERS(b)[c] = 1;
+        attn_tensor *y = attn_batch_norm(w.t, x, g, b, m, v, 0.1, 0.25);
+        for (int i = 0; i < 8; i++) {
+            double center = training ? mean[i % 2] : 10, width = sqrt((training ? variance[i % 2] : 20) + 0.25);
+            assert_near(NUMBERS(y)[i], 1 + 2 * (numbers[i] - center) / width);
+        }
+        for (int c = 0; c < 2; c++) {
+            assert_near(NUMBERS(m)[c], training ? 9 + 0.1 * mean[c] : 10);
+            assert_near(NUMBERS(v)[c], training ? 18 + 0.1 * variance[c] * 4 / 3 : 20);
+        }
+        end_world(w);
+    }
+}
+
 /* One f32 sum of so many equal numbers would be off by a hundredth. */
 static void long_sums_keep_their_digits(void **state)
 {
@@ -541,6 +566,7 @@ int main(void)
         cmocka_unit_test(softmax_of_no_numbers),
         cmocka_unit_test(results_are_not_subnormal),
         cmocka_unit_test(running_statistics_of_nothing_stay),
+        cmocka_unit_test(running_statistics_follow_a_batch),
         cmocka_unit_test(slopes_are_finite),
         cmocka_unit_test(cross_entropy_of_large_logits),
         cmocka_unit_test(one_pass_of_adam),

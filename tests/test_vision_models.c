@@ -6,6 +6,7 @@
 
 #include "attn/classify.h"
 #include "attn/convert.h"
+#include "apps/vit_config.h"
 #include "io/image.h"
 
 #include <math.h>
@@ -77,6 +78,23 @@ static void depths_are_some_numbers(void **state)
         attn_config_destroy(config);
         attn_context_clear_error(context);
     }
+    attn_context_destroy(context);
+}
+
+/* Which column of the table a pair reads, as the original saves it. */
+static void positions_are_numbered_as_in_the_original(void **state)
+{
+    (void)state;
+    enum { L = 5 };
+    attn_context *context = test_context();
+    attn_model *model = make(context, "position-sensitive-attention",
+                             "{\"in_planes\": 4, \"out_planes\": 4, \"groups\": 2, \"kernel_size\": 5}");
+    const attn_tensor *index = attn_named_find(attn_model_parameters(model), "flatten_index");
+    assert_int_equal(attn_tensor_size(index), L * L);
+    for (int i = 0; i < L; i++)
+        for (int j = 0; j < L; j++)
+            assert_true(test_at(index, i * L + j) == i - j + L - 1);
+    attn_model_destroy(model);
     attn_context_destroy(context);
 }
 
@@ -469,6 +487,29 @@ static void heads_come_from_what_says_them(void **state)
             assert_non_null(strstr(attn_context_error(f->context), "--heads (num_heads)"));
         attn_context_clear_error(f->context);
         attn_model_destroy(loaded);
+    }
+}
+
+/* The published plain models; a name counts with its width only. */
+static void heads_of_known_names(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t width, heads; /* 0: refused */
+    } cases[] = {
+        {"vit_tiny_patch16_224", 192, 3},    {"deit_small_patch16_224", 384, 6}, {"vit_base_patch32_384", 768, 12},
+        {"vit_large_patch16_224", 1024, 16}, {"vit_huge_patch14_224", 1280, 16}, {"vit_giant_patch14_224", 1408, 16},
+        {"vit_gigantic_patch14", 1664, 16},  {"vit_large_patch16_224", 1280, 0}, {"swin_base_patch4_window7", 768, 0}};
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        attn__vit_config v;
+        int64_t heads;
+        assert_int_equal(attn__vit_config_open(&v, f->context, f->folder), ATTN_OK);
+        attn_config_set_text(v.saved, "arch", cases[i].name);
+        assert_int_equal(attn__vit_heads(&v, cases[i].width, &heads), cases[i].heads ? ATTN_OK : ATTN_ERROR_ARGUMENT);
+        assert_int_equal(heads, cases[i].heads);
+        attn_context_clear_error(f->context);
+        attn__vit_config_close(&v);
     }
 }
 
@@ -875,6 +916,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_have_the_published_sizes),
         cmocka_unit_test(depths_are_some_numbers),
+        cmocka_unit_test(positions_are_numbered_as_in_the_original),
+        TEST(heads_of_known_names),
         cmocka_unit_test(windows_of_a_residual_network),
         cmocka_unit_test(gradients_of_an_axial_classifier),
         TEST(hugging_face_checkpoints_load),
