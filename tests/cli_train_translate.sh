@@ -35,6 +35,11 @@ warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' base/training.json)
 # shellcheck disable=SC2086
 "$attn" train translate --data told.tsv --out plain $small --batch-tokens 300 --epochs 3 --max-ratio 5 --unique --valid 0.2 > out.txt
 "$attn" diff base plain > differences && fail "an average of epochs is the last of them"
+# before there are as many epochs as are averaged, the average is that of those that there are
+for n in 1 5; do # shellcheck disable=SC2086
+    "$attn" train translate --data told.tsv --out "of$n" $small --batch-tokens 300 --epochs 1 --average $n > out.txt
+done
+cmp -s of1/model.safetensors of5/model.safetensors || fail "the average of one epoch of five is not that epoch"
 expect 0 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no' "$attn" eval base
 grep -q 'BLEU .*corpus' out.txt || fail "eval prints no BLEU"
 # A sentence of several pairs is translated once, whatever stands between them.

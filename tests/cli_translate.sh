@@ -62,6 +62,9 @@ for how in '' --quiet '--json --quiet'; do
     grep -q 'sentence 1 is longer than the translator takes' err.txt || fail "a cut line is not said ($how)"
     grep -q 'sentence 2' err.txt && fail "a whole line is said to be cut"
 done
+# five words and the end are left: nothing is linked to a word that was cut
+"$attn" translate short --quiet --alignments < long.txt 2> err.txt | cut -f 2 | tr ' ' '\n' > links.txt
+[ -s links.txt ] && ! grep -v '^[0-4]-[0-9]*$' links.txt > out.txt || fail "links of a cut line: $(cat out.txt)"
 expect 0 . "$attn" eval short --data phrasebook --part all --quiet
 grep -q 'sentences are longer than the translator takes' err.txt || fail "eval does not say what is cut"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * A training run's checkpoint and the settings beside it: what goes on, what is refused, and what an attn of another
- * age does with them. */
+ * age does with them; and averages of the weights. */
 #include "support/cmocka.h"
 
 #include "apps/run.h"
@@ -9,6 +9,7 @@
 #include "support/tensors.h"
 
 #include <locale.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@ static const attn_setting all_keys[] = {
     ATTN__RUN_KEYS("rows", "rows", "2", "1", "adam", "0.01", "constant", "0", "0", "0.1"),
     ATTN__INT("seed", "1", 0, 0, "seed"),
     ATTN__INT("average", "1", 1, 9, "epochs that are averaged"),
+    ATTN__REAL("ema", "0", 0, 1, "decay of a moving average"),
     ATTN__TEXT("way", "straight", ways, "a setting that was added"),
 };
 enum { KEYS = sizeof all_keys / sizeof *all_keys };
@@ -275,6 +277,73 @@ static void stopped_in_the_first_epoch(void **state)
     close_all(jobs, 2);
 }
 
+enum { MOST_NUMBERS = 128 };
+
+/* Every number of the model that a run with these settings ends with, or has when it is stopped; how many. */
+static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers)
+{
+    job one = {.stop_at = stop_at};
+    char path[200];
+    int64_t n = 0;
+    scratch_open(one.directory);
+    assert_int_equal(train(&newer, &one, settings, NULL), stop_at ? ATTN_ERROR_INTERRUPTED : ATTN_OK);
+    snprintf(path, sizeof path, "%s/model.safetensors", one.directory);
+    attn_context *context = test_context();
+    attn_named_list list = {.context = context, .owns = true};
+    assert_int_equal(attn_weights_read(&list, path, NULL, NULL, NULL), ATTN_OK);
+    for (int64_t i = 0; i < list.n; i++)
+        for (int64_t k = 0; k < attn_tensor_size(list.items[i].tensor); k++)
+            numbers[n++] = test_at(list.items[i].tensor, k);
+    assert_true(n > 0 && n <= MOST_NUMBERS);
+    attn_named_clear(&list);
+    attn_context_destroy(context);
+    scratch_close(one.directory);
+    return n;
+}
+
+/* Of the last epochs, or of all where there are fewer. */
+static void the_average_is_that_of_the_last_epochs(void **state)
+{
+    (void)state;
+    enum { EPOCHS = 4 };
+    static double end[EPOCHS + 1][MOST_NUMBERS], got[MOST_NUMBERS];
+    char settings[100];
+    for (int e = 1; e <= EPOCHS; e++) {
+        snprintf(settings, sizeof settings, "{\"epochs\": %d}", e);
+        numbers_of(settings, 0, end[e]);
+    }
+    for (int average = 2; average <= EPOCHS; average++) {
+        for (int e = 1; e <= EPOCHS; e++) {
+            snprintf(settings, sizeof settings, "{\"epochs\": %d, \"average\": %d}", e, average);
+            int64_t n = numbers_of(settings, 0, got);
+            int last = e < average ? e : average;
+            for (int64_t i = 0; i < n; i++) {
+                double mean = 0;
+                for (int k = 0; k < last; k++)
+                    mean += end[e - k][i] / last;
+                assert_true(fabs(got[i] - mean) <= 1e-7);
+            }
+        }
+    }
+}
+
+/* It forgets faster at first: after step s it keeps at most (1 + s) / (10 + s). */
+static void the_moving_average_follows_every_step(void **state)
+{
+    (void)state;
+    static double at[MOST_NUMBERS], mean[MOST_NUMBERS], got[MOST_NUMBERS];
+    int64_t n = numbers_of("{\"epochs\": 0}", 0, mean);
+    for (int64_t step = 1; step <= 2 * STEPS; step++) {
+        double rising = (1 + (double)step) / (10 + (double)step), keep = rising < 0.4 ? rising : 0.4;
+        numbers_of("{\"epochs\": 2, \"keep\": \"last\"}", step, at);
+        numbers_of("{\"epochs\": 2, \"keep\": \"last\", \"ema\": 0.4}", step, got);
+        for (int64_t i = 0; i < n; i++) {
+            mean[i] = keep * mean[i] + (1 - keep) * at[i];
+            assert_true(fabs(got[i] - mean[i]) <= 1e-6);
+        }
+    }
+}
+
 static attn_status go_on(attn_context *context, void *user)
 {
     return train_in(context, &newer, user, NULL);
@@ -293,9 +362,14 @@ static void memory_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_setting_that_was_added_since), cmocka_unit_test(a_setting_that_was_changed),
-        cmocka_unit_test(a_checkpoint_without_settings),  cmocka_unit_test(a_decimal_comma),
-        cmocka_unit_test(stopped_in_the_first_epoch),     cmocka_unit_test(memory_fails),
+        cmocka_unit_test(a_setting_that_was_added_since),
+        cmocka_unit_test(a_setting_that_was_changed),
+        cmocka_unit_test(a_checkpoint_without_settings),
+        cmocka_unit_test(a_decimal_comma),
+        cmocka_unit_test(stopped_in_the_first_epoch),
+        cmocka_unit_test(memory_fails),
+        cmocka_unit_test(the_average_is_that_of_the_last_epochs),
+        cmocka_unit_test(the_moving_average_follows_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
