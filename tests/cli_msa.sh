@@ -85,7 +85,8 @@ grep -q "precision" said || fail "f1.pdb was not found beside f1.a3m"
 head -c 4 out/f1.contacts.png | grep -q PNG || fail "no picture"
 # 30 residues: 24 * 25 / 2 pairs at least 6 apart, sorted, and i < j; residues 1 and 30 are 5 angstrom apart
 awk -F'\t' 'NR == 1 { next } { n++; if ($2 - $1 < 6 || $5 != $2 - $1) bad = 1; if (n > 1 && $7 > last) bad = 2; last = $7;
-    if ($1 == 1 && $2 == 30 && ($8 != "5.00" || $9 != 1)) bad = 3 } END { exit !(n == 300 && !bad) }' out/f1.contacts.tsv ||
+    if ($1 == 1 && $2 == 30 && ($8 != "5.00" || $9 != 1)) bad = 3
+    if ($6 != ($5 < 12 ? "short" : $5 < 24 ? "medium" : "long")) bad = 4 } END { exit !(n == 300 && !bad) }' out/f1.contacts.tsv ||
     fail "the table is not what it should be"
 # a regression of zeros gives every pair the same probability: that is no result
 if command -v python3 > /dev/null; then
@@ -118,6 +119,14 @@ expect 0 "chain B: 25 of the query's 30 residues aligned (coverage 83 %), 100 % 
 "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --json --quiet |
     grep -q '"chain":"B","resolved":25,"identity":1[.0]*,"coverage":0.833' || fail "--json does not name the chain"
 expect 2 "mixed.pdb: chain A is another protein" "$attn" contacts f1.a3m --model fitted -o out --structure mixed.pdb --chain A --quiet
+
+# of the likeliest L, L/2 and L/5 pairs of each range those that touch: L is the residues that have places, 25
+"$attn" contacts f1.a3m --model fitted -o out --least 0 --structure mixed.pdb --quiet |
+    awk '/^  (short|medium|long) / { print $1, $2, $3, $4 }' > said
+awk -F'\t' 'NR > 1 && $8 != "" { n[$6]++; for (d = 1; d <= 5; d += d < 2 ? 1 : 3) if (n[$6] <= int(25 / d)) { all[$6 d]++; touch[$6 d] += $9 } }
+    END { split("short medium long", r, " "); for (i = 1; i <= 3; i++) printf "%s %.3f %.3f %.3f\n", r[i],
+        touch[r[i] 1] / all[r[i] 1], touch[r[i] 2] / all[r[i] 2], touch[r[i] 5] / all[r[i] 5] }' out/f1.contacts.tsv > wanted
+cmp -s wanted said || fail "precision: $(cat said), not $(cat wanted)"
 
 # ---- numbers are those of the query's residues: gaps have no rows, and lower case counts
 awk '/^>/ { print; next } { print substr($0, 1, 4) (NR == 2 ? "-" : "W") substr($0, 5) }' f1.a3m > gaps.fasta
@@ -246,6 +255,12 @@ expect 2 "the query has residues 1 to 30" "$attn" score f1.a3m A31G --model fitt
 expect 2 "residue 3 of the query is $residue" "$attn" score f1.a3m "${other}3$residue" --model fitted --quiet
 expect 2 "score needs mutations" "$attn" score f1.a3m --model fitted --quiet
 [ "$("$attn" score f1.a3m --every --model fitted --quiet | wc -l)" -eq 571 ] || fail "--every is not 30 times 19 lines"
+# the query's first residue may have another number: the scores stay what they are
+"$attn" score f1.a3m --every --offset 100 --model fitted --quiet | awk 'NR > 1 { n = substr($1, 2, length($1) - 2); sub(n, n - 100, $1) } { print }' OFS='\t' > moved
+"$attn" score f1.a3m --every --model fitted --quiet | cmp -s - moved || fail "--every --offset 100: $(head -2 moved)"
+same "a mutation by its number there" "$(sed -n '4p' scores | cut -f 2)" "$("$attn" score f1.a3m \
+    "${residue}103$other:${fourth}104$second" --offset 100 --model fitted --quiet | sed -n '2s/.*	//p')"
+expect 2 "the query has residues 101 to 130" "$attn" score f1.a3m A131G --offset 100 --model fitted --quiet
 # Long work says how much is left: here nobody reads its output, so that it takes eight seconds anywhere.
 "$attn" score most.fasta --every --model fitted 2> said | sleep 8
 grep -q '^attn: [0-9]* of 1023 residues, .* left$' said || fail "score --every does not say how much is left: $(cat said)"

@@ -93,6 +93,22 @@ grep -q "3 tensors are the same" said || fail "attn diff does not count: $(cat s
 if "$attn" diff "$data/old.pth" sa > said; then fail "attn diff finds no difference"; fi
 grep -q "only in .*old.pth" said || fail "attn diff does not name what one side alone has"
 
+# By hand: [3,4,0,12] and 12.5 in place of 12 are 0.5 apart, which is 1/26 of sqrt(9 + 16 + 144).
+floats() {
+    header="{\"w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]},\"s\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[16,20]}}"
+    printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header"
+    printf "\\0\\0\\100\\100\\0\\0\\200\\100\\0\\0\\0\\0$1\\0\\0\\200\\100"
+}
+floats '\0\0\100\101' > twelve.safetensors
+floats '\0\0\110\101' > more.safetensors
+floats '\0\0\300\177' > nan.safetensors
+if "$attn" diff twelve.safetensors more.safetensors > said; then fail "attn diff finds no difference"; fi
+grep -q 'w  *largest 5.000e-01, relative 3.846e-02$' said || fail "attn diff says otherwise by how much: $(cat said)"
+same "what attn diff counts" "1 tensors are the same, 1 differ, 0 are on one side alone" "$(tail -n 1 said)"
+"$attn" diff more.safetensors twelve.safetensors --json | tr -d ' \n' > said
+grep -q '"name":"w","differs":"numbers","largest":0.5,"relative":0.037' said && grep -q '"same":1' said || fail "attn diff --json: $(cat said)"
+"$attn" diff twelve.safetensors nan.safetensors | grep -q 'w  *NaN on one side$' || fail "attn diff does not see a NaN"
+
 # ---- an index of a TiB, all zeros, is refused without being read
 mkdir hole && dd if=/dev/null of=hole/model.safetensors.index.json bs=1 seek=1099511627776 2> /dev/null &&
     expect 2 'index.json: holds 1099511627776 bytes' timeout 5 "$attn" info hole
