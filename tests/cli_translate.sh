@@ -302,7 +302,7 @@ tr ' ' '\n' < few.txt | grep -qvxE 'va|\.|<unk>|' && fail "words that the shortl
 printf 'Is the door open?\tje\n' | "$attn" translate model --quiet --tokens --prefix --shortlist few.s2t --shortlist-first 4 > few.txt
 grep -q '^je' few.txt || fail "a prefix is not added to the shortlist: $(cat few.txt)"
 expect 0 BLEU "$attn" eval model --data phrasebook --part all --shortlist lex.s2t
-expect 2 'say how --shortlist FILE is used' "$attn" translate model --shortlist-best 5 'Go.'
+expect 2 'control --shortlist FILE: name one' "$attn" translate model --shortlist-best 5 'Go.'
 expect 2 'none.s2t' "$attn" translate model --shortlist none.s2t 'Go.'
 # Each refused in one line: nothing, two fields, unknown tokens, no probability, damaged UTF-8, a line of 1 MB.
 refuse_lexicon() {
