@@ -18,6 +18,7 @@
  * parts in their order.
  */
 #include "attend/block/dropout.h"
+#include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
@@ -51,15 +52,6 @@ typedef struct decode {
 } decode;
 
 /* ------------------------------------------------------------------------------------------------ plan */
-
-/* Whether the operand moves along each axis of the group, so that no two indices share an element. */
-static bool moves(const attn__group *group, attn__operand op)
-{
-    for (int a = 0; a < group->n; a++)
-        if (group->axis[a].dim.n > 1 && attn__stride(&group->axis[a].dim, op) == 0 && !group->axis[a].packed)
-            return false;
-    return true;
-}
 
 static const char *refuse_usual(const attn__canonical *canonical)
 {
@@ -979,14 +971,13 @@ static void apply_backward(const attn__canonical *canonical, const attn__recipe 
         attn__parallel_items(canonical->threads, canonical->batch.size, merge_backward, &j);
 }
 
-static bool is_summed(const attn__canonical *canonical)
+/* Whether the operand moves along each axis of the group, so that no two indices share an element. */
+static bool moves(const attn__group *group, attn__operand op)
 {
-    unsigned wanted = canonical->problem.flags;
-    const attn__group *batch = &canonical->batch, *query = &canonical->query, *key = &canonical->key;
-    bool dq = moves(batch, ATTN__OP_DQ) && moves(query, ATTN__OP_DQ) && moves(&canonical->contract, ATTN__OP_DQ);
-    bool dk = moves(batch, ATTN__OP_DK) && moves(key, ATTN__OP_DK) && moves(&canonical->contract, ATTN__OP_DK);
-    bool dv = moves(batch, ATTN__OP_DV) && moves(key, ATTN__OP_DV) && moves(&canonical->value, ATTN__OP_DV);
-    return ((wanted & ATTN_WANT_DQ) && !dq) || ((wanted & ATTN_WANT_DK) && !dk) || ((wanted & ATTN_WANT_DV) && !dv);
+    for (int a = 0; a < group->n; a++)
+        if (group->axis[a].dim.n > 1 && attn__stride(&group->axis[a].dim, op) == 0 && !group->axis[a].packed)
+            return false;
+    return true;
 }
 
 static const char *refuse_backward(const attn__canonical *canonical)
@@ -994,7 +985,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
     const char *why = canonical->backward ? refuse_usual(canonical) : "backward only";
     if (why)
         return why;
-    if (is_summed(canonical))
+    if (attn__sums_meet(canonical))
         return "gradients summed over broadcast dims";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
         return "the gradient of a bias of packed sequences";

@@ -114,23 +114,29 @@ static void find_rows(const attn__canonical *canonical, const attn__group *group
 
 /* ----------------------------------------------------------------------------------------------- the forward plan */
 
-typedef struct forward_plan {
+/* Of both passes. */
+typedef struct small_plan {
     const attn__small_head_kernel *kernel;
     const attn__online_softmax_kernel *lanes;
-    int size;         /* of the kernel's three */
-    int64_t channels; /* padded, of q and k as of v and o */
-    int64_t width;    /* queries of one call */
-    int64_t heads;    /* of one group: adjacent along the last batch axis */
-    int64_t query_block, query_blocks, key_block;
+    const attn__softmax_backward_kernel *backward; /* NULL: forward */
+    int size;                                      /* of the kernel's three */
+    int64_t channels;                              /* padded, of q and k as of v and o */
+    int64_t width;                                 /* queries of one call; backward, keys of a square */
+    int64_t heads;                                 /* of one group: adjacent along the last batch axis */
     int64_t stage_ld;
-    bool keeps; /* prefetched rows are copied */
     bool plain; /* scores and weights stay as they are */
     attn__visible visible;
+    /* Forward. */
+    int64_t query_block, query_blocks, key_block;
+    bool keeps;   /* prefetched rows are copied */
     int64_t step; /* keys of a tile of scores */
-    /* Offsets of a row's elements; NULL where they are adjacent. */
+    /* Backward. */
+    int64_t queries, keys; /* padded; of packed sequences the longest */
+    bool wants_dbias;
+    /* Offsets of a row's elements, forward; NULL where they are adjacent. */
     const int64_t *q_column, *k_column, *v_column, *o_column;
     int64_t tables[];
-} forward_plan;
+} small_plan;
 
 enum { ROWS_OF_Q, ROWS_OF_K, ROWS_OF_V, KEPT };
 
@@ -177,7 +183,7 @@ static double cost(const attn__canonical *canonical)
 }
 
 /* True if every operand has whole lines to a row, pages apart. */
-static bool keeps_rows(const forward_plan *t, const attn__canonical *canonical)
+static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
 {
     enum { LINE = 16, PAGE = 1024 }; /* floats */
     const attn_dim *query = &canonical->query.axis[0].dim, *key = &canonical->key.axis[0].dim;
@@ -190,16 +196,28 @@ static bool keeps_rows(const forward_plan *t, const attn__canonical *canonical)
 /* With these, all of a thread's memory stays in the second cache, and a tile of scores in the first. */
 enum { COLUMNS = 64, ROWS = 256, TILE = 2048 };
 
-static void fill(forward_plan *t, const attn__canonical *canonical)
+/* A plan with what both passes have, and room for numbers; NULL: no memory. */
+static small_plan *make_plan(attn_context *context, const attn__canonical *canonical, int64_t numbers, int operands,
+                             int64_t columns, int64_t items)
 {
-    int64_t queries = canonical->query.size, *next = t->tables;
+    small_plan *t = attn__alloc_zero(context, sizeof *t + (size_t)numbers * sizeof(int64_t));
+    if (!t)
+        return NULL;
     t->kernel = attn__small_head_for(canonical->isa);
     t->lanes = attn__online_softmax_for(canonical->isa);
     t->size = size_of(canonical);
     t->channels = 4 << t->size;
     t->width = t->kernel->width[t->size];
-    t->heads = heads_together(canonical, 2, COLUMNS, 1);
+    t->heads = heads_together(canonical, operands, columns, items);
     t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
+    attn__visible_make(&t->visible, canonical, false);
+    t->plain = is_plain(canonical, &t->visible);
+    return t;
+}
+
+static void fill(small_plan *t, const attn__canonical *canonical)
+{
+    int64_t queries = canonical->query.size, *next = t->tables;
     t->key_block = attn__least(canonical->key.size, ROWS);
     t->query_blocks = attn__ceil_div(queries, ROWS);
     t->query_block = attn__round_up(attn__ceil_div(queries, t->query_blocks), t->width);
@@ -209,12 +227,10 @@ static void fill(forward_plan *t, const attn__canonical *canonical)
     t->v_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
     t->o_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
     t->keeps = keeps_rows(t, canonical);
-    attn__visible_make(&t->visible, canonical, false);
-    t->plain = is_plain(canonical, &t->visible);
     t->step = t->plain ? STEP : attn__least(ROWS, attn__most(STEP, TILE / t->width));
 }
 
-static void take_changes(const forward_plan *t, const attn__canonical *canonical, attn__arena *p, forward_scratch *s)
+static void take_changes(const small_plan *t, const attn__canonical *canonical, attn__arena *p, forward_scratch *s)
 {
     int64_t tile = t->step * t->width, queries = t->heads * t->query_block, keys = t->heads * t->key_block;
     bool flags = t->visible.mask || t->visible.blocks;
@@ -237,7 +253,7 @@ static void take_changes(const forward_plan *t, const attn__canonical *canonical
 }
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-static size_t divide(const forward_plan *t, const attn__canonical *canonical, char *base, forward_scratch *s)
+static size_t divide(const small_plan *t, const attn__canonical *canonical, char *base, forward_scratch *s)
 {
     attn__arena p = {base, 0};
     int64_t rows = attn__most(t->query_block, t->key_block), queries = t->heads * t->query_block;
@@ -263,8 +279,8 @@ static size_t divide(const forward_plan *t, const attn__canonical *canonical, ch
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    size_t tables = 2 * (size_t)(canonical->contract.size + canonical->value.size) * sizeof(int64_t);
-    forward_plan *t = attn__alloc_zero(context, sizeof *t + tables);
+    int64_t tables = 2 * (canonical->contract.size + canonical->value.size);
+    small_plan *t = make_plan(context, canonical, tables, 2, COLUMNS, 1);
     if (!t)
         return ATTN_ERROR_MEMORY;
     fill(t, canonical);
@@ -280,7 +296,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 typedef struct forward_item {
     const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
-    const forward_plan *plan;
+    const small_plan *plan;
     const attn_arrays *arrays;
     forward_scratch s;
     int64_t batch; /* of the group's first head */
@@ -302,7 +318,7 @@ static void offsets(const forward_item *t, const attn__group *group, size_t stri
 /* Rows of all heads of the group, as f32; false if any of it is not finite. */
 static bool to_stage(forward_item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     t->stage = t->s.stage;
     return n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, column, rows, n->heads * channels, t->s.stage,
                           n->stage_ld);
@@ -321,7 +337,7 @@ static bool take_kept(forward_item *t, int which, int64_t at)
 /* Rows of keys or values; false if any of it is not finite. */
 static bool stage_keys(forward_item *t, int which, int64_t at, int64_t keys)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     bool values = which == ROWS_OF_V;
     int64_t channels = values ? t->canonical->value.size : t->canonical->contract.size;
     offsets(t, &t->canonical->key, values ? ATTN__STRIDE(dim.v) : ATTN__STRIDE(dim.k), 0, at, keys);
@@ -334,7 +350,7 @@ static bool stage_keys(forward_item *t, int which, int64_t at, int64_t keys)
 
 static void pack_queries(forward_item *t)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t channels = t->canonical->contract.size, size = n->channels * n->query_block;
     offsets(t, &t->canonical->query, ATTN__STRIDE(dim.q), 0, t->first, t->count);
     if (!take_kept(t, ROWS_OF_Q, 0))
@@ -351,7 +367,7 @@ static void pack_queries(forward_item *t)
 /* One head's part of the staged rows. */
 static void pack_head(const forward_item *t, int64_t head, int64_t rows, int64_t channels, float *panel)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const float *in = t->stage + head * channels;
     if (channels == 8 && n->channels == 8) { /* the usual one, without calls */
         for (int64_t i = 0; i < rows; i++)
@@ -366,7 +382,7 @@ static void pack_head(const forward_item *t, int64_t head, int64_t rows, int64_t
 }
 
 /* The largest magnitude in each channel; infinity if the block has an infinite or NaN element. */
-static void find_reach(const forward_plan *n, const float *k, int64_t keys, bool finite, float *reach)
+static void find_reach(const small_plan *n, const float *k, int64_t keys, bool finite, float *reach)
 {
     float most[ATTN__SMALL_HEAD_MOST];
     n->kernel->reach(k, keys * n->channels, most);
@@ -379,7 +395,7 @@ static void find_reach(const forward_plan *n, const float *k, int64_t keys, bool
 
 static void pack_keys(forward_item *t, int64_t at, int64_t keys)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t size = n->key_block * n->channels, values = t->canonical->value.size;
     bool finite = stage_keys(t, ROWS_OF_K, at, keys);
     for (int64_t h = 0; h < n->heads; h++) {
@@ -400,7 +416,7 @@ static void pack_keys(forward_item *t, int64_t at, int64_t keys)
 /* Keys [key, key + keys) of the block and a tile of queries from number i on, of one head. */
 static attn__small_head_args tile_args(forward_item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t at = head * n->query_block, tile = at * n->channels + i;
     int64_t from = (head * n->key_block + key) * n->channels;
     return (attn__small_head_args){.q = t->s.q + tile,
@@ -418,7 +434,7 @@ static attn__small_head_args tile_args(forward_item *t, int64_t head, int64_t i,
 
 static void see_keys(forward_item *t, int64_t keys)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     for (int64_t h = 0; h < n->heads; h++) {
         for (int64_t i = 0; i < t->count; i += n->width) {
             attn__small_head_args args = tile_args(t, h, i, 0, keys);
@@ -432,7 +448,7 @@ static void see_keys(forward_item *t, int64_t keys)
 /* Before the first block: what belongs to the item's queries. */
 static void start_changes(forward_item *t)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
     attn__visible_rows_start(&t->s.rows, canonical, t->arrays, t->batch, t->first, t->count, n->width);
     attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.bias), t->first, t->count, t->s.bias_row);
@@ -448,7 +464,7 @@ static void start_changes(forward_item *t)
 /* Softcap, bias and masks.  The bias is read once for heads that share it, as are masks (see change_tiles). */
 static void change_scores(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     forward_scratch *s = &t->s;
     int64_t count = tile->nkeys * n->width;
     float masked = attn__masked_score(t->canonical);
@@ -472,7 +488,7 @@ static void change_scores(forward_item *t, int64_t head, const attn__visible_til
 /* Adds the values that are not finite, where they are attended. */
 static void repair(forward_item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const int64_t *bad = t->s.bad + head * n->key_block;
     int64_t count = 0;
     for (int64_t i = 0; i < t->s.nbad[head]; i++)
@@ -498,7 +514,7 @@ static void repair(forward_item *t, int64_t head, const attn__small_head_args *a
 
 static void change_tile(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     forward_scratch *s = &t->s;
     bool changed, dropout = t->canonical->has_dropout;
     float masked = attn__masked_score(t->canonical);
@@ -531,7 +547,7 @@ static void change_tile(forward_item *t, int64_t head, const attn__visible_tile 
 /* All heads of one tile, which share its masks. */
 static void change_tiles(forward_item *t, const attn__visible_tile *tile, const attn__visible_span *span)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     unsigned parts = attn__visible_masks(&n->visible) ? attn__visible_of(tile, span) : (unsigned)ATTN__VISIBLE_ALL;
     if (parts == ATTN__VISIBLE_NONE && !n->visible.fills)
         return;
@@ -553,7 +569,7 @@ static void change_tiles(forward_item *t, const attn__visible_tile *tile, const 
  * depend on where the first visible one stands. */
 static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
     attn__visible_keys_start(&t->s.keys, canonical, at, keys);
     attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), at, keys, t->s.bias_key);
@@ -576,7 +592,7 @@ static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
 /* o / l of each head; by way of the stage where rows of the group are runs of floats. */
 static void write_outputs(const forward_item *t)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t values = t->canonical->value.size;
     bool staged = t->canonical->problem.dtype == ATTN_F32 && !n->o_column;
     offsets(t, &t->canonical->query, ATTN__STRIDE(dim.o), 0, t->first, t->count);
@@ -621,7 +637,7 @@ static void want(forward_item *t, int which, const void *base, int64_t batch, co
 static void prefetch_next(forward_item *t, int64_t at, int64_t keys)
 {
     const attn__canonical *canonical = t->canonical;
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const attn__group *query = &canonical->query, *key = &canonical->key;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     bool ends = at >= key->size;
@@ -651,7 +667,7 @@ typedef struct job {
 
 static void run_block(forward_item *t)
 {
-    const forward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     pack_queries(t);
     memset(t->s.o, 0, (size_t)(n->heads * n->query_block * n->channels) * sizeof *t->s.o);
     for (int64_t h = 0; h < n->heads; h++)
@@ -678,7 +694,7 @@ static void run_block(forward_item *t)
 static void run_item(void *user, int64_t index, int thread)
 {
     const job *j = user;
-    const forward_plan *n = j->plan;
+    const small_plan *n = j->plan;
     forward_item t = {.canonical = j->canonical, .plan = n, .arrays = j->arrays, .index = index};
     t.batch = index / n->query_blocks * n->heads;
     t.first = index % n->query_blocks * n->query_block;
@@ -701,7 +717,7 @@ static void run_item(void *user, int64_t index, int thread)
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace)
 {
-    const forward_plan *n = recipe->data;
+    const small_plan *n = recipe->data;
     job j = {canonical, n, arrays, workspace, 0};
     forward_scratch unused;
     j.each = divide(n, canonical, NULL, &unused);
@@ -713,21 +729,6 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
 }
 
 /* ---------------------------------------------------------------------------------------------- the backward plan */
-
-typedef struct backward_plan {
-    const attn__small_head_kernel *kernel;
-    const attn__online_softmax_kernel *lanes;
-    const attn__softmax_backward_kernel *backward;
-    int size;              /* of the kernel's three */
-    int64_t channels;      /* padded */
-    int64_t width;         /* keys of a square */
-    int64_t heads;         /* of one group */
-    int64_t queries, keys; /* padded; of packed sequences the longest */
-    int64_t stage_ld;
-    bool plain; /* scores and weights stay as they are */
-    bool wants_dbias;
-    attn__visible visible;
-} backward_plan;
 
 typedef struct backward_scratch {
     float *stage, *o_stage;   /* [rows][heads * channels] */
@@ -801,7 +802,7 @@ static double cost_backward(const attn__canonical *canonical)
     return changed * (double)canonical->batch.size * queries * keys * each;
 }
 
-static void take_backward_changes(const backward_plan *n, const attn__canonical *canonical, attn__arena *p,
+static void take_backward_changes(const small_plan *n, const attn__canonical *canonical, attn__arena *p,
                                   backward_scratch *s)
 {
     int64_t square = STEP * n->width;
@@ -822,7 +823,7 @@ static void take_backward_changes(const backward_plan *n, const attn__canonical 
 }
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-static size_t divide_backward(const backward_plan *n, const attn__canonical *canonical, char *base, backward_scratch *s)
+static size_t divide_backward(const small_plan *n, const attn__canonical *canonical, char *base, backward_scratch *s)
 {
     attn__arena p = {base, 0};
     int64_t rows = attn__most(n->queries, n->keys), q = n->heads * n->queries, k = n->heads * n->keys;
@@ -848,22 +849,13 @@ static size_t divide_backward(const backward_plan *n, const attn__canonical *can
 static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
     enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* that keep most machines busy */
-    backward_plan *n = attn__alloc_zero(context, sizeof *n);
+    small_plan *n = make_plan(context, canonical, 0, 4, COLUMNS_BACKWARD, ITEMS);
     if (!n)
         return ATTN_ERROR_MEMORY;
-    n->kernel = attn__small_head_for(canonical->isa);
-    n->lanes = attn__online_softmax_for(canonical->isa);
     n->backward = attn__softmax_backward_for(canonical->isa);
-    n->size = size_of(canonical);
-    n->channels = 4 << n->size;
-    n->width = n->kernel->width[n->size];
-    n->heads = heads_together(canonical, 4, COLUMNS_BACKWARD, ITEMS);
     n->queries = attn__round_up(canonical->query.size, STEP);
     n->keys = attn__round_up(canonical->key.size, n->width);
-    n->stage_ld = attn__round_up(n->heads * most_channels(canonical), 16);
     n->wants_dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
-    attn__visible_make(&n->visible, canonical, false);
-    n->plain = is_plain(canonical, &n->visible);
     recipe->data = n;
     backward_scratch unused;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, divide_backward(n, canonical, NULL, &unused));
@@ -876,7 +868,7 @@ static attn_status plan_backward(attn_context *context, const attn__canonical *c
 
 typedef struct backward_item {
     const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
-    const backward_plan *plan;
+    const small_plan *plan;
     const attn_arrays *arrays;
     backward_scratch s;
     int64_t batch;         /* of the group's first head */
@@ -888,7 +880,7 @@ typedef struct backward_item {
 static void stage_rows(backward_item *t, const void *base, const attn__group *group, size_t stride, int64_t channels,
                        float *stage)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     find_rows(t->canonical, group, stride, t->batch, 0, group->size, t->s.at);
     t->finite = n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, NULL, group->size, n->heads * channels,
                                stage, n->stage_ld) &&
@@ -896,7 +888,7 @@ static void stage_rows(backward_item *t, const void *base, const attn__group *gr
 }
 
 /* Zeros where rows or channels are padded. */
-static void begin_panels(const backward_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
+static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
     if (rows < padded || channels < n->channels)
         memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
@@ -916,7 +908,7 @@ static inline __attribute__((always_inline)) void scale_head(const float *restri
 static void pack_rows(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float factor,
                       float *panel)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     begin_panels(n, rows, padded, channels, panel);
     for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
         const float *in = t->s.stage + h * channels;
@@ -930,7 +922,7 @@ static void pack_rows(const backward_item *t, int64_t rows, int64_t padded, int6
 /* The same, with rows in the lanes. */
 static void pack_lanes(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float *panel)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     begin_panels(n, rows, padded, channels, panel);
     for (int64_t h = 0; h < n->heads; h++) {
         attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
@@ -953,7 +945,7 @@ static void pack_all_keys(backward_item *t)
  * have a log-sum-exp of infinity, so that their weights are 0. */
 static void find_row_numbers(const backward_item *t)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t queries = t->canonical->query.size;
     n->kernel->delta(&(attn__small_head_delta_args){.dout = t->s.stage,
                                                     .o = t->s.o_stage,
@@ -1069,7 +1061,7 @@ static void store_dbias(const backward_item *t, int64_t head, const attn__visibl
 /* One head's gradients of a square; `bytes`: s.mask says which pairs are visible. */
 static void run_square(backward_item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
     const backward_scratch *s = &t->s;
     attn__small_head_backward_args a = head_args(t, head);
@@ -1121,7 +1113,7 @@ static void run_square(backward_item *t, int64_t head, const attn__visible_tile 
 /* All heads of each square, which share its masks. */
 static void run_squares(backward_item *t)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     bool masks = attn__visible_masks(&n->visible);
     start_squares(t);
     for (int64_t i = 0; i < t->canonical->query.size; i += STEP) {
@@ -1147,7 +1139,7 @@ static void run_squares(backward_item *t)
 
 static void run_heads(backward_item *t)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     memset(t->s.dq, 0, (size_t)(n->heads * t->queries * n->channels) * sizeof(float));
     memset(t->s.dk, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
     memset(t->s.dv, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
@@ -1165,7 +1157,7 @@ static void run_heads(backward_item *t)
 static void write_rows(const backward_item *t, const float *panel, int64_t padded, const attn__group *group,
                        size_t stride, int64_t channels, double factor, void *out)
 {
-    const backward_plan *n = t->plan;
+    const small_plan *n = t->plan;
     int64_t columns = n->heads * channels;
     bool add = t->canonical->problem.accumulate;
     for (int64_t i = 0; i < padded; i++)
@@ -1191,7 +1183,7 @@ static void write_rows(const backward_item *t, const float *panel, int64_t padde
 static void run_item_backward(void *user, int64_t index, int thread)
 {
     const job *j = user;
-    const backward_plan *n = j->plan;
+    const small_plan *n = j->plan;
     backward_item t = {
         .canonical = j->canonical, .plan = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
     attn__sequence one;
@@ -1224,7 +1216,7 @@ static void run_item_backward(void *user, int64_t index, int thread)
 static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                            void *workspace)
 {
-    const backward_plan *n = recipe->data;
+    const small_plan *n = recipe->data;
     job j = {canonical, n, arrays, workspace, 0};
     backward_scratch unused;
     j.each = divide_backward(n, canonical, NULL, &unused);
