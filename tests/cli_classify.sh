@@ -44,6 +44,22 @@ done
 expect 0 '"class": "lying"' "$attn" classify whole data/test/lying/003.pgm --json
 same "classes told" 3 "$("$attn" classify whole data/test/lying/003.pgm --json --top 9 | grep -c '"class"')"
 expect 0 'vit: ' "$attn" info whole
+# ten pictures that the model recognizes, four of them filed under another class
+file_as() {
+    mkdir -p "filed/test/$1"
+    for i in $3; do cp "$(sed -n "${i}p" "told.$2")" "filed/test/$1/$2$i.pgm"; done
+}
+for class in blob lying standing; do
+    "$attn" classify whole data/test/$class/*.pgm --top 1 | awk -F '\t' -v class=$class '$2 ~ "^" class { print $1 }' > told.$class
+done
+mkdir filed && ln -s ../data/train filed/train
+file_as blob blob '1 2 3' && file_as blob lying '1 2' && file_as lying lying '3 4' && file_as lying blob 4
+file_as standing standing 1 && file_as standing blob 5
+expect 0 '^accuracy  *0.6000$' "$attn" eval whole --data filed
+for line in 'blob 5 0.600 0.600' 'lying 3 0.667 0.500' 'standing 2 0.500 1.000' 'blob 3 2 0' 'lying 1 2 0' 'standing 1 0 1'; do
+    tr -s ' ' < out.txt | grep -q "^$line\$" || fail "eval says otherwise than $line: $(cat out.txt)"
+done
+expect 0 '"right": 6' "$attn" eval whole --data filed --json
 
 # ---- a bad file ends no batch: the others are answered, the end names it
 echo nothing > bad.png

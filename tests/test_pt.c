@@ -310,7 +310,7 @@ static void hostile_pickles_are_refused(void **state)
     }
 }
 
-/* What the pickle of one number says. */
+/* Reads the pickle of one number. */
 static attn__pickle_node read_number(const char *bytes, size_t size)
 {
     attn_context *c = NULL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * A training run's checkpoint and the settings beside it: what goes on, what is refused, and what an attn of another
+ * A training run's checkpoint and its settings: what goes on, what is refused, and what an attn of another
  * age does with them; and averages of the weights. */
 #include "support/cmocka.h"
 
@@ -301,7 +301,7 @@ static int64_t numbers_of(const char *settings, int64_t stop_at, double *numbers
     return n;
 }
 
-/* Of the last epochs, or of all where there are fewer. */
+/* All epochs are averaged where there are fewer. */
 static void the_average_is_that_of_the_last_epochs(void **state)
 {
     (void)state;

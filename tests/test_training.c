@@ -435,7 +435,7 @@ static bool note_progress(void *user, const attn_progress *p)
     return true;
 }
 
-/* What the number is in the end. */
+/* Returns the number at the end. */
 static double train(given *g, const attn_training_options *options)
 {
     attn_context *c;
