@@ -54,12 +54,6 @@ static size_t workspace(const void *data, const attn__canonical *canonical)
     return attn__size_mul(attn__size_add(n, attn__extent_size(data)), sizeof(double));
 }
 
-/* The offsets of an item's rows in an operand. */
-static void locate(const attn__item *t, attn__operand op, int64_t at[BLOCK])
-{
-    attn__query_offsets(t->canonical, attn__stride_of(op), t->batch, t->first, t->count, at);
-}
-
 /* The parts of an item's rows: of those with a sink. */
 static void run_item(void *user, int64_t number, int thread)
 {
@@ -73,10 +67,10 @@ static void run_item(void *user, int64_t number, int thread)
     attn__strides along_o = attn__operand_strides(value, ATTN__OP_O);
     attn__strides along_dout = attn__operand_strides(value, ATTN__OP_DOUT);
     double *part = j->part + number * BLOCK, *o = j->threads + 2 * thread * value->size, *dout = o + value->size;
-    locate(&t, ATTN__OP_O, o_at);
-    locate(&t, ATTN__OP_DOUT, dout_at);
-    locate(&t, ATTN__OP_LSE, lse_at);
-    locate(&t, ATTN__OP_SINKS, sink_at);
+    attn__query_offsets(t.canonical, ATTN__STRIDE(dim.o), t.batch, t.first, t.count, o_at);
+    attn__query_offsets(t.canonical, ATTN__STRIDE(dim.dout), t.batch, t.first, t.count, dout_at);
+    attn__query_offsets(t.canonical, ATTN__STRIDE(dim.lse), t.batch, t.first, t.count, lse_at);
+    attn__query_offsets(t.canonical, ATTN__STRIDE(dim.sinks), t.batch, t.first, t.count, sink_at);
     for (int64_t i = 0; i < t.count; i++) {
         double sink = attn__load(side, t.arrays->sinks, sink_at[i]);
         double delta = t.canonical->problem.flags & ATTN_WITH_DLSE ? -attn__load(side, t.arrays->dlse, lse_at[i]) : 0;
@@ -108,7 +102,7 @@ static void run(const attn__step *step, const attn_arrays *arrays, char *workspa
         int64_t at[BLOCK];
         if (!attn__item_start(&t, &j.items, number))
             continue;
-        locate(&t, ATTN__OP_SINKS, at);
+        attn__query_offsets(t.canonical, ATTN__STRIDE(dim.sinks), t.batch, t.first, t.count, at);
         for (int64_t i = 0; i < t.count; i++)
             sums[at[i] - extent->low] += j.part[number * BLOCK + i];
     }

@@ -91,6 +91,8 @@ typedef struct job {
     const attn_arrays *arrays;
     char *workspace;
     size_t share;
+    attn__sums sums; /* backward */
+    attn__batch_split split;
 } job;
 
 static void run_forward_row(void *user, int64_t item, int thread)
@@ -118,26 +120,11 @@ static void run_forward_row(void *user, int64_t item, int thread)
     finish_row(&pair, &row, &s);
 }
 
-static void forward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
-{
-    job j = {canonical, arrays, workspace, attn__pair_size(canonical)};
-    attn__parallel_items(canonical->threads, canonical->batch.size * canonical->query.size, run_forward_row, &j);
-}
-
 /* -------------------------------------------------------------------------------------------- backward */
-
-typedef struct backward_job {
-    const attn__canonical *canonical;
-    const attn_arrays *arrays;
-    char *workspace;
-    size_t share;
-    attn__sums sums;
-    attn__batch_split split;
-} backward_job;
 
 /* The state of one row. */
 typedef struct work {
-    backward_job *job;
+    job *job;
     attn__pair pair;
     attn__row row;
     attn__normalizer normalizer;
@@ -274,23 +261,13 @@ static void run_row(work *w, int64_t batch, int64_t query)
 static void run_item(void *user, int64_t item, int thread)
 {
     work w = {.job = user};
-    const backward_job *j = w.job;
+    const job *j = w.job;
     attn__pair_start(&w.pair, j->canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     for (int64_t rest = 0; rest < j->split.rest; rest++) {
         int64_t batch = attn__batch_split_index(&j->split, j->canonical, item, rest);
         for (int64_t query = 0; query < j->canonical->query.size; query++)
             run_row(&w, batch, query);
     }
-}
-
-static void backward(const attn__canonical *canonical, const attn_arrays *arrays, void *workspace)
-{
-    backward_job j = {
-        .canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
-    j.split = attn__batch_split_make(canonical);
-    attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
-    attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
-    attn__sums_store(&j.sums, canonical, arrays);
 }
 
 /* ---------------------------------------------------------------------------------------------- solver */
@@ -320,11 +297,17 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace)
 {
+    job j = {.canonical = canonical, .arrays = arrays, .workspace = workspace, .share = attn__pair_size(canonical)};
+    int64_t rows = canonical->batch.size * canonical->query.size;
     (void)recipe;
-    if (canonical->backward)
-        backward(canonical, arrays, workspace);
-    else
-        forward(canonical, arrays, workspace);
+    if (!canonical->backward) {
+        attn__parallel_items(canonical->threads, rows, run_forward_row, &j);
+        return;
+    }
+    j.split = attn__batch_split_make(canonical);
+    attn__sums_start(&j.sums, canonical, j.workspace + (size_t)canonical->threads * j.share);
+    attn__parallel_items(canonical->threads, j.split.items, run_item, &j);
+    attn__sums_store(&j.sums, canonical, arrays);
 }
 
 const attn__solver attn__solver_reference = {
