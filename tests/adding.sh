@@ -84,7 +84,7 @@ int main(void) /* one key: the output is its value; of two keys the new solver s
 }
 END
 
-# The problem's floor is compiled anew; base and kernels, which do not know scores, are taken from the build.
+# The problem's floor is compiled anew; base and kernels, which do not depend on scores, are taken from the build.
 cd "$dir"
 printf '%s\n' src/attend/*/*.c tests/support/*.c tests/test_attend_*.c user.c user_solver.c | grep -v simd_probe |
     xargs -P 2 -n 12 sh -c 'd=$1; shift; for f; do cc -std=gnu11 -O0 -w -Iinclude -Isrc -Itests -c "$f" \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # attn bench products, attn bench --sets: every instruction set and kind of numbers is measured and right, alarms and
-# wrong words are told, JSON has its keys.  Of speeds only that a tolerance of nothing is passed.
+# wrong words are told, JSON has its keys.  Speeds are only checked to exceed a tolerance of 0.
 set -eu
 attn=${ATTN_BUILD:-build}/attn
 out=$(mktemp)

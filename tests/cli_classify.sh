@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Training, asking and measuring a classifier of images, on pictures made here: bars that lie, bars that stand, and
+# Training, using and measuring a classifier of images, on pictures made here: horizontal bars, vertical bars, and
 # blobs, each at a place of its own under noise.  Killed trainings end in the same bits; bad data is named.
 . tests/support/cli.sh
 
@@ -28,7 +28,7 @@ pictures data/test 20 2
 settings="--data data --patch 4 --width 16 --depth 2 --heads 2 --batch 16 --epochs 12 --warmup 10 --rate 0.004
           --shift 0 --flip=false --threads 1 --quiet"
 
-# ---- it learns, says what it sees, and is measured
+# ---- it learns, classifies, and is measured
 # shellcheck disable=SC2086
 expect 0 'classifier is in whole' "$attn" train classify $settings --out whole
 expect 0 'accuracy  *\(1\.0000\|0\.9[0-9]*\)' "$attn" eval whole
@@ -87,18 +87,18 @@ expect 0 '2 files or folders are passed over, .*: the first is endings/blob/inne
     "$attn" train classify --data endings --patch 4 --width 16 --depth 1 --heads 2 --epochs 0 --threads 1 --out nothing
 expect 0 '2 files or folders are passed over' "$attn" train images --data endings --dim 8 --size 8 --epochs 0 --threads 1 --out drawn
 
-# ---- a warm-up that nobody asked for is a tenth of the run
+# ---- a warm-up by default is a tenth of the run
 expect 0 'the rate rises for [0-9]* steps*, a tenth of the run' "$attn" train classify --data data --width 16 --depth 1 --out short
 warmup=$(sed -n 's/.*"warmup": *\([0-9]*\).*/\1/p' short/training.json)
 [ "$warmup" -gt 0 ] && [ "$warmup" -lt 100 ] || fail "the warm-up is $warmup steps"
 
-# ---- what has learned nothing says so
+# ---- a classifier that has learned nothing gives a warning
 expect 0 'warning: .* validation pictures are recognized, guessing finds 33.3 %: .* learned next to nothing' \
     "$attn" train classify --data data --patch 4 --width 16 --depth 1 --heads 2 --epochs 1 --rate 1e-9 --threads 1 --out none
 "$attn" train classify --out whole --resume --threads 1 2> err.txt > out.txt || fail "a finished training is not gone on with"
 grep -q 'next to nothing' err.txt && fail "a good classifier is said to be none"
 
-# ---- a picture unlike all of the training is said to be that; its negative may fit
+# ---- a picture unlike all of the training gets a warning; its negative may fit
 awk 'NR == 1 { print; next } { for (i = 1; i <= NF; i++) printf "%s%d", (i > 1 ? " " : ""), 255 - $i; print "" }' \
     data/test/lying/003.pgm > negative.pgm
 expect 0 'negative.pgm is unlike every picture of the training: its border is 0\.[0-9]*, theirs .*try --invert' \

@@ -152,7 +152,7 @@ expect 0 'classes  *cat, 1, 2' "$attn" info vit-few
 sed 's/"2": "tench"/"2": "tench", "3": "wolf"/' hf/config.json > few/config.json
 expect 2 '"id2label" names a class 3, but the tensors have 3 classes' "$attn" convert few -o none
 expect 0 . "$attn" show vit-hf light.ppm -o light.png
-# ---- a directory of --arch is a classifier too: its classes go by numbers, its pixels run from -1 to 1
+# ---- a directory of --arch is a classifier too: its classes are named by numbers, its pixels run from -1 to 1
 "$attn" convert vit-timm/model.safetensors --arch vit --config '{"img_size": 4, "patch_size": 2, "num_hiddens": 64, "mlp_num_hiddens": 8,
     "num_heads": 1, "num_blks": 1, "use_bias": true, "num_classes": 3, "layer_norm_eps": 1e-6}' -o bare --quiet >/dev/null
 grep -q class_names bare/config.json && fail "convert --arch names classes"

@@ -83,7 +83,7 @@ expect 2 'pipe: is a pipe' timeout 20 "$attn" train contacts pipe=pipe --model g
 expect 2 'good: is a directory' "$attn" train contacts good=good --model good -o new
 rm pipe link.png
 
-# A config.json that asks for more memory than its weights have numbers for is refused before any is taken.
+# A config.json that needs more memory than its weights have numbers for is refused before any is taken.
 cp -r good greedy
 sed 's/"max_len": *[0-9]*/"max_len": 20000000/' good/config.json > greedy/config.json
 expect 2 'more than the [0-9]* bytes that fit to the file of weights; .*P alone has' "$attn" info greedy

@@ -185,7 +185,8 @@ cmp -s own.png its.png || fail "complete by a names file draws something else"
 cmp -s own.txt its.txt && [ -s own.txt ] || fail "eval by a names file says something else: $(diff own.txt its.txt)"
 expect 2 'not axial-transformer' "$attn" generate foreign.safetensors -o its.png --names pictures.names
 
-# ---- low-rank adapters: a small file of their own beside what was begun with; used by every command, merged by convert
+# ---- low-rank adapters: a small file of their own in addition to the base model; used by every command, merged by
+# convert
 lora="--data three --from base $small --quiet --lora 2 --lora-on blks\\..*\\.W_[qv]"
 # shellcheck disable=SC2086
 "$attn" train classify $lora --out lora --epochs 2 > /dev/null || fail "train classify --lora fails"
@@ -254,7 +255,8 @@ for change in 's/"LORA"/"IA3"/' 's/base.safetensors/none.safetensors/' 's/"r": 2
     if "$attn" eval wrong > out.txt 2> said; then fail "an adapter after $change is taken"; fi
     same "lines for $change" 1 "$(wc -l < said | tr -d ' ')"
 done
-# Every variant of peft's has a key: null, false, 0 and what is empty say that it is not used; all else is refused by its name.
+# Every variant of peft's has a key: null, false, 0 and empty values mean that it is not used; all else is refused by
+# its name.
 "$attn" diff lora/base.safetensors lora > own.txt
 with_key() {
     sed "s/\"bias\"/\"$1\": $2, \"bias\"/" lora/adapter_config.json > wrong/adapter_config.json

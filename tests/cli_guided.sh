@@ -56,7 +56,7 @@ expect 0 '"aligned_pairs": 600' "$attn" align plain --alignments again.align --l
 [ -s again.s2t ] || fail "no lexicon beside the alignments"
 expect 2 'cannot go to the same file, both' "$attn" align plain --alignments both --lexicon both
 
-# ---- a training that read few pairs does not bound what is asked about all pairs of other data
+# ---- a training that read few pairs does not bound a request for all pairs of other data
 # shellcheck disable=SC2086
 "$attn" train translate $small --out few --epochs 1 --max-examples 100 > out.txt || fail "training on few pairs fails"
 expect 0 '"sentences": 600' "$attn" eval few --data told.tsv --part all --json

@@ -33,7 +33,7 @@ for command in "train images" "train msa"; do
 done
 expect 2 'threads cannot be 1025' "$attn" version --threads 1025
 
-# Names stand apart from what they mean, and a shell can read the examples.
+# Names are separated from their descriptions, and a shell can read the examples.
 "$attn" --help | sed -n '/^Environment/,$p' > out.txt
 same "names that touch their meaning" 0 "$(grep -cE '^  [A-Z_]+[^A-Z_ ]' out.txt)"
 "$attn" help --names | while read -r command; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Training a model that draws images, drawing, completing and measuring, on pictures made here: bars that lie and bars
-# that stand, in a folder without classes.  Killed trainings end in the same bits; bad input is named.
+# Training a model that draws images, drawing, completing and measuring, on pictures made here: horizontal and vertical
+# bars, in a folder without classes.  Killed trainings end in the same bits; bad input is named.
 . tests/support/cli.sh
 
 # pictures FOLDER COUNT SEED: black pictures of 6 x 6 with one white row or column.
@@ -37,7 +37,7 @@ expect 0 'part  *valid' "$attn" eval whole --part valid
 expect 0 '"images": 300' "$attn" eval whole --part all --json
 expect 0 'axial-transformer: ' "$attn" info whole
 
-# ---- the seed says what is drawn
+# ---- the seed determines what is drawn
 expect 0 '9 images in .* are in a.pgm' "$attn" generate whole -n 9 -o a.pgm --gap 0 --zoom 1 --seed 5
 expect 0 '"images": 9' "$attn" generate whole -n 9 -o b.pgm --gap 0 --zoom 1 --seed 5 --json
 expect 0 'in s.pgm' "$attn" generate whole -n 9 -o s.pgm --gap 0 --zoom 1 --seed 5 --slow
@@ -49,7 +49,7 @@ same "size of the sheet" "$((18 * 18))" "$(tail -c $((18 * 18)) a.pgm | wc -c)"
 expect 0 'in sheet.png' "$attn" generate whole -o sheet.png --temperature 0.5
 head -c 8 sheet.png | grep -q PNG || fail "sheet.png is no PNG"
 
-# ---- what is given stays, whatever stands below: rows 0 to 2 with a standing bar in column 2
+# ---- given rows stay, whatever is below: rows 0 to 2 with a vertical bar in column 2
 half=$(printf '0 0 255 0 0 0 %.0s' 1 2 3)
 printf 'P2 6 6 255\n%s\n%s\n' "$half" "$(printf '9 %.0s' 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18)" > half.pgm
 expect 0 '3 rows kept, 3 drawn' "$attn" complete whole half.pgm -o done.pgm --zoom 1
@@ -60,7 +60,7 @@ same "the given rows" "0 0 255 0 0 0 0 0 255 0 0 0 0 0 255 0 0 0" "$(sed -n 1,3p
 same "the bar goes on, at a low temperature" "3" "$("$attn" complete whole half.pgm -o cold.pgm --zoom 1 --temperature 0.1 -q \
     > /dev/null && tail -c 18 cold.pgm | od -An -v -tu1 -w6 | grep -c '0   0 255   0   0   0')"
 
-# Small images are drawn larger, about 96 pixels, unless --zoom says otherwise.
+# Small images are drawn larger, about 96 pixels, unless --zoom is given.
 for words in "generate whole -n 1 --gap 0" "complete whole half.pgm"; do
     # shellcheck disable=SC2086
     "$attn" $words -o large.pgm --quiet > /dev/null 2>&1

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # The commands about alignments, from a folder of small families to contacts: training and going on, the regression,
-# contacts, embeddings, scores, and what they say where something is wrong.
+# contacts, embeddings, scores, and their errors.
 . tests/support/cli.sh
 
 # ---- three families of 8 sequences of 30 columns, and a hairpin for the first: residue i touches 29 - i
@@ -58,7 +58,7 @@ expect 2 "another protein" "$attn" train contacts families/f2.a3m=f1.pdb --model
 expect 2 "uses none of the [0-9]* attention maps.*--strength 1e-05" "$attn" train contacts families/f1.a3m=f1.pdb \
     --model whole --out fitted --strength 1e-6 --quiet
 [ ! -e fitted ] || fail "a fit without a map was written"
-# Maps of a model that has learnt nothing, fitted as closely as they let: hardly better than guessing, and it is said.
+# Maps of a model that has learnt nothing, fitted as closely as they let: hardly better than guessing, with a warning.
 expect 0 "warning: of the 36 likeliest pairs [0-9.]* % touch.*guessing finds 12.0 %: the maps say next to nothing" \
     "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out weak --strength 100
 "$attn" train contacts families/f1.a3m=f1.pdb --model whole --out fitted --strength 100 --quiet --json > fitted.json
@@ -76,7 +76,7 @@ expect 0 '"contact_regression": true' "$attn" info fitted --json
 expect 0 'layers.1.row_self_attention' "$attn" info fitted
 same "trained numbers of both" "$("$attn" info whole | grep 'trained numbers')" "$("$attn" info fitted | grep 'trained numbers')"
 
-# ---- contacts, with a structure beside the alignment
+# ---- contacts, with a structure in the alignment's folder
 cp families/f1.a3m f1.a3m
 "$attn" contacts f1.a3m --model fitted -o out --least 0 --quiet > said
 grep -q "out/f1.contacts.tsv" said || fail "the table is not named"
@@ -164,7 +164,7 @@ awk -F'\t' 'NR == 1 { if ($3 != "identity_weight") bad = 1; next } $3 != 0.5 { b
 "$attn" contacts twice.a3m --model fitted -o out --depth 4 --select weighted 2>said >/dev/null
 grep -q "16 sequences of 30 columns, Neff [1-8]; 4 used" said || fail "contacts does not say Neff: $(cat said)"
 expect 2 "cannot be 1.5" "$attn" weights f1.a3m --identity 1.5
-# where counting would take long, it is said that nothing was counted
+# where counting would take long, a note says that nothing was counted
 awk 'BEGIN { srand(3); for (r = 0; r < 54000; r++) { printf ">%d\n", r; for (c = 0; c < 14; c++) printf "%s",
     substr("ACDEFGHIKLMNPQRSTVWY", int(rand() * 20) + 1, 1); print "" } }' > many.fasta
 expect 0 "54,000 sequences of 14 columns, Neff not counted (attn weights counts it); 4 used" \
@@ -261,7 +261,7 @@ expect 2 "score needs mutations" "$attn" score f1.a3m --model fitted --quiet
 same "a mutation by its number there" "$(sed -n '4p' scores | cut -f 2)" "$("$attn" score f1.a3m \
     "${residue}103$other:${fourth}104$second" --offset 100 --model fitted --quiet | sed -n '2s/.*	//p')"
 expect 2 "the query has residues 101 to 130" "$attn" score f1.a3m A131G --offset 100 --model fitted --quiet
-# Long work says how much is left: here nobody reads its output, so that it takes eight seconds anywhere.
+# Long work prints how much is left: here nobody reads its output, so that it takes eight seconds anywhere.
 "$attn" score most.fasta --every --model fitted 2> said | sleep 8
 grep -q '^attn: [0-9]* of 1023 residues, .* left$' said || fail "score --every does not say how much is left: $(cat said)"
 exit $failed

@@ -25,7 +25,7 @@ cmp -s a.npy b.npy || fail "rules that change nothing change the output"
 "$attn" run --arch self-attention --config sa/config.json --weights sa --input x=x.npy --output out=c.npy >/dev/null
 cmp -s a.npy c.npy || fail "what was converted by a names file gives something else"
 
-# ---- what goes wrong is named, and nothing is written
+# ---- errors are named, and nothing is written
 sed '/to_out/d' same.names > short.names
 expect 2 'no rule of short.names takes "to_out' "$attn" convert "$data/self_attention.pt" --names short.names -o none
 sed 's/(to_out.*/(to_out\\..*) to_q.weight/' same.names > twice.names

@@ -62,7 +62,7 @@ cp -r whole longer
 expect 0 'translator is in' "$attn" train translate --out longer --resume --epochs 42 --threads 1 --quiet
 same "epochs after training on" 43 "$(wc -l < longer/history.tsv)"
 
-# One that its patience has ended says why it does nothing, and goes on with more of it.
+# One that its patience has ended prints why it does nothing, and goes on with more of it.
 # shellcheck disable=SC2086
 expect 0 'translator is in' "$attn" train translate $tiny --rate 1 --epochs 90 --patience 1 --out ended --threads 1 --quiet
 lines=$(wc -l < ended/history.tsv)

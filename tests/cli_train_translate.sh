@@ -22,7 +22,8 @@ printf 'Yes.\tLe char et le chien et le toit et le grand arbre et encore un chie
 pairs 2 80 1 > asked.tsv
 small="--num-hiddens 32 --ffn-num-hiddens 32 --num-heads 2 --num-blks 1 --threads 1 --quiet"
 
-# ---- filters are counted; the average of epochs is neither of them; a warm-up that is too long is fitted, and said
+# ---- filters are counted; the average of epochs is neither of them; a warm-up that is too long is shortened, with a
+# note
 # shellcheck disable=SC2086
 "$attn" train translate --data told.tsv --out base $small --batch-tokens 300 --epochs 3 --average 2 --max-ratio 5 --unique \
     --valid-sentences 10 --valid 0.2 --json > said.txt || fail "training fails"
@@ -42,7 +43,7 @@ done
 cmp -s of1/model.safetensors of5/model.safetensors || fail "the average of one epoch of five is not that epoch"
 expect 0 'nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no' "$attn" eval base
 grep -q 'BLEU .*corpus' out.txt || fail "eval prints no BLEU"
-# A sentence of several pairs is translated once, whatever stands between them.
+# A sentence of several pairs is translated once, whatever is between them.
 printf 'The car is red.\tA.\nThe dog is old.\tB.\nThe car is red.\tC.\nThe car is red.\tD.\n' > several.tsv
 expect 0 '"sentences": 4' "$attn" eval base --data several.tsv --part all --json
 expect 0 'all, 2 sentences with 4 references' "$attn" eval base --data several.tsv --part all --all-references --samples 1

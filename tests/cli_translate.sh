@@ -13,7 +13,7 @@ for file in config.json model.safetensors source.vocab target.vocab training.jso
 done
 same "lines of history.tsv" 4 "$(wc -l < model/history.tsv)"
 
-# ---- weights of foreign names beside the vocabularies: settings from shapes, and what the names file says
+# ---- weights of foreign names with the vocabularies: settings from shapes, and from the names file
 mkdir foreign && cp model/source.vocab model/target.vocab foreign
 printf '{"max_tokens": %s}\n' "$(sed -n 's/.*"max_tokens": *\([0-9]*\).*/\1/p' model/config.json)" > foreign/config.json
 LC_ALL=C sed 's/encoder\./ENCODER./g' model/model.safetensors > foreign/model.safetensors
@@ -40,7 +40,7 @@ expect 0 . "$attn" translate named 'Is the door open?'
 expect 2 'no translator' "$attn" translate foreign 'Is it?'
 expect 2 'no rule' "$attn" translate foreign 'Is it?' --names torch-transformer
 
-# ---- what fails inside is said whole, of one batch as of several on several threads
+# ---- errors inside are printed whole, for one batch as for several on several threads
 mkdir short
 cp model/source.vocab model/target.vocab model/model.safetensors short
 sed 's/"max_len": *[0-9]*/"max_len": 5/; s/"compat": *"none"/"compat": "d2l"/' model/config.json > short/config.json
@@ -133,7 +133,7 @@ wait $!
 same "the first answer while the input is open" "$(sed -n 1p arguments.txt)" "$first"
 same "the answer to an empty line" "" "$second"
 
-# At a terminal it says what it waits for; a pipe gets nothing but translations.
+# At a terminal it prints what it waits for; a pipe gets nothing but translations.
 if command -v script > /dev/null; then
     printf 'Go.\n\004' | timeout 30 script -qec "'$attn' translate model" typed.txt > /dev/null 2>&1
     grep -q 'type a sentence a line; Ctrl-D ends' typed.txt || fail "nothing is said at a terminal: $(cat typed.txt)"
@@ -194,7 +194,7 @@ done
 printf 'Is the door open?\tLa porte est-elle ouverte ?\nA zyzzyva.\tUn zyzzyva.\n' > own.tsv
 expect 0 '"sentences": 2' "$attn" eval model --data own.tsv --part all --json
 
-# ---- show: by the kind that the file's name asks for
+# ---- show: of the kind that the file's name selects
 for kind in png svg pdf; do
     expect 0 "attention.$kind" "$attn" show model 'Is the door open?' -o attention.$kind --kinds cross
 done
@@ -261,7 +261,7 @@ for batch in 0 1025; do
     expect 2 "--batch cannot be $batch; it must be between 1 and 1024" "$attn" translate model --batch $batch 'Go.'
 done
 
-# ---- batches go to several threads, with the bits of one
+# ---- batches are divided among several threads, with the bits of one
 cat many.txt mixed.txt many.txt mixed.txt > more.txt
 for beam in 1 3; do
     "$attn" translate model --quiet --scores --alignments --beam $beam --threads 1 --batch 5 < more.txt > wanted.txt

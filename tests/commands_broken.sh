@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Every command with failing allocations and failing disks, a few places of each, in another language, with clocks that go
-# backwards, with strange values and damaged names files; all of it: tests/long/break.sh.
-# What is loaded before the command does not go with a sanitizer, whose builds lack it.
+# Every command with failing allocations and failing disks, a few places of each, in another language, with clocks that
+# run backwards, with strange values and damaged names files; all of it: tests/long/break.sh. Preloaded libraries do not
+# work with a sanitizer, whose builds lack them.
 [ -e "$ATTN_BUILD/tests/libfailing_memory.so" ] || exit 77
 python3 tests/commands/memory.py --each 4 && python3 tests/commands/writing.py --each 3 --quick &&
     python3 tests/commands/odd.py --only language &&

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 bad=0
 pages=$(git ls-files '*.md' 2>/dev/null || find . -name '*.md' -not -path './build*')
 
-# The headings of a page as the anchors that a reader's browser knows them by.
+# The headings of a page as the anchors of a browser.
 headings() {
     sed -n 's/^##* //p' "$1" | tr 'A-Z ' 'a-z-' | sed 's/[^a-z0-9_-]//g'
 }

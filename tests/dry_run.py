@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Checkpoints of unlike origin before `attn convert --dry-run`: python3 dry_run.py ATTN
 
-Each is made here, or is one of the tests' data.  What is said of it must be right: the carried names file that knows it, with how
-many tensors; or a names file to begin with, which then converts the checkpoint; or that nothing is known."""
+Each is made here, or is one of the tests' data.  The output about it must be right: the built-in names file that
+matches it, with how many tensors; or a names file to begin with, which then converts the checkpoint; or that nothing is
+known."""
 import json
 import pathlib
 import struct
@@ -45,7 +46,7 @@ def timm(d=64):
 
 
 def deit():
-    """As a training saves it: the model under "model", its optimizer beside it."""
+    """As a training saves it: the model under "model", and its optimizer."""
     return {"model." + name: shape for name, shape in timm().items()} | {"optimizer.state.0.exp_avg": [1, 1, 64]}
 
 

@@ -78,8 +78,9 @@ svg: true
 TEXT
 diff "$dir/expected" "$dir/seen" || fail "the page told something else"
 
-# Over a picture, whose middle asks first: a window at the corner, of which part lies outside; the token as a button, a
-# cell by a click; a cross.  Colours of cells are read back from the canvas: that of the largest weight is redder.
+# Over a picture, whose middle is the first query: a window at the corner, of which part is outside; the token as a
+# button, a cell by a click; a cross.  Colours of cells are read back from the canvas: that of the largest weight is
+# redder.
 cat > "$dir/user.js" <<'JS'
 const choose_ = i => { const map = document.getElementById("map"); map.selectedIndex = i; map.dispatchEvent(new Event("change")); };
 const canvas = () => document.querySelector("#stage canvas");
@@ -148,8 +149,8 @@ JS
 drive "$dir/large.html" "$dir/user.js"
 [ "$(cat "$dir/seen")" = "70 names, 70 ticks" ] || fail "a large matrix: $(cat "$dir/seen")"
 
-# 420 pixels wide, as a telephone: every view of both pages fits, and no control lies outside.  Headless Chromium has no such
-# window, so that the page is in a frame.
+# 420 pixels wide, as a telephone: every view of both pages fits, and no control is outside.  Headless Chromium has no
+# such window, so that the page is in a frame.
 narrow() {
     cp "$1" "$dir/inner.html"
     cat > "$dir/frame.html" << 'HTML'

@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# A floor includes only what stands below it; the command sees public headers and those of include/attn/internal only.  The house is drawn in
-# docs/architecture.md.
+# A floor includes only what precedes it; the command includes public headers and those of include/attn/internal only.
+# The house is drawn in docs/architecture.md.
 set -eu
 cd "$(dirname "$0")/.."
 
-# floor: the floors that it may include, besides itself and the public headers of the same floors
+# floor: the floors that it may include, in addition to itself and the public headers of the same floors
 allowed() {
     case $1 in
     base) echo "" ;;

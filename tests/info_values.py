@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Range, norm and NaN of tensors of every type, as `attn info --values` says them: python3 info_values.py ATTN
+"""Range, norm and NaN of tensors of every type, as `attn info --values` prints them: python3 info_values.py ATTN
 
 The numbers are worked out here from the bytes, the sums exactly (math.fsum)."""
 import json
@@ -24,7 +24,7 @@ def expected(numbers):
     real = [x for x in numbers if not math.isnan(x)]
     most = max(map(abs, real), default=0)
     norm = most if most in (0, INF) else most * math.sqrt(math.fsum((x / most)**2 for x in real))
-    finite = lambda x: x if x is not None and math.isfinite(x) else None  # JSON knows no others
+    finite = lambda x: x if x is not None and math.isfinite(x) else None  # JSON has no others
     return finite(min(real, default=None)), finite(max(real, default=None)), finite(norm), len(numbers) - len(real)
 
 

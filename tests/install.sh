@@ -38,7 +38,7 @@ hidden=$(nm -D --defined-only "$lib/libattn.so" | grep ' attn__' || true)
 [ -z "$foreign$hidden" ] || { echo "exported but not public: $foreign $hidden"; exit 1; }
 tools=$(find "$dir/usr/include" -path '*internal*'; nm -D --defined-only "$lib/libattn.so" | grep -E ' attn_(json|nearest|entries)_' || true)
 [ -z "$tools" ] || { echo "the command's own tools are installed or exported: $tools"; exit 1; }
-# Every installed header stands without those that are not.
+# Every installed header compiles without those that are not installed.
 for header in "$dir"/usr/include/attn/*.h; do
     echo "#include <attn/$(basename "$header")>" | cc -x c -I"$dir/usr/include" -fsyntax-only - || exit 1
 done

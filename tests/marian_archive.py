@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""One model in Hugging Face's MarianMT form and as Marian leaves it (decoder.yml, an .npz, vocabularies in YAML): both must say the
-same, and what is wrong in the second must be refused by name.
+"""One model in Hugging Face's MarianMT form and as Marian leaves it (decoder.yml, an .npz, vocabularies in YAML): both
+must give the same, and errors in the second must be refused by name.
 
     marian_archive.py COMMAND
 """
@@ -263,7 +263,7 @@ def vocabulary_of(folder, name="vocab.json"):
 
 
 def vocabularies(folder, native, tokens):
-    """Each form of a vocabulary says the same, whatever is in it."""
+    """Each form of a vocabulary gives the same, whatever is in it."""
     wanted = {piece: i for i, piece in enumerate([*tokens, "<pad>"])}
     if vocabulary_of(folder / "converted") != wanted:
         complain("the pieces of the YAML vocabulary are others")
@@ -286,7 +286,7 @@ def counted(text):
 
 
 def settings(folder, native, lines):
-    """What decoder.yml says of searching."""
+    """The search settings of decoder.yml."""
     text = "\n".join(pair[0] for pair in lines[:30]) + "\n"
 
     def with_settings(more, *options, stdin=text):

@@ -15,7 +15,7 @@ if ! command -v python3 > /dev/null; then
     exit 77
 fi
 . tests/support/cli.sh
-# Open MPI refuses root and more processes than cores unless told; MPICH knows none of these.
+# Open MPI refuses root and more processes than cores unless told; MPICH has none of these.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMPI_MCA_btl=self,vader,tcp
@@ -40,7 +40,7 @@ END
 near() {
     said=$(python3 near.py "$1/$4" "$2/$4" "$3" 2>&1) || fail "$1/$4 and $2/$4: $said"
 }
-# same_losses A B: every number of every epoch, within rounding (and two lines must stand there at least).
+# same_losses A B: every number of every epoch, within rounding (and there must be two lines at least).
 same_losses() {
     paste "$1/history.tsv" "$2/history.tsv" | awk -F '\t' '
         NR > 1 { for (i = 1; i <= NF / 2; i++) { d = $i - $(i + NF / 2); if (d > 3e-5 || d < -3e-5) bad = $0 } }
@@ -66,7 +66,7 @@ for n in 2 3; do
     same_losses one "of$n"
     near one "of$n" 5e-5 checkpoint.safetensors
 done
-# The same where they do not see each other's memory.
+# The same without shared memory.
 # shellcheck disable=SC2086
 ATTN_RANKS_APART=1 ranks 2 train translate $settings --out apart > /dev/null 2> err.txt || fail "ranks apart: $(cat err.txt)"
 same_losses one apart
@@ -166,7 +166,7 @@ spread() {
     ranks 3 "$@" > spread.txt 2> spread.err
     same "exit code of $1" $code $?
     cmp -s alone.txt spread.txt || fail "$*: $(diff alone.txt spread.txt | head -5)"
-    # How far it is (... left, ... so far) is said by the clock, not by the work.
+    # How far it is (... left, ... so far) is printed by the clock, not by the work.
     same "errors of $1" "$(grep '^attn: ' alone.err | grep -v ' left$\| so far$')" \
         "$(grep '^attn: ' spread.err | grep -v ' left$\| so far$')"
 }
@@ -195,7 +195,7 @@ ranks 2 eval one few1 of2 --part valid --threads 1 2> err.txt | grep -v '^speed'
 cmp -s alone.txt spread.txt || fail "eval: $(cat err.txt; diff alone.txt spread.txt | head -5)"
 same "models measured" 3 "$(grep -c '^loss' spread.txt)"
 
-# Where a rank has no place to keep what it prints, all say so, and none prints half.
+# If a rank has no place to store its output, all print an error, and none prints half.
 shim="$ATTN_BUILD/tests/libfailing_disk.so"
 timeout 300 mpirun -n 1 "$attn" classify vit1 data/lying/0[0-7].pgm --threads 1 : \
     -n 1 env LD_PRELOAD="$shim" FAILING_DISK_TEMPORARY=1 "$attn" classify vit1 data/lying/0[0-7].pgm --threads 1 > spread.txt 2> err.txt
@@ -224,7 +224,7 @@ mkdir -p bad && touch bad/model.safetensors
 wrong_too=$(ranks 2 train translate --data a.tsv --out bad --threads 1 --quiet 2>&1 | grep -c '^attn: bad/model.safetensors is there')
 same "lines about a directory that is taken" 1 "$wrong_too"
 
-# ---- a disk that is full where rank 0 saves: all stop, it is said once, and what was saved before goes on
+# ---- a disk that is full where rank 0 saves: all stop, the error is printed once, and the earlier state can be resumed
 full="train translate --data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 --num-blks 1 --num-heads 2 --max-examples 100
       --batch 10 --save-every 2 --threads 1 --quiet"
 # shellcheck disable=SC2086
@@ -299,7 +299,7 @@ for how in KILL INT; do
     near on2 on3 5e-5 model.safetensors
 done
 
-# ---- Ctrl-C around the end: nobody waits for one that has left in peace (a rank gives up waiting after 20 s only)
+# ---- Ctrl-C around the end: no rank waits for one that has left normally (a rank stops waiting after 20 s only)
 short="--data phrasebook --num-hiddens 16 --ffn-num-hiddens 16 --num-blks 1 --num-heads 2 --max-examples 100 --epochs 2
        --threads 1 --quiet"
 for part in 01 03 05 08 12 20; do

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Every architecture's settings, inputs and parameters by name and shape, as its original has them.
 
-    names.py COMMAND        COMMAND is the attn to ask, with `list NAME --config JSON --json`
+    names.py COMMAND        COMMAND is the attn to run, with `list NAME --config JSON --json`
 
 The table is written from the originals' constructors, so that weights saved by them load unchanged.  A shape is what
-the original's tensor has; the numbers are those of the config beside it, chosen so that no two of a layer's sizes are
+the original's tensor has; the numbers are those of the config with it, chosen so that no two of a layer's sizes are
 equal and a swap cannot hide.
 """
 import json

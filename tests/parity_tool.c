@@ -69,7 +69,7 @@ static attn_status read_batch(parity_case *c)
     return status;
 }
 
-/* The gradients of those tensors of `of` that want one and got one. */
+/* The gradients of those tensors of `of` that need one and got one. */
 static attn_status write_gradients(const parity_case *c, const attn_named_list *of, const char *name)
 {
     char path[1024];

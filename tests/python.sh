@@ -22,7 +22,7 @@ for example in python/examples/*.py; do
     PYTHONPATH=python "$python" "$example" > "$dir/out.txt" || { echo "$example failed"; exit 1; }
 done
 
-# The wheel holds the library: it works where neither PYTHONPATH nor ATTN_LIBRARY says where things are.
+# The wheel holds the library: it works without PYTHONPATH and ATTN_LIBRARY.
 if "$python" -m pip --version >/dev/null 2>&1; then
     "$python" -m pip wheel --quiet --no-deps --no-index --disable-pip-version-check --wheel-dir "$dir" python/
 else

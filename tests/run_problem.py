@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""run_problem.py ATTN: `attn run --problem` on arrays beside the formula in Python's floats: softcap, sinks, packed
-sequences, blocks, a bias through an index, gradients by differences, and what is refused."""
+"""run_problem.py ATTN: `attn run --problem` on arrays, compared with the formula in Python's floats: softcap, sinks,
+packed sequences, blocks, a bias through an index, gradients by differences, and what is refused."""
 import ast
 import math
 import os

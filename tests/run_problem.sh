@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# attn run --problem: one attention on arrays, beside the formula.
+# attn run --problem: one attention on arrays, compared with the formula.
 set -eu
 : "${ATTN_BUILD:?the build directory}"
 command -v python3 >/dev/null || { echo "not tried: no python3 here"; exit 77; }

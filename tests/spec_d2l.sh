@@ -22,7 +22,8 @@ for side, name in enumerate(("source", "target")):
         sys.exit("FAILED: %s.vocab: %d words, not %d; %s" % (name, len(got), len(wanted), set(got) ^ set(wanted)))
 END
 
-# The book's split has no test part: who asks for it is told of the other, and the command's hint names that one.
+# The book's split has no test part: a request for it gets a message about the other, and the command's hint names that
+# one.
 expect 0 'attn eval hinted --part valid' "$attn" train translate --data "$root/data/phrasebook.tsv" --compat d2l --epochs 1 \
     --num-hiddens 16 --out hinted
 expect 2 'no test part: ask for the part "valid"' "$attn" eval model

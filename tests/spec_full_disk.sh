@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # A disk that fills up: one line, exit code 2, what was there before is still there, and no half file is left.  A limit
-# on the size of files stands in for the disk; the signal that comes with it is ignored, so that writes fail instead.
+# on the size of files simulates the disk; the signal that comes with it is ignored, so that writes fail instead.
 . tests/support/cli.sh
 trap '' XFSZ
 
@@ -61,7 +61,7 @@ fi
 expect 0 'translator is in' "$attn" train translate --out part --resume --threads 1 -q
 cmp -s whole/model.safetensors part/model.safetensors || fail "after a full disk the training ends in other bits"
 
-# A directory that cannot be written; everything can for root, so that only others see it.
+# A directory that cannot be written; root can write everything, so that only other users test it.
 if [ "$(id -u)" != 0 ]; then
     mkdir closed && chmod 500 closed
     expect 2 'closed/' "$attn" show model 'Is it here?' -o closed/x.png

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Everything that is read beside a training, damaged: names files, adapters, index files of shards, arrays of NumPy's and
-PyTorch's, MarianMT's directories, weights in int8.  A command works, or says what is wrong in one line, in 20 seconds, and
-leaves no half of a file.
+"""Everything that is read in addition to a training, damaged: names files, adapters, index files of shards, arrays of
+NumPy's and PyTorch's, MarianMT's directories, weights in int8.  A command works, or prints the error in one line, in
+20 seconds, and leaves no half of a file.
 
     damage.py               64 places in each file
     damage.py --each N      N places
@@ -122,7 +122,7 @@ def npy(array_bytes, shape):
 
 
 def make():
-    table.make_fixture(os.path.join(os.getcwd(), "in"))  # which goes there
+    table.make_fixture(os.path.join(os.getcwd(), "in"))  # which is written there
     with open("same.names", "w") as f:
         f.write(NAMES)
     with open("x6.npy", "wb") as f:
@@ -139,7 +139,7 @@ def make():
     table.must("convert classifier --precision bf16 -o bf16 -q".split())
 
 
-# What is damaged, and the commands that read it.
+# The damaged files, and the commands that read them.
 RUN = "run --arch self-attention --config {\"dim\":6,\"heads\":2} --input x=x6.npy --output out=out/y.npy --weights".split()
 TARGETS = [
     ("same.names", RUN[:1] + RUN[5:] + ["self_attention.pt", "--names", "same.names"]),
@@ -298,7 +298,7 @@ def judge(what, words, again=False):
             complain(what, lines[:3])
         return None
     counts["refused"] += 1
-    # What a file of weights lacks or has too much is listed.
+    # Missing and extra tensors of a file of weights are listed.
     lists = "does not fit" in "".join(lines[:1]) and all(line.startswith("attn: ") for line in lines)
     if done.returncode != 2 or len(lines) != 1 and not lists or not lines[0].startswith("attn: ") or len(lines[0]) < 20:
         return complain(what, f"exit code {done.returncode}: {[x[:300] for x in lines[:6]]}")

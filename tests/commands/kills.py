@@ -65,8 +65,8 @@ def one_training(command, reference, longest, rng, end):
         begun = os.path.exists(os.path.join("out", command.out[0], "checkpoint.safetensors"))
         process = start(command.resume + ["-q", "--threads", "1"] if begun else begin_words(command))
         try:
-            # Most moments lie in the run; a third of the runs may end by themselves.  One that is left alone has thirty times
-            # as long as it should take.
+            # Most moments are within the run; a third of the runs may end by themselves.  One that is left alone has
+            # thirty times as long as it should take.
             late = time.time() > end
             code = process.wait(timeout=30 * longest + 60 if late else rng.uniform(0.0, 1.5) * longest)
         except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What surrounds a command is narrow or changes while it runs: limits of the system, closed descriptors, a directory that
-is gone or swapped, two processes in one directory, signals.  It works, or says in one line what is wrong; nothing is left
-half written.
+"""The environment of a command is limited or changes while it runs: limits of the system, closed descriptors, a
+directory that is removed or swapped, two processes in one directory, signals.  It works, or prints the error in one
+line; nothing is left half written.
 
     limits.py               every part
     limits.py --only PART   one of: limits closed gone two swapped signals

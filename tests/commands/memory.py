@@ -7,7 +7,7 @@ that says so, nothing still held, no temporary file left, and each file that it 
     memory.py --each N       about N of each command's, the first ones and then at equal distances
     memory.py --only NAME    one command
     memory.py --slow         the commands of minutes: each runs once, and every failure happens in a child of that run
-    memory.py --slow --sites  only once for each chain of calls that asks for memory
+    memory.py --slow --sites  only once for each chain of calls that allocates memory
 """
 import argparse
 import os
@@ -121,7 +121,7 @@ def break_memory(command, each):
 
 
 def check_child(command, at, code, before, good, reference):
-    """What the child left in the folder it worked in, which is entered; true if it ended well all the same."""
+    """Checks the child's working folder, which is entered; true if it ended well all the same."""
     os.chdir("child")
     with open("stdout", "rb") as out, open("stderr", "rb") as err:
         done = subprocess.CompletedProcess(command.words, code, out.read(), err.read())

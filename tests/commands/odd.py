@@ -102,7 +102,7 @@ def damage_training(command, each):
     print(f"{command.name}: {tried} damages, {refusals} refused, the others came to the same bits", flush=True)
 
 
-# ------------------------------------------------------------------------------------------------ lying headers
+# ------------------------------------------------------------------------------------------------ false headers
 
 def limit_memory(bytes_):
     return lambda: resource.setrlimit(resource.RLIMIT_AS, (bytes_, bytes_))
@@ -185,7 +185,7 @@ def same_anywhere():
 
 
 def told_on_a_terminal(words, env):
-    """What a command says on standard error where that is a terminal, and its exit code."""
+    """A command's standard error on a terminal, and its exit code."""
     ours, its = pty.openpty()
     process = subprocess.Popen([table.ATTN] + words, stdout=subprocess.DEVNULL, stderr=its, env=table.environment(env))
     os.close(its)
@@ -256,7 +256,7 @@ def strange_names():
 
 
 def least_memory():
-    """Of addresses, in MiB, with which the command begins at all: what its libraries take at their own start."""
+    """The address space, in MiB, with which the command starts at all: what its libraries need at their own start."""
     low, high = 1, 4096  # not enough, enough
     while high - low > 1:
         middle = (low + high) // 2

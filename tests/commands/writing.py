@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Each command with nowhere to write and nothing to read: a disk that fails at each call in turn, files cut short,
 reading and writing a few bytes at a time, a closed, full or broken standard output, outputs that cannot be, inputs that
-are missing, empty, halves, folders or devices.  Always: an exit code that says so, one line, no crash, no half file, the
-old file still there.
+are missing, empty, halves, folders or devices.  Always: an exit code for the failure, one line, no crash, no half file,
+the old file still there.
 
     writing.py               every call of every command
     writing.py --each N      about N of each command's calls
@@ -122,7 +122,7 @@ def break_stdout(command):
         if done.returncode not in ((2,) if close == 1 and prints else (0,)):
             complain(command, f"descriptor {close} closed", f"exit code {done.returncode}: {done.stderr[:200]}")
         check_files(command, f"descriptor {close} closed", before, reference, done.returncode == 0)
-    # A reader that goes away: the signal ends the command, or it says so.
+    # A reader that closes the pipe: the signal ends the command, or it prints an error.
     read, write = os.pipe()
     os.close(read)
     run(write, "standard output broken", (-signal.SIGPIPE, 2))
@@ -135,7 +135,7 @@ def as_nobody():
 
 
 def nobody_reaches():
-    """Whether another user may run the command at all: where the sources lie in a closed home directory none may."""
+    """Whether another user may run the command at all: if the sources are in a closed home directory none may."""
     try:
         return subprocess.run([table.ATTN, "--version"], preexec_fn=as_nobody, capture_output=True).returncode == 0
     except PermissionError:
@@ -170,7 +170,7 @@ def break_places(command):
 
 
 def bad_inputs(path):
-    """What may stand at `path` instead; (a word for it, how it is made, whether it must be refused)."""
+    """Objects that may be at `path` instead; (a word for it, how it is made, whether it must be refused)."""
     def nothing(at):
         pass
 
@@ -208,7 +208,7 @@ def break_inputs(command):
             words[place] = word.replace(path, bad)
             done = table.run(words, command.stdin)
             may = (0, 2) if what in ("half of it", "an empty folder") else (2,)
-            # Words that go with another kind of model are refused before the model is looked for.
+            # Words for another kind of model are refused before the model is looked for.
             named = len(may) == 1 and b"--kinds" not in done.stderr
             one_line(command, f"{word} {what}", done, may, b"bad input" if named else b"")
             if os.path.isdir(bad) and not os.path.islink(bad):

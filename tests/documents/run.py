@@ -3,8 +3,9 @@
 """Runs every command, and compiles or runs every C and Python snippet, of README.md and docs/*.md.
 
 Each page gets a directory of its own with stand-ins (standins.py) for the data that it speaks of, and its blocks are
-run there from top to bottom, as a reader would.  What would take hours, a network or another program is replaced by
-the rules of substitutions.py, and by nothing else; the report says how often each was used and names what was not run.
+run there from top to bottom, as a reader would.  Commands that would take hours, a network or another program are
+replaced by the rules of substitutions.py, and by nothing else; the report says how often each was used and names what
+was not run.
 
     ATTN_BUILD=build python3 tests/documents/run.py [PAGE...]
 """
@@ -30,7 +31,7 @@ SHELL = re.compile(r"(build/attn|attn|(?:\{ )?printf|make|cc|cmake|pip|sh|zcat|f
 
 
 def blocks(text):
-    """(line, kind, text) of the fenced blocks, whose kind stands behind the fence, and of indented ones ("")."""
+    """(line, kind, text) of the fenced blocks, whose kind follows the fence, and of indented ones ("")."""
     lines, i = text.split("\n"), 0
     while i < len(lines):
         start = i

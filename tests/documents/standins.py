@@ -176,7 +176,7 @@ def atoms(query):
 
 
 def proteins(directory, random_numbers):
-    """Families in alignments/ and beside it, structures for some, and a checkpoint in ESM's format."""
+    """Families in alignments/ and next to it, structures for some, and a checkpoint in ESM's format."""
     for name in ("family", "a", "b", "c", "mine", "query"):
         query, text = family(random_numbers, name)
         write(directory, f"{name}.a3m", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What tests/documents/run.py changes in the commands of the documents, and what it leaves out: all of it."""
+"""All changes that tests/documents/run.py makes to the commands of the documents, and all that it leaves out."""
 import os
 import subprocess
 from collections import namedtuple

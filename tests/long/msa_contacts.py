@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Contacts of a small MSA Transformer, fitted and judged on different proteins, beside mutual information.
+"""Contacts of a small MSA Transformer, fitted and judged on different proteins, and mutual information.
 
     msa_contacts.py --model DIR --data FOLDER [--attn PROGRAM] [--depth N] [--select HOW] [--strength C]
 
 FOLDER holds alignments/ and pdb/.  Each protein in turn is left out: the contact regression is fitted to the structures
 of the others, and the share of true contacts among the best L, L/2 and L/5 pairs of the one left out is printed, L being
-its residues with known places.  Beside it, of the same alignment, all sequences of it: mutual information of two
+its residues with known places.  For comparison, of the same alignment, all sequences of it: mutual information of two
 columns, sequences weighted at 80 % identity, with the average product correction (Dunn, Wahl and Gloor 2008,
 doi:10.1093/bioinformatics/btm604); and what guessing gives.
 """

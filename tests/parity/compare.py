@@ -3,7 +3,7 @@
 import numpy as np
 
 TOLERANCE = 1e-5  # of the largest element of each tensor
-ROUNDING = 1e-10  # a float64 gradient this small beside the model's largest one is zero but for rounding
+ROUNDING = 1e-10  # a float64 gradient this small compared to the model's largest one is zero but for rounding
 
 
 def distance(got, expected, scale):
@@ -19,8 +19,8 @@ def peak(array):
 
 
 def compare_grads(got, expected):
-    """The worst parameter and its error.  The gradient of a bias of the keys is zero: softmax does not see it;
-    what such a tensor has is measured against the largest gradient of the model."""
+    """The worst parameter and its error.  The gradient of a bias of the keys is zero: softmax is invariant to it; the
+    values of such a tensor are measured against the largest gradient of the model."""
     missing = set(expected) ^ set(got)
     if missing:
         return min(missing), np.inf

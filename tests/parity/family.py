@@ -3,7 +3,7 @@
 
 torch.nn.Transformer (as PyTorch's tutorial on translation wraps it), a Transformer of fairseq's form, MarianMT (Hugging Face's and
 Marian's own), and BERT with each of its heads: `attn run --names` must give PyTorch's outputs to 1e-5 of the largest.  With
---write the small cases go to a folder of the tests, checkpoint, inputs and outputs in one .npz each."""
+--write the small cases are written to a folder of the tests, checkpoint, inputs and outputs in one .npz each."""
 import json
 import math
 import pathlib
@@ -153,7 +153,7 @@ def marian(eps=1e-5):
 
 
 def native(state):
-    """What Marian itself would have written."""
+    """The files that Marian itself would have written."""
     arrays = {"Wemb": state["model.shared.weight"][:-1], "decoder_ff_logit_out_b": state["final_logits_bias"][:, :-1],
               "special:model.yml": torch.tensor(list(b"type: transformer\0"), dtype=torch.int8)}
     parts = {"self_attn": "self", "encoder_attn": "context"}
@@ -177,7 +177,7 @@ def native(state):
 # --------------------------------------------------------------------------------------------------- whole
 
 def stored(state):
-    """Each tensor once, as safetensors wants them: tied ones under the first name."""
+    """Each tensor once, as safetensors requires: tied ones under the first name."""
     kept, seen = {}, {}
     for name, x in state.items():
         if x.data_ptr() in seen and seen[x.data_ptr()].shape == x.shape:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ten steps of fine-tuning beside PyTorch's: python finetune.py ATTN
+"""Ten steps of fine-tuning, compared with PyTorch's: python finetune.py ATTN
 
 A Vision Transformer from a random timm checkpoint with a new head and half of it frozen, on pictures that are one batch, so
 that their order means nothing.  The loss must agree to 1e-4, each parameter's change to 1e-4 of it."""
@@ -130,7 +130,8 @@ def main():
         if name not in trained:
             assert torch.equal(tensor, begun[own]), f"{own} is frozen and has changed"
             continue
-        if own.endswith("W_k.bias"):  # softmax does not see it: its gradient is rounding alone, which Adam makes steps of
+        if own.endswith("W_k.bias"):  # softmax is invariant to it: its gradient is rounding alone, which Adam makes
+                                      # steps of
             gradient = p[name].grad.chunk(3)[third].norm().item()
             assert gradient < 1e-12, f"{own} has a gradient of {gradient}"
             continue

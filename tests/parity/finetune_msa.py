@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Ten steps of fine-tuning an MSA Transformer beside PyTorch's: python finetune_msa.py ATTN [--all]
+"""Ten steps of fine-tuning an MSA Transformer, compared with PyTorch's: python finetune_msa.py ATTN [--all]
 
-From a random checkpoint in the form of ESM-MSA-1b's, with its published names.  What a step hides is drawn here by the same
-generator (Philox4x32-10) from the same streams.  The loss must agree to 1e-4 with PyTorch's in float64, each parameter's
-change to 1e-4 of it, or as nearly as PyTorch's own f32 does.  --all: nine configurations."""
+From a random checkpoint in the form of ESM-MSA-1b's, with its published names.  A step's masks are drawn here by the
+same generator (Philox4x32-10) from the same streams.  The loss must agree to 1e-4 with PyTorch's in float64, each
+parameter's change to 1e-4 of it, or as nearly as PyTorch's own f32 does.  --all: nine configurations."""
 import argparse
 import pathlib
 import subprocess
@@ -165,8 +165,8 @@ def train_torch(begun, alignment, dtype):
 
 
 def deviations(tuned, expected, begun):
-    """Of each parameter, the difference over its change.  Softmax does not see the bias of the keys: its gradient is rounding alone,
-    which Adam makes steps of."""
+    """Of each parameter, the difference over its change.  Softmax is invariant to the bias of the keys: its gradient is
+    rounding alone, which Adam makes steps of."""
     return {name: ((tuned[name].double() - tensor).norm() / (tensor - begun[name].double()).norm()).item()
             for name, tensor in expected.items() if not name.endswith("k_proj.bias")}
 

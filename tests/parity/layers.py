@@ -73,7 +73,7 @@ def errors_of(found, exact):
 def says_nothing(weights, inputs, forward, dout, exact, rng):
     """Whether float32 cannot tell the result: PyTorch's own misses it by more than a quarter of the tolerance, or it moves
     so far when the last digits of weights and inputs change.  Such cases (a norm over channels that are nearly equal, a
-    hidden unit on ReLU's kink, queries' gradients that are differences of nearly equal values) say nothing about who
+    hidden unit on ReLU's kink, queries' gradients that are differences of nearly equal values) do not depend on who
     computes them; one trial may get them right by luck, so there are several, each with roundings of its own."""
     trials = [evaluate(forward, weights, inputs, dout, torch.float32)]
     for _ in range(TRIALS):

@@ -123,7 +123,7 @@ def stand_alone_case(rng):
 
 
 def window_taps(size, step, k, shift):
-    """Positions [queries, taps] of the windows' pixels, which may lie outside."""
+    """Positions [queries, taps] of the windows' pixels, which may be outside."""
     first = step * torch.arange(-(-size // step)) - k // 2
     return (first.clamp(0, size - k) if shift else first)[:, None] + torch.arange(k)
 

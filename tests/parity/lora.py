@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ten steps of low-rank adapters beside peft's: python lora.py ATTN
+"""Ten steps of low-rank adapters, compared with peft's: python lora.py ATTN
 
 A Vision Transformer from a random timm checkpoint with a new head, adapters on queries, values and the first layer of each
 feed-forward network.  The directory that attn begins is loaded by peft itself, from the adapter's files as they are, and

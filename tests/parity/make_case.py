@@ -3,7 +3,7 @@
 
     make_case.py SEED DIR
 
-README.md says what lies in DIR.  An even seed makes a Transformer, an odd one the Bahdanau model.
+README.md describes the files of DIR.  An even seed makes a Transformer, an odd one the Bahdanau model.
 """
 import json
 import os
@@ -95,7 +95,7 @@ def random_case(seed):
     """Config, weights, batch, the float64 results and PyTorch's float32 logits.
 
     Drawn again while near a kink, and while PyTorch's own float32 gradients take more than half of the tolerance:
-    there the gradient is a small difference of large numbers, and says nothing about who computes it.
+    there the gradient is a small difference of large numbers, and is no evidence about who computes it.
     """
     rng = np.random.default_rng(seed)
     config = (transformer_config, seq2seq_config)[seed % 2](rng)

@@ -4,9 +4,9 @@
     marian.py DATA [--sentences N] [--lines N] [--keep DIR]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A model with random weights is made from vocabularies that
-SentencePiece learns from it, saved as Hugging Face saves it, and asked for translations: greedy, with 4 beams, and for
+SentencePiece learns from it, saved as Hugging Face saves it, and used for translations: greedy, with 4 beams, and for
 all four hypotheses of these.
-Needs transformers, sentencepiece and PyTorch; says so and leaves with 77 where they are not there.
+Needs transformers, sentencepiece and PyTorch; prints so and exits with 77 if they are missing.
 """
 import argparse
 import ctypes
@@ -50,7 +50,7 @@ def make_vocabularies(pairs, folder):
         os.rename(prefix + ".model", prefix + ".spm")
         model = sentencepiece.SentencePieceProcessor(model_file=prefix + ".spm")
         pieces += [model.id_to_piece(i) for i in range(3, model.get_piece_size())]
-    # Every seventh piece is left out: the vocabulary and the .spm know different ones in published models too.
+    # Every seventh piece is left out: the vocabulary and the .spm have different ones in published models too.
     names = ["</s>", "<unk>", ">>fra<<"] + [p for i, p in enumerate(dict.fromkeys(pieces)) if i % 7] + ["<pad>"]
     with open(os.path.join(folder, "vocab.json"), "w") as file:
         json.dump({piece: i for i, piece in enumerate(names)}, file)
@@ -173,7 +173,8 @@ def compare_nbest(folder, model, tokenizer, lines, beams):
     return wrong
 
 
-# What generation_config.json may say of the search beyond the model's own, and the options of `translate` that say the same.
+# Search settings that generation_config.json may have beyond the model's own, and the options of `translate` that are
+# the same.
 SEARCHES = [
     ({"renormalize_logits": True}, []),
     ({"no_repeat_ngram_size": 1}, ["--no-repeat-ngram", "1"]),
@@ -235,7 +236,7 @@ def compare_tuned(folder, data, made):
 
 
 def compare_archives():
-    """What attn makes of archives with one vocabulary and with two is loaded whole, and translates there as here."""
+    """attn's conversion of archives with one vocabulary and with two is loaded whole, and translates there as here."""
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), ".."))
     import marian_archive as archive
     archive.ATTN, wrong = f"{BUILD}/attn", 0
@@ -267,7 +268,7 @@ def compare_tokenizers(folder, model, pairs):
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
     with torch.no_grad():
         model.model.shared.weight[-5:].normal_(0, 0.3)
-        model.final_logits_bias[0, -5:] = 2  # so that they are said
+        model.final_logits_bias[0, -5:] = 2  # so that they are produced
     model.save_pretrained(made)
     tokenizer.save_pretrained(made)
     os.remove(os.path.join(made, "model.safetensors"))

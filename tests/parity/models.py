@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The Transformer and the Bahdanau model of Dive into Deep Learning (chapter 11), in plain PyTorch.
 
-The parameter names are those of the book's own modules, so that weights go both ways.  Letters: b batch,
+The parameter names are those of the book's own modules, so that weights can be copied both ways.  Letters: b batch,
 s source length, t target length, h width, n heads.  Every module works in float32 and in float64.
 Where this differs from the book on purpose: the decoder never sees later tokens, in evaluation neither, and a
 query that may attend to nothing gets zeros instead of the mean of all values.
@@ -127,7 +127,7 @@ def numbered(blocks):
 
 
 class Embedding(nn.Module):
-    """What the encoder and the decoder of the Transformer begin with: embedding * sqrt(h), then the positions."""
+    """The input of the Transformer's encoder and decoder: embedding * sqrt(h), then the positions."""
 
     def __init__(self, vocab_size, num_hiddens, dropout):
         super().__init__()
@@ -215,7 +215,8 @@ class Seq2SeqEncoder(nn.Module):
 
 
 class Seq2SeqAttentionDecoder(nn.Module):
-    """At each step the top state of the step before asks; the context goes before the embedding into the GRU."""
+    """At each step the top state of the step before is the query; the context precedes the embedding in the GRU's
+    input."""
 
     def __init__(self, vocab_size, embed_size, num_hiddens, num_layers, dropout):
         super().__init__()

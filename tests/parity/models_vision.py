@@ -320,7 +320,7 @@ def axial_resnet_case(rng):
             ins, length = 2 * inner, length // stride
     weights |= linear_weights(rng, "fc", classes, ins)
 
-    def along(w, name, x, axis):  # x [b,c,h,w]; lines along `axis` go through one by one
+    def along(w, name, x, axis):  # x [b,c,h,w]; lines along `axis` are computed one by one
         lines = x.movedim(axis, -1).movedim(1, 2)
         y = position_sensitive(w, name, lines.flatten(0, 1), groups, train)
         return y.unflatten(0, lines.shape[:2]).movedim(2, 1).movedim(-1, axis)

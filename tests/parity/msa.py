@@ -8,7 +8,7 @@ FOLDER of --data holds alignments (.a3m).  The weights are random: what is compa
 published names, their swapped axes and the separate regression file among them.  Every result of the library, in
 chunks and not, is compared with the original's: logits, representations, row and column attention, contacts.
 --row-positions 1 gives the table of MSA positions the one channel that the first release (ESM-MSA-1) has.  --bf16 shows,
-and does not judge, how far the library's bf16 is from the original in f32, beside the original cast to bf16.
+and does not judge, how far the library's bf16 is from the original in f32, and the original cast to bf16.
 Exit code 77, with a message, where esm cannot be imported.
 """
 import argparse

@@ -2,7 +2,8 @@
 """The Python package against PyTorch: every layer's cases of layers.py through attn.build, with tensors given through
 DLPack; and models saved by torch.save.
 
-    package.py [--cases N]        ATTN_LIBRARY and PYTHONPATH say where library and package are; build and python if not
+    package.py [--cases N]        ATTN_LIBRARY and PYTHONPATH are the paths of library and package; build and python if
+    not
 """
 import argparse
 import os

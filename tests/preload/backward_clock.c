@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): clocks that go backwards.
+ * Loaded before the command (LD_PRELOAD): clocks that run backwards.
  *
  *     BACKWARD_CLOCK=steady  every reading is a third of a second before the last one
  *     BACKWARD_CLOCK=jumps   the real time, but every fifth reading an hour before it */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): the N-th thing that the program asks of the file system fails as a disk would,
- * or every reading and writing is cut short, or there is no place for temporary files.  What shared libraries ask for
- * (fonts) is left alone, and so is standard output, which goes through the C library's own door.
+ * Loaded before the command (LD_PRELOAD): the N-th call of the program to the file system fails as with a bad disk,
+ * or every reading and writing is cut short, or there is no place for temporary files.  Calls of shared libraries
+ * (fonts) are left alone, and so is standard output, which uses the C library's own calls.
  *
  *     FAILING_DISK_AT=N         which call fails, counted from 1; without it none
  *     FAILING_DISK_ON=1         and every one after it, as on a disk that stays full
@@ -40,7 +40,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     if (!real)                                                                                                         \
     *(void **)(void *)&real = dlsym(RTLD_NEXT, name)
 
-/* True if this call must fail; errno says how. */
+/* True if this call must fail, with errno. */
 static bool counts_out(bool ours, int reason)
 {
     if (!ours)
@@ -54,7 +54,7 @@ static bool counts_out(bool ours, int reason)
     return fails;
 }
 
-/* What moves of `size` bytes; 0: interrupted. */
+/* How many of `size` bytes are transferred; 0: interrupted. */
 static size_t portion(bool ours, size_t size)
 {
     static unsigned turn;
@@ -134,7 +134,7 @@ FILE *tmpfile(void)
     return NULL;
 }
 
-/* Of files only: memory is another test's matter. */
+/* For files only: memory is another test's matter. */
 void *mmap(void *at, size_t size, int protection, int flags, int file, off_t offset)
 {
     REAL(void *, "mmap", void *, size_t, int, int, int, off_t);

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loaded before the command (LD_PRELOAD): the N-th allocation that the program's own code asks for fails, and at the
- * end a file says how many it asked for and how many blocks it still holds.  What shared libraries ask for is left
- * alone: whether they survive is not ours to say.  The shipped library has no such door; this one exists in the
- * build's tests only.
+ * Loaded before the command (LD_PRELOAD): the N-th allocation of the program's own code fails, and at the end a file
+ * has the number of its allocations and of blocks that it still holds.  Allocations of shared libraries are left alone:
+ * whether they survive is not tested.  The shipped library has no such hook; this one exists in the build's tests only.
  *
  *     FAILING_MEMORY_AT=N        which allocation fails, counted from 1; without it none
  *     FAILING_MEMORY_ON=1        and every one after it
  *     FAILING_MEMORY_REPORT=FILE gets "CALLS HELD"
  *     FAILING_MEMORY_FORK=A,B    for programs of minutes: each allocation in turn fails in a child of its own, which works in
  *                                the folder child/ (a copy of what is there) and goes on from there, every fifth without
- *                                any memory; the number of the allocation, and then how the child ended, go to descriptor
- *                                A; before the child a byte comes from B: 'f', fail, or another one, leave this one out
- *     FAILING_MEMORY_SITES=1     only where a chain of calls asks for memory that has not asked before
- *     FAILING_MEMORY_TRACE=1     tells on standard error from where the failing call came (addr2line -fe attn ADDRESS...)
+ *                                any memory; the number of the allocation, and then how the child ended, are written to
+ *                                descriptor A; before the child a byte comes from B: 'f', fail, or another one, leave
+ *                                this one out
+ *     FAILING_MEMORY_SITES=1     only where a chain of calls allocates for the first time
+ *     FAILING_MEMORY_TRACE=1     prints on standard error from where the failing call came (addr2line -fe attn
+ *     ADDRESS...)
  */
 #define _GNU_SOURCE
 #include "program.h"
@@ -29,7 +30,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* glibc's own, under the names by which they are reached from here without asking the loader, which allocates. */
+/* glibc's own, under the names by which they are reached from here without calling the loader, which allocates. */
 void *__libc_malloc(size_t size);
 void *__libc_calloc(size_t n, size_t size);
 void *__libc_realloc(void *memory, size_t size);
@@ -43,7 +44,7 @@ static struct {
     const char *report;
 } state;
 
-/* The program's blocks, by address: open addressing, where a hole is 0 and a block that went away 1. */
+/* The program's blocks, by address: open addressing, where a hole is 0 and a freed block 1. */
 enum { PLACES = 1 << 20 };
 static uintptr_t blocks[PLACES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -82,7 +83,7 @@ static bool forget(void *memory)
     return found;
 }
 
-/* Addresses as they stand in the program's file. */
+/* Addresses as they are in the program's file. */
 static void tell_where(void)
 {
     void *frames[32];
@@ -100,7 +101,7 @@ static void must(bool what)
         _exit(99);
 }
 
-/* What a file that is open for writing gets from now on goes to its copy below child/, the folder that this is in now. */
+/* Redirects an open file to its copy below child/, now the working folder, for all later writes. */
 static void write_to_copy(int file, const char *before)
 {
     char link[64], path[4096];
