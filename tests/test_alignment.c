@@ -66,7 +66,7 @@ static void fasta_keeps_every_column(void **state)
     check_rows(">a\nAC-DE\n>b\nA*~DE\n", "x.fa", NONE, ATTN_ALIGNMENT_FASTA, "AC-DE AX-DE");
 }
 
-/* A stop stands behind the last residue; rows that are longer have residues or gaps there. */
+/* A stop follows the last residue; rows that are longer have residues or gaps there. */
 static void stops_at_the_end_are_gaps(void **state)
 {
     (void)state;
@@ -286,8 +286,8 @@ static attn_alignment *random_alignment(attn_context *c, int64_t rows, int64_t c
     return a;
 }
 
-/* What the greedy choice of facebookresearch/esm's notebook gives, run in NumPy on the same rows.  The second case has
- * many ties and more than 128 terms a mean, so that the order of summation matters. */
+/* The result of the greedy choice of facebookresearch/esm's notebook, run in NumPy on the same rows.  The second case
+ * has many ties and more than 128 terms a mean, so that the order of summation matters. */
 static void diverse_rows_are_the_notebooks(void **state)
 {
     (void)state;
@@ -526,7 +526,7 @@ static void position_weights_are_the_papers(void **state)
     assert_true(fabs(w[2] - 4 * 3.0 / 15) < 1e-12);
     assert_true(fabs(w[3] - 4 * 4.0 / 15) < 1e-12);
     attn_alignment_destroy(a);
-    /* Gaps and X are no kind of residue: the fragment has column 2 alone, where 2 kinds stand, Y three times. */
+    /* Gaps and X are no kind of residue: the fragment has column 2 alone, which has 2 kinds, Y three times. */
     a = parse(c, ">1\nGY\n>2\nGF\n>3\n-Y\n>4\nXY\n>5\n--\n", "x", NONE);
     assert_int_equal(attn_alignment_position_weights(a, w), ATTN_OK);
     double raw[] = {(1.0 / 2 + 1.0 / 6) / 2, (1.0 / 2 + 1.0 / 2) / 2, 1.0 / 6, 1.0 / 6, 0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Gradients exchanged between two ranks without MPI; steps that are not finished; trainings that are given up. */
+ * Gradients exchanged between two ranks without MPI; steps that are not finished; trainings that are aborted. */
 #include "support/cmocka.h"
 
 #include "attn/train.h"
@@ -158,7 +158,7 @@ static void a_step_is_taken_back(void **state)
     end_step(&s);
 }
 
-/* A validation that is stopped has no step to take back, whether or not steps went before it here. */
+/* A validation that is stopped has no step to undo, whether or not steps preceded it here. */
 static void a_whole_step_is_kept(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static attn_status train(training *t)
     return status;
 }
 
-/* Whatever ends it, the others hear of it once while they wait, and once more that rank 0 leaves. */
+/* Whatever ends it, the others get one notice while they wait, and one more when rank 0 leaves. */
 static void a_training_is_given_up_once(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Two processes that see the same memory take the steps of one; a step that one of them leaves is as if never begun. */
+ * Two processes with shared memory take the steps of one; a step that one of them leaves is as if never begun. */
 #include "support/cmocka.h"
 
 #include "attn/train.h"
@@ -313,7 +313,7 @@ static int make_apart(void *user)
     return bad;
 }
 
-/* Asking for a file that is too long would end the process. */
+/* Extending a file beyond the limit would end the process. */
 static void short_files_leave_ranks_apart(void **state)
 {
     (void)state;

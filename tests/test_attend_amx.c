@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Forward attention on AMX beside the vector units: the plan says which, odd sizes agree, and so do
+ * Forward attention on AMX compared with the vector units: the plan names which, odd sizes agree, and so do
  * numbers that three parts of 8 bits cannot hold (infinite, NaN, above bf16's largest), attended or behind a mask; and
  * the same bits for any number of threads.  Skipped where the machine has no such unit. */
 #include "support/cmocka.h"

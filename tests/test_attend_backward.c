@@ -473,7 +473,7 @@ static void test_wanted(void **state)
             {.b = 2, .h = 2, .tq = 150, .tk = 121, .d = 160, .want = some * ATTN_WANT_DQ, .bf16 = true});
 }
 
-/* What is masked does not leak, what is not goes where it must. */
+/* Masked values do not leak, and visible ones have their effect. */
 static void test_nan(void **state)
 {
     (void)state;
@@ -488,7 +488,7 @@ static void test_nan(void **state)
             {.b = 2, .h = 2, .tq = 70, .tk = 110, .d = 8, .poison = poison, .mask = 2, .fill = -100});
 }
 
-/* Numbers that AMX cannot take, or whose products it cannot: they go where they went without it. */
+/* Numbers, or products of them, that AMX cannot represent: results are the same as without AMX. */
 static void test_too_large(void **state)
 {
     (void)state;
@@ -529,7 +529,7 @@ static void test_too_large(void **state)
     }
 }
 
-/* What is added to a large number is rounded to its last digit once, however many blocks the sum has. */
+/* A sum added to a large number is rounded to its last digit once, however many blocks the sum has. */
 static void test_added_once(void **state)
 {
     (void)state;

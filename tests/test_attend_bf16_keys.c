@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * bf16 keys and values beside f32 queries: every solver that takes them gives the bits that it gives for the same numbers in
- * f32, on every instruction set. */
+ * bf16 keys and values with f32 queries: every solver that takes them gives the bits that it gives for the same numbers
+ * in f32, on every instruction set. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"

@@ -34,7 +34,7 @@ static void parse(attn_problem *p, const char *text, attn_direction direction)
         fail_msg("%s: %s", text, attn_context_error(context));
 }
 
-/* Fails unless decode takes the problem, and decode_backward as `backward` says. */
+/* Fails unless decode takes the problem, and decode_backward takes or refuses it by `backward`. */
 static void check(const char *shape, const char *features, bool bf16, bool backward)
 {
     static uint64_t number;
@@ -118,7 +118,7 @@ static void fill(float *x, int64_t n, uint64_t stream)
         x[i] = (float)attn__rng_normal(&g);
 }
 
-/* Both passes over what `heads` says, from queries `q` and keys `k` on. */
+/* Both passes over `heads`, from queries `q` and keys `k` on. */
 static void run_both(tokens *t, const attn_heads *heads, int64_t q, int64_t k)
 {
     attn_problem p;

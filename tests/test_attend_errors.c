@@ -156,7 +156,7 @@ static void outputs_may_not_overlap(void **state)
     WRONG(ERROR_SHAPE, "o: the indices of dim 1 (BATCH, length 3) share elements", p.dims[1].o = 0);
     WRONG(ERROR_SHAPE, "dims 2 (QUERY, length 4) and 5 (VALUE, length 6) meet", p.dims[2].o = 5);
     WRONG(ERROR_SHAPE, "lse: the indices of dim 2", p.flags = ATTN_WANT_LSE; p.dims[2].lse = 0);
-    WRONG(OK, "", p.dims[2].lse = 0); /* not wanted */
+    WRONG(OK, "", p.dims[2].lse = 0); /* not requested */
     WRONG(ERROR_SHAPE, "weights: the indices of dim 3", p.flags = ATTN_WANT_WEIGHTS; p.dims[3].weights = 0);
     WRONG(OK, "", p.dims[1].k = p.dims[1].v = 0); /* inputs may be broadcast */
     WRONG(OK, "", p.dims[2].o = -p.dims[2].o);    /* and reversed */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What newer models ask of attention, each against what it must equal: packed sequences against padded ones, gradients
+ * Features of newer models, each against an equal computation: packed sequences against padded ones, gradients
  * against differences of the output in float64. */
 #include "support/cmocka.h"
 

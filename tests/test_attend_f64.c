@@ -34,7 +34,7 @@ static const f64_grid space_zero = {
 static const f64_grid space_shift = {
     .axes = 3, .n = {3, 4, 5}, .taps = {2, 2, 3}, .heads = 1, .channels = 4, .border = ATTN_BORDER_SHIFT, .moved = 1};
 
-/* What f64 attention is to take, one row a feature, then mixtures. */
+/* Problems that f64 attention must take, one row a feature, then mixtures. */
 static const f64_case usual[] = {
     {.text = "b2h2q7k9d5v3:f64"},
     {.text = "b1h4q6k5d3g2:f64,causal"},
@@ -221,7 +221,7 @@ static void execute(const quotient *d)
         fail_msg("%s: %s", f64_name(d->c), attn_context_error(f64_context));
 }
 
-/* What the loss is above less what it is now; differences first, for what does not change is then 0. */
+/* The loss at the point above minus the loss at this point; differences first, for what does not change is then 0. */
 static double loss_above(const quotient *d)
 {
     const random_problem *r = &d->r;
@@ -330,7 +330,7 @@ static void gradients_at_odd_sizes_are_slopes(void **state)
 
 /* --------------------------------------------------------------------------------------------------------- accuracy */
 
-/* What nobody writes keeps the number that random_problem_poison left. */
+/* Elements that are not written keep the number that random_problem_poison left. */
 static void assert_exact(const random_problem *r, const f64_case *c, int id, const long double *want)
 {
     const double *got = f64_numbers(r, id);

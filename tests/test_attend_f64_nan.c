@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Attention in float64 by the solver `blocked`: NaN and infinity in a number that no query reads show nowhere, in another
- * one exactly where the formulas say. */
+ * Attention in float64 by the solver `blocked`: NaN and infinity in a number that no query reads show nowhere, in
+ * another one exactly where the formulas have NaN. */
 #include "support/cmocka.h"
 
 #include "support/attend_exact.h"
@@ -48,7 +48,7 @@ static const f64_case hostile[] = {
     {.grid = &zeros, .add = F64_TABLES | F64_BIAS},
 };
 
-/* What the formulas say, and what was computed, with all in order and with one number poisoned. */
+/* The result of the formulas, and the computed one, with normal numbers and with one number poisoned. */
 typedef struct poisoning {
     const f64_case *c;
     random_problem r;
@@ -202,7 +202,7 @@ static int asked_times;
 
 typedef enum question { WHERE_OUTPUTS_SHOW_IT, NOBODY_READS_IT, WHERE_GRADIENTS_SHOW_IT } question;
 
-/* Whether anybody reads a number is what NaN says: with infinity a score may stay what it was. */
+/* NaN shows whether a number is read: with infinity a score may stay unchanged. */
 static void poison(poisoning *x, question asked, int id, int gradient, int64_t i)
 {
     const double with[] = {(double)NAN, (double)INFINITY, (double)-INFINITY};

@@ -17,7 +17,7 @@ enum { SEQUENCES = 9, HEADS = 2, CHANNELS = 5, VALUES = 6, LONGEST = 300, MOST =
 typedef struct mode {
     const char *name;
     attn_causal causal;
-    bool other_keys; /* as many keys as `fewer` says, not as queries */
+    bool other_keys; /* `fewer` keys, not as many as queries */
     attn_score score;
     attn_normalization normalization;
     double softcap, fill, dropout;

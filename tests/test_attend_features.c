@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * Every feature of attn.h alone and every pair of them, by every solver that accepts the problem, forward and backward,
  * against the float64 evaluation: heads, two axes, a window, additive scores and tied rows, with one query, prime lengths
- * and lengths next to those of tiles; pairs also with 130 short heads.  What no query attends holds NaN or infinity: keys,
- * values, biases.  A NaN in what is attended arrives where the evaluation has it.
- * ATTN_TEST_STEP (1) leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first. */
+ * and lengths next to those of tiles; pairs also with 130 short heads.  Elements that no query attends to hold NaN or
+ * infinity: keys, values, biases.  A NaN in what is attended arrives where the evaluation has it. ATTN_TEST_STEP (1)
+ * leaves out all but each STEP-th problem, ATTN_TEST_FIRST (0) is the first. */
 #include "support/cmocka.h"
 
 #include "support/attend_ref_walk.h"
@@ -51,7 +51,7 @@ static int64_t length_of(const attn_problem *p, int dim, size_t field)
     return positions && p->nwindows && dim == p->windows[0].key_dim ? p->windows[0].size : p->dims[dim].n;
 }
 
-/* Strides of the roles' dims in their order, the last one nearest; with `inside` the heads lie next to the channels. */
+/* Strides of the roles' dims in their order, the last one nearest; with `inside` the heads are next to the channels. */
 static void lay_out(attn_problem *p, size_t field, int roles, bool inside, int64_t next)
 {
     for (int pass = 0; pass < 3; pass++) {
@@ -127,7 +127,7 @@ static void add_bias(attn_problem *p)
     lay_out(p, offsetof(attn_dim, bias), ROLE_B | ROLE_Q | ROLE_K, false, 1);
 }
 
-/* Heads share it, and a gap lies between the rows. */
+/* Heads share it, and there is a gap between the rows. */
 static void add_bias_apart(attn_problem *p)
 {
     p->flags |= ATTN_WITH_BIAS;
@@ -312,7 +312,7 @@ static void add_scale(attn_problem *p)
     p->scale = 0.37;
 }
 
-/* What excludes each other is of one class. */
+/* Features that exclude each other are of one class. */
 typedef enum class { FREE, A_BIAS, A_MASK, A_LENGTH, A_TYPE, A_FILL_OR_SINK } class;
 
 typedef struct feature {
@@ -363,7 +363,7 @@ static bool fit(const feature *a, const feature *b)
 
 /* --------------------------------------------------------------------------------------------- the contents */
 
-/* What stands where no query looks, and one number that some query reads. */
+/* Elements that no query reads, and one number that some query reads. */
 typedef enum contents { NAN_UNUSED, INFINITY_UNUSED, NAN_READ, CONTENTS } contents;
 
 static void poison_bias(random_problem *r, double with)
@@ -572,7 +572,7 @@ static void bands_and_fills_over_many_keys(void **state)
                     check(HEADS, &shapes[s], (const int[]){j, i});
 }
 
-/* Every pair was possible with heads; the tally says what each solver took, forward and backward. */
+/* Every pair was possible with heads; the tally lists what each solver took, forward and backward. */
 static void what_solvers_took(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Packed sequences whose keys have a second axis beside the packed one: each gets what it gets alone, with its mask and
- * bias. */
+ * Packed sequences whose keys have a second axis in addition to the packed one: each gets what it gets alone, with its
+ * mask and bias. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"

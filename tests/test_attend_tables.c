@@ -26,7 +26,7 @@ static void check_threads(random_problem *r, int number, const char *solver, att
     table_results_drop(&one);
 }
 
-/* Of an empty role there is nothing to multiply, tables of keys are another solver's, and so are sums over grouped heads
+/* An empty role has nothing to multiply, tables of keys are another solver's, and so are sums over grouped heads
  * that do not add up in f32. */
 static bool must_take(const random_problem *r, attn_direction direction)
 {
@@ -51,7 +51,7 @@ static void check_direction(random_problem *r, const truth *t, int number, attn_
     }
 }
 
-/* What no pair reads is NaN or infinite: the loops never see it. */
+/* Elements that no pair reads are NaN or infinite: the loops never read them. */
 static void check_shape(int number, attn_dtype dtype, double spoilt, double *worst)
 {
     static random_problem r;

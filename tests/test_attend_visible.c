@@ -74,7 +74,7 @@ static int64_t padded_index(const attn__group *group, const attn__group *padded,
     return all;
 }
 
-/* What the plain walk says of a row's key, both as the subject counts them. */
+/* The plain walk's state of a row's key, both as the subject counts them. */
 static int kind_of(const subject *s, const attn__row *row, int64_t key)
 {
     static const int kinds[] = {[ATTN__SPOT_OUT] = ATTN__VISIBLE_OUT,

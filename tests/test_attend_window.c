@@ -227,7 +227,7 @@ static void is_chosen(void **state)
     attn_context_destroy(c);
 }
 
-/* Two heads that lie next to each other, and a flag or a length for each query that both heads share. */
+/* Two heads that are next to each other, and a flag or a length for each query that both heads share. */
 static void make_by_query(random_problem *r, int64_t queries, unsigned with)
 {
     enum { HEADS = 2, TAPS = 3, CHANNELS = 4, TOKEN = HEADS * CHANNELS };

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* First of all: once a process has asked for AMX, Linux refuses so small a stack. */
+/* First of all: once a process has requested AMX, Linux refuses so small a stack. */
 static void a_named_instruction_set_asks_for_no_other(void **state)
 {
     (void)state;
@@ -31,7 +31,7 @@ static void a_named_instruction_set_asks_for_no_other(void **state)
     attn_context_destroy(c);
 }
 
-/* gcc's run-time library asks the processor by itself. */
+/* gcc's run-time library queries the processor by itself. */
 static void instruction_sets_are_those_of_the_processor(void **state)
 {
     (void)state;

@@ -139,7 +139,7 @@ static void count(attn__interleaved *interleaved)
     ((counting *)interleaved)->calls++;
 }
 
-/* Twice C by both ways, beside other work and not: the same bits. */
+/* Twice C by both ways, interleaved with other work and not: the same bits. */
 static void beside_agrees(const attn__bf16x3_kernel *kernel, const attn__bf16x3_args *product)
 {
     size_t size = (size_t)(product->m * 16 * product->ldc) * sizeof(float);
@@ -263,7 +263,7 @@ static void three_parts_hold_all_of_a_number(void **state)
     }
 }
 
-/* The number of which parts stand at place `at` of a tile. */
+/* The number whose parts are at place `at` of a tile. */
 static double sum_of_parts(const uint16_t *tile, int parts, int64_t at)
 {
     double sum = 0;
@@ -459,7 +459,7 @@ static void odd_weights_are_told(void **state)
     }
 }
 
-/* What the parts of a number of B's tiles add up to. */
+/* The sum of the parts of a number of B's tiles. */
 static double whole_number(const attn__bf16x3_side *side, int parts, int64_t r, int64_t c)
 {
     int64_t at = c / 16 * side->block + r / 32 * side->step + r % 32 / 2 * side->row + c % 16 * 2 + r % 2;
@@ -504,7 +504,7 @@ static void columns_without_a_key_weigh_nothing(void **state)
         }
 }
 
-/* What is called beside products changes nothing. */
+/* Work that is interleaved with products changes nothing. */
 typedef struct counter {
     attn__interleaved interleaved;
     int64_t calls;

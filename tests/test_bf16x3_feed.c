@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What is done beside products on AMX: tiles made portion by portion give the sums that double precision
+ * Work that is interleaved with products on AMX: tiles made portion by portion give the sums that double precision
  * gives, rows of every number up to three tiles, arrays that end at guard pages; dots and drained rows; numbers that
  * parts cannot hold are found.  Skipped where the machine has no such unit. */
 #include "support/cmocka.h"
@@ -65,7 +65,7 @@ static attn__feed_side side_of(const rows *r, attn__feed_kind kind, uint16_t *to
     return s;
 }
 
-/* Some portions as beside a product, the rest in the end. */
+/* Some portions as during a product, the rest in the end. */
 static bool feed_all(attn__bf16x3_feed *f, int64_t portions)
 {
     attn__bf16x3_feed_begin(f, portions);

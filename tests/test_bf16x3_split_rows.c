@@ -28,7 +28,7 @@ static void skip_without_unit(void)
     }
 }
 
-/* Place i along k of a step, to the number that stands there. */
+/* Place i along k of a step, to the number that is there. */
 static int64_t number_at(int64_t i)
 {
     return i / 2 + i % 2 * SIDE;

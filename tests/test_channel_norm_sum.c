@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The sums of a channel, by every instruction set that runs here, against double; nothing beside the numbers
- * is read. */
+ * The sums of a channel, by every instruction set that runs here, against double; nothing but the numbers is read. */
 #include "support/cmocka.h"
 
 #include "base/rng.h"
@@ -9,7 +8,7 @@
 
 #include <math.h>
 
-/* Each lane adds up to 32 numbers in f32 before they go to double. */
+/* Each lane adds up to 32 numbers in f32 before they are added in double. */
 static void sums_are_those_of_double(const attn__channel_norm_kernel *kernel, int64_t n)
 {
     attn__rng rng = {.seed = (uint64_t)n};

@@ -40,7 +40,7 @@ static void refused(attn_context *c, attn_status status)
     attn_context_clear_error(c);
 }
 
-/* A call that fails, as of a program that asks for a file which need not be there. */
+/* A call that fails, as in a program that opens a file which may be missing. */
 static void fail_once(attn_context *c)
 {
     attn_config *config;
@@ -69,7 +69,7 @@ static void texts(void **state)
     refused(c, attn_alignment_parse(&all, c, rows, strlen(rows), "x", &format));
     assert_int_equal(attn_alignment_parse(&all, c, rows, strlen(rows), "x", NULL), ATTN_OK);
     refused(c, attn_alignment_select(&some, all, &(attn_selection){.depth = 1, .how = (attn_select)NONE}));
-    fail_once(c); /* what is said then is of the later call */
+    fail_once(c); /* the message is then of the later call */
     assert_int_equal(attn_alignment_select(&some, all, &(attn_selection){.depth = -7}), ATTN_ERROR_ARGUMENT);
     assert_non_null(strstr(attn_context_error(c), "-7"));
     attn_alignment_destroy(all);

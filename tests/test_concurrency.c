@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Several threads of the caller's own: one plan from many, contexts side by side, the one shared workspace, and
- * errors noted at once.  Says most under the thread sanitizer. */
+ * errors noted at once.  Most useful under the thread sanitizer. */
 #include "support/cmocka.h"
 
 #include "attn/attn.h"
@@ -415,7 +415,7 @@ static void threads_share_packed_weights(void **state)
     share_weights(ATTN_PRECISION_INT8);
 }
 
-/* The memory is the owner's context's; whoever asks gets the error in its own. */
+/* The memory is the owner's context's; the caller gets the error in its own. */
 static attn_status share_with(attn_context *owner, void *user)
 {
     attn_tensor *w = user;

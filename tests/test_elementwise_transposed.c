@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Strided copies whose rows lie across those of the source, by every instruction set that runs here, against plain
+ * Strided copies whose rows cross those of the source, by every instruction set that runs here, against plain
  * loops: any sizes, parts of the rows, scaled, added, and the bits of numbers that are none. */
 #include "support/cmocka.h"
 

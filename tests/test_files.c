@@ -131,7 +131,7 @@ static void missing_files_and_folders_are_named(void **state)
     attn_context_destroy(c);
 }
 
-/* A limit on the size of files stands in for a full disk: write() fails in the middle. */
+/* A limit on the size of files simulates a full disk: write() fails in the middle. */
 static void a_full_disk_leaves_the_old_file(void **state)
 {
     (void)state;
@@ -361,7 +361,7 @@ static void bad_json_is_placed(void **state)
     }
 }
 
-/* Whatever a reader does not ask for: lists of reals, mixed ones, objects in lists, integers of any length. */
+/* Values that a reader does not expect: lists of reals, mixed ones, objects in lists, integers of any length. */
 static void any_json_is_taken(void **state)
 {
     (void)state;

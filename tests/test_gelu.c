@@ -12,9 +12,9 @@
 
 enum { PER_UNIT = 1 << 16, EDGE = 8, DENSE = 2 * EDGE * PER_UNIT + 1 };
 
-/* Of |x|, or of 1 if that is less.  The product x * Phi(x) is rounded by up to 2^-24 of it, Phi, between 1/2 and 1, by
- * 2^-25: 9e-8 that no way of computing Phi in f32 can spare.  The rest is Phi's own error: 1.7e-8 where it is looked
- * up, and half of what erf is off by, with the rounding of its argument, in the others. */
+/* Relative to |x|, or to 1 if that is less.  The product x * Phi(x) is rounded by up to 2^-24 of it, Phi, between 1/2
+ * and 1, by 2^-25: 9e-8 that no way of computing Phi in f32 can spare.  The rest is Phi's own error: 1.7e-8 where it is
+ * looked up, and half of what erf is off by, with the rounding of its argument, in the others. */
 static const double LOOKED_UP = 1.07e-7, BY_ERF = 1.4e-7;
 static const double SLOPE_BOUND = 3e-7;
 
@@ -147,7 +147,7 @@ static void not_finite_is_passed_on(const results *of)
     }
 }
 
-/* In any lane of a vector, whole and not, beside ordinary numbers. */
+/* In any lane of a vector, whole and not, among ordinary numbers. */
 static void numbers_that_are_none(void **state)
 {
     (void)state;

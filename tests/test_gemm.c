@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The seam to matrix products against sums in double precision: sizes around the blocks of every path, transposes,
- * rows that lie apart, adding, bias and activation, packed weights, bf16, failing allocations. */
+ * The seam to matrix products against sums in double precision: sizes around the blocks of every path, transposes, rows
+ * with gaps, adding, bias and activation, packed weights, bf16, failing allocations. */
 #include "support/cmocka.h"
 #include "support/faults.h"
 
@@ -105,7 +105,7 @@ static void check_product(const product *p, const arrays *x, bool bf16)
             }
             double old = (double)x->old[i * x->ldc + j], got = (double)x->c[i * x->ldc + j];
             if (j >= p->n)
-                assert_true(got == old); /* what lies between the rows stays */
+                assert_true(got == old); /* gaps between the rows stay unchanged */
             else
                 check(got, activated(sum + (p->bias ? (double)x->bias[j] : 0) + (p->add ? old : 0), p->activation),
                       p->k);
@@ -206,7 +206,7 @@ static void products_are_sums(void **state)
     }
 }
 
-/* Few rows of C beside B transposed, as where channels come first: alone or added, with space between the rows. */
+/* Few rows of C and B transposed, as where channels come first: alone or added, with space between the rows. */
 static void few_rows_of_a_transposed_b(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void many_packed_columns(void **state)
     }
 }
 
-/* A row with a number far above its others, and the bits of those beside it: far enough for eight products, and so far
+/* A row with a number far above its others, and the bits of its neighbours: far enough for eight products, and so far
  * that multiply-adds take its place; also one row at a time. */
 static void rows_do_not_change_those_beside_them(void **state)
 {
@@ -391,7 +391,7 @@ static double error_in_norms(world w, const product *p, const arrays *a)
     return most;
 }
 
-/* Few columns of numbers most of which are small: what they are for one k on average says little of the others. */
+/* Few columns of numbers most of which are small: their average for one k is no estimate of the others. */
 static void few_columns_keep_their_digits(void **state)
 {
     (void)state;

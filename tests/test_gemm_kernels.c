@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Every micro-kernel that this processor runs, also those that a better one hides: whole and partial tiles, all lengths
- * of k up to some steps, numbers that lie together or apart, several panels at once. */
+ * of k up to some steps, numbers that are adjacent or apart, several panels at once. */
 #include "support/cmocka.h"
 
 #include "base/bf16.h"
@@ -15,7 +15,7 @@ enum { MOST_K = 200, BEHIND = 77 };
 
 typedef struct operands {
     int64_t rows, columns, k;
-    bool along_k; /* numbers along k lie together, else those along the other axis */
+    bool along_k; /* numbers along k are adjacent, else those along the other axis */
     bool bf16;    /* what dtype BF16 reads is bf16 */
     double *a, *b;
     void *a_data, *b_data;

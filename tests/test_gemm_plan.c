@@ -157,7 +157,7 @@ static void a_plan_prints_as_one_line(void **state)
     }
 }
 
-/* A linear layer's product takes the route that its precision asks for, and says so. */
+/* A linear layer's product takes the route of its precision, and names it. */
 static void the_route_is_printed(void **state)
 {
     (void)state;

@@ -128,7 +128,7 @@ static void run(const attn__gemm_problem *g, attn__isa isa, int threads)
     attn__system_release(workspace);
 }
 
-/* Some elements of each row and column, the corners among them; what lies between the rows stays. */
+/* Some elements of each row and column, the corners among them; gaps between the rows stay unchanged. */
 static void check(const attn__gemm_problem *g, const definition *d, array c, array old)
 {
     int64_t matrices = g->c_batch ? g->batch : 1, i_step = g->m > 40 ? g->m / 13 : 1,
@@ -214,7 +214,7 @@ static void strided_matrices(void **state)
     }
 }
 
-/* What rounds of packing have: B of more bytes than one takes. */
+/* Cases for rounds of packing: B of more bytes than one round takes. */
 static void large_matrices(void **state)
 {
     (void)state;
@@ -394,7 +394,7 @@ static int8_t *integers(int64_t n)
     return x;
 }
 
-/* Sums are exact on every instruction set; B is packed before or not, what lies behind C's rows stays. */
+/* Sums are exact on every instruction set; B is packed before or not, gaps behind C's rows stay unchanged. */
 static void try_int8(const shape *s, attn__isa isa, bool packs)
 {
     int64_t lda = s->ta ? s->m : s->k, ldb = s->tb ? s->k : s->n, ldc = s->n + s->apart;

@@ -19,7 +19,7 @@ static float *random_matrix(attn__rng *rng, int64_t count)
     return x;
 }
 
-/* What is done aside, once for each register tile. */
+/* The side work, once for each register tile. */
 static void count_call(void *calls)
 {
     ++*(int *)calls;
@@ -91,7 +91,7 @@ static void products_are_right_to_the_bit(void **state)
     }
 }
 
-/* Groups of rows lie apart; what is between them, and after the last row, is not read: NaN would be seen. */
+/* Groups of rows are apart; what is between them, and after the last row, is not read: NaN would be seen. */
 static float *packed_matrix(const attn__gemm_tile_kernel *kernel, attn__rng *rng, int64_t m, int64_t k, int64_t group)
 {
     int64_t groups = (m + kernel->group - 1) / kernel->group;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Generators of images: what an untrained one costs, the baseline beside it, the average of the weights, that a seed says
- * what is drawn, and that completing leaves what was given. */
+ * Generators of images: the bits of an untrained one, the baseline, the average of the weights, that a seed determines
+ * what is drawn, and that completing keeps the given rows. */
 #include "support/cmocka.h"
 #include "support/scratch.h"
 #include "support/tensors.h"
@@ -206,7 +206,7 @@ static void test_draw(void **state)
     end(&w);
 }
 
-/* Samples between the levels stay as they are; what stood below the given rows has no influence. */
+/* Samples between the levels stay as they are; pixels below the given rows have no influence. */
 static void test_complete(void **state)
 {
     (void)state;

@@ -207,7 +207,7 @@ static void one_alone(void **state)
     end_run(*state, text);
 }
 
-/* ------------------------------------------------------------------------- that the check sees anything */
+/* ------------------------------------------------------------------------- that the check detects anything */
 
 enum { CHECK_N = 16, CHECK_K = 256 };
 

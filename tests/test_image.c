@@ -72,7 +72,7 @@ typedef struct png {
     size_t npalette, ntransparent;
 } png;
 
-/* Where EXIF stands: before or behind the pixels, or as ImageMagick writes it. */
+/* The place of EXIF: before or behind the pixels, or as ImageMagick writes it. */
 enum { BEFORE, BEHIND, AS_TEXT };
 
 static void put_png_exif(file *f, const exif *e, int where)
@@ -296,7 +296,7 @@ static void every_kind_of_jpeg_is_read(void **state)
     check_corners(&f, 16, 8, red, blue);
     f = jpeg_file(JCS_GRAYSCALE, 1, dark, light, NULL);
     check_corners(&f, 16, 8, dark, light);
-    /* libjpeg writes Adobe's marker, which says that the inks are inverted: 255 is no ink. */
+    /* libjpeg writes Adobe's marker, which means that the inks are inverted: 255 is no ink. */
     static const uint8_t inks[] = {255, 128, 0, 255}, black[] = {255, 255, 255, 51};
     f = jpeg_file(JCS_CMYK, 4, inks, black, NULL);
     check_corners(&f, 16, 8, (uint8_t[]){255, 128, 0}, (uint8_t[]){51, 51, 51});

@@ -188,7 +188,7 @@ static void logits_into(world *w, double *out)
 }
 
 /* Changing number j changes the logits of later numbers only, and of every one of them (after a whole stack no later
- * number is blind to it; here the next slice, the next row, the next pixel are asked). */
+ * number is blind to it; here the next slice, the next row, the next pixel are queries). */
 static void numbers_depend_on_all_earlier_and_no_later_ones(void **state)
 {
     (void)state;
@@ -346,7 +346,7 @@ static void given_rows_stay_and_the_rest_is_drawn(void **state)
     end(&w);
 }
 
-/* Near temperature 0 noise has no say: every number is the likeliest one given those before. */
+/* Near temperature 0 noise has no effect: every number is the likeliest one given those before. */
 static void cold_images_are_the_likeliest(void **state)
 {
     (void)state;

@@ -218,7 +218,7 @@ static double check_values(const sample *s, const char *isa)
     return worst;
 }
 
-/* What the default instruction set and the two below it compute. */
+/* Results of the default instruction set and of the two below it. */
 static void values_and_gradients_are_sums(void **state)
 {
     (void)state;

@@ -128,14 +128,14 @@ static void what_is_wrong_is_told(void **state)
     }
 }
 
-/* A word that the data has once is known, so that tokens are pieces or words as the kind says. */
+/* A word that the data has once is known, so that tokens are pieces or words by the kind. */
 static void build(attn_vocab **vocab, const attn_pairs *pairs, attn_side side, attn_vocab_kind kind)
 {
     attn_vocab_options options = {.min_frequency = 1, .kind = kind, .max_size = 300};
     assert_int_equal(attn_vocab_build(vocab, pairs, side, &options), ATTN_OK);
 }
 
-/* Whether the sum of what token j of a row is wanted to look at is 1, and all of it on tokens of words in `words`. */
+/* Checks that the target weights of token j of a row sum to 1, all on tokens of words in `words`. */
 static void check_row(const float *row, int64_t n, const attn__token_words *source, const char *words)
 {
     double sum = 0, highest = 0;

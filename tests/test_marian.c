@@ -168,7 +168,7 @@ static void one_file_describes_the_search(void **state)
     }
 }
 
-/* What the options ask for, and the same from generation_config.json: transformers' own answers are
+/* Searches by options, and the same by generation_config.json: transformers' own answers are
  * tests/parity/marian.py's to compare. */
 static void searches_obey_their_settings(void **state)
 {
@@ -494,7 +494,7 @@ static void added_tokens_are_tokens(void **state)
     put_biases_of(f, (const float[V + 2]){0, 0, 0, 0, 1, 0, 3, 2}, V + 2);
     static const char search[] = "{\"bad_words_ids\": [[5]], \"max_length\": 5, \"no_repeat_ngram_size\": 1}";
     put(f, "generation_config.json", search, sizeof search - 1);
-    check_says(f, NULL, "<t> b"); /* <tt> is special: nothing that is said */
+    check_says(f, NULL, "<t> b"); /* <tt> is special: no part of the text */
 }
 
 /* The first token of a shortlist is the first that is text, and no special. */
@@ -540,7 +540,7 @@ static void words_of_pieces_are_numbered(void **state)
 
 enum { WORDS = 6, SAID = 5 };
 
-/* What the decoder's last layer says by itself, without a batch: the words of `a` are its tokens. */
+/* The attention of the decoder's last layer by itself, without a batch: the words of `a` are its tokens. */
 static void expected_pairs(const attn_translator *t, const attn__aligned *a, char *text)
 {
     attn_tape *tape;
@@ -687,7 +687,7 @@ static void translations_begin_as_they_must(void **state)
     attn_translator_destroy(t);
 }
 
-/* The longer line goes first through the model; it is called by its place among the lines. */
+/* The longer line is translated first; it is called by its place among the lines. */
 static void weights_that_are_not_finite_name_the_line(void **state)
 {
     fixture *f = *state;

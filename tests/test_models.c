@@ -238,7 +238,7 @@ static void padding_changes_nothing(void **state)
     }
 }
 
-/* A recurrence has no state before its first step: what cannot be computed is said. */
+/* A recurrence has no state before its first step: the impossible computation gives an error. */
 static void sentences_of_no_tokens(void **state)
 {
     fixture *f = *state;
@@ -362,7 +362,7 @@ static void named_inputs_give_named_outputs(void **state)
 
 /* ------------------------------------------------------------------------------------------- gradients */
 
-/* The loss of what the decoder says and, with `guided`, of where it looks. */
+/* The loss of the decoder's output and, with `guided`, of its attention. */
 static double loss_of(fixture *f, attn_model *model, bool record, bool guided)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
@@ -641,7 +641,7 @@ static void kernels_average_what_they_reach(void **state)
     attn_named_clear(&out);
 }
 
-/* Memory does not grow with pairs, of which there are 64 MB here, unless somebody asks for their weights. */
+/* Memory does not grow with pairs, of which there are 64 MB here, unless their weights are requested. */
 static void kernels_hold_no_weights(void **state)
 {
     fixture *f = *state;

@@ -237,7 +237,7 @@ static void width_one_is_greedy(void **state)
     assert_int_equal(result[0].ids[1], 2);
     assert_true(fabs(result[0].log_prob - log_prob(BOS, 3) - log_prob(3, 2) - log_prob(2, EOS)) < 1e-6);
     attn_hypotheses_free(context, result, 2);
-    /* A wider one sees that 2 and the end are likelier together. */
+    /* A wider one finds that 2 and the end are likelier together. */
     search(context, &(attn_beam_search_options){.bos = BOS, .eos = EOS, .max_len = MOST, .beam = 2}, result);
     assert_int_equal(result[0].n, 1);
     assert_int_equal(result[0].ids[0], 2);
@@ -554,7 +554,7 @@ static void sentences_that_leave_change_no_bit_of_the_others(void **state)
 
 /* ----------------------------------------------------------------------------------------- shortlists */
 
-/* What the sentences may be made of: for number i every `every`-th token from i on, and the end. */
+/* The allowed tokens of the sentences: for number i every `every`-th token from i on, and the end. */
 typedef struct allowed {
     int32_t tokens[SENTENCES][WORDS];
     const int32_t *lists[SENTENCES];
@@ -601,7 +601,7 @@ static void check_same(const attn_hypothesis *a, const attn_hypothesis *b)
     assert_memory_equal(&a->score, &b->score, sizeof a->score);
 }
 
-/* The probability of what was said, from the logits of the whole sequence at once, divided among the tokens allowed. */
+/* The probability of the output, from the logits of the whole sequence at once, divided among the tokens allowed. */
 static double probability_of(attn_model *model, attn_tape *tape, int64_t sentence, const allowed *a,
                              const attn_hypothesis *said)
 {
@@ -788,7 +788,7 @@ static void shared_keys_outlive_their_cache(void **state)
 
 enum { WIDE = 3, ROOM = 24, ROWS = 3 * WIDE };
 
-/* What each row of a cache must hold: where each of its tokens was computed. */
+/* The expected content of each row of a cache: where each of its tokens was computed. */
 typedef struct history {
     double token[ROWS][ROOM];
     int64_t n;

@@ -40,7 +40,7 @@ static attn_status translate(attn_model *model)
     return status;
 }
 
-/* One training step with the attention weights wanted. */
+/* One training step with the attention weights requested. */
 static attn_status learn(attn_model *model)
 {
     attn_context *context = attn_model_context(model);

@@ -4,7 +4,7 @@
  * without any (other kernels, other tiles, other remainders): both take the same sizes and give the same numbers.
  * `test_models_sizes all NAME...` does so for these architectures only.
  *
- * What to feed is read from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
+ * Inputs are derived from the registry: the letters of a port's shape ("(b,t,dim)") are the config's where a key has
  * that name, and free otherwise.  Lengths that no model of that config takes are meant to be among them. */
 #include "support/cmocka.h"
 #include "support/scratch.h"
@@ -295,7 +295,7 @@ static const char *stored_type(attn_context *context, const char *path, const ch
     return type;
 }
 
-/* Weights that are stored in bf16 are what they say; int8 is made of them as of any others. */
+/* Weights that are stored in bf16 have exactly their values; int8 is made of them as of any others. */
 static void what_is_bf16_is_stored_in_int8(void **state)
 {
     (void)state;
@@ -475,7 +475,7 @@ static void loading_holds_one_weight_in_f32_at_a_time(void **state)
     }
 }
 
-/* What a packed model refuses. */
+/* Calls that a packed model refuses. */
 static void packed_models_only_infer(void **state)
 {
     (void)state;
@@ -538,7 +538,7 @@ static void not_loaded(const run *r, const char *path, const attn_model_load_opt
         fail_msg("\"%s\" does not say \"%s\"", attn_context_error(r->context), part);
 }
 
-/* A directory says what model it is of; a file of weights needs the settings; what is missing is asked for. */
+/* A directory identifies its model; a file of weights needs the settings; missing ones are named in the error. */
 static void a_saved_model_is_loaded(void **state)
 {
     (void)state;

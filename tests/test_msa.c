@@ -95,7 +95,7 @@ static int64_t parameters_of(attn_context *context, int64_t row_dim)
     return count;
 }
 
-/* What the published code counts for its two checkpoints, 145 numbers of the regression among them. */
+/* The parameter counts of the published code for its two checkpoints, 145 numbers of the regression among them. */
 static void published_models_have_their_size(void **state)
 {
     fixture *f = *state;
@@ -120,7 +120,7 @@ static void checkpoints_have_rows_and_columns_swapped(void **state)
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "embed_dim", 0), 4);
     assert_int_equal(attn_config_int(attn_model_config(attn_msa_model(msa)), "max_positions", 0), 6);
     assert_null(attn_named_find(list, "msa_position_embedding"));
-    assert_true(attn_msa_has_regression(msa)); /* from the file beside it */
+    assert_true(attn_msa_has_regression(msa)); /* from the file in the same folder */
     assert_true(test_at(attn_named_find(list, "contact_head.regression.weight"), 1) == 2);
     attn_msa_destroy(msa);
 }
@@ -247,8 +247,8 @@ static void padding_and_bounds_change_nothing(void **state)
     assert_true(test_distance(result.representations[0], result.representations[1]) > 1e-3);
 }
 
-/* A run ends where nothing more is wanted: contacts leave out most of the last layer, representations of an early
- * layer the layers behind it.  What is wanted are the same bits as in a run that goes on to the logits. */
+/* A run ends where nothing more is requested: contacts leave out most of the last layer, representations of an early
+ * layer the layers behind it.  The outputs have the same bits as in a run that continues to the logits. */
 static void a_run_that_ends_early_has_the_same_bits(void **state)
 {
     fixture *f = *state;
@@ -407,7 +407,7 @@ static void maps_of_one_layer(void **state)
     refused(f, tokens, R, C, &wanted, "allowed: 1 to 2");
 }
 
-/* What a context holds at most while a new model runs once. */
+/* The largest memory of a context while a new model runs once. */
 static void peak_is_planned(attn_precision precision, int threads, int64_t rows, int64_t cols, const char *isa,
                             bool bounded)
 {

@@ -67,7 +67,7 @@ static const int32_t batch[B * R * C] = {
 
 /* ---------------------------------------------------------------------------------------------- embedding */
 
-/* LN(token + position + row's position): <cls> stands at 2, a gap counts, a masked residue keeps its embedding (only
+/* LN(token + position + row's position): <cls> has position 2, a gap counts, a masked residue keeps its embedding (only
  * ESM-1b clears it), padding is zero. */
 static void check_embedding(fixture *f, int64_t row_channels)
 {
@@ -106,7 +106,7 @@ static void embedding_follows_its_formula(void **state)
     check_embedding(*state, 1); /* the first release's table has one channel */
 }
 
-/* The last representation has gone through the final norm (whose weights are fresh: 1 and 0), the others have not. */
+/* The last representation has the final norm applied (whose weights are fresh: 1 and 0), the others have not. */
 static void only_the_last_representation_is_normalized(void **state)
 {
     fixture *f = *state;
@@ -239,7 +239,7 @@ static void maps_of_zeros_have_no_correction(void **state)
     attn_msa *msa = make(f);
     attn_tensor *places = parameter(msa, "embed_positions.weight"),
                 *norm = parameter(msa, "emb_layer_norm_before.weight");
-    for (int i = 0; i < 2; i++) { /* sign of channel 0 says <cls> or residue, whatever stands there */
+    for (int i = 0; i < 2; i++) { /* sign of channel 0 marks <cls> or residue, whatever is there */
         for (int64_t p = 0; p < attn_tensor_length(places, 0); p++)
             test_set(places, p * DIM, p == 2 ? 1e4 : -1e4);
         test_set(norm, 0, 1);

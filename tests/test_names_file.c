@@ -85,7 +85,7 @@ static void wrong_patterns_are_named(void **state)
             fail_msg("%s: %s", wrong[i][0], match(wrong[i][0], "a"));
 }
 
-/* What takes 2^1000 steps where ways are tried one after the other. */
+/* A pattern that takes 2^1000 steps by backtracking. */
 static void no_pattern_takes_long(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void a_file_says_what_the_model_is(void **state)
     attn_context_destroy(c);
 }
 
-/* A parameter that no tensor fills stays at zeros where a rule says so, and is missing elsewhere. */
+/* A parameter that no tensor fills stays at zeros where a rule allows it, and is missing elsewhere. */
 static void defaults_become_zeros(void **state)
 {
     (void)state;
@@ -254,8 +254,8 @@ static const char *numbered(const char *const *tensors)
     return path;
 }
 
-/* What trainings put around a model is taken off, in any order; an average stands in for the weights; whole names and
- * rules with a target go first. */
+/* Prefixes that trainings add are removed, in any order; an average replaces the weights; whole names and rules with a
+ * target have precedence. */
 static void wrappers_are_taken_off(void **state)
 {
     (void)state;
@@ -482,7 +482,7 @@ static attn_status measure_all(attn_context *c, void *user)
     return status;
 }
 
-/* Checkpoints of PyTorch, with its outputs beside them ("=NAME"): tests/parity/family.py wrote them. */
+/* Checkpoints of PyTorch, with its outputs in the same file ("=NAME"): tests/parity/family.py wrote them. */
 static void carried_files_give_the_originals_outputs(void **state)
 {
     static const char *const cases[][2] = {{"torch", "torch-transformer"},

@@ -258,7 +258,7 @@ static void positions_are_sines_and_cosines(void **state)
     assert_non_null(strstr(attn_context_error(f->context), "positions 12 to 13 wanted, but max_len is 10"));
 }
 
-/* The original wants dim in equal parts also where it takes none. */
+/* The original requires dim in equal parts also where it uses none. */
 static void heads_of_a_size_of_their_own_may_be_any_number(void **state)
 {
     fixture *f = *state;

@@ -117,7 +117,7 @@ static void end(void)
     }
 }
 
-/* `rows` rows of `n` numbers each, whose beginnings lie so far apart. */
+/* `rows` rows of `n` numbers each, whose beginnings are so far apart. */
 static void same(const char *what, const int64_t size[3], const float *a, int64_t step_a, const float *b,
                  int64_t step_b, int64_t rows, int64_t n)
 {
@@ -242,7 +242,7 @@ static product matmul(int64_t batch, const int64_t size[3], int layout)
     return p;
 }
 
-/* One product of a batch alone, and its first row alone, which lies together where a is not transposed. */
+/* One product of a batch alone, and its first row alone, which is contiguous if a is not transposed. */
 static void matmul_parts(const int64_t size[3], int layout, const float *a, const float *b, const float *g)
 {
     const int64_t m = size[0], n = size[1], k = size[2], i = BATCH - 1, row[3] = {1, n, k};
@@ -445,7 +445,7 @@ static void drop_pass(pass *p)
     free(p->dv);
 }
 
-/* Of a reproducible context: whatever an example is padded to, whatever stands beside it. */
+/* A reproducible context gives the same bits whatever an example is padded to and batched with. */
 static void check_padding(int64_t tokens, int64_t dim, const float *const x[4])
 {
     const int64_t n = tokens * HEADS * dim, size[3] = {tokens, tokens, dim};

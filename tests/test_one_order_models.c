@@ -13,7 +13,7 @@
 
 enum { MOST_NUMBERS = 1 << 16 };
 
-/* What a model says of one example. */
+/* The outputs of a model for one example. */
 typedef struct said {
     int64_t n;
     float x[MOST_NUMBERS];

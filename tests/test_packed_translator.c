@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attn_translator_pack_weights: the same translations and scores to the bit, less memory, and a model that says what it
- * cannot do any more. */
+ * attn_translator_pack_weights: the same translations and scores to the bit, less memory, and a model whose errors name
+ * what it cannot do any more. */
 #include "support/cmocka.h"
 
 #include "attn/convert.h"

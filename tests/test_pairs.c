@@ -301,7 +301,8 @@ static void every_allocation_may_fail(void **state)
     assert_true(faults_try_all(read_and_split, NULL) >= 5);
 }
 
-/* Duplicates on both sides go, the first stays; so do pairs one side of which is too long; others keep their order. */
+/* Duplicates on both sides are removed, the first stays; so do pairs one side of which is too long; others keep their
+ * order. */
 static void pairs_are_filtered_and_mixed(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Pictures have their format's form, show what they are given, and refuse what cannot be drawn.  What they
- * look like is for eyes: `ATTN_PLOT_DIR=out build/tests/test_plot` leaves them there. */
+ * Pictures have their format's form, show what they are given, and refuse what cannot be drawn.  To look at them:
+ * `ATTN_PLOT_DIR=out build/tests/test_plot` leaves them there. */
 #include "support/cmocka.h"
 
 #include "attn/plot.h"
@@ -78,7 +78,7 @@ static void heatmaps_render_in_every_format(void **state)
     attn_context_destroy(context);
 }
 
-/* Width and height as an SVG's first element says them, in points. */
+/* Width and height of an SVG's first element, in points. */
 static void size_of(const attn_bytes *svg, double *width, double *height)
 {
     const char *w = strstr((const char *)svg->data, "width=\"");

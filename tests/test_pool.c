@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * The pool of threads: every item once, nested and concurrent regions, fewer threads than asked for, idle threads. */
+ * The pool of threads: every item once, nested and concurrent regions, fewer threads than requested, idle threads. */
 #include "support/cmocka.h"
 
 #include "base/parallel.h"
@@ -29,7 +29,7 @@ static void rest(double time)
     nanosleep(&(struct timespec){(time_t)time, (long)((time - (double)(time_t)time) * 1e9)}, NULL);
 }
 
-/* What a loop has seen: how often each item ran, whether a thread's number was in use twice at once or too large. */
+/* Observations of a loop: how often each item ran, whether a thread's number was in use twice at once or too large. */
 typedef struct seen {
     int threads;
     atomic_int runs[ITEMS], busy[MOST], wrong;

@@ -183,7 +183,7 @@ static void a_child_attends_as_its_parent(void **state)
         assert_int_equal(in_child(child_attends_the_same), 0);
 }
 
-/* --------------------------------------------------------------------------------------- fewer than asked for */
+/* --------------------------------------------------------------------------------------- fewer than requested */
 
 static size_t address_space(void)
 {

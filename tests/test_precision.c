@@ -272,7 +272,7 @@ static void int8_is_the_same_on_all_sets(void **state)
     }
 }
 
-/* What is not finite stays so, in its row alone. */
+/* Numbers that are not finite stay so, in their row alone. */
 static void int8_keeps_what_is_not_finite(void **state)
 {
     fixture *f = *state;
@@ -306,7 +306,7 @@ static void int8_is_stored_of_what_it_computes(void **state)
 
 enum { TOKENS = 21, WIDTH = 16 };
 
-/* o and dqkv of attention within packed queries, keys and values; rounded before where so wanted. */
+/* o and dqkv of attention within packed queries, keys and values; rounded before if requested. */
 static void attend(fixture *f, bool before, float *o, float *gradient)
 {
     attn_tape_reset(f->tape, &(attn_tape_options){.record = true});
@@ -387,7 +387,7 @@ static void attention_without_gradients(void **state)
     }
 }
 
-/* What is not a softmax has no plan that multiplies pairs, and its result is not rounded. */
+/* Other normalizations than softmax have no plan that multiplies pairs, and their result is not rounded. */
 static void attention_by_the_mean_is_not_rounded(void **state)
 {
     fixture *f = *state;

@@ -96,7 +96,7 @@ static void the_older_form_is_read(void **state)
     attn_context_destroy(c);
 }
 
-/* A training's checkpoint: what stands beside the weights is read or passed over, and nothing hides what follows it. */
+/* A training's checkpoint: other entries than the weights are read or skipped, and none hides what follows it. */
 static void an_old_checkpoint_is_read(void **state)
 {
     (void)state;
@@ -402,7 +402,7 @@ static void shapes_that_overflow_are_refused(void **state)
     attn_context_destroy(c);
 }
 
-/* What torch.save writes of x.conj().imag: the storage of x, and {"neg": True}. */
+/* The file of torch.save for x.conj().imag: the storage of x, and {"neg": True}. */
 static void negated_storages_are_refused(void **state)
 {
     (void)state;
@@ -493,7 +493,7 @@ static void shared_lists_do_not_explode(void **state)
     attn_named_list list = {.context = c, .owns = true};
     assert_int_equal(attn_pt_parse(&list, file, wrap(file, object, size), "f", NULL, NULL, NULL), ATTN_ERROR_FORMAT);
     assert_non_null(strstr(attn_context_error(c), "more than a million values"));
-    /* Nor does what is kept of them beside the tensors: its keys are looked up one by one. */
+    /* Nor do the plain values that are kept of them: its keys are looked up one by one. */
     attn_config *plain;
     attn_context_clear_error(c);
     assert_int_equal(attn_config_create(&plain, c), ATTN_OK);

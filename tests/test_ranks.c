@@ -50,7 +50,7 @@ static void sums_and_words(void **state)
     assert_int_equal(attn__ranks_same(c, 17, "reads other data"), ATTN_ERROR_ARGUMENT);
     assert_string_equal(attn_context_error(c), "rank 1 reads other data");
     attn_context_destroy(c);
-    assert_int_equal(other.finished, 1); /* both know: they part in peace */
+    assert_int_equal(other.finished, 1); /* both have the error: they finish normally */
     c = two_ranks_joined();
     other.differs = true; /* ATTN_OK + 1 */
     assert_int_equal(attn_ranks_agree(c, ATTN_OK, NULL), (attn_status)(ATTN_OK + 1));
@@ -65,7 +65,7 @@ static void waiting_ends(void **state)
     attn_context *c = two_ranks_joined();
     double x = 1;
     int asked = 0;
-    other.mute = true; /* killed, say; and then the signal */
+    other.mute = true; /* killed, for example; and then the signal */
     attn_ranks_set_stop(c, two_ranks_stop, &asked);
     assert_int_equal(attn__ranks_sum(c, &x, 1, ATTN__SUM_F64), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(asked, 6);
@@ -115,7 +115,7 @@ static void one_process_needs_no_module(void **state)
         joins((const char *const[]){"PMIX_RANK", "0", "SLURM_STEP_NUM_TASKS", "2", "SLURM_NTASKS", "1", NULL}),
         ATTN_ERROR_UNSUPPORTED);
     assert_int_equal(joins((const char *const[]){"PMIX_RANK", "0", NULL}),
-                     ATTN_ERROR_UNSUPPORTED); /* nobody says how many */
+                     ATTN_ERROR_UNSUPPORTED); /* the number is not given */
     assert_int_equal(joins((const char *const[]){"PMI_SIZE", "3", NULL}), ATTN_ERROR_UNSUPPORTED);
     joins((const char *const[]){NULL});
     unsetenv("ATTN_MPI_MODULE");
@@ -137,7 +137,7 @@ static void texts_go_in_pieces(void **state)
     assert_string_equal(text, "its disk is full");
     attn_ranks_text_free(c, text);
     attn_context_memory(c, &before, NULL, NULL);
-    other.writes = UINT64_MAX - 1; /* with what stands before it, no size says that */
+    other.writes = UINT64_MAX - 1; /* with the preceding bytes, no size has that value */
     assert_int_equal(attn_ranks_text(c, 1, &text, &size), ATTN_ERROR_MEMORY);
     assert_null(text);
     assert_int_equal(other.told_first, ATTN_ERROR_MEMORY);
@@ -150,8 +150,8 @@ static void texts_go_in_pieces(void **state)
 
 enum { HALF = 3, CHANNELS = 2, PLANE = 4, SIZE = HALF * CHANNELS * PLANE };
 
-/* d loss / dx and y of batch norm over x, which stands `times` times in the batch; weights of the loss differ, and are 0
- * where x stands in for no example. */
+/* d loss / dx and y of batch norm over x, which is `times` times in the batch; weights of the loss differ, and are 0
+ * where x is a placeholder for no example. */
 static void normalized(attn_context *c, int times, attn_shard share, float y[SIZE], float dx[SIZE])
 {
     attn_tape *tape;
@@ -199,7 +199,7 @@ static void batch_statistics_are_of_all(void **state)
     assert_int_equal(other.begun, 3); /* statistics, sums of gradients, and the question at parting */
 }
 
-/* What a rank without examples runs has no gradient, whatever the others' sums are. */
+/* The operations of a rank without examples have no gradient, whatever the others' sums are. */
 static void what_stands_in_has_no_gradient(void **state)
 {
     (void)state;

@@ -94,7 +94,8 @@ static void collect(stack *s, bool plainly, bool train, double out[ROWS * WIDTH 
     for (int i = 0; i < 4 * BLOCKS + 1; i++)
         attn_tensor_zero_grad(s->all[i]);
     attn_tape_reset(s->tape, &(attn_tape_options){.record = true, .train = train, .seed = 7});
-    /* A site before and one behind: the counter must stand where it would without the second run of the branches. */
+    /* A site before and one behind: the counter must have the value that it has without the second run of the
+     * branches. */
     attn_tensor *x = attn_dropout(s->tape, s->x, 0.1);
     attn_tensor *y =
         plainly ? evaluate_plainly(s->tape, x, BLOCKS, s->blocks) : attn_reversible(s->tape, x, s->blocks, BLOCKS);
@@ -249,13 +250,13 @@ static figures train_step(int depth, bool reversible, attn_dtype dtype, int64_t 
     return f;
 }
 
-/* What a step takes beside the parameters and their gradients, which take as much again. */
+/* The memory of a step in addition to the parameters and their gradients, which take as much again. */
 static double activations(figures f)
 {
     return (double)f.peak - 2 * (double)f.model;
 }
 
-/* What is left of growth is how blocks of other sizes happen to fall into the pool's chunks: it does not follow the
+/* The remaining growth is how blocks of other sizes happen to fit into the pool's chunks: it does not follow the
  * depth, and is a small part of what a plain stack adds. */
 static void memory_does_not_grow_with_depth(void **state)
 {
@@ -273,7 +274,7 @@ static void memory_does_not_grow_with_depth(void **state)
     }
 }
 
-/* What a forward pass of a plain stack takes beside its parameters. */
+/* The memory of a forward pass of a plain stack in addition to its parameters. */
 static double forward_pass(int depth, const int64_t shape[4])
 {
     size_t model_bytes, peak;

@@ -188,7 +188,7 @@ static void a_setting_that_was_added_since(void **state)
     assert_int_equal(train(&newer, &jobs[1], NULL, NULL), ATTN_OK);
     check_same(&jobs[0], &jobs[1], "model.safetensors");
     check_same(&jobs[0], &jobs[1], "checkpoint.safetensors");
-    /* The other way round: an older attn cannot do what it does not know. */
+    /* The other way round: an older attn cannot use a setting that it does not have. */
     assert_int_equal(train(&newer, &jobs[2], "{\"way\": \"round\"}", NULL), ATTN_ERROR_INTERRUPTED);
     assert_int_equal(train(&older, &jobs[2], NULL, "\"way\""), ATTN_ERROR_FORMAT);
     close_all(jobs, 3);

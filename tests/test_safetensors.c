@@ -108,7 +108,7 @@ static void empty_tensors_may_be_named_last(void **state)
     }
 }
 
-/* Integers and their scales are the numbers that they stand for; what does not go together is refused in words. */
+/* Integers and their scales are the numbers that they stand for; mismatches are refused with a message. */
 static void int8_weights_have_scales(void **state)
 {
     (void)state;
@@ -404,7 +404,7 @@ static long peak(void)
     return usage.ru_maxrss;
 }
 
-/* Tensors of 4 MB: what has been read of the file does not stay in memory beside what was made of it. */
+/* Tensors of 4 MB: the file's pages that have been read do not stay in memory in addition to the tensors. */
 static void reading_takes_one_copy(void **state)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

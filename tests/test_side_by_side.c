@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Eight threads, each with a context of its own, that do everything a program may do with one at the same time: plans
  * by rule and by measuring, models with gradients, files of every kind, pictures, errors.  Each must get the bits that
- * one thread alone gets, and nobody's errors but its own.  Says most under the thread sanitizer. */
+ * one thread alone gets, and nobody's errors but its own.  Most useful under the thread sanitizer. */
 #include "support/cmocka.h"
 #include "support/scratch.h"
 
@@ -17,7 +17,7 @@
 
 enum { THREADS = 8, ROUNDS = 3 };
 
-/* What a thread does: adds what came out to a sum of bits. */
+/* The work of a thread: adds its results to a sum of bits. */
 typedef struct worker {
     int number; /* of the thread; those of one thread alone is THREADS */
     attn_context *context;

@@ -60,7 +60,7 @@ static void exp2_is_within_its_bound(void **state)
                 worst = error > worst ? error : worst;
             }
         }
-        /* Where softmax lives: dense between -40 and 0. */
+        /* The range of softmax: dense between -40 and 0. */
         for (int j = 0; j < 1 << 20; j += 64) {
             float x[64], y[64];
             for (int k = 0; k < 64; k++)

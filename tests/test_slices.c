@@ -207,7 +207,7 @@ static void run_multiply_adds(const attn__gemm_problem *g)
     free(workspace);
 }
 
-/* Which way rows go, by panels and K blocks. */
+/* The route of rows, by panels and K blocks. */
 typedef struct shares {
     int64_t six, eight, adds;
 } shares;
@@ -374,7 +374,7 @@ static void rows_do_not_know_each_other(void **state)
     release(&x);
 }
 
-/* What follows the sums: a bias, and a count of what was finished. */
+/* The epilogue: a bias, and a count of what was finished. */
 typedef struct finished {
     int64_t n;
     uint8_t *times;
@@ -389,7 +389,7 @@ static void finish(const void *user, void *c, int64_t row, int64_t column, int64
     }
 }
 
-enum { EVERY = 7, OTHER = 3 }; /* of so many rows one that goes by multiply-adds */
+enum { EVERY = 7, OTHER = 3 }; /* of so many rows one that is computed by multiply-adds */
 
 static bool is_unproved(int64_t row)
 {
@@ -431,7 +431,8 @@ static void check_mixed(const matrices *x, int way, const float *all, const floa
 }
 
 /* Rows that are proved have the bits that each has alone; the others, and columns that ordinary rows do not pass, those
- * of multiply-adds.  Each is made, and finished, once.  More rows than go at a time, more panels than a group. */
+ * of multiply-adds.  Each is made, and finished, once.  More rows than are computed at a time, more panels than a
+ * group. */
 static void each_element_is_made_once(void **state)
 {
     (void)state;
@@ -465,7 +466,7 @@ static void each_element_is_made_once(void **state)
     }
 }
 
-/* Infinity and NaN go where mathematics has them, and nowhere else. */
+/* Infinity and NaN appear where mathematics has them, and nowhere else. */
 static void what_is_not_finite_spreads_as_it_should(void **state)
 {
     (void)state;

@@ -97,7 +97,7 @@ static void run(attn_context *c, const char *text, attn_direction direction, con
     attn_plan_destroy(plan);
 }
 
-/* Both have the same NaN and infinities, and else differ by little beside the largest. */
+/* Both have the same NaN and infinities, and else differ by little compared to the largest. */
 static void assert_close(const float *found, const float *expected)
 {
     double largest = 0;
@@ -182,7 +182,7 @@ static void infinite_keys_do_not_leak(void **state)
     attn_context_destroy(c);
 }
 
-/* A weight too small for a float is one all the same, unless it is dropped: what it stands at counts. */
+/* A weight too small for a float is one all the same, unless it is dropped: the value that it multiplies counts. */
 static void weights_of_nothing_are_not_dropped(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void weights_of_nothing_are_not_dropped(void **state)
     attn_context_destroy(c);
 }
 
-/* What no query sees, or only some, changes no bit of those that do not see it. */
+/* Elements that are visible to no query, or to some only, change no bit of the other queries. */
 static void unseen_keys_change_no_bits(void **state)
 {
     (void)state;

@@ -409,8 +409,8 @@ static attn_status map_text(attn_context *c, const char *text, const char *chain
     return status;
 }
 
-/* Every letter has the place that it was written with, or none; at the ends a few may be left out where nothing but the
- * letters says where they belong. */
+/* Every letter has the place that it was written with, or none; at the ends a few may be left out where only the
+ * letters determine their place. */
 static void check_places(const char *query, const double *x, int begin, int end, int spared)
 {
     int n = (int)strlen(query);
@@ -505,7 +505,7 @@ static void the_chain_that_fits_best_is_taken(void **state)
     attn_context_destroy(c);
 }
 
-/* Numbers of another convention, and a sequence of another chain, do no harm where bonds say that nothing is absent. */
+/* Numbers of another convention, and a sequence of another chain, do no harm if bonds show that nothing is absent. */
 static void numbers_that_jump_without_a_break_mean_nothing(void **state)
 {
     (void)state;

@@ -169,7 +169,7 @@ static void check_refused(attn_context *c, const char *bytes, size_t size)
     attn_context_clear_error(c);
 }
 
-/* The size of the rules' double array stands in front of it: where its first unit is known, so is the size. */
+/* The size of the rules' double array precedes it: where its first unit is known, so is the size. */
 static void damage_is_refused(void **state)
 {
     fixture *f = *state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Operations along an axis where it lies: gradients against differences, values against plain loops, what is moved. */
+ * Operations along an axis in place: gradients against differences, values against plain loops, what is moved. */
 #include "support/cmocka.h"
 #include "support/gradcheck.h"
 #include "support/tensors.h"
@@ -301,7 +301,7 @@ static void what_does_not_fit_is_said(void **state)
         {(attn_context_clear_error(w.c), attn_interpolate(w.t, x, 3, 2, ATTN_INTERPOLATE_LINEAR)),
          "resize: axis 3 of a tensor of rank 3"},
     };
-    assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one stands */
+    assert_non_null(strstr(attn_context_error(w.c), cases[4].said)); /* the last one is kept */
     for (int i = 0; i < 5; i++)
         assert_null(cases[i].result);
     end(w);

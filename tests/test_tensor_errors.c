@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What goes wrong is said, sticks and leaks nothing; equal steps stop allocating; scopes free. */
+ * Errors are reported, stick and leak nothing; equal steps stop allocating; scopes free. */
 #include "support/cmocka.h"
 #include "support/failing.h"
 

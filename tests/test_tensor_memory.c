@@ -113,7 +113,8 @@ static void wrong_memory_is_refused(void **state)
     end_world(w);
 }
 
-/* Chunks that are idle as a whole go, and the pages of no other: a result that is left in a chunk keeps its numbers. */
+/* Chunks that are idle as a whole are freed, and the pages of no other: a result that is left in a chunk keeps its
+ * numbers. */
 static void results_survive_a_trimmed_pool(void **state)
 {
     enum { KEPT = 3, N = 100000 };

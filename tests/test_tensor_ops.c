@@ -471,7 +471,7 @@ static void functions_are_accurate(void **state)
     }
 }
 
-/* Of finite numbers, however large. */
+/* The results are finite for finite numbers, however large. */
 static void slopes_are_finite(void **state)
 {
     (void)state;

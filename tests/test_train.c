@@ -90,7 +90,7 @@ static void chrf_of_a_corpus(void **state)
     attn_context_destroy(context);
 }
 
-/* What a corpus of one pair gives, for each pair of some texts. */
+/* The score of a corpus of one pair, for each pair of some texts. */
 static void chrf_of_all_pairs(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The training loop's promise: a run that is stopped at any step and goes on later has the same bits, and says the
- * same of each epoch, as one that was not.  Its steps, figures and end against those computed by hand. */
+ * The training loop's promise: a run that is stopped at any step and resumed has the same bits, and reports the same of
+ * each epoch, as one that was not.  Its steps, figures and end against those computed by hand. */
 #include "support/cmocka.h"
 
 #include "attn/tensor.h"
@@ -193,7 +193,7 @@ static void counters_of_the_older_spelling_are_taken(void **state)
     end(&r);
 }
 
-/* Whether anybody asks for the norm or not. */
+/* Whether the norm is requested or not. */
 static void a_gradient_that_is_not_finite_changes_nothing(void **state)
 {
     (void)state;
@@ -276,8 +276,8 @@ static void moments_decay_to_zero(void **state)
     }
 }
 
-/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape
- * is gone. */
+/* Bytes that the context holds more after a backward pass of two parameters of BIG numbers each, and when the tape is
+ * destroyed. */
 enum { BIG = 1 << 16 };
 static size_t bytes_of_training(bool frozen, size_t *left)
 {

@@ -232,7 +232,7 @@ static void gradients_of_an_axial_classifier(void **state)
 
 /* ------------------------------------------------------------------------------------------- checkpoints */
 
-/* What is called how, written out for a model of one block; timm packs queries, keys and values. */
+/* The names of parameters, written out for a model of one block; timm packs queries, keys and values. */
 static const char *const hf_names[][2] = {
     {"cls_token", "vit.embeddings.cls_token"},
     {"pos_embedding", "vit.embeddings.position_embeddings"},
@@ -513,7 +513,7 @@ static void heads_of_known_names(void **state)
     }
 }
 
-/* Settings that say otherwise than the shapes; timm resizes positions to what config.json says, Hugging Face does not. */
+/* Settings that contradict the shapes; timm resizes positions to the size in config.json, Hugging Face does not. */
 static void settings_that_contradict_the_tensors(void **state)
 {
     static const struct {
@@ -570,7 +570,7 @@ static void settings_that_contradict_the_tensors(void **state)
     }
 }
 
-/* What a training of timm saved with the weights says the same as config.json. */
+/* The arguments that a training of timm saved with the weights are equivalent to config.json. */
 static void trainings_of_another_form_are_refused(void **state)
 {
     static const struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * What the command says while it works for long, with ticks of some milliseconds in place of seconds. */
+ * The command's output during long work, with ticks of some milliseconds in place of seconds. */
 #include "support/cmocka.h"
 
 #include "base/context.h"
@@ -50,7 +50,7 @@ static void long_work_says_how_far_it_is(void **state)
     assert_int_equal(attn_context_create(&c, NULL), ATTN_OK);
     FILE *said = listen(&kept);
     cli_watch_begin(c, TICK);
-    dup2(kept, STDERR_FILENO); /* it speaks where the command began, wherever standard error goes later */
+    dup2(kept, STDERR_FILENO); /* it prints to the initial standard error, even if that is redirected later */
     bool still = comes(said, "attn: still at work, 0:20 so far\n");
     cli_watch_work("files", 0, 8);
     bool first = comes(said, "attn: the first of 8 files, ");

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Where a walk over the problem's dims stands. */
+/* The position of a walk over the problem's dims. */
 typedef struct walk {
     const attn_problem *p;
     const attn_arrays *a;

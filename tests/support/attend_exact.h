@@ -10,9 +10,9 @@
 
 #include "attn/attn.h"
 
-/* What is written lies as the arrays of the same names do.  `lse` is that of the softmax; with another normalization 0,
- * or -infinity where attn.h says so.  `sees`, if not NULL: sees[lse's place * positions + j] becomes 1 where that row's
- * weights have one for position j of the last KEY dim. */
+/* Outputs have the layout of the arrays of the same names.  `lse` is that of the softmax; with another normalization 0,
+ * or -infinity as documented in attn.h.  `sees`, if not NULL: sees[lse's place * positions + j] becomes 1 where that
+ * row's weights have one for position j of the last KEY dim. */
 typedef struct attend_exact_arrays {
     long double *o, *lse;
     uint8_t *sees;

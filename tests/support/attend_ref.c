@@ -165,7 +165,7 @@ static void slopes(const row *r, key *k, double score)
 }
 
 /* A kind without a formula here, as a new one is at first: its own value and slopes, which test_attend_scores compares
- * with differences, so that what stands around it (masks, tables, normalization, sums) is checked all the same. */
+ * with differences, so that the steps around it (masks, tables, normalization, sums) are checked all the same. */
 static double other_score(const row *r, key *k)
 {
     const attn__score_kind *kind = attn__score_of(r->p);
@@ -300,8 +300,8 @@ static double scores_wrong_by(const row *r, const key *k)
     return k->state == WALK_MASKED || k->state == WALK_ABSENT ? 0 : r->u.score * (k->size + fabs(k->score));
 }
 
-/* What would be a subnormal weight or gradient of a score is 0 in f32 (docs/numerics.md), and so may be a number of 2^-110
- * and less that rounding makes one; none is in f64. */
+/* A weight or gradient of a score that would be subnormal is 0 in f32 (docs/numerics.md), and so may be a number of
+ * 2^-110 and less that rounding makes one; none is in f64. */
 static bool is_subnormal(const row *r, double x, double err)
 {
     return r->p->dtype != ATTN_F64 && x < 0x1p-110 && x - err < 0x1p-126;
@@ -425,7 +425,7 @@ static void output(row *r)
     }
 }
 
-/* What reading the log-sum-exp back from an array of f32 costs, relative to a weight.  A row of fills only has
+/* The error of reading the log-sum-exp back from an array of f32, relative to a weight.  A row of fills only has
  * no excuse: its scores are all one number, known exactly. */
 static double lse_err(const row *r)
 {
@@ -729,7 +729,7 @@ static void clear_table(const attn_problem *p, double *value, double *bound, int
     }
 }
 
-/* Of a table that an index reads: every row, read or not. */
+/* Clears every row of a table that an index reads, read or not. */
 static void clear_rows(const attn_problem *p, double *value, double *bound)
 {
     walk w = {.p = p};

@@ -23,7 +23,7 @@ typedef struct attend_ref_units {
  * as for f32; f64: as f32 with 29 more bits. */
 attend_ref_units attend_ref_units_of(attn_dtype dtype);
 
-/* Arrays of doubles, addressed by the same offsets as the problem's own; NULL if not wanted. */
+/* Arrays of doubles, addressed by the same offsets as the problem's own; NULL if not requested. */
 typedef struct attend_ref_arrays {
     double *o, *lse, *weights;
     double *dq, *dk, *dv, *dbias, *dw, *dw2, *dsinks, *dtable[ATTN_MAX_RELATIVE];

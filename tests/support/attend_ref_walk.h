@@ -42,7 +42,7 @@ bool walk_row_exists(const walk *w);
 
 /* Element i of an array of any float type. */
 double walk_load(attn_dtype dtype, const void *array, int64_t i);
-/* Where the pair's number stands in bias, or, with the member of dbias, in its gradient. */
+/* The offset of the pair's number in bias, or, with the member of dbias, in its gradient. */
 int64_t walk_bias_offset(const walk *w, const attn_arrays *a, size_t field);
 
 /* The type of k and v. */
@@ -51,7 +51,7 @@ attn_dtype walk_keys(const attn_problem *p);
 attn_dtype walk_side(const attn_problem *p);
 
 typedef enum walk_state { WALK_ABSENT, WALK_MASKED, WALK_PRESENT } walk_state;
-/* Finds the positions of the KEY indices and says what the key is to the query. */
+/* Finds the positions of the KEY indices and the state of the key for the query. */
 walk_state walk_place(walk *w, const attn_arrays *a);
 /* The offset of table r's row and channels at the present indices, and whether it serves the channel. */
 bool walk_table(const walk *w, int r, int64_t *offset);

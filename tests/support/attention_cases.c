@@ -113,7 +113,7 @@ int64_t hostile_keys_of(const attention *a, int64_t i)
     return last < a->heads.keys ? last : a->heads.keys;
 }
 
-/* Queries and keys lie channel after channel in both layouts. */
+/* Queries and keys are stored channel after channel in both layouts. */
 double hostile_score(const attention *a, const float *q, const float *k, double *size)
 {
     double sum = 0;
@@ -146,7 +146,7 @@ static void multiply(const attention *a, array_id id, double by)
     }
 }
 
-/* Sizes of scores: sums of absolute values reach `size`, which lies in q, in k, or in both. */
+/* Sizes of scores: sums of absolute values reach `size`, which is in q, in k, or in both. */
 void hostile_scale_scores(attention *a, double size, int where)
 {
     static const double shares[] = {0.5, 0, 1};
@@ -225,7 +225,7 @@ void hostile_end(void)
     }
 }
 
-/* What a backward pass reads, as the planner's choice leaves it. */
+/* The inputs of a backward pass, computed by the planner's choice. */
 void hostile_prepare_backward(attention *a)
 {
     attn_problem p = a->r.forward;

@@ -33,12 +33,12 @@ void hostile_open(attention *a, uint64_t number, int64_t most, unsigned with);
 int64_t hostile_choose(const attention *a, uint64_t salt, int64_t n);
 /* A size of scores from 10 to a quarter of the largest f32. */
 double hostile_draw_size(const attention *a);
-/* Brings the largest sum of absolute values of a score to `size`, which lies in both operands, in k, or in q. */
+/* Brings the largest sum of absolute values of a score to `size`, which is in both operands, in k, or in q. */
 void hostile_scale_scores(attention *a, double size, int where);
 /* The log-sum-exp and output that a backward pass reads, as the planner's choice leaves them. */
 void hostile_prepare_backward(attention *a);
 
-/* Where the channels of a token lie; arrays like v and like o by their names. */
+/* The offset of a token's channels; arrays like v and like o by their names. */
 float *hostile_floats_of(const attention *a, array_id id);
 float *hostile_query(const attention *a, int64_t b, int64_t h, int64_t i);
 float *hostile_key(const attention *a, int64_t b, int64_t h, int64_t j);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What the tests of the command share: a place of their own, and checks that say what was wrong.
+# Code that the tests of the command share: a folder of their own, and checks with error messages.
 set -u
 attn="$ATTN_BUILD/attn"
 root=$(pwd)
@@ -16,8 +16,8 @@ fail() {
     failed=1
 }
 
-# expect CODE PATTERN COMMAND...: the exit code, and a line of output or error that matches.  What a failure
-# (code 1 or 2) says is exactly one line on standard error, which starts with "attn: ".
+# expect CODE PATTERN COMMAND...: the exit code, and a line of output or error that matches.  A failure (code 1 or 2)
+# prints exactly one line on standard error, which starts with "attn: ".
 expect() {
     code=$1 pattern=$2
     shift 2

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cmocka wants these headers before its own. */
+ * cmocka needs these headers before its own. */
 #ifndef ATTN_TESTS_CMOCKA_H
 #define ATTN_TESTS_CMOCKA_H
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * failing.h - an allocator whose N-th call fails, and which knows what is still held.
+ * failing.h - an allocator whose N-th call fails, and which counts the blocks that are still held.
  */
 #ifndef ATTN_TESTS_FAILING_H
 #define ATTN_TESTS_FAILING_H

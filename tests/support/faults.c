@@ -10,7 +10,7 @@ static void *alloc(void *user, size_t size, size_t align)
     f->calls++;
     if (f->fail_at && (f->calls == f->fail_at || (f->forever && f->calls > f->fail_at)))
         return NULL;
-    /* A test that asks for more than a GiB has not checked a size. */
+    /* A test that allocates more than a GiB has not checked a size. */
     void *memory = NULL;
     if (size > (size_t)1 << 30 || posix_memalign(&memory, align, size) != 0)
         return NULL;

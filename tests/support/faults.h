@@ -14,7 +14,7 @@ typedef struct faults {
     long held; /* blocks not yet released */
 } faults;
 
-/* A context whose memory goes through `f`; NULL if its own allocation failed. */
+/* A context that allocates by `f`; NULL if its own allocation failed. */
 attn_context *faults_context(faults *f);
 
 /* Calls work(context, user) with the first allocation failing, then the second, and so on until it succeeds

@@ -13,7 +13,7 @@
 
 enum { ROOM = 1024 };
 
-/* What both see.  Each operation ends when both have begun it, so that none is ever two ahead of the other. */
+/* Memory that both share.  Each operation ends when both have begun it, so that none is ever two ahead of the other. */
 static struct common {
     atomic_int begun[2];
     unsigned char data[2][2][ROOM]; /* of the odd and of the even operations, from rank 0 and from 1 */

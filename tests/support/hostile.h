@@ -20,7 +20,7 @@ typedef enum hostile_kind { HOSTILE_LINEAR, HOSTILE_MATMUL, HOSTILE_CONVOLUTION,
 /* The sum that the structure is laid out for; the operand that is not in it is normal. */
 typedef enum hostile_aim { HOSTILE_FORWARD, HOSTILE_DX, HOSTILE_DW, HOSTILE_AIMS } hostile_aim;
 
-/* What the numbers of a product are, and those of a convolution. */
+/* The numbers that describe a product, and those of a convolution. */
 enum { P_BATCH, P_M, P_N, P_K, P_BIAS, P_TRANSPOSE_A, P_TRANSPOSE_B, P_SHARED, P_TWICE, P_NUMBERS };
 enum {
     C_SPATIAL,
@@ -58,13 +58,13 @@ typedef struct hostile_report {
 /* True if the promise is kept.  `tape` is reset. */
 bool hostile_run(attn_tape *tape, const hostile_case *c, hostile_report *report);
 
-/* What hostile_run is made of. */
+/* The parts of hostile_run. */
 bool hostile_run_product(attn_tape *tape, const hostile_case *c, hostile_report *report);
 bool hostile_run_convolution(attn_tape *tape, const hostile_case *c, hostile_report *report);
 void hostile_note(hostile_report *report, const char *array, const int64_t at[2], double got, double value,
                   double share);
 void hostile_refused(hostile_report *report, const attn_tape *tape);
-/* The caller's, to be destroyed; wants a gradient; a copy of `data`. */
+/* A copy of `data` that needs a gradient; the caller destroys it. */
 attn_tensor *hostile_tensor(attn_tape *tape, int rank, const int64_t *shape, const float *data);
 float *hostile_floats(int64_t n);
 

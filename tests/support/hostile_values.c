@@ -44,7 +44,7 @@ static int64_t pick(const hostile *h, uint64_t salt, int64_t n)
 
 /* ------------------------------------------------------------------------------------------ structures */
 
-/* Where a number stands, and a normal one to make it from. */
+/* The address of a number, and a normal one to make it from. */
 typedef struct place {
     bool b;
     int64_t i, k, rows, depth;

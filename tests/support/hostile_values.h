@@ -72,7 +72,7 @@ const char *hostile_structure_name(hostile_structure structure);
 /* HOSTILE_COUNT if there is none. */
 hostile_structure hostile_structure_find(const char *name);
 /* Element (i,k) of an operand; `copy` tells elements of one place from each other (taps, examples).  Finite unless the
- * structure says otherwise. */
+ * structure has other numbers. */
 float hostile_value(const hostile *h, hostile_operand operand, int64_t i, int64_t k, int64_t copy);
 /* A number from [0, n) that depends on the seed and `salt` alone. */
 int64_t hostile_pick(uint64_t seed, uint64_t salt, int64_t n);

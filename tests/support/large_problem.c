@@ -176,7 +176,7 @@ static void lay_weights(attn_problem *p)
     }
 }
 
-/* Rows, heads and batches that lie backwards; the channels stay adjacent, as AMX's paths want them. */
+/* Rows, heads and batches with negative strides; the channels stay adjacent, as AMX's paths need them. */
 static void turn_some(attn__rng *g, attn_problem *p)
 {
     for (int d = 0; d < p->ndims; d++) {

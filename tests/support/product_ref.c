@@ -79,7 +79,7 @@ void conv_ref_result(conv_ref *c)
     }
 }
 
-/* One tap over one row of results: where each lies. */
+/* One tap over one row of results: the offset of each. */
 typedef struct tap_row {
     int64_t x, g, w; /* the first element of each */
     int64_t n, step;
@@ -103,7 +103,7 @@ static void add_row(conv_ref_sums *s, const tap_row *r, const float *x, const fl
     s->dw_abs[r->w] += sum_abs;
 }
 
-/* The results along the last axis whose tap `t` lies inside. */
+/* The results along the last axis whose tap `t` is inside. */
 static void inside(const conv_ref *c, int64_t t, int64_t *begin, int64_t *end)
 {
     *begin = 0;

@@ -5,7 +5,7 @@
  *
  *     |c - sum a b| <= k 2^-24 sum |a| |b|        for every element, k terms long
  *
- * Infinity and NaN must come out where the sum says so.  Elements whose sum of absolute values may overflow are left
+ * Infinity and NaN must come out where the sum has them.  Elements whose sum of absolute values may overflow are left
  * out; where it is below 1e-30 an error of 1e-30 is allowed, and none where it is 0.
  */
 #ifndef ATTN_TESTS_PRODUCT_REF_H

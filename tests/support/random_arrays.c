@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What each array is: its stride field and roles; tables apart. */
+/* The properties of each array: its stride field and roles; tables are separate. */
 typedef struct kind {
     array_id id;
     const char *name;
@@ -286,7 +286,7 @@ static attn_dtype dtype_of(const attn_problem *p, const kind *k)
     return k->side ? walk_side(p) : p->dtype;
 }
 
-/* dq of a problem without own gradient strides lies like q. */
+/* dq of a problem without own gradient strides has the strides of q. */
 static size_t effective_field(const attn_problem *p, const kind *k)
 {
     static const size_t own[] = {FIELD(dq), FIELD(dk), FIELD(dv), FIELD(dout), FIELD(dbias)};
@@ -503,7 +503,7 @@ bool random_problem_narrow_keys(random_problem *r)
     if (r->forward.dtype != ATTN_F32 || (r->forward.flags & ATTN_WANT_WEIGHTS))
         return false;
     r->forward.flags |= ATTN_WITH_BF16_KEYS;
-    r->backward.flags |= ATTN_WITH_BF16_KEYS; /* for the evaluation: solvers go only forward */
+    r->backward.flags |= ATTN_WITH_BF16_KEYS; /* for the evaluation: solvers run only forward */
     for (int i = 0; i < 2; i++) {
         array *narrow = &r->array[ids[i]], wide = *narrow;
         narrow->dtype = ATTN_BF16;

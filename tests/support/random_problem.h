@@ -58,8 +58,8 @@ typedef struct random_problem {
 void random_problem_make(random_problem *r, uint64_t number);
 /* Arrays for problems that a test fills in itself (forward and backward, the same dims), with normal numbers. */
 void random_problem_arrays(random_problem *r, uint64_t number);
-/* Gives an f32 problem keys and values in bf16, for one more check forward.  False: it has other types, or wants weights,
- * which are not to be had then. */
+/* Gives an f32 problem keys and values in bf16, for one more check forward.  False: it has other types, or requests
+ * weights, which are not available then. */
 bool random_problem_narrow_keys(random_problem *r);
 void random_problem_free(random_problem *r);
 

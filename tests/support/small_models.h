@@ -15,12 +15,12 @@ enum { SMALL_WIDTH = 8, SMALL_LETTERS = 8 };
 typedef struct small_filling {
     const attn_config *config;
     int64_t batch, first, others; /* the first free letter of a call, and the further ones */
-    bool channels;                /* letters that begin with d are as wide as the config says */
+    bool channels;                /* letters that begin with d are as wide as in the config */
     int letters;
     char names[SMALL_LETTERS][32];
 } small_filling;
 
-/* What has no default, or a large one, gets the same width; layers are few.  The caller's to destroy. */
+/* Keys without a default, or with a large one, get the same width; layers are few.  The caller's to destroy. */
 attn_config *small_model_config(attn_context *context, const attn_architecture *a);
 /* The first form of "(b) or (b,q)", as the filling has it; returns the rank.  Shapes in words are those of axial layers,
  * channels first or last. */

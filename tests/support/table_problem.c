@@ -241,7 +241,7 @@ static bool is_seen(const row *w)
     return !(p->flags & ATTN_WITH_MASK) || w->r->arrays.mask[AT(w, mask)] != 0;
 }
 
-/* Where the pair and channel read the i-th table; -1: nowhere. */
+/* The element of the i-th table that the pair and channel read; -1: nowhere. */
 static int64_t entry_of(const row *w, int i)
 {
     const attn_relative *t = &w->p->relatives[i];
@@ -292,7 +292,7 @@ static double keep_of(const row *w)
     return walk_keep(&at, w->r->arrays.seed_offset);
 }
 
-/* Weights; false: the row sees nothing. */
+/* Weights; false: the row has no visible key. */
 static bool weigh(row *w)
 {
     double most = -HUGE_VAL, sum = 0;

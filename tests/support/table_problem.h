@@ -50,15 +50,15 @@ enum { TABLE_BATCH, TABLE_HEAD, TABLE_GROUP, TABLE_QUERY };
 void table_problem(random_problem *r, const table_shape *s, attn_dtype dtype);
 /* Operands of normal numbers, seen or not. */
 void table_fill(random_problem *r, uint64_t seed);
-/* What no pair that is seen reads becomes x: elements of tables, rows of q and dout (k and v have NaN there). */
+/* Elements that no visible pair reads become x: elements of tables, rows of q and dout (k and v have NaN there). */
 void table_spoil(random_problem *r, double x);
 /* reads[row * keys + key]: 1 where the pair is seen; rows are counted over the BATCH and QUERY dims. */
 void table_pairs(const random_problem *r, unsigned char *reads);
 /* Replaces values, which must be there, by those of the formulas, and returns the largest difference in bounds. */
 double table_truth(const random_problem *r, truth *t);
 
-/* What a direction writes: the problem, numbers that gradients may be added to, a copy of all of it, and whether the arrays
- * have the same bits still; failing the test if not. */
+/* The outputs of a direction: the problem, numbers that gradients may be added to, a copy of all of it, and whether the
+ * arrays have the same bits still; failing the test if not. */
 typedef struct table_results {
     void *copy[ARRAY_COUNT];
 } table_results;

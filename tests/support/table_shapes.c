@@ -9,7 +9,7 @@
 #define KEY   TABLE(ATTN_RELATIVE_KEY)
 #define VALUE TABLE(ATTN_RELATIVE_VALUE)
 
-/* Of a table: kind, axis, begin, end, gap, per_head, per_batch, slack. */
+/* Fields of a table: kind, axis, begin, end, gap, per_head, per_batch, slack. */
 /* clang-format off */
 const table_shape table_shapes[TABLE_SHAPES + 4] = {
     /* 0: lengths */

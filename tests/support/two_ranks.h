@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * two_ranks.h - ranks without MPI: two processes, of which the other always has what this one has, so that sums are
- * doubled, and answers only when it was asked some times.
+ * doubled, and answers only after some polls.
  */
 #ifndef ATTN_TESTS_TWO_RANKS_H
 #define ATTN_TESTS_TWO_RANKS_H
 
 #include "dist/ranks.h"
 
-/* What the other one does, and what became of it. */
+/* The behaviour of the other one, and counts of events. */
 extern struct two_ranks {
     int pending;        /* questions until the sums under way are done */
     int begun;          /* sums */
@@ -17,8 +17,8 @@ extern struct two_ranks {
     int32_t told_first; /* the status of the first */
     int pieces;         /* of texts */
     int64_t largest;    /* of those */
-    attn_status fails;  /* what it says next; ATTN_OK: nothing */
-    bool mute;          /* it is gone: nothing is ever done any more */
+    attn_status fails;  /* the status that it sends next; ATTN_OK: nothing */
+    bool mute;          /* it has died: no sum is ever completed */
     bool differs;       /* the largest of two numbers is its own */
     uint64_t writes;    /* bytes of its text */
     double more;        /* what its f64 numbers are above this one's */
