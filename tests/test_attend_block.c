@@ -46,7 +46,7 @@ static int64_t draw_block(subject *s, const attn__group *group, int64_t *first)
     if (group->size == 0)
         return 0;
     *first = below(s, group->size);
-    return 1 + below(s, attn__least(MOST, group->size - *first));
+    return 1 + below(s, attn__min(MOST, group->size - *first));
 }
 
 static void each_problem(void (*check)(subject *), bool backward)

@@ -212,7 +212,7 @@ static void check_dropout(const subject *s)
     attn__dropout_lanes(s->now, s->arrays, s->batch, s->rows.first, s->rows.count, LANES, low, high);
     attn__dropout_columns(s->now, s->keys.first, s->keys.count, column);
     for (int64_t i = 0; i < attn__round_up(s->rows.count, LANES); i++) {
-        attn__row row = row_of(s, s->rows.first + attn__least(i, s->rows.count - 1));
+        attn__row row = row_of(s, s->rows.first + attn__min(i, s->rows.count - 1));
         assert_true((low[i] | (uint64_t)high[i] << 32) == row.key);
         assert_true(i >= s->rows.count || key[i] == row.key);
         for (int64_t j = 0; i == 0 && j < s->keys.count; j++) {
@@ -235,11 +235,11 @@ static void check_batch(subject *s)
     }
     for (int64_t first = 0; first < s->now->query.size; first += rows) {
         attn__visible_rows_start(&s->rows, s->now, s->arrays, s->batch, first,
-                                 attn__least(rows, s->now->query.size - first), LANES);
+                                 attn__min(rows, s->now->query.size - first), LANES);
         check_padding(s);
         check_count(s);
         for (int64_t key = 0; key < s->now->key.size; key += keys) {
-            attn__visible_keys_start(&s->keys, s->now, key, attn__least(keys, s->now->key.size - key));
+            attn__visible_keys_start(&s->keys, s->now, key, attn__min(keys, s->now->key.size - key));
             check_blocks(s);
             check_dropout(s);
         }

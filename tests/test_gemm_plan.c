@@ -61,14 +61,14 @@ static void blocks_fit_into_l2(void **state)
     for (int i = 0; i < MACHINES * SIZES * 4; i++) {
         const attn__caches *caches = &machines[i % MACHINES];
         attn__gemm_plan p = plan_for(types[i % 4], sizes[i / 4 % SIZES], caches, 1);
-        int64_t k = attn__least(p.k_panel, attn__round_up(p.g.k, p.kernel->k_step));
-        int64_t rows = attn__least(p.m_group, p.m_block) - p.kernel->rows;
+        int64_t k = attn__min(p.k_panel, attn__round_up(p.g.k, p.kernel->k_step));
+        int64_t rows = attn__min(p.m_group, p.m_block) - p.kernel->rows;
         assert_true(rows <= 0 || rows * k * p.kernel->a_size <= caches->l2 / 2);
         assert_int_equal(p.k_panel % p.kernel->k_block, 0);
         if (p.k_panel > p.kernel->k_block)
             assert_true(p.k_panel * p.kernel->columns * p.kernel->b_size <= caches->l2 / 8);
         if (p.own_c && p.m_block > p.kernel->rows)
-            assert_true((p.m_block - p.kernel->rows) * attn__least(p.n_block, p.g.n) * 4 <= caches->l2 / 4);
+            assert_true((p.m_block - p.kernel->rows) * attn__min(p.n_block, p.g.n) * 4 <= caches->l2 / 4);
         assert_true(p.m_blocks * p.m_block >= p.g.m && p.n_blocks * p.n_block >= p.g.n);
     }
 }

@@ -314,7 +314,7 @@ static void try_bf16(const shape *s, attn__isa isa, int kind)
     g.packed = packs ? panels : NULL;
     check_rounds(s, &g, isa);
     run(&g, isa, 2);
-    for (int64_t i = 0; i < c.n; i += attn__most(s->every, 1)) {
+    for (int64_t i = 0; i < c.n; i += attn__max(s->every, 1)) {
         double sum = g.add ? get(old, i) : 0, sizes = fabs(sum);
         for (int64_t k = 0; k < s->k; k++) {
             double x = value_of(a[i / s->n * s->k + k]);
@@ -417,7 +417,7 @@ static void try_int8(const shape *s, attn__isa isa, bool packs)
     g.packed = packs ? panels : NULL;
     check_rounds(s, &g, isa);
     run(&g, isa, 2);
-    for (int64_t i = 0; i < s->m * ldc; i += attn__most(s->every, 1)) {
+    for (int64_t i = 0; i < s->m * ldc; i += attn__max(s->every, 1)) {
         int32_t wanted = s->add || i % ldc >= s->n ? 1000 : 0;
         for (int64_t k = 0; k < s->k && i % ldc < s->n; k++)
             wanted += a[i / ldc * g.a.outer + k * g.a.inner] * b[i % ldc * g.b.outer + k * g.b.inner];
@@ -614,7 +614,7 @@ static void try_parts(attn_dtype dtype, attn__isa isa, int64_t n, int64_t k)
     assert_true(whole && parts);
     attn__gemm_pack_b(&g, isa, 1, 0, g.n, whole);
     for (int64_t first = 0; first < n; first += ATTN__GEMM_PART)
-        attn__gemm_pack_b(&g, isa, 2, first, attn__least(first + ATTN__GEMM_PART, n), parts);
+        attn__gemm_pack_b(&g, isa, 2, first, attn__min(first + ATTN__GEMM_PART, n), parts);
     assert_memory_equal(whole, parts, bytes);
     free(b);
     free(whole);
@@ -657,7 +657,7 @@ static void blocks_of_few_rows(void **state)
     attn__gemm_operand gathered = {NULL, 1, 0, .gather = attn__im2col_gather, .source = &x};
     static const attn__isa sets[] = {ATTN_ISA_SCALAR, ATTN_ISA_NEON, ATTN_ISA_AVX2, ATTN_ISA_AVX512};
     int64_t of_l2 = attn__caches_here()->l2 / 4 / (int64_t)(ATTN__GEMM_K * sizeof x);
-    int64_t several = attn__least(192, of_l2 / 2);
+    int64_t several = attn__min(192, of_l2 / 2);
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++) {
         if (!attn__isa_runs_here(sets[i]))
             continue;

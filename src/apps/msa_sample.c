@@ -13,14 +13,14 @@ enum { OF_COLUMNS, OF_ROWS, OF_MASK, STREAMS };
 
 attn__msa_part attn__msa_part_of(const attn__msa_sampling *sampling, const attn_alignment *alignment, uint64_t stream)
 {
-    int64_t columns = attn_alignment_columns(alignment), taken = attn__least(columns, sampling->max_columns);
+    int64_t columns = attn_alignment_columns(alignment), taken = attn__min(columns, sampling->max_columns);
     attn__rng rng = {.seed = sampling->seed, .stream = stream * STREAMS + OF_COLUMNS};
     int64_t depth = sampling->max_tokens / (taken + 1);
     return (attn__msa_part){.alignment = alignment,
                             .stream = stream,
                             .columns = taken,
                             .first_column = (int64_t)attn__rng_below(&rng, (uint64_t)(columns - taken + 1)),
-                            .rows = attn__least(attn_alignment_rows(alignment), depth > 1 ? depth : 1)};
+                            .rows = attn__min(attn_alignment_rows(alignment), depth > 1 ? depth : 1)};
 }
 
 /* The query, and the requested number of the others, in the order in which they were drawn. */

@@ -82,7 +82,7 @@ static int64_t count_listed(const char *list)
             last = strtoll(end + 1, &end, 10);
         count += last - first + 1;
     }
-    return attn__most(count, 1);
+    return attn__max(count, 1);
 }
 
 /* Fills the levels that the processor does not describe. */
@@ -108,8 +108,8 @@ static void ask_system(level levels[LEVELS])
 /* The threads of a core share its L1; what more threads share is divided by the number of cores. */
 static int64_t bytes_of_core(const level levels[LEVELS], int at)
 {
-    int64_t of_core = attn__most(levels[1].threads, 1);
-    return levels[at].bytes / attn__most(levels[at].threads / of_core, 1);
+    int64_t of_core = attn__max(levels[1].threads, 1);
+    return levels[at].bytes / attn__max(levels[at].threads / of_core, 1);
 }
 
 static attn__caches caches;

@@ -27,7 +27,7 @@ static int cores_of(long long quota, long long period)
 {
     if (quota <= 0 || period <= 0)
         return 0;
-    return (int)attn__least(quota / period + (quota % period > 0), INT_MAX);
+    return (int)attn__min(quota / period + (quota % period > 0), INT_MAX);
 }
 
 static int quota_of_v2(const char *dir)
@@ -126,7 +126,7 @@ static int launched_here(void)
         const char *value = getenv(counts[i]);
         long here = value ? strtol(value, NULL, 10) : 0;
         if (here > 1)
-            return (int)attn__least(here, INT_MAX);
+            return (int)attn__min(here, INT_MAX);
     }
     return 1;
 }
@@ -137,6 +137,6 @@ int attn__process_cores(int usable, int quota)
     /* Bound processes have different cores, each fewer than there are; a quota is one for all of them. */
     int cores = usable == attn__online_cores() ? usable / here : usable;
     if (quota > 0)
-        cores = (int)attn__least(cores, quota / here);
-    return (int)attn__most(cores, 1);
+        cores = (int)attn__min(cores, quota / here);
+    return (int)attn__max(cores, 1);
 }

@@ -7,12 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline int64_t attn__least(int64_t a, int64_t b)
+static inline int64_t attn__min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static inline int64_t attn__most(int64_t a, int64_t b)
+static inline int64_t attn__max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -36,12 +36,6 @@ static inline int64_t attn__round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* Pieces of at most `each` that n falls into. */
-static inline int64_t attn__pieces(int64_t n, int64_t each)
-{
-    return (n + each - 1) / each;
-}
-
 /* a / b, rounded towards minus and towards plus infinity; b > 0. */
 static inline int64_t attn__floor_div(int64_t a, int64_t b)
 {
@@ -52,6 +46,11 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
 {
     return -attn__floor_div(-a, b);
 }
+
+/* Other names of attn__min, attn__max and attn__ceil_div, which src/attend uses. */
+#define attn__least  attn__min
+#define attn__most   attn__max
+#define attn__pieces attn__ceil_div
 
 /* The greatest one; of a and 0 it is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)

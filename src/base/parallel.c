@@ -5,7 +5,7 @@
 
 void attn__share_out(attn__shares *s, int threads, int64_t items)
 {
-    s->count = (int)attn__most(attn__least(threads, ATTN__SHARES), 1);
+    s->count = (int)attn__max(attn__min(threads, ATTN__SHARES), 1);
     for (int i = 0; i < s->count; i++) {
         atomic_init(&s->of[i].next, items * i / s->count);
         s->of[i].end = items * (i + 1) / s->count;
@@ -40,7 +40,7 @@ static void take_items(void *user, int thread)
 
 void attn__parallel_items(int threads, int64_t items, void (*work)(void *user, int64_t item, int thread), void *user)
 {
-    threads = (int)attn__least(threads, items);
+    threads = (int)attn__min(threads, items);
     if (threads <= 1 || attn__pool_inside()) {
         for (int64_t i = 0; i < items; i++)
             work(user, i, 0);
@@ -62,7 +62,7 @@ typedef struct range_loop {
 static void run_range(void *user, int64_t index, int thread)
 {
     const range_loop *loop = user;
-    int64_t begin = index * loop->length, end = attn__least(begin + loop->length, loop->n);
+    int64_t begin = index * loop->length, end = attn__min(begin + loop->length, loop->n);
     (void)thread;
     if (begin < end)
         loop->work(loop->user, begin, end);
@@ -73,11 +73,11 @@ void attn__parallel_range(int threads, int64_t n, int64_t grain, void (*work)(vo
 {
     if (n <= 0)
         return;
-    int64_t ranges = attn__least(attn__pieces(n, attn__most(grain, 1)), threads);
+    int64_t ranges = attn__min(attn__ceil_div(n, attn__max(grain, 1)), threads);
     if (ranges <= 1) {
         work(user, 0, n);
         return;
     }
-    range_loop loop = {n, attn__pieces(n, ranges), work, user};
+    range_loop loop = {n, attn__ceil_div(n, ranges), work, user};
     attn__parallel_items((int)ranges, ranges, run_range, &loop);
 }

@@ -65,7 +65,7 @@ static int64_t column_of_c(const plan *p)
 /* The length of the K panel that begins at k0, where the last one ends at `end`. */
 static int64_t k_panel_at(const plan *p, int64_t k0, int64_t end)
 {
-    return attn__least(end - k0, p->k_panel);
+    return attn__min(end - k0, p->k_panel);
 }
 
 /* A K panel's length with its padding. */
@@ -99,7 +99,7 @@ static int threads_for(const attn__gemm_problem *g, int threads)
 {
     const double worth = 1 << 18;
     double parts = (double)g->m * (double)g->n * (double)g->k * (double)g->batch / worth;
-    return parts < threads ? (int)attn__most((int64_t)parts, 1) : threads;
+    return parts < threads ? (int)attn__max((int64_t)parts, 1) : threads;
 }
 
 static int64_t items_of(const plan *p)
@@ -114,8 +114,8 @@ static int64_t packed_k_panel(const attn__gemm_kernel *kernel, const attn__cache
     enum { ROWS = 128, MOST = 4 };
     int64_t of_b = caches->l2 / 8 / ((int64_t)kernel->columns * kernel->b_size);
     int64_t of_a = caches->l2 / 2 / ((int64_t)ROWS * kernel->a_size);
-    int64_t blocks = kernel->begin ? 1 : attn__least(of_a, of_b) / kernel->k_block;
-    return attn__most(attn__least(blocks, MOST), 1) * kernel->k_block;
+    int64_t blocks = kernel->begin ? 1 : attn__min(of_a, of_b) / kernel->k_block;
+    return attn__max(attn__min(blocks, MOST), 1) * kernel->k_block;
 }
 
 enum { FEW_ROWS = 64, FEW_PANELS = 4 };
@@ -133,7 +133,7 @@ static void choose_k_panel(plan *p)
 /* The most k that one K panel has. */
 static int64_t most_k(const plan *p)
 {
-    return attn__least(p->k_panel, packed_k(p, p->g.k));
+    return attn__min(p->k_panel, packed_k(p, p->g.k));
 }
 
 /* A block of C has to stay in L2 where AMX computes it, which multiplies faster than L3 reads, and where it has memory
@@ -147,13 +147,13 @@ static bool c_must_fit_l2(const plan *p)
  * where B has only a few panels, rows of A and of C. */
 static int64_t rows_in_l2(const plan *p)
 {
-    int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__least(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
-    int64_t rows = p->caches->l2 / 2 / attn__most(a_row, 1);
+    int64_t a_row = most_k(p) * p->kernel->a_size, c_row = attn__min(p->g.n, SQUARE_BLOCK) * size_of_sum(p);
+    int64_t rows = p->caches->l2 / 2 / attn__max(a_row, 1);
     if (c_must_fit_l2(p))
-        rows = attn__least(rows, p->caches->l2 / 8 / attn__most(c_row, 1));
+        rows = attn__min(rows, p->caches->l2 / 8 / attn__max(c_row, 1));
     else if (p->g.n <= FEW_PANELS * p->kernel->columns)
-        rows = attn__least(rows, p->caches->l2 / 8 / attn__most(a_row + c_row, 1));
-    return attn__round_up(attn__most(rows, 1), p->kernel->rows);
+        rows = attn__min(rows, p->caches->l2 / 8 / attn__max(a_row + c_row, 1));
+    return attn__round_up(attn__max(rows, 1), p->kernel->rows);
 }
 
 /* The most panels of rows and of columns in a block.  If all rows fit into L2, or nearly so, or A is the smaller operand, a
@@ -164,17 +164,17 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
     enum { MOST_ROWS = 3072 };
     const attn__gemm_problem *g = &p->g;
     bool alone = g->batch == 1 && !g->a.gather && !g->b.gather, amx = p->kernel->begin != NULL;
-    bool fit = 4 * g->m <= 5 * p->m_group, smaller = g->m <= attn__least(g->n, MOST_ROWS);
+    bool fit = 4 * g->m <= 5 * p->m_group, smaller = g->m <= attn__min(g->n, MOST_ROWS);
     bool all_rows = !p->own_c && (g->batch > 1 || (!amx && (fit || smaller)));
     bool in_l1 = p->kernel->columns * most_k(p) * p->kernel->b_size <= p->caches->l1;
     bool one_panel = g->m <= FEW_ROWS && g->b.inner == 1 && alone && !g->packed && !amx && in_l1;
-    int64_t of_l2 = p->caches->l2 / 4 / attn__most(most_k(p) * p->kernel->b_size, 1);
+    int64_t of_l2 = p->caches->l2 / 4 / attn__max(most_k(p) * p->kernel->b_size, 1);
     int64_t columns = one_panel          ? p->kernel->columns
-                      : c_must_fit_l2(p) ? attn__least(of_l2, SQUARE_BLOCK)
+                      : c_must_fit_l2(p) ? attn__min(of_l2, SQUARE_BLOCK)
                       : all_rows         ? of_l2
                                          : WIDE_BLOCK;
-    *m_each = attn__most(attn__pieces(all_rows ? g->m : p->m_group, p->kernel->rows), 1);
-    *n_each = attn__most(columns / p->kernel->columns, 1);
+    *m_each = attn__max(attn__ceil_div(all_rows ? g->m : p->m_group, p->kernel->rows), 1);
+    *n_each = attn__max(columns / p->kernel->columns, 1);
 }
 
 /* Panels of a block, at most `most`.  One thread gets equal blocks; several the size with which the last of them ends
@@ -182,10 +182,10 @@ static void most_panels(const plan *p, int64_t *m_each, int64_t *n_each)
 static int64_t even(int64_t panels, int64_t most, int64_t others, int threads)
 {
     if (threads <= 1)
-        return attn__pieces(panels, attn__pieces(panels, most));
+        return attn__ceil_div(panels, attn__ceil_div(panels, most));
     int64_t best = most, best_end = INT64_MAX;
     for (int64_t each = most; 2 * each > most; each--) {
-        int64_t end = attn__pieces(attn__pieces(panels, each) * others, threads) * each;
+        int64_t end = attn__ceil_div(attn__ceil_div(panels, each) * others, threads) * each;
         if (end < best_end)
             best = each, best_end = end;
     }
@@ -196,8 +196,8 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
 {
     p->m_block = m_each * p->kernel->rows;
     p->n_block = n_each * p->kernel->columns;
-    p->m_blocks = attn__most(attn__pieces(p->g.m, p->m_block), 1);
-    p->n_blocks = attn__most(attn__pieces(p->g.n, p->n_block), 1);
+    p->m_blocks = attn__max(attn__ceil_div(p->g.m, p->m_block), 1);
+    p->n_blocks = attn__max(attn__ceil_div(p->g.n, p->n_block), 1);
 }
 
 /* Blocks as large as they may be; smaller ones where there would be too few items for the threads.  A block with all
@@ -205,21 +205,21 @@ static void set_blocks(plan *p, int64_t m_each, int64_t n_each)
 static void divide(plan *p)
 {
     enum { ITEMS_EACH = 4, FINER = 8 };
-    int64_t m_panels = attn__most(attn__pieces(p->g.m, p->kernel->rows), 1);
-    int64_t n_panels = attn__most(attn__pieces(p->g.n, p->kernel->columns), 1);
+    int64_t m_panels = attn__max(attn__ceil_div(p->g.m, p->kernel->rows), 1);
+    int64_t n_panels = attn__max(attn__ceil_div(p->g.n, p->kernel->columns), 1);
     int64_t least_items = p->threads > 1 ? ITEMS_EACH * p->threads : 1;
     int64_t m_each, n_each;
     most_panels(p, &m_each, &n_each);
-    m_each = attn__least(m_each, m_panels), n_each = attn__least(n_each, n_panels);
+    m_each = attn__min(m_each, m_panels), n_each = attn__min(n_each, n_panels);
     set_blocks(p, m_each, n_each);
     bool cuts_columns = p->m_blocks == 1 || p->g.b.gather, cuts_rows = !cuts_columns && p->n_block > SQUARE_BLOCK;
     int64_t finer_columns = cuts_columns ? FINER : 1, finer_rows = cuts_rows ? FINER : 1;
     while (items_of(p) < least_items && m_each * n_each > 1) {
         bool columns_first = p->n_block * finer_columns >= p->m_block * finer_rows;
         if (n_each > 1 && (m_each == 1 || columns_first))
-            n_each = attn__pieces(n_each, 2);
+            n_each = attn__ceil_div(n_each, 2);
         else
-            m_each = attn__pieces(m_each, 2);
+            m_each = attn__ceil_div(m_each, 2);
         set_blocks(p, m_each, n_each);
     }
     m_each = even(m_panels, m_each, items_of(p) / p->m_blocks, cuts_columns ? 1 : p->threads);
@@ -230,8 +230,8 @@ static void divide(plan *p)
 /* Equal groups of a block's rows. */
 static int64_t even_group(const plan *p)
 {
-    int64_t groups = attn__pieces(p->m_block, p->m_group);
-    return attn__round_up(attn__pieces(p->m_block, groups), p->kernel->rows);
+    int64_t groups = attn__ceil_div(p->m_block, p->m_group);
+    return attn__round_up(attn__ceil_div(p->m_block, groups), p->kernel->rows);
 }
 
 /* Rows of A are read in place where they are few, or do not fall into the same sets of the L1 cache. */
@@ -269,9 +269,9 @@ static void shorten_round(plan *p, int64_t bytes_of_k)
 {
     if (p->g.c_bf16)
         return;
-    int64_t bytes = attn__most(attn__least(p->caches->l3 / 2, ROUND_BYTES), SHORT_ROUND_BYTES);
-    int64_t blocks = bytes / attn__most(bytes_of_k, 1) / p->k_panel;
-    p->k_round = attn__least(p->k_round, attn__most(blocks, attn__pieces(LEAST_ROUND, p->k_panel)) * p->k_panel);
+    int64_t bytes = attn__max(attn__min(p->caches->l3 / 2, ROUND_BYTES), SHORT_ROUND_BYTES);
+    int64_t blocks = bytes / attn__max(bytes_of_k, 1) / p->k_panel;
+    p->k_round = attn__min(p->k_round, attn__max(blocks, attn__ceil_div(LEAST_ROUND, p->k_panel)) * p->k_panel);
 }
 
 /* An operand that several blocks of C need is packed once for all of them; but not a gathered one, nor those of a batch,
@@ -288,19 +288,19 @@ static void choose_packing(plan *p)
     p->pack_a = packs_a && !p->share_a;
     p->share_b = !in_place && !p->gather_b && p->m_blocks > 1 && g->batch == 1;
     p->pack_b = !in_place && !p->share_b;
-    p->k_round = attn__round_up(attn__most(g->k, 1), p->k_panel);
+    p->k_round = attn__round_up(attn__max(g->k, 1), p->k_panel);
     if (p->share_b)
         shorten_round(p, row_bytes);
     if (p->share_a)
         shorten_round(p, column_bytes);
-    p->shared_b = p->share_b ? row_bytes * packed_k(p, attn__least(p->k_round, g->k)) : 0;
+    p->shared_b = p->share_b ? row_bytes * packed_k(p, attn__min(p->k_round, g->k)) : 0;
     p->shared_b = attn__round_up(p->shared_b, LINE);
 }
 
 /* A thread's own memory: what it gathers of A and of B, A's panels, B's, and a block of C. */
 static int64_t rows_at_once(const plan *p)
 {
-    return attn__least(p->m_block, p->m_group);
+    return attn__min(p->m_block, p->m_group);
 }
 
 static int64_t gathered_ld(int64_t columns)
@@ -339,7 +339,7 @@ static int64_t a_bytes(const plan *p)
 /* Groups of A's rows that are multiplied at once, in a block of C. */
 static int64_t a_groups(const plan *p)
 {
-    return attn__pieces(p->m_block, rows_at_once(p));
+    return attn__ceil_div(p->m_block, rows_at_once(p));
 }
 
 static int64_t b_bytes(const plan *p)
@@ -360,7 +360,7 @@ static void choose_blocks(plan *p, int threads)
     divide(p);
     p->m_group = even_group(p);
     choose_packing(p);
-    p->threads = (int)attn__least(p->threads, attn__most(items_of(p), 1));
+    p->threads = (int)attn__min(p->threads, attn__max(items_of(p), 1));
     p->shared_a = p->share_a ? p->k_round / p->k_panel * p->m_blocks * a_groups(p) * a_panels_bytes(p) : 0;
     p->each = gathered_a_bytes(p) + gathered_b_bytes(p) + a_bytes(p) + b_bytes(p) + c_bytes(p);
 }
@@ -371,7 +371,7 @@ void attn__gemm_plan_make(attn__gemm_plan *p, const attn__gemm_problem *problem,
                 .kernel = attn__gemm_kernel_for(problem->dtype, isa),
                 .caches = problem->caches && !problem->packed ? problem->caches : attn__caches_here(),
                 .round_row = attn__gemm_round_row_for(isa)};
-    p->g.batch = attn__most(problem->batch, 1);
+    p->g.batch = attn__max(problem->batch, 1);
     transpose_where_better(p);
     p->own_c = p->g.c_bf16 || p->transposed;
     choose_blocks(p, threads);
@@ -384,7 +384,7 @@ void attn__gemm_plan_shorten(attn__gemm_plan *p, int64_t m)
     shorter.g.m = m;
     choose_blocks(&shorter, p->threads);
     p->g.m = m;
-    p->m_blocks = attn__most(attn__pieces(m, p->m_block), 1);
+    p->m_blocks = attn__max(attn__ceil_div(m, p->m_block), 1);
     if (attn__gemm_workspace(&shorter) <= attn__gemm_workspace(p))
         *p = shorter;
 }
@@ -456,7 +456,7 @@ static void pack_b_group(void *user, int64_t item, int thread)
     int64_t columns = p->kernel->columns, n_round = attn__round_up(p->g.n, columns);
     int64_t k0 = w->k0 + item / w->groups * p->k_panel, nk = k_panel_at(p, k0, w->k_end);
     int64_t first = w->begin + item % w->groups * GROUP * columns;
-    part t = {0, k0, nk, first, attn__least(w->end - first, GROUP * columns)};
+    part t = {0, k0, nk, first, attn__min(w->end - first, GROUP * columns)};
     attn__gemm_operand x = find(p, &p->g.b, &t, NULL);
     int64_t begin = (k0 - w->k0) * n_round + first * packed_k(p, nk);
     pack_panels(p, &x, &t, true, at(w->to, begin, p->kernel->b_size));
@@ -464,8 +464,8 @@ static void pack_b_group(void *user, int64_t item, int thread)
 
 static void pack_b_round(const plan *p, int threads, int64_t k0, int64_t k_end, int64_t begin, int64_t end, void *to)
 {
-    packing w = {p, k0, k_end, begin, end, attn__pieces(end - begin, GROUP * p->kernel->columns), to};
-    attn__parallel_items(threads, w.groups * attn__pieces(k_end - k0, p->k_panel), pack_b_group, &w);
+    packing w = {p, k0, k_end, begin, end, attn__ceil_div(end - begin, GROUP * p->kernel->columns), to};
+    attn__parallel_items(threads, w.groups * attn__ceil_div(k_end - k0, p->k_panel), pack_b_group, &w);
 }
 
 /* A packed for all: K block after K block, each with all groups of rows.  A group has memory of its own, since
@@ -483,7 +483,7 @@ static void pack_a_group(void *user, int64_t item, int thread)
     const plan *p = w->p;
     int64_t group = item % w->groups, k = item / w->groups * p->k_panel, most = rows_at_once(p);
     int64_t m0 = group / a_groups(p) * p->m_block, begin = m0 + group % a_groups(p) * most;
-    int64_t end = attn__least(attn__least(begin + most, m0 + p->m_block), p->g.m);
+    int64_t end = attn__min(attn__min(begin + most, m0 + p->m_block), p->g.m);
     if (begin >= end)
         return;
     part t = {0, w->k0 + k, k_panel_at(p, w->k0 + k, w->k_end), begin, end - begin};
@@ -494,7 +494,7 @@ static void pack_a_group(void *user, int64_t item, int thread)
 static void pack_a_round(const plan *p, int64_t k0, int64_t k_end, void *to)
 {
     packing w = {.p = p, .k0 = k0, .k_end = k_end, .groups = p->m_blocks * a_groups(p), .to = to};
-    attn__parallel_items(p->threads, w.groups * attn__pieces(k_end - k0, p->k_panel), pack_a_group, &w);
+    attn__parallel_items(p->threads, w.groups * attn__ceil_div(k_end - k0, p->k_panel), pack_a_group, &w);
 }
 
 static plan plan_of_weights(const attn__gemm_problem *problem, attn__isa isa)
@@ -568,8 +568,8 @@ static block block_of(const run *r, int64_t item, int thread)
     t.gathered_b = t.gathered_a + gathered_a_bytes(p);
     t.a = t.gathered_b + gathered_b_bytes(p);
     t.b = t.a + a_bytes(p);
-    t.m = attn__least(p->g.m - t.m0, p->m_block);
-    t.n = attn__least(p->g.n - t.n0, p->n_block);
+    t.m = attn__min(p->g.m - t.m0, p->m_block);
+    t.n = attn__min(p->g.n - t.n0, p->n_block);
     t.ldc = p->own_c ? p->n_block : p->g.ldc;
     t.c = p->own_c ? t.b + b_bytes(p) : at(p->g.c, place_in_c(p, &t, 0, 0), size_of_sum(p));
     return t;
@@ -614,7 +614,7 @@ static int64_t rows_of_tile(const plan *p, const a_rows *a)
 {
     enum { PAGE = 4096, WAYS = 8 };
     bool meet = a->ld > 0 && a->ld * a->size % PAGE == 0;
-    return meet ? attn__least(WAYS, p->kernel->rows) : p->kernel->rows;
+    return meet ? attn__min(WAYS, p->kernel->rows) : p->kernel->rows;
 }
 
 /* Prefetches rows of A in place, of which the hardware prefetches little: a K block's part of each is short. */
@@ -633,7 +633,7 @@ static void multiply_tile(const attn__gemm_kernel *kernel, const attn__gemm_tile
     attn__gemm_tile tile = *all;
     int64_t width = tile.lda ? 1 : kernel->rows;
     for (int64_t left = all->k; left > 0; left -= tile.k) {
-        tile.k = attn__least(left, kernel->k_block);
+        tile.k = attn__min(left, kernel->k_block);
         kernel->run(&tile);
         tile.add = true;
         tile.a = at(tile.a, tile.k * width, a_size);
@@ -649,19 +649,19 @@ static int64_t bytes_ahead(const plan *p, const a_rows *a, const b_panels *b, in
     enum { FEW = 4 };
     if (b->ld != p->kernel->columns || b->panel == b->ld || tiles < FEW)
         return 0;
-    int64_t steps = tiles * attn__most(a->nk / ATTN__GEMM_UNROLL, 1);
-    return attn__least(attn__pieces(b->panel * b->size, steps), LINE);
+    int64_t steps = tiles * attn__max(a->nk / ATTN__GEMM_UNROLL, 1);
+    return attn__min(attn__ceil_div(b->panel * b->size, steps), LINE);
 }
 
 /* The register tiles of these rows and all columns of the block. */
 static void multiply(const plan *p, const block *t, const a_rows *a, const b_panels *b, bool add)
 {
     const attn__gemm_kernel *kernel = p->kernel;
-    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk), rows = rows_of_tile(p, a), tiles = attn__pieces(a->m, rows);
+    int64_t a_step = a->ld ? a->ld : packed_k(p, a->nk), rows = rows_of_tile(p, a), tiles = attn__ceil_div(a->m, rows);
     int64_t ahead_step = bytes_ahead(p, a, b, tiles);
     for (int64_t j = 0; j < t->n; j += kernel->columns) {
         attn__gemm_tile tile = {.k = a->nk,
-                                .columns = (int)attn__least(t->n - j, kernel->columns),
+                                .columns = (int)attn__min(t->n - j, kernel->columns),
                                 .lda = a->ld,
                                 .b = at(b->data, j / kernel->columns * b->panel, b->size),
                                 .ldb = b->ld,
@@ -670,11 +670,11 @@ static void multiply(const plan *p, const block *t, const a_rows *a, const b_pan
                                 .ahead_step = j + kernel->columns < t->n ? ahead_step : 0};
         tile.ahead = tile.ahead_step ? at(tile.b, b->panel, b->size) : tile.b;
         for (int64_t i = 0; i < a->m; i += rows) {
-            tile.rows = (int)attn__least(a->m - i, rows);
+            tile.rows = (int)attn__min(a->m - i, rows);
             tile.a = at(a->data, i * a_step, a->size);
             tile.c = at(t->c, (a->m0 + i) * t->ldc + j, size_of_sum(p));
             if (j == 0 && a->ld && !p->gather_a)
-                prefetch_rows(a, i + rows, attn__least(a->m, i + 2 * rows));
+                prefetch_rows(a, i + rows, attn__min(a->m, i + 2 * rows));
             if (tile.k <= kernel->k_block)
                 kernel->run(&tile);
             else
@@ -717,7 +717,7 @@ static void add_k_panel(const run *r, const block *t, int64_t batch, int64_t k0,
     b_panels b = panels_of(r, t, batch, k0, nk);
     int64_t most = rows_at_once(p);
     for (int64_t m0 = 0; m0 < t->m; m0 += most) {
-        part piece = {batch, k0, nk, t->m0 + m0, attn__least(t->m - m0, most)};
+        part piece = {batch, k0, nk, t->m0 + m0, attn__min(t->m - m0, most)};
         a_rows a = rows_of(r, t, &piece, m0);
         multiply(p, t, &a, &b, add);
         if (ends)
@@ -734,8 +734,8 @@ static void copy_transposed(const block *t, int64_t ld_c, void *c, int64_t size,
     enum { SIDE = 16 }; /* of a square: the lines of both stay in the L1 cache */
     for (int64_t i0 = 0; i0 < t->m; i0 += SIDE)
         for (int64_t j0 = 0; j0 < t->n; j0 += SIDE)
-            for (int64_t j = j0; j < attn__least(j0 + SIDE, t->n); j++)
-                for (int64_t i = i0; i < attn__least(i0 + SIDE, t->m); i++) {
+            for (int64_t j = j0; j < attn__min(j0 + SIDE, t->n); j++)
+                for (int64_t i = i0; i < attn__min(i0 + SIDE, t->m); i++) {
                     void *own = at(t->c, i * t->ldc + j, size), *there = at(c, j * ld_c + i, size);
                     if (size == sizeof(float)) /* a compile-time constant: no call */
                         memcpy(load ? own : there, load ? there : own, sizeof(float));
@@ -811,7 +811,7 @@ void attn__gemm_run(const attn__gemm_plan *p, void *workspace)
     r.shared_b = r.shared_a + p->shared_a;
     r.own = r.shared_b + p->shared_b;
     do {
-        r.k_end = attn__least(p->g.k, r.k0 + p->k_round);
+        r.k_end = attn__min(p->g.k, r.k0 + p->k_round);
         if (p->share_a)
             pack_a_round(p, r.k0, r.k_end, r.shared_a);
         if (p->share_b)

@@ -83,10 +83,10 @@ static void copy_line(const tap *t, int64_t line, int64_t x, int64_t n, char *to
 {
     const attn__window_grid *g = t->g;
     int64_t step = g->stride[X], shift = t->shift[X];
-    int64_t first = shift < 0 ? attn__pieces(-shift, step) : 0;
-    int64_t end = g->in[X] > shift ? attn__pieces(g->in[X] - shift, step) : 0;
-    first = attn__least(attn__most(first - x, 0), n);
-    end = line < 0 ? first : attn__least(attn__most(end - x, first), n);
+    int64_t first = shift < 0 ? attn__ceil_div(-shift, step) : 0;
+    int64_t end = g->in[X] > shift ? attn__ceil_div(g->in[X] - shift, step) : 0;
+    first = attn__min(attn__max(first - x, 0), n);
+    end = line < 0 ? first : attn__min(attn__max(end - x, first), n);
     clear(to, first, t->size);
     clear(to + end * t->size, n - end, t->size);
     if (end <= first)
@@ -112,7 +112,7 @@ static void copy_lines(const tap *t, int64_t column, int64_t columns, char *to)
     int64_t width = t->g->out[X];
     for (int64_t done = 0, n; done < columns; done += n) {
         int64_t x = (column + done) % width;
-        n = attn__least(width - x, columns - done);
+        n = attn__min(width - x, columns - done);
         copy_line(t, line_of(t, (column + done) / width), x, n, to + done * t->size);
     }
 }
@@ -130,7 +130,7 @@ static void clear_columns(const tap *t, int64_t begin, int64_t end, int64_t colu
 {
     int64_t width = t->g->out[X];
     for (int64_t row = column / width * width; row < column + columns; row += width) {
-        int64_t first = attn__most(row + begin, column), last = attn__least(row + end, column + columns);
+        int64_t first = attn__max(row + begin, column), last = attn__min(row + end, column + columns);
         if (first < last)
             clear(to + (first - column) * t->size, last - first, t->size);
     }
@@ -140,8 +140,8 @@ static void copy_range(const tap *t, int64_t column, int64_t columns, char *to)
 {
     const attn__window_grid *g = t->g;
     int64_t width = g->in[X], shift = t->shift[1] * width + t->shift[X], numbers = g->in[1] * width;
-    int64_t first = attn__least(attn__most(-shift, column), column + columns);
-    int64_t end = attn__most(attn__least(numbers - shift, column + columns), first);
+    int64_t first = attn__min(attn__max(-shift, column), column + columns);
+    int64_t end = attn__max(attn__min(numbers - shift, column + columns), first);
     clear(to, first - column, t->size);
     memcpy(to + (first - column) * t->size, t->x + (first + shift) * t->size, (size_t)((end - first) * t->size));
     clear(to + (end - column) * t->size, column + columns - end, t->size);

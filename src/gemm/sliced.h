@@ -79,7 +79,7 @@ typedef struct attn__sliced_part {
 /* The begin of K block c; k for the one after the last. */
 static inline int64_t attn__sliced_k(const attn__sliced_weights *w, int64_t c)
 {
-    return attn__least(c * ATTN__SLICES_K_BLOCK, w->k);
+    return attn__min(c * ATTN__SLICES_K_BLOCK, w->k);
 }
 
 static inline int64_t attn__sliced_depth(const attn__sliced_weights *w, int64_t c)
@@ -90,7 +90,7 @@ static inline int64_t attn__sliced_depth(const attn__sliced_weights *w, int64_t 
 /* Bytes of tiles of so many rows along so much of k. */
 static inline int64_t attn__sliced_tiles(int64_t rows, int64_t depth)
 {
-    return attn__pieces(rows, ATTN__SLICES_SIDE) * attn__pieces(depth, ATTN__SLICES_DEPTH) * ATTN__SLICES_STEP;
+    return attn__ceil_div(rows, ATTN__SLICES_SIDE) * attn__ceil_div(depth, ATTN__SLICES_DEPTH) * ATTN__SLICES_STEP;
 }
 
 static inline int8_t *attn__sliced_tiles_of_w(const attn__sliced_weights *w, int64_t panel, int64_t c)

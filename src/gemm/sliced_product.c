@@ -38,7 +38,7 @@ static bool next_columns(const attn__sliced_weights *w, int64_t *first, int64_t 
     *first = panel * SIDE;
     while (panel < w->panels && w->multiply_adds[panel])
         panel++;
-    *end = attn__least(panel * SIDE, w->n);
+    *end = attn__min(panel * SIDE, w->n);
     return *first < w->n;
 }
 
@@ -58,25 +58,25 @@ static attn__gemm_plan plan_columns(const attn__sliced_plan *p, int64_t first, i
 static int64_t rows_at_once(int64_t m, int threads)
 {
     enum { ROWS = 1024 };
-    int64_t most = attn__most(ROWS, threads * (int64_t)ATTN__SLICED_BLOCK_ROWS);
-    return attn__round_up(attn__pieces(m, attn__pieces(m, most)), SIDE);
+    int64_t most = attn__max(ROWS, threads * (int64_t)ATTN__SLICED_BLOCK_ROWS);
+    return attn__round_up(attn__ceil_div(m, attn__ceil_div(m, most)), SIDE);
 }
 
 static void size_workspace(attn__sliced_plan *p)
 {
     const attn__sliced_weights *w = &p->w;
-    int64_t blocks, parts, tiles = p->rows / SIDE, groups = attn__pieces(w->panels, ATTN__SLICED_GROUP);
+    int64_t blocks, parts, tiles = p->rows / SIDE, groups = attn__ceil_div(w->panels, ATTN__SLICED_GROUP);
     attn__sliced_divide(p, p->rows, &blocks, &parts);
     p->once = w->blocks <= ATTN__SLICED_STRETCH;
-    p->kept = p->once ? 2 : attn__pieces(groups, parts);
+    p->kept = p->once ? 2 : attn__ceil_div(groups, parts);
     p->index = lines(p->rows, sizeof(int32_t)) + lines(tiles, sizeof(uint16_t));
     p->a = lines(attn__sliced_tiles(p->rows, w->k), 1);
     p->measures = lines(w->blocks * tiles, sizeof(attn__slices_rows));
     p->sums = lines(p->threads * p->kept * ATTN__SLICED_BLOCK_ROWS * ATTN__SLICED_WIDTH, sizeof(float));
-    p->redone = lines(attn__least(p->rows, p->g.m) * w->n, sizeof(float)) + attn__gemm_workspace(&p->rest);
+    p->redone = lines(attn__min(p->rows, p->g.m) * w->n, sizeof(float)) + attn__gemm_workspace(&p->rest);
     for (int64_t first, end = 0; next_columns(w, &first, &end);) {
         attn__gemm_plan columns = plan_columns(p, first, end);
-        p->columns = (size_t)attn__most((int64_t)p->columns, (int64_t)attn__gemm_workspace(&columns));
+        p->columns = (size_t)attn__max((int64_t)p->columns, (int64_t)attn__gemm_workspace(&columns));
     }
 }
 
@@ -91,7 +91,7 @@ void attn__sliced_plan_make(attn__sliced_plan *p, const attn__gemm_problem *prob
                              .limit = attn__slices_limit(problem->k)};
     p->rows = rows_at_once(problem->m, threads);
     attn__gemm_problem rest = *problem;
-    rest.m = attn__least(p->rows, problem->m);
+    rest.m = attn__min(p->rows, problem->m);
     rest.a = (attn__gemm_operand){.inner = 1, .gather = gather_rows};
     rest.ldc = problem->n;
     rest.add = false;
@@ -132,7 +132,7 @@ static void quantize_tile(void *user, int64_t tile, int thread)
     const quantizing *q = user;
     const attn__sliced_part *t = q->t;
     const attn__sliced_plan *p = t->p;
-    int64_t rows = attn__least(t->m - tile * SIDE, SIDE);
+    int64_t rows = attn__min(t->m - tile * SIDE, SIDE);
     (void)thread;
     q->unproved[tile] = 0;
     for (int64_t c = 0; c < p->w.blocks; c++) {
@@ -157,7 +157,7 @@ static void move_row(const attn__sliced_part *t, int64_t c, int64_t from, int64_
 {
     const int8_t *x = attn__sliced_tiles_of_a(t, from / SIDE, c) + from % SIDE * DEPTH;
     int8_t *y = attn__sliced_tiles_of_a(t, to / SIDE, c) + to % SIDE * DEPTH;
-    int64_t tiles = attn__pieces(attn__sliced_depth(&t->p->w, c), DEPTH) * ATTN__SLICES;
+    int64_t tiles = attn__ceil_div(attn__sliced_depth(&t->p->w, c), DEPTH) * ATTN__SLICES;
     for (int64_t i = 0; i < tiles; i++)
         memcpy(y + i * TILE, x + i * TILE, DEPTH);
     attn__slices_copy_lane(attn__sliced_measures(t, to / SIDE, c), to % SIDE, attn__sliced_measures(t, from / SIDE, c),
@@ -179,7 +179,7 @@ static void compact_block(void *user, int64_t c, int thread)
 static void decide(attn__sliced_part *t, uint16_t *unproved)
 {
     int64_t at = 0;
-    attn__parallel_items(t->p->threads, attn__pieces(t->m, SIDE), quantize_tile, &(quantizing){t, unproved});
+    attn__parallel_items(t->p->threads, attn__ceil_div(t->m, SIDE), quantize_tile, &(quantizing){t, unproved});
     for (int proved = 1; proved >= 0; proved--) {
         for (int64_t i = 0; i < t->m; i++)
             if ((unproved[i / SIDE] >> i % SIDE & 1) != proved)
@@ -208,7 +208,7 @@ static void multiply_rest(attn__sliced_part *t, char *workspace)
     plan.g.c = workspace;
     plan.g.finish = place_rows;
     plan.g.user = t;
-    attn__gemm_run(&plan, workspace + lines(attn__least(t->p->rows, t->p->g.m) * t->p->w.n, sizeof(float)));
+    attn__gemm_run(&plan, workspace + lines(attn__min(t->p->rows, t->p->g.m) * t->p->w.n, sizeof(float)));
 }
 
 typedef struct columns_finish {
@@ -244,7 +244,7 @@ void attn__sliced_run(const attn__sliced_plan *p, void *workspace)
     t.measures = (attn__slices_rows *)(void *)(rest + p->a);
     t.sums = (float *)(void *)(rest + p->a + p->measures);
     for (; t.first < p->g.m; t.first += p->rows) {
-        t.m = attn__least(p->g.m - t.first, p->rows);
+        t.m = attn__min(p->g.m - t.first, p->rows);
         decide(&t, unproved);
         attn__sliced_multiply(&t);
         multiply_rest(&t, rest);

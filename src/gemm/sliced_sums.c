@@ -50,7 +50,7 @@ void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t plac
     for (int64_t i = 0, end; i < width; i = end) {
         bool skips = skipped[(column + i) / SIDE];
         for (end = i; end < width && skipped[(column + end) / SIDE] == skips;)
-            end = attn__least(width, attn__round_up(column + end + 1, SIDE) - column);
+            end = attn__min(width, attn__round_up(column + end + 1, SIDE) - column);
         if (skips)
             continue;
         t->p->kernel->store(x + i, y + i, end - i, g->add);
@@ -63,7 +63,7 @@ void attn__sliced_store(const attn__sliced_part *t, const float *x, int64_t plac
 static void store_some(const attn__sliced_part *t, storing *s)
 {
     enum { AHEAD = 2, EACH = LINE / sizeof(float) };
-    int64_t n = attn__least(s->width - s->at, STORED);
+    int64_t n = attn__min(s->width - s->at, STORED);
     if (s->stored + AHEAD < s->height) {
         int64_t row = t->first + t->order[s->row + s->stored + AHEAD];
         const float *next = (const float *)t->p->g.c + row * t->p->g.ldc + s->column + s->at;
@@ -88,7 +88,7 @@ static void finish_storing(const attn__sliced_part *t, storing *s)
 
 static chore chore_of(int64_t due, int64_t calls)
 {
-    return (chore){due, calls, attn__pieces(due, attn__most(calls, 1)), 0};
+    return (chore){due, calls, attn__ceil_div(due, attn__max(calls, 1)), 0};
 }
 
 /* How much of it a call does, so that it is spread evenly. */
@@ -104,7 +104,7 @@ static int64_t now_due(chore *c)
 /* A panel of W is far away when its turn comes; it is prefetched. */
 static void fetch_some(worker *w)
 {
-    int64_t n = attn__least(w->fetch_end - w->fetched, w->fetches * LINE);
+    int64_t n = attn__min(w->fetch_end - w->fetched, w->fetches * LINE);
     for (int64_t i = 0; i < n; i += LINE)
         __builtin_prefetch(w->fetched + i, 0, 2);
     w->fetched += n;
@@ -122,7 +122,7 @@ static void do_some(attn__slices_hook *hook)
 static int64_t panel_from(const worker *w, int64_t panel)
 {
     const attn__sliced_weights *weights = &w->t->p->w;
-    int64_t end = attn__least(w->groups_end * GROUP, weights->panels);
+    int64_t end = attn__min(w->groups_end * GROUP, weights->panels);
     while (panel < end && weights->multiply_adds[panel])
         panel++;
     return panel < end ? panel : weights->panels;
@@ -141,7 +141,7 @@ static void look_ahead(worker *w, int64_t c, attn__slices_args *args)
     args->next_b = attn__sliced_tiles_of_w(weights, panel, chunk);
     w->fetched = args->next_b;
     w->fetch_end = w->fetched + args->steps * ATTN__SLICES_STEP;
-    w->fetches = attn__pieces(ATTN__SLICES_STEP / LINE, args->m);
+    w->fetches = attn__ceil_div(ATTN__SLICES_STEP / LINE, args->m);
 }
 
 /* ---------------------------------------------------------------------------------------------------- sums */
@@ -159,7 +159,7 @@ static void sum_panel(worker *w, int64_t c, float *sums)
     const attn__sliced_weights *weights = &t->p->w;
     int64_t depth = attn__sliced_depth(weights, c);
     attn__slices_args args = {.m = w->tiles,
-                              .steps = attn__pieces(depth, DEPTH),
+                              .steps = attn__ceil_div(depth, DEPTH),
                               .a = attn__sliced_tiles_of_a(t, w->tile, c),
                               .b = attn__sliced_tiles_of_w(weights, w->panel, c),
                               .block = attn__sliced_tiles(SIDE, depth),
@@ -179,10 +179,10 @@ static void begin_storing(worker *w, int64_t group, const float *sums)
     const attn__sliced_part *t = w->t;
     finish_storing(t, &w->before);
     int64_t row = w->tile * SIDE, column = group * WIDTH;
-    int64_t height = attn__least(t->proved - row, w->tiles * SIDE), width = attn__least(t->p->g.n - column, WIDTH);
+    int64_t height = attn__min(t->proved - row, w->tiles * SIDE), width = attn__min(t->p->g.n - column, WIDTH);
     w->before = (storing){sums, row, column, height, width, 0, 0};
     int64_t depth = attn__sliced_k(&t->p->w, w->end) - attn__sliced_k(&t->p->w, w->chunk);
-    w->store = chore_of(height * attn__pieces(width, STORED), attn__pieces(depth, DEPTH) * w->tiles * GROUP);
+    w->store = chore_of(height * attn__ceil_div(width, STORED), attn__ceil_div(depth, DEPTH) * w->tiles * GROUP);
     w->turn ^= 1;
 }
 
@@ -190,7 +190,7 @@ static void sum_group(worker *w, int64_t group)
 {
     const attn__sliced_plan *p = w->t->p;
     float *sums = sums_of(w, group);
-    int64_t end = attn__least((group + 1) * GROUP, p->w.panels);
+    int64_t end = attn__min((group + 1) * GROUP, p->w.panels);
     if (w->before.sums == sums)
         finish_storing(w->t, &w->before);
     for (w->panel = panel_from(w, group * GROUP); w->panel < end; w->panel = panel_from(w, w->panel + 1))
@@ -204,21 +204,21 @@ static void sum_group(worker *w, int64_t group)
 /* Index `i` of `n` parts of `all`, larger ones first: where it begins. */
 static int64_t begin_of(int64_t all, int64_t n, int64_t i)
 {
-    return i * (all / n) + attn__least(i, all % n);
+    return i * (all / n) + attn__min(i, all % n);
 }
 
 static void sum_item(worker *w, int64_t item)
 {
     const attn__sliced_part *t = w->t;
     const attn__sliced_weights *weights = &t->p->w;
-    int64_t tiles = attn__pieces(t->proved, SIDE), groups = attn__pieces(weights->panels, GROUP);
+    int64_t tiles = attn__ceil_div(t->proved, SIDE), groups = attn__ceil_div(weights->panels, GROUP);
     int64_t block = item / t->column_parts, part = item % t->column_parts;
     w->tile = begin_of(tiles, t->row_blocks, block);
     w->tiles = begin_of(tiles, t->row_blocks, block + 1) - w->tile;
     w->group = begin_of(groups, t->column_parts, part);
     w->groups_end = begin_of(groups, t->column_parts, part + 1);
     for (w->chunk = 0; w->chunk < weights->blocks; w->chunk = w->end) {
-        w->end = attn__least(w->chunk + ATTN__SLICED_STRETCH, weights->blocks);
+        w->end = attn__min(w->chunk + ATTN__SLICED_STRETCH, weights->blocks);
         for (int64_t group = w->group; group < w->groups_end; group++)
             sum_group(w, group);
     }
@@ -241,9 +241,9 @@ static void work(void *user, int64_t index, int thread)
 /* As many row blocks for each thread, of as many rows but for one tile; columns are divided where rows are few. */
 void attn__sliced_divide(const attn__sliced_plan *p, int64_t rows, int64_t *row_blocks, int64_t *column_parts)
 {
-    int64_t tiles = attn__pieces(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;
-    *row_blocks = attn__least(p->threads * attn__pieces(attn__pieces(tiles, p->threads), most), tiles);
-    *column_parts = attn__least(attn__pieces(p->threads, *row_blocks), attn__pieces(p->w.panels, GROUP));
+    int64_t tiles = attn__ceil_div(rows, SIDE), most = ATTN__SLICED_BLOCK_ROWS / SIDE;
+    *row_blocks = attn__min(p->threads * attn__ceil_div(attn__ceil_div(tiles, p->threads), most), tiles);
+    *column_parts = attn__min(attn__ceil_div(p->threads, *row_blocks), attn__ceil_div(p->w.panels, GROUP));
 }
 
 void attn__sliced_multiply(attn__sliced_part *t)

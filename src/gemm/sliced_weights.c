@@ -17,8 +17,8 @@ bool attn__sliced_serves(const attn__slices_kernel *kernel, int64_t n, int64_t k
 attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k)
 {
     attn__sliced_weights w = {.n = n, .k = k};
-    w.panels = attn__pieces(n, SIDE);
-    w.blocks = attn__pieces(k, ATTN__SLICES_K_BLOCK);
+    w.panels = attn__ceil_div(n, SIDE);
+    w.blocks = attn__ceil_div(k, ATTN__SLICES_K_BLOCK);
     w.panel = attn__sliced_tiles(SIDE, k);
     w.tiles = data;
     w.bounds = (attn__slices_panel *)(void *)((char *)data + w.panels * w.panel);
@@ -29,7 +29,7 @@ attn__sliced_weights attn__sliced_weights_in(void *data, int64_t n, int64_t k)
 
 size_t attn__sliced_bytes(int64_t n, int64_t k)
 {
-    int64_t panels = attn__pieces(n, SIDE), blocks = attn__pieces(k, ATTN__SLICES_K_BLOCK);
+    int64_t panels = attn__ceil_div(n, SIDE), blocks = attn__ceil_div(k, ATTN__SLICES_K_BLOCK);
     return (size_t)(panels * attn__sliced_tiles(SIDE, k)) +
            (size_t)(blocks * (panels + 1)) * sizeof(attn__slices_panel) + (size_t)panels * sizeof(bool);
 }
@@ -72,7 +72,7 @@ static void pack_panel(const attn__slices_kernel *kernel, const float *x, int64_
         else
             attn__slices_note_none(&columns, i);
     }
-    kernel->transpose(tiles, attn__pieces(depth, DEPTH) * ATTN__SLICES);
+    kernel->transpose(tiles, attn__ceil_div(depth, DEPTH) * ATTN__SLICES);
     attn__slices_panel_of(&columns, panel);
 }
 
@@ -87,7 +87,7 @@ static void pack_item(void *user, int64_t item, int thread)
     (void)thread;
     const packing *t = user;
     const attn__sliced_weights *w = &t->w;
-    int64_t end = attn__least((item + 1) * TOGETHER, w->panels);
+    int64_t end = attn__min((item + 1) * TOGETHER, w->panels);
     for (int64_t c = 0; c < w->blocks; c++) {
         for (int64_t panel = item * TOGETHER; panel < end; panel++) {
             int8_t *tiles = attn__sliced_tiles_of_w(w, panel, c);
@@ -153,7 +153,7 @@ bool attn__sliced_pack(const attn__slices_kernel *kernel, const attn__gemm_opera
 {
     enum { WORTH = 4 }; /* of so many panels all but one have to be computed by slices */
     packing t = {kernel, x, attn__sliced_weights_in(data, n, k)};
-    attn__parallel_items(threads, attn__pieces(t.w.panels, TOGETHER), pack_item, &t);
+    attn__parallel_items(threads, attn__ceil_div(t.w.panels, TOGETHER), pack_item, &t);
     if (WORTH * judge_panels(kernel, &t.w) > t.w.panels)
         return false;
     join_panels(&t.w);

@@ -10,7 +10,7 @@
 /* A part of what is packed at once, where the rest is dropped or integers are made for it. */
 static int64_t part_of(const attn__weights *w)
 {
-    return attn__least(w->n, ATTN__GEMM_PART);
+    return attn__min(w->n, ATTN__GEMM_PART);
 }
 
 static attn__gemm_problem problem_of(const attn__weights *w)
@@ -61,7 +61,7 @@ static void pack_panels(attn__weights *w, const attn__gemm_operand *x, bool drop
     int64_t row = x->outer * (int64_t)(w->dtype == ATTN_F64 ? sizeof(double) : sizeof(float));
     problem.b = int8 ? attn__matrix(NULL, w->k, 1) : *x;
     for (int64_t first = 0, end; first < w->n; first = end) {
-        end = attn__least(first + part, w->n);
+        end = attn__min(first + part, w->n);
         if (int8)
             problem.b.data = quantize_part(w, x, first, end, isa, threads, workspace);
         attn__gemm_pack_b(&problem, isa, threads, first, end, w->data);

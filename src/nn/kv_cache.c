@@ -211,10 +211,10 @@ static void move_rows(attn_tensor *x, attn_tensor *spare, const int64_t *rows, c
 {
     int64_t room = attn_tensor_length(spare, 1), n = attn_tensor_length(x, 0);
     for (int64_t first = 0; first < length; first += room) {
-        int64_t end = attn__least(first + room, length);
+        int64_t end = attn__min(first + room, length);
         for (int back = 0; back < 2; back++) {
             for (int64_t i = 0; i < n; i++) {
-                int64_t at = attn__most(first, shared ? shared[i] : 0);
+                int64_t at = attn__max(first, shared ? shared[i] : 0);
                 if (rows[i] != i && at < end) {
                     move_tokens(x, spare, back ? i : rows[i], at, end - at, i, back);
                 }

@@ -31,8 +31,8 @@ int64_t attn__tokens_at_once(const attn_context *context, bool bf16)
 
 int64_t attn__tokens_hidden(const attn_context *context, bool bf16, int64_t tokens, int64_t dim, int64_t wide)
 {
-    int64_t fit = tokens / attn__pieces(wide, dim);
-    return attn__least(attn__most(fit, LEAST_AT_ONCE), attn__tokens_at_once(context, bf16));
+    int64_t fit = tokens / attn__ceil_div(wide, dim);
+    return attn__min(attn__max(fit, LEAST_AT_ONCE), attn__tokens_at_once(context, bf16));
 }
 
 static int64_t tokens_of(const attn_tensor *x)
@@ -111,7 +111,7 @@ bool attn__tokens_project(attn_tape *tape, const attn__token_source *source, int
     }
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
-        fine = project_part(tape, source, x, at, attn__least(at + each, tokens), n, linears, y, packed);
+        fine = project_part(tape, source, x, at, attn__min(at + each, tokens), n, linears, y, packed);
         attn_scope_end(tape, NULL);
     }
     for (int i = 0; i < n; i++)
@@ -140,13 +140,13 @@ bool attn__tokens_feed_forward(attn_tape *tape, const attn__token_source *source
     int64_t each = attn__tokens_hidden(tape->context, source->bf16, tokens, dim, attn_tensor_length(fc1->weight, 0));
     attn_tensor *x = flat(tape, source->x);
     attn__packed packed[2] = {0};
-    each = max_tokens > 0 ? attn__least(max_tokens, each) : each;
+    each = max_tokens > 0 ? attn__min(max_tokens, each) : each;
     bool narrow = rounds(tape, source), fine = x != NULL, many = source->bf16 || (tokens > FEW && each > FEW);
     fine = fine && (!many || (pack(tape, fc1, 0, attn_tensor_length(fc1->weight, 0), narrow, &packed[0]) &&
                               pack(tape, fc2, 0, attn_tensor_length(fc2->weight, 0), narrow, &packed[1])));
     for (int64_t at = 0; at < tokens && fine; at += each) {
         attn_scope_begin(tape);
-        attn_tensor *part = attn__part_of(tape, x, at, attn__least(at + each, tokens));
+        attn_tensor *part = attn__part_of(tape, x, at, attn__min(at + each, tokens));
         fine = part && feed_part(tape, source, part, fc1, fc2, packed);
         attn_scope_end(tape, NULL);
     }

@@ -52,7 +52,7 @@ static layout layout_of(const attn__depthwise *conv)
     layout l = {.taps = attn__volume(g->kernel), .phase_size = 1, .all = 1};
     for (int a = 0; a < 3; a++) {
         int64_t farthest = (g->kernel[a] - 1) / g->stride[a];
-        l.phases[a] = attn__least(g->stride[a], g->kernel[a]);
+        l.phases[a] = attn__min(g->stride[a], g->kernel[a]);
         l.cells[a] = g->out[a] + farthest;
         l.length = l.length * l.cells[a] + g->out[a] - 1;
         l.reach = l.reach * l.cells[a] + farthest;
@@ -129,7 +129,7 @@ static size_t divide_shared(job *j, char *base)
 static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, void (*work)(void *, int64_t, int),
                 bool *finite)
 {
-    int threads = (int)attn__least(tape->context->threads, attn__most(items, 1));
+    int threads = (int)attn__min(tape->context->threads, attn__max(items, 1));
     job j = {.conv = conv, .kernel = attn__depthwise_for(tape->context->isa), .at = layout_of(conv), .finite = finite};
     memory unused;
     size_t shared = divide_shared(&j, NULL);
@@ -151,8 +151,8 @@ static bool run(attn_tape *tape, const attn__depthwise *conv, int64_t items, voi
 static void move_line(const attn__window_grid *g, int64_t phase, int64_t cells, float *line, float *plane, bool back)
 {
     int64_t step = g->stride[2], shift = phase - g->padding[2];
-    int64_t first = attn__least(attn__most(attn__ceil_div(-shift, step), 0), cells);
-    int64_t end = attn__most(attn__least(attn__ceil_div(g->in[2] - shift, step), cells), first);
+    int64_t first = attn__min(attn__max(attn__ceil_div(-shift, step), 0), cells);
+    int64_t end = attn__max(attn__min(attn__ceil_div(g->in[2] - shift, step), cells), first);
     if (!plane)
         first = end = cells;
     for (int64_t c = first; c < end && back; c++)

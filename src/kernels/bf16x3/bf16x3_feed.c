@@ -109,7 +109,7 @@ VF_FN int64_t width_of(const attn__feed_side *s)
 static int64_t portions_of(const attn__feed_side *s)
 {
     int64_t each = SIDE / ROWS + (s->kind == ATTN__FEED_TRANSPOSED ? DEPTH / SIDE : 0);
-    return attn__pieces(s->rows, height_of(s)) * width_of(s) * each;
+    return attn__ceil_div(s->rows, height_of(s)) * width_of(s) * each;
 }
 
 VF_FN void split_next_side(attn__bf16x3_feed *f, int side)
@@ -147,7 +147,7 @@ VF_FN void split_some(attn__bf16x3_feed *f)
 /* Lines are prefetched by 16 rows of 32 columns, whatever their tiles. */
 static int64_t squares_of(const attn__feed_side *s)
 {
-    return attn__pieces(s->rows, SIDE) * s->steps;
+    return attn__ceil_div(s->rows, SIDE) * s->steps;
 }
 
 VF_FN void prefetch_row(attn__bf16x3_feed *f)
@@ -247,7 +247,7 @@ static void portion(attn__interleaved *interleaved)
 
 void attn__bf16x3_feed_begin(attn__bf16x3_feed *f, int64_t portions)
 {
-    int64_t splits = 0, prefetches = 0, each = attn__most(portions, 1);
+    int64_t splits = 0, prefetches = 0, each = attn__max(portions, 1);
     f->interleaved.portion = portion;
     split_next_side(f, 0);
     f->drained = 0;
