@@ -6,7 +6,7 @@
 
 #include "attn/classify.h"
 
-/* A table wider than this tells nobody anything. */
+/* A table wider than this is not readable. */
 enum { SHOWN_CLASSES = 20 };
 
 /* Images of a class, and how many were taken for it. */

@@ -122,9 +122,8 @@ typedef struct attn_training_options {
     uint64_t seed;
     int64_t patience;   /* validations without improvement before stopping; 0: never */
     int64_t save_every; /* steps between saves inside an epoch; 0: only at epochs' ends */
-    int64_t
-        accumulate; /* losses of the job whose mean gradient one step follows (the last step of an epoch may have fewer);
-                         * 0: 1.  Not where ranks divide a batch. */
+    int64_t accumulate; /* gradient accumulation: losses of the job per optimizer step, which uses their mean gradient
+                         * (the last step of an epoch may have fewer); 0: 1.  Not where ranks divide a batch. */
 } attn_training_options;
 
 /* State of a run: the optimizer and the counters.  All of it can be saved and restored. */

@@ -18,7 +18,7 @@ static const attn_setting keys[] = {
         "non-local blocks; axial: attention along rows and columns"),
     ATTN__TEXT(
         "from", "", NULL,
-        "a checkpoint to begin with: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
+        "warm start from a checkpoint: a classifier's directory, or a Vision Transformer of timm or Hugging Face; what "
         "the model is then comes from there"),
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),

@@ -10,7 +10,7 @@ static const char *const models[] = {"axial-transformer", NULL};
 static const attn_setting keys[] = {
     ATTN__TEXT("model", "axial-transformer", models, "the distribution over images (Ho et al. 2019)"),
     ATTN__TEXT("from", "", NULL,
-               "a model to begin with: a directory of attn's; what the model is then comes from there"),
+               "warm start from a model: a directory of attn's; what the model is then comes from there"),
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, augmentation, dropout, split"),
     /* data */

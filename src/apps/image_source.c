@@ -27,7 +27,7 @@ static attn_status append_name(attn__names *names, attn_context *context, const 
     longer[names->n] = attn__strdup(context, name);
     if (!longer[names->n])
         return ATTN_ERROR_MEMORY;
-    names->n++; /* only now: whoever reads the list finds no NULL in it */
+    names->n++; /* only now, so that the list never contains NULL */
     return ATTN_OK;
 }
 

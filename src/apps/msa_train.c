@@ -24,7 +24,7 @@
 static const attn_setting keys[] = {
     ATTN__TEXT(
         "from", "", NULL,
-        "a model to begin with: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
+        "warm start from a model: ESM-MSA-1b's .pt, or a directory of attn's; what the model is then comes from there"),
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, what is hidden, dropout, split"),
     /* data */

@@ -157,7 +157,7 @@ extern const char *const attn__run_optimizers[], *const attn__run_schedules[], *
         ATTN__TEXT("keep", "best", attn__run_keeps,                                                                    \
                    "which parameters are the model's: those best on the validation part, or the last"),                \
         ATTN__INT("accumulate", "", 1, 65536,                                                                          \
-                  "batches whose mean gradient one step follows, in the memory of one; default 1"),                    \
+                  "gradient accumulation: batches per step, in the memory of one; default 1"),                         \
         ATTN__TEXT("freeze", "", NULL,                                                                                 \
                    "parameters that stay as they are: a pattern for their whole names, 'blks\\..*'"),                  \
         ATTN__INT(                                                                                                     \

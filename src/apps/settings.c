@@ -22,7 +22,7 @@ static const attn_setting keys[] = {
                "d2l: the choices of Dive into Deep Learning, right or wrong (see docs/translate.md)"),
     ATTN__TEXT(
         "from", "", NULL,
-        "a translator to begin with, a directory of attn's or one in MarianMT's form: model and vocabularies are "
+        "warm start from a translator: a directory of attn's or one in MarianMT's form; model and vocabularies are "
         "its own then"),
     ATTN__RUN_NAMES,
     ATTN__INT("seed", "1", 0, 9e15, "of everything random: first weights, order, dropout, split"),

@@ -12,7 +12,7 @@ typedef struct attn__sentence {
     int64_t n;      /* 0: an empty line */
     int64_t *words; /* if alignments are requested, the word that each token belongs to */
     int64_t ntokens;
-    int32_t *prefix; /* what its translations begin with */
+    int32_t *prefix; /* the forced prefix of its translations */
     int64_t nprefix;
     int64_t most;     /* tokens of a translation, its end included */
     int32_t *allowed; /* with a shortlist: what its translations are made of */

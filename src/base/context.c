@@ -259,7 +259,7 @@ attn_status attn_context_create(attn_context **context, const attn_context_optio
     static const attn_context_options defaults;
     const attn_context_options *o = options ? options : &defaults;
     attn_allocator allocator = o->allocator;
-    /* Half an allocator would free by one hand what the other took. */
+    /* alloc and release must be given together: memory is freed by its own allocator. */
     bool half = !allocator.alloc != !allocator.release;
     if (!allocator.alloc)
         allocator = (attn_allocator){system_alloc, system_release, NULL};

@@ -25,7 +25,7 @@ struct attn_context {
     bool noted;         /* the call that runs has failed already: its first error stays */
     attn_status status; /* of the last call that failed since the last clear */
     char error[512];
-    bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: nobody is told */
+    bool (*work)(void *user, const char *things, int64_t done, int64_t total); /* NULL: no progress is reported */
     void *work_user;
     bool work_around; /* only the outer loop of long work is reported */
     void (*log)(void *user, const char *line);
@@ -50,8 +50,8 @@ attn_status attn__check_choice(attn_context *context, const char *what, int valu
  * Operations on a tape and layers do not call it (attn_tape_reset does), so that the first of them that fails is the
  * one that is told. */
 void attn__call_begin(attn_context *context);
-/* Tells whoever watches that `done` of `total` `things` are done.  For long loops, outside of parallel regions.
- * ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
+/* Reports to the progress callback that `done` of `total` `things` are done.  For long loops, outside of parallel
+ * regions. ATTN_ERROR_INTERRUPTED: the callback requested to stop. */
 attn_status attn__work(attn_context *context, const char *things, int64_t done, int64_t total);
 /* The same of a loop around calls that report progress: until `done` is `total` only this loop is reported.  A loop
  * that ends early reports a total of 0. */

@@ -14,8 +14,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of whoever
- * still has some.  Where there are more threads than shares, some begin with another's. */
+/* Items that threads take one by one: each has neighbouring ones of its own, in order, then the next ones of any thread
+ * that still has some.  Where there are more threads than shares, some begin with another's. */
 enum { ATTN__SHARES = 64, ATTN__SHARE_LINE = 64 };
 typedef struct attn__share {
     _Alignas(ATTN__SHARE_LINE) atomic_int_least64_t next;

@@ -11,9 +11,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How often a thread looks again before it sleeps: first with pauses, some 10 microseconds, then lending its core to
- * whoever waits for one, some 50 more.  The next region of a model's pass is usually there by then, and to fall asleep
- * and be woken costs about as much. */
+/* How often a thread looks again before it sleeps: first with pauses, some 10 microseconds, then yielding its core to
+ * waiting threads, some 50 more.  The next region of a model's pass is usually there by then, and to fall asleep and be
+ * woken costs about as much. */
 enum { PAUSES = 500, YIELDS = 100 };
 
 /* A region that is under way, on its caller's stack. */
@@ -35,7 +35,7 @@ enum { SLEEPS = 1 << 20 };
  * the region that it may join. */
 typedef struct worker {
     _Alignas(64) _Atomic(region *) offer;
-    int thread; /* its number in the region; written by whoever offers */
+    int thread; /* its number in the region; written by the offering thread */
     atomic_bool asleep;
     pthread_mutex_t lock;
     pthread_cond_t wake;

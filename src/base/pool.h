@@ -19,8 +19,9 @@ enum { ATTN__MAX_THREADS = 1024 };
  *
  * Called within a region, in whichever thread: work(user, 0) alone.
  *
- * A region's threads round and flush small numbers to zero as its caller does, whoever made them; so results depend on
- * the caller's mode, as in any C, and not on the threads.  They take no signals.  `work` must not fork. */
+ * A region's threads round and flush small numbers to zero as its caller does, whichever caller created them; so
+ * results depend on the caller's mode, as in any C, and not on the threads.  They take no signals.  `work` must not
+ * fork. */
 void attn__pool_run(int threads, void (*work)(void *user, int thread), void *user);
 
 /* Whether this thread is within a region that more than one thread may work on. */

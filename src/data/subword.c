@@ -158,7 +158,7 @@ attn_status attn__subword_train(attn__subword **subword, attn_context *context, 
     return absent(context);
 }
 
-/* None can be made, so that nobody comes here with one. */
+/* None can be made, so that this is never called with one. */
 void attn__subword_destroy(attn__subword *subword)
 {
     (void)subword;

@@ -146,7 +146,8 @@ static attn_status hear(attn_context *context)
     return break_with(context, attn__fail(context, status, "rank %d: %.400s", from, heard.text));
 }
 
-/* Words before signals: when a rank fails and ends, mpirun's SIGTERM may arrive with its message, which says more. */
+/* Handles pending messages before SIGTERM: when a rank fails and ends, mpirun's SIGTERM may arrive with its message,
+ * which has the reason. */
 attn_status attn__ranks_poll(attn_context *context)
 {
     ranks *r = context->ranks;
@@ -224,7 +225,7 @@ void attn__ranks_free(attn_context *context, void *memory)
         return;
     }
     kept *k = attn__alloc(context, sizeof *k);
-    if (k) { /* else it is never freed, which harms nobody: this process is about to end */
+    if (k) { /* else it is never freed, which is harmless: this process is about to end */
         *k = (kept){r->kept, memory};
         r->kept = k;
     }
@@ -392,7 +393,8 @@ void attn_ranks_leave(attn_context *context)
     ranks *r = context->ranks;
     if (!r)
         return;
-    /* Whoever leaves early meets those who still agree on something; whoever leaves in time meets the same here. */
+    /* A rank that leaves early must still take part in the others' agreement; a rank that leaves in time takes part
+     * here. */
     if (r->broken == ATTN_OK && !r->agreed)
         (void)attn_ranks_agree(context, context->status, NULL);
     if (r->broken == ATTN_OK)

@@ -69,7 +69,7 @@ static inline bool attn__array_is_real(const attn__array *array)
 {
     return array->element <= ATTN__BF16 || array->scales;
 }
-int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit by whoever made it */
+int64_t attn__array_count(const attn__array *array); /* of elements; checked to fit when it was made */
 /* Fills strides for rows one after the other; the bytes of the array, SIZE_MAX on overflow or a negative
  * length. */
 size_t attn__array_set_rows(attn__array *array);

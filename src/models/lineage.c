@@ -31,7 +31,7 @@ void attn__lineage_step(attn__lineage *l, int64_t t)
     }
 }
 
-/* Whoever shares a token shares all before it, so that the last one is looked for from the end. */
+/* Hypotheses that share a token share all before it, so that the last common one is searched from the end. */
 static int64_t in_common(const int32_t *a, const int32_t *b, int64_t t)
 {
     while (t > 0 && a[t - 1] != b[t - 1]) {

@@ -37,7 +37,7 @@ void attn__all_reduce_abandon(attn__all_reduce *all_reduce, attn_tape *tape);
 double attn__all_reduce_waited(const attn__all_reduce *all_reduce);
 
 /* Where this holds (from the first backward pass on) parameters and state are in memory that all ranks share, at
- * another address after each step: nobody else may write to them, and the addresses of their data must be read again.
+ * another address after each step: no other code may write to them, and the addresses of their data must be read again.
  * Gradients are not to be looked at: each rank has the sums of its part of them only. */
 bool attn__all_reduce_is_shared(const attn__all_reduce *all_reduce);
 /* The sum of the squares of all gradients. */

@@ -56,8 +56,8 @@ struct attn__all_reduce {
 /* From the first tape: the order of the slots, the buckets, their memory. */
 attn_status attn__all_reduce_order(attn__all_reduce *all_reduce, const attn_tape *tape);
 
-/* Whether nobody else, before a pass begins, has a hand on the tensor's memory and would look for it there after a
- * step. */
+/* Whether, before a pass begins, no other reference to the tensor's memory exists that would use the old address after
+ * a step. */
 bool attn__shared_may_move(const attn_tensor *x);
 /* Memory that all ranks share, with this one's buckets; all_reduce->shared stays NULL where there is none. */
 attn_status attn__shared_create(attn__all_reduce *all_reduce);

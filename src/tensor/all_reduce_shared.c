@@ -9,7 +9,7 @@
  * switching to it.  Three counts of each rank, which only rise, are all that they wait for:
  *
  *   SENT     buckets whose gradients are final
- *   SUMMED   steps of which its part is added up: nobody reads the others' gradients of these any more, and it itself
+ *   SUMMED   steps of which its part is added up: the others' gradients of these are no longer read, and it itself
  *            reads nothing older than the step before
  *   STEPPED  steps of which its part is taken
  */
@@ -205,7 +205,7 @@ attn_status attn__shared_adopt(attn__all_reduce *e)
             memcpy(array_at(e, k, 0, p.at), (const float *)tensor_of(e, p.slot, k)->data + p.from,
                    (size_t)p.n * sizeof(float));
     }
-    uint64_t there = 1; /* nobody goes on before all parts are there */
+    uint64_t there = 1; /* no rank continues before all parts are complete */
     attn_status status = attn__ranks_sum(e->context, &there, 1, ATTN__MAX_U64);
     if (status != ATTN_OK)
         return status;

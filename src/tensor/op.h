@@ -71,7 +71,7 @@ bool attn__grad_wanted(const attn_tensor *x);
 void attn__grad_give(attn_tape *tape, attn_tensor *x, attn__hold share);
 /* The gradient of y, with a reference: shared, to be read only. */
 attn__hold attn__grad_share(const attn_tensor *y);
-/* A buffer to write a gradient of y's size to: y's own gradient if nobody else reads it, else a new one. */
+/* A buffer to write a gradient of y's size to: y's own gradient if it has no other reader, else a new one. */
 attn__hold attn__grad_reuse(attn_tape *tape, const attn_tensor *y);
 
 /* ---------------------------------------------------------------------------------------------- loops */

@@ -5,7 +5,7 @@
  * quantizing) takes longer than multiplying; f32 on AMX uses slices only with weights that are packed so.  In bf16 and
  * int8 the packed form has a half or a quarter of the bytes.
  *
- * Between begin and end nobody may write to a parameter that a linear layer reads on this tape: the caller of begin
+ * Between begin and end no code may write to a parameter that a linear layer reads on this tape: the caller of begin
  * holds the model for the whole call.  The bits are those of products that pack for themselves (gemm/gemm.h), but with
  * slices. */
 #ifndef ATTN_TENSOR_PACKED_WEIGHTS_H

@@ -175,7 +175,7 @@ static attn_tensor *look_up(attn_tape *tape, attn_tensor *table, const attn_tens
     return y;
 }
 
-/* A packed table, of which rows can be read, is one that nobody learns. */
+/* A packed table, of which rows can be read, is not trained. */
 static bool accepts(attn_tape *tape, const attn_tensor *table, const attn_tensor *position)
 {
     if (attn__op_is_packed(table, position) && !tape->options.record)
