@@ -10,7 +10,7 @@ enum { CHUNK = 64 };
 static int64_t next_rows(const attn__canonical *canonical, int64_t base, int64_t first, int64_t count, int64_t at,
                          int64_t row[CHUNK])
 {
-    int64_t n = attn__least(count - at, CHUNK);
+    int64_t n = attn__min(count - at, CHUNK);
     attn__offsets_fill(&canonical->query, ATTN__STRIDE(drop), first + at, n, row);
     for (int64_t i = 0; i < n; i++)
         row[i] = (int64_t)((uint64_t)base + (uint64_t)row[i]);
@@ -50,7 +50,7 @@ void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int6
 {
     int64_t offset[CHUNK];
     for (int64_t at = 0; at < count; at += CHUNK) {
-        int64_t n = attn__least(count - at, CHUNK);
+        int64_t n = attn__min(count - at, CHUNK);
         attn__offsets_fill(&canonical->key, ATTN__STRIDE(drop), first + at, n, offset);
         for (int64_t i = 0; i < n; i++)
             column[at + i] = (uint32_t)offset[i];

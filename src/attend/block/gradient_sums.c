@@ -188,7 +188,7 @@ static void divide(attn__slots *slots, const attn__canonical *canonical)
         .canonical = canonical, .shared = keep_wanted(canonical, true), .split = attn__batch_split_make(&of_item)};
     size_t size = attn__sums_size(&slots->shared);
     slots->size = attn__size_add(size, 63) == SIZE_MAX ? SIZE_MAX : (size + 63) / 64 * 64;
-    slots->n = size ? attn__least(slots->split.items, SLOTS) : slots->split.items;
+    slots->n = size ? attn__min(slots->split.items, SLOTS) : slots->split.items;
     for (int i = 0; i < of_item.batch.n; i++)
         if (slots->split.apart[i])
             of_item.batch.axis[i].dim.n = 1;
@@ -201,7 +201,7 @@ size_t attn__slots_size(const attn__canonical *canonical)
 {
     attn__slots slots;
     divide(&slots, canonical);
-    return attn__size_mul(slots.size, (size_t)attn__most(slots.n, 1));
+    return attn__size_mul(slots.size, (size_t)attn__max(slots.n, 1));
 }
 
 void attn__slots_make(attn__slots *slots, const attn__canonical *canonical, void *memory)

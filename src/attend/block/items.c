@@ -102,7 +102,7 @@ const char *attn__packed_fault(const attn__canonical *canonical, const attn_arra
 
 attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block)
 {
-    int64_t blocks = attn__pieces(canonical->query.size, block);
+    int64_t blocks = attn__ceil_div(canonical->query.size, block);
     return (attn__items){canonical, arrays, block, blocks, canonical->batch.size * blocks};
 }
 
@@ -124,6 +124,6 @@ bool attn__item_start(attn__item *item, const attn__items *items, int64_t number
         item->arrays = &item->one.arrays;
         item->next_batch = -1;
     }
-    item->count = attn__least(item->canonical->query.size - item->first, items->block);
+    item->count = attn__min(item->canonical->query.size - item->first, items->block);
     return true;
 }

@@ -100,7 +100,7 @@ void attn__prefetch_portion(void *with)
     for (int64_t budget = a->each, n; budget > 0 && a->now < a->streams; budget -= n) {
         int i = a->now;
         const char *at = row_of(a, i, a->row) + a->run * a->stream[i].run_step + a->line * LINE;
-        n = attn__least(a->stream[i].lines - a->line, budget);
+        n = attn__min(a->stream[i].lines - a->line, budget);
         for (const char *end = at + n * LINE; at < end; at += LINE)
             __builtin_prefetch(at, 0, 2);
         a->line += n;

@@ -79,7 +79,7 @@ static rows rows_of(const attn__canonical *canonical, size_t stride, int64_t bat
 static inline int64_t offset_of(rows *r, int64_t i)
 {
     if (i % CHUNK == 0)
-        attn__offsets_fill(&r->canonical->query, r->stride, r->first + i, attn__least(r->count - i, CHUNK), r->offset);
+        attn__offsets_fill(&r->canonical->query, r->stride, r->first + i, attn__min(r->count - i, CHUNK), r->offset);
     return r->base + r->offset[i % CHUNK];
 }
 

@@ -88,7 +88,7 @@ enum { MOST = 1 << 23 };
 /* Rows that whole axes reach. */
 static int64_t reached(const attn__canonical *canonical, const attn_relative *r)
 {
-    return attn__most(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
+    return attn__max(canonical->query.axis[r->query_dim].dim.n + canonical->key.axis[r->key_dim].dim.n - 1, 0);
 }
 
 const char *attn__table_panels_refuse(const attn__canonical *canonical)
@@ -100,7 +100,7 @@ const char *attn__table_panels_refuse(const attn__canonical *canonical)
         const attn_relative *r = &problem->relatives[i];
         if (r->kind == ATTN_RELATIVE_KEY)
             return "a relative table of keys";
-        if (reached(canonical, r) > MOST / attn__most(1, attn__table_channels(canonical, i)->size))
+        if (reached(canonical, r) > MOST / attn__max(1, attn__table_channels(canonical, i)->size))
             return "a relative table too large";
     }
     return NULL;
@@ -180,12 +180,12 @@ void attn__table_panel_read(const attn__table_panel *panel, const attn__canonica
     memset(memory->across, 0, (size_t)(panel->channels * panel->ld_across) * sizeof(float));
     if (memory->rows)
         memset(memory->rows, 0, (size_t)(panel->rows * panel->ld) * sizeof(float));
-    int64_t end = attn__least(panel->rows, r->rows - panel->first);
-    for (int64_t row = attn__most(0, -panel->first); row < end; row += RUN)
+    int64_t end = attn__min(panel->rows, r->rows - panel->first);
+    for (int64_t row = attn__max(0, -panel->first); row < end; row += RUN)
         for (int64_t c = 0; c < panel->channels; c++)
             if (panel->channel[c] != INT64_MIN)
                 finite &= read_channel(panel, table + (panel->first + row) * r->row_stride + panel->channel[c],
-                                       r->row_stride, row, attn__least(RUN, end - row), c, factor, memory);
+                                       r->row_stride, row, attn__min(RUN, end - row), c, factor, memory);
     *memory->finite = finite;
 }
 
@@ -197,8 +197,8 @@ static range range_of(const int64_t *index, int64_t n)
 {
     range r = {index[0], index[0]};
     for (int64_t i = 1; i < n; i++) {
-        r.low = attn__least(r.low, index[i]);
-        r.high = attn__most(r.high, index[i]);
+        r.low = attn__min(r.low, index[i]);
+        r.high = attn__max(r.high, index[i]);
     }
     return r;
 }
@@ -217,7 +217,7 @@ static int64_t widest_range(const attn__group *group, int axis, int64_t n)
     int64_t all = group->axis[axis].dim.n, inner = 1, outer = 1;
     for (int a = 0; a < group->n; a++)
         *(a < axis ? &outer : &inner) *= a == axis ? 1 : group->axis[a].dim.n;
-    return outer > 1 ? all : attn__least(attn__pieces(n - 1, inner) + 1, all);
+    return outer > 1 ? all : attn__min(attn__ceil_div(n - 1, inner) + 1, all);
 }
 
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys)

@@ -166,15 +166,15 @@ static int64_t axis_length(const attn__canonical *canonical, const attn__visible
                            int axis)
 {
     if (visible->axes == 0)
-        return attn__least(canonical->key.size, INT32_MAX);
+        return attn__min(canonical->key.size, INT32_MAX);
     bool packed = visible->padded && axis == canonical->problem.packed.key_dim;
     return packed ? ends->keys : canonical->key.axis[axis].dim.n;
 }
 
 static void narrow(const attn__visible_rows *rows, int a, int64_t i, int64_t from, int64_t to)
 {
-    rows->from[a][i] = (int32_t)attn__most(rows->from[a][i], from);
-    rows->to[a][i] = (int32_t)attn__least(rows->to[a][i], to);
+    rows->from[a][i] = (int32_t)attn__max(rows->from[a][i], from);
+    rows->to[a][i] = (int32_t)attn__min(rows->to[a][i], to);
 }
 
 static void narrow_by_band(const attn__visible_rows *rows, int a, const attn_band *band, const packed_ends *ends)
@@ -228,7 +228,7 @@ static void narrow_by_lengths(const attn__visible_rows *rows, int64_t batch)
     for (int64_t i = 0; i < rows->count; i++, step(&w)) {
         if (i % CHUNK == 0 && rows->visible->lens_by_query)
             attn__offsets_fill(&canonical->query, ATTN__STRIDE(dim.lens), rows->first + i,
-                               attn__least(rows->count - i, CHUNK), at);
+                               attn__min(rows->count - i, CHUNK), at);
         int64_t length = lens[rows->visible->lens_by_query ? at[i % CHUNK] : 0];
         if (window)
             length = first_tap(attn__window_base(window, n, w.at), window->dilation, n, length);
@@ -654,7 +654,7 @@ int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row)
     int64_t filled = 0, n = rows->canonical->key.size;
     attn__visible_keys_take(&keys, rows->visible, &arena, CHUNK, ATTN__VISIBLE_ANY);
     for (int64_t at = 0; at < n; at += CHUNK) {
-        attn__visible_keys_start(&keys, rows->canonical, at, attn__least(CHUNK, n - at));
+        attn__visible_keys_start(&keys, rows->canonical, at, attn__min(CHUNK, n - at));
         attn__visible_tile tile = {rows, row, 1, &keys, 0, keys.count};
         attn__visible_kinds(&tile, kinds);
         for (int64_t j = 0; j < keys.count; j++)

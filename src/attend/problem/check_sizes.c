@@ -49,7 +49,7 @@ static int64_t inverse(int64_t a, int64_t m)
 static bool last_two_meet(search *s, int64_t rest, bool nonzero)
 {
     const span_dim *a = &s->spans[s->n - 2], *b = &s->spans[s->n - 1];
-    int64_t g = attn__most(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
+    int64_t g = attn__max(s->gcd[s->n - 2], 1), modulus = b->stride / g, reach = s->reach[s->n - 1], x;
     if (!nonzero) { /* rest is 0 then: the least multiple that both can take back */
         s->x[s->n - 2] = modulus;
         s->x[s->n - 1] = -(a->stride / g);
@@ -60,8 +60,8 @@ static bool last_two_meet(search *s, int64_t rest, bool nonzero)
     int64_t wanted = -(rest / g) % modulus;
     wanted += wanted < 0 ? modulus : 0;
     x = (int64_t)((wide)wanted * (uint64_t)inverse(a->stride / g, modulus) % (uint64_t)modulus);
-    int64_t low = attn__most(attn__ceil_div(-rest - reach, a->stride), 1 - a->n);
-    int64_t high = attn__least(attn__floor_div(reach - rest, a->stride), a->n - 1);
+    int64_t low = attn__max(attn__ceil_div(-rest - reach, a->stride), 1 - a->n);
+    int64_t high = attn__min(attn__floor_div(reach - rest, a->stride), a->n - 1);
     x = low + ((x - low) % modulus + modulus) % modulus;
     s->x[s->n - 2] = x;
     s->x[s->n - 1] = x <= high ? -(rest + x * a->stride) / b->stride : 0;
@@ -74,8 +74,8 @@ static bool meets(search *s, int level, int64_t rest, bool nonzero)
         return last_two_meet(s, rest, nonzero);
     const span_dim *span = &s->spans[level];
     int64_t reach = s->reach[level + 1], bound = span->n - 1;
-    int64_t low = attn__most(-attn__floor_div(reach + rest, span->stride), -bound);
-    int64_t high = attn__least(attn__floor_div(reach - rest, span->stride), bound);
+    int64_t low = attn__max(-attn__floor_div(reach + rest, span->stride), -bound);
+    int64_t high = attn__min(attn__floor_div(reach - rest, span->stride), bound);
     if (!nonzero && low < 0)
         low = 0; /* x and -x say the same */
     for (int64_t x = low; x <= high; x++) {

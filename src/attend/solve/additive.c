@@ -136,7 +136,7 @@ static void row_start(work *w, int64_t batch, int64_t query)
     attn__row_at(&w->row, w->canonical, a, batch, query);
     w->q = read_channels(w, ATTN__OP_Q, a->q, w->row.offset[ATTN__OP_Q], w->s.q);
     w->w = read_channels(w, ATTN__OP_W, a->w, w->row.offset[ATTN__OP_W], w->s.w);
-    memset(w->s.sum, 0, (size_t)attn__most(w->channels, w->values) * sizeof(float));
+    memset(w->s.sum, 0, (size_t)attn__max(w->channels, w->values) * sizeof(float));
 }
 
 static float capped(work *w, float score)
@@ -369,7 +369,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
         delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
     w->delta = (float)delta;
     for (int64_t key = 0, end; key < w->canonical->key.size; key = end) {
-        end = attn__least(key + KEYS, w->canonical->key.size);
+        end = attn__min(key + KEYS, w->canonical->key.size);
         memset(w->s.dw, 0, (size_t)w->channels * sizeof(float));
         for (int64_t i = key; i < end; i++)
             backward_key(w, i);
@@ -397,7 +397,7 @@ typedef struct job {
 static size_t take_scratch(scratch *s, const attn__canonical *canonical, char *memory)
 {
     float **const rows[] = {&s->q, &s->k, &s->v, &s->w, &s->o, &s->dout, &s->dk, &s->dv, &s->tanh, &s->sum, &s->dw};
-    int64_t n = attn__most(canonical->contract.size, canonical->value.size);
+    int64_t n = attn__max(canonical->contract.size, canonical->value.size);
     attn__arena arena = {memory, 0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         *rows[i] = attn__arena_take(&arena, n, sizeof(float));
@@ -422,7 +422,7 @@ static void run_rows(void *user, int64_t item, int thread)
     const job *j = user;
     int64_t queries = j->canonical->query.size, rows = j->canonical->batch.size * queries;
     work w = work_of(j, thread);
-    for (int64_t i = item * ROWS; i < attn__least((item + 1) * ROWS, rows); i++)
+    for (int64_t i = item * ROWS; i < attn__min((item + 1) * ROWS, rows); i++)
         forward_row(&w, i / queries, i % queries);
 }
 
@@ -483,7 +483,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,   ATTN__OP_W,
                                         ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
     enum { OPS = sizeof ops / sizeof *ops };
-    size_t most = (size_t)attn__most(canonical->contract.size, canonical->value.size);
+    size_t most = (size_t)attn__max(canonical->contract.size, canonical->value.size);
     size_t channels = attn__size_mul(most, OPS + (size_t)canonical->problem.nrelatives);
     additive_plan *made =
         attn__alloc_zero(context, attn__size_add(sizeof *made, attn__size_mul(channels, sizeof(int64_t))));

@@ -72,7 +72,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
 static int64_t max_parts(const attn__canonical *canonical)
 {
     bool fixed = canonical->extras & (ATTN__PACKED | ATTN__BATCH_INVARIANT);
-    return fixed ? 1 : attn__most(1, canonical->key.size / PART);
+    return fixed ? 1 : attn__max(1, canonical->key.size / PART);
 }
 
 /* How many indices of a batch axis fit within the stride from key to key, so that their rows are read in the order of
@@ -82,7 +82,7 @@ static int64_t side_by_side(const decode *f, const attn__canonical *canonical, i
     enum { HEADS_FLOATS = 8192 };
     const attn_dim *head = &canonical->batch.axis[axis].dim, *key = &canonical->key.axis[canonical->key.n - 1].dim;
     int64_t max = HEADS_FLOATS / (canonical->query.size * (f->channels + f->values)), n = head->n;
-    max = attn__least(attn__least(max, HEADS), canonical->batch.size * max_parts(canonical) / ITEMS);
+    max = attn__min(attn__min(max, HEADS), canonical->batch.size * max_parts(canonical) / ITEMS);
     if (n < 2 || max < 2 || head->k < 1 || head->v < 1 || n * head->k > key->k || n * head->v > key->v)
         return 1;
     while (n > max || head->n % n != 0)
@@ -104,17 +104,17 @@ static void choose_heads(decode *f, const attn__canonical *canonical)
 static void limit_heads(decode *f, const attn__canonical *canonical)
 {
     int64_t head = BLOCK * (f->channels + f->values) * (int64_t)sizeof(float);
-    int64_t max = attn__most(1, canonical->caches.l2 / 2 / head), all = f->heads;
+    int64_t max = attn__max(1, canonical->caches.l2 / 2 / head), all = f->heads;
     while (f->heads > max || all % f->heads != 0)
         f->heads--;
 }
 
 static void choose_parts(decode *f, const attn__canonical *canonical)
 {
-    int64_t keys = canonical->key.size, items = attn__most(1, canonical->batch.size / f->heads);
-    f->parts = attn__least(attn__ceil_div(ITEMS, items), max_parts(canonical));
-    f->part = attn__most(BLOCK, attn__round_up(attn__ceil_div(keys, f->parts), BLOCK));
-    f->parts = attn__most(1, attn__ceil_div(keys, f->part));
+    int64_t keys = canonical->key.size, items = attn__max(1, canonical->batch.size / f->heads);
+    f->parts = attn__min(attn__ceil_div(ITEMS, items), max_parts(canonical));
+    f->part = attn__max(BLOCK, attn__round_up(attn__ceil_div(keys, f->parts), BLOCK));
+    f->parts = attn__max(1, attn__ceil_div(keys, f->part));
 }
 
 static decode *make_plan(attn_context *context, const attn__canonical *canonical)
@@ -208,7 +208,7 @@ static item find_item(const job *j, int64_t number, attn__sequence *one)
         t.packed = true;
     }
     t.begin = t.part * f->part;
-    t.end = attn__least(t.begin + f->part, t.canonical->key.size);
+    t.end = attn__min(t.begin + f->part, t.canonical->key.size);
     return t;
 }
 
@@ -307,7 +307,7 @@ static void load_head(const item *t, int64_t head, const scratch *s)
 /* Offsets of keys first, first + 1, ... in one operand, for a block and the next; at[2 * BLOCK]. */
 static void locate_keys(const item *t, size_t stride, int64_t first, int64_t *at)
 {
-    int64_t n = attn__least(t->canonical->key.size - first, 2 * BLOCK);
+    int64_t n = attn__min(t->canonical->key.size - first, 2 * BLOCK);
     attn__offsets_fill(&t->canonical->key, stride, first, n, at);
     for (int64_t i = n; i < 2 * BLOCK; i++)
         at[i] = at[n - 1];
@@ -589,10 +589,10 @@ static void widen(const item *t, int64_t head, const scratch *s, int64_t *first,
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
     if (from < to && attn__visible_masks(&t->f->visible))
         attn__visible_span_keys(&s->rows[head], &s->span[head], &from, &to);
-    from = attn__most(from, t->begin);
-    to = attn__least(to, t->end);
-    *first = from < to ? attn__least(*first, from) : *first;
-    *last = from < to ? attn__most(*last, to) : *last;
+    from = attn__max(from, t->begin);
+    to = attn__min(to, t->end);
+    *first = from < to ? attn__min(*first, from) : *first;
+    *last = from < to ? attn__max(*last, to) : *last;
 }
 
 static void run_forward_item(void *user, int64_t number, int thread)
@@ -616,7 +616,7 @@ static void run_forward_item(void *user, int64_t number, int thread)
     t.end = last;
     start_item(&t, &s);
     for (int64_t at = first; at < last; at += BLOCK) {
-        int64_t keys = attn__least(BLOCK, last - at);
+        int64_t keys = attn__min(BLOCK, last - at);
         start_block(&t, at, keys, &s);
         for (int64_t h = 0; h < f->heads; h++)
             see_block(&t, h, at, keys, &s, &head[h]);
@@ -929,7 +929,7 @@ static void run_backward_item(void *user, int64_t number, int thread)
     }
     start_item(&t, &b.s);
     for (int64_t at = t.begin; at < t.end; at += BLOCK) {
-        int64_t keys = attn__least(BLOCK, t.end - at);
+        int64_t keys = attn__min(BLOCK, t.end - at);
         start_block_backward(&t, at, keys, &b);
         for (int64_t h = 0; h < f->heads; h++)
             see_block_backward(&t, h, at, keys, &b);

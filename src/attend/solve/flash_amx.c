@@ -63,9 +63,9 @@ bool attn__flash_amx_panels(attn__flash_item *t, attn__flash_keys *b)
 static attn__bf16x3_args scores_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    return (attn__bf16x3_args){.m = attn__pieces(b->keys, ATTN__BF16X3_SIDE),
+    return (attn__bf16x3_args){.m = attn__ceil_div(b->keys, ATTN__BF16X3_SIDE),
                                .n = sub.width / ATTN__BF16X3_SIDE,
-                               .k = attn__pieces(f->channels, ATTN__BF16X3_DEPTH),
+                               .k = attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH),
                                .parts = f->terms,
                                .a = t->s.tiles.k,
                                .b = moved(t->s.tiles.q, sub.lane / ATTN__BF16X3_SIDE),
@@ -89,9 +89,9 @@ int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_ke
     enum { SQUARE = 2 * ATTN__BF16X3_SIDE, PAIRS = 6 };
     const attn__flash *f = t->flash;
     int64_t pairs = f->terms == 1 ? 1 : PAIRS;
-    int64_t scores = attn__pieces(b->keys, SQUARE) * attn__pieces(f->channels, ATTN__BF16X3_DEPTH) * pairs;
-    int64_t values = attn__pieces(f->held, SQUARE) * attn__pieces(b->keys, ATTN__BF16X3_DEPTH) * pairs;
-    return attn__pieces(scores + values, ATTN__BF16X3_HOOK_EVERY);
+    int64_t scores = attn__ceil_div(b->keys, SQUARE) * attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH) * pairs;
+    int64_t values = attn__ceil_div(f->held, SQUARE) * attn__ceil_div(b->keys, ATTN__BF16X3_DEPTH) * pairs;
+    return attn__ceil_div(scores + values, ATTN__BF16X3_HOOK_EVERY);
 }
 
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -114,7 +114,7 @@ static attn__bf16x3_args begin_values(attn__flash_item *t)
     attn__flash_span *span = &t->s.span[sub.index];
     attn__bf16x3_args args = {.m = f->held / ATTN__BF16X3_SIDE,
                               .n = sub.width / ATTN__BF16X3_SIDE,
-                              .k = attn__pieces(t->weighed.keys, ATTN__BF16X3_DEPTH),
+                              .k = attn__ceil_div(t->weighed.keys, ATTN__BF16X3_DEPTH),
                               .parts = f->terms,
                               .a = t->s.tiles.v,
                               .b = t->s.tiles.p[t->weighed.tiles],

@@ -48,7 +48,7 @@ static const size_t v_strides[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATT
 
 static int64_t most_channels(const attn__canonical *canonical)
 {
-    return attn__most(canonical->contract.size, canonical->value.size);
+    return attn__max(canonical->contract.size, canonical->value.size);
 }
 
 /* Padded, of q and k as of v and o: 4 << size. */
@@ -218,7 +218,7 @@ static small_plan *make_plan(attn_context *context, const attn__canonical *canon
 static void fill(small_plan *t, const attn__canonical *canonical)
 {
     int64_t queries = canonical->query.size, *next = t->tables;
-    t->key_block = attn__least(canonical->key.size, ROWS);
+    t->key_block = attn__min(canonical->key.size, ROWS);
     t->query_blocks = attn__ceil_div(queries, ROWS);
     t->query_block = attn__round_up(attn__ceil_div(queries, t->query_blocks), t->width);
     t->query_blocks = attn__ceil_div(queries, t->query_block);
@@ -227,7 +227,7 @@ static void fill(small_plan *t, const attn__canonical *canonical)
     t->v_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
     t->o_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
     t->keeps = keeps_rows(t, canonical);
-    t->step = t->plain ? STEP : attn__least(ROWS, attn__most(STEP, TILE / t->width));
+    t->step = t->plain ? STEP : attn__min(ROWS, attn__max(STEP, TILE / t->width));
 }
 
 static void take_changes(const small_plan *t, const attn__canonical *canonical, attn__arena *p, forward_scratch *s)
@@ -256,7 +256,7 @@ static void take_changes(const small_plan *t, const attn__canonical *canonical, 
 static size_t divide(const small_plan *t, const attn__canonical *canonical, char *base, forward_scratch *s)
 {
     attn__arena p = {base, 0};
-    int64_t rows = attn__most(t->query_block, t->key_block), queries = t->heads * t->query_block;
+    int64_t rows = attn__max(t->query_block, t->key_block), queries = t->heads * t->query_block;
     s->kept = attn__arena_take(&p, 1, sizeof *s->kept);
     for (int i = 0; i < KEPT; i++)
         s->kept_rows[i] = attn__arena_take(&p, t->keeps ? rows * t->stage_ld : 0, sizeof(float));
@@ -575,13 +575,13 @@ static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
     attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), at, keys, t->s.bias_key);
     attn__dropout_columns(canonical, at, keys, t->s.column);
     for (int64_t i = 0; i < t->count; i += n->width) {
-        int64_t rows = attn__least(n->width, t->count - i), begin, end;
+        int64_t rows = attn__min(n->width, t->count - i), begin, end;
         attn__visible_span span = attn__visible_span_of(&t->s.rows, i, rows);
         attn__visible_span_keys(&t->s.rows, &span, &begin, &end);
-        begin = attn__most(begin - at, 0) / 4 * 4;
-        end = attn__least(end - at, keys);
+        begin = attn__max(begin - at, 0) / 4 * 4;
+        end = attn__min(end - at, keys);
         for (int64_t k = begin; k < end; k += n->step) {
-            attn__visible_tile tile = {&t->s.rows, i, rows, &t->s.keys, k, attn__least(n->step, end - k)};
+            attn__visible_tile tile = {&t->s.rows, i, rows, &t->s.keys, k, attn__min(n->step, end - k)};
             change_tiles(t, &tile, &span);
         }
     }
@@ -627,7 +627,7 @@ static void want(forward_item *t, int which, const void *base, int64_t batch, co
     int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
     int64_t at = attn__offsets_one(&t->canonical->batch, stride, batch) + from * step;
     attn__prefetch_add(&t->prefetch, (const char *)base + at * size, step * size, NULL,
-                       attn__least(rows, group->size - from), bytes);
+                       attn__min(rows, group->size - from), bytes);
     if (rows > 0 && group->size > from && which < KEPT && t->plan->keeps)
         attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], t->plan->stage_ld * (int64_t)sizeof(float));
 }
@@ -676,7 +676,7 @@ static void run_block(forward_item *t)
     if (!n->plain)
         start_changes(t);
     for (int64_t at = 0; at < t->canonical->key.size; at += n->key_block) {
-        int64_t keys = attn__least(t->canonical->key.size - at, n->key_block);
+        int64_t keys = attn__min(t->canonical->key.size - at, n->key_block);
         pack_keys(t, at, keys);
         prefetch_next(t, at + keys, keys);
         if (n->plain)
@@ -704,7 +704,7 @@ static void run_item(void *user, int64_t index, int thread)
         t.canonical = &one.canonical;
         t.arrays = &one.arrays;
     }
-    t.count = attn__least(t.canonical->query.size - t.first, n->query_block);
+    t.count = attn__min(t.canonical->query.size - t.first, n->query_block);
     t.padded = attn__round_up(t.count, n->width);
     if (t.count < 1)
         return;
@@ -826,7 +826,7 @@ static void take_backward_changes(const small_plan *n, const attn__canonical *ca
 static size_t divide_backward(const small_plan *n, const attn__canonical *canonical, char *base, backward_scratch *s)
 {
     attn__arena p = {base, 0};
-    int64_t rows = attn__most(n->queries, n->keys), q = n->heads * n->queries, k = n->heads * n->keys;
+    int64_t rows = attn__max(n->queries, n->keys), q = n->heads * n->queries, k = n->heads * n->keys;
     float **const by_query[] = {&s->q, &s->dout, &s->dq}, **const by_key[] = {&s->k, &s->kt, &s->vt, &s->dk, &s->dv};
     s->stage = attn__arena_take(&p, rows * n->stage_ld, sizeof(float));
     s->o_stage = attn__arena_take(&p, n->queries * n->stage_ld, sizeof(float));
@@ -1117,10 +1117,10 @@ static void run_squares(backward_item *t)
     bool masks = attn__visible_masks(&n->visible);
     start_squares(t);
     for (int64_t i = 0; i < t->canonical->query.size; i += STEP) {
-        int64_t nrows = attn__least(STEP, t->canonical->query.size - i);
+        int64_t nrows = attn__min(STEP, t->canonical->query.size - i);
         attn__visible_span span = attn__visible_span_of(&t->s.rows, i, nrows);
         for (int64_t j = 0; j < t->canonical->key.size; j += n->width) {
-            int64_t nkeys = attn__least(n->width, t->canonical->key.size - j);
+            int64_t nkeys = attn__min(n->width, t->canonical->key.size - j);
             attn__visible_tile tile = {&t->s.rows, i, nrows, &t->s.keys, j, nkeys};
             unsigned parts = masks ? attn__visible_of(&tile, &span) : (unsigned)ATTN__VISIBLE_ALL;
             if (parts == ATTN__VISIBLE_NONE && !n->wants_dbias)

@@ -178,7 +178,7 @@ static double cost(const attn__canonical *canonical)
 {
     double keys = (double)canonical->batch.size * (double)canonical->key.size,
            queries = (double)canonical->query.size + 0.2;
-    int64_t most = attn__most(canonical->contract.size, canonical->value.size), filled = most <= 4 ? 32 : 16;
+    int64_t most = attn__max(canonical->contract.size, canonical->value.size), filled = most <= 4 ? 32 : 16;
     bool few = canonical->query.size <= FEW && canonical->key.size <= FEW;
     double wide = few && most <= 16 ? 0.4 : 0.8;
     double each = most > 8 ? wide : canonical->query.size > filled ? 0.99 : 0.4;
@@ -206,7 +206,7 @@ static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t mos
         int roles = attn__operand_table[op].roles;
         s->query_at[op] = attn__arena_take(&arena, roles & ATTN__IN_QUERY ? queries : 0, sizeof(int64_t));
         s->key_at[op] = attn__arena_take(&arena, roles & ATTN__IN_KEY ? keys : 0, sizeof(int64_t));
-        s->copy_at[op] = attn__arena_take(&arena, p->converts ? attn__most(queries, keys) : 0, sizeof(int64_t));
+        s->copy_at[op] = attn__arena_take(&arena, p->converts ? attn__max(queries, keys) : 0, sizeof(int64_t));
     }
     s->drop_column = attn__arena_take(&arena, keys, sizeof(uint32_t));
     return arena.used;
@@ -218,7 +218,7 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     static const attn__operand copied[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT, ATTN__OP_O};
     attn__arena arena = {base, 0};
     const head_shape *shape = &p->shape;
-    int64_t most = attn__most(shape->queries, shape->keys), channels = attn__most(p->channels, p->values);
+    int64_t most = attn__max(shape->queries, shape->keys), channels = attn__max(p->channels, p->values);
     int64_t size = most * attn__round_up(most, p->kernel->lanes), rows = most * channels;
     int64_t queries = attn__round_up(shape->queries, p->kernel->lanes);
     float **const by_query[] = {&m->m, &m->l, &m->shrink, &m->lse, &m->delta, &m->fill_log};
@@ -292,14 +292,14 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
 {
     const attn__group *batch = &canonical->batch;
     p->sharing = batch->size;
-    p->together = attn__most(1, attn__least(16, batch->size / ITEMS));
+    p->together = attn__max(1, attn__min(16, batch->size / ITEMS));
     if (p->wants_dbias && batch->size > 0) {
         for (int a = 0; a < batch->n; a++)
             p->sharing /= how_shared(canonical, p, &batch->axis[a]) > 0 ? 1 : batch->axis[a].dim.n;
-        int64_t parts = attn__most(1, ITEMS / (batch->size / p->sharing));
-        p->together = attn__pieces(p->sharing, attn__least(parts, p->sharing));
+        int64_t parts = attn__max(1, ITEMS / (batch->size / p->sharing));
+        p->together = attn__ceil_div(p->sharing, attn__min(parts, p->sharing));
     }
-    p->parts = attn__pieces(p->sharing, p->together);
+    p->parts = attn__ceil_div(p->sharing, p->together);
     p->items = p->sharing > 0 ? batch->size / p->sharing * p->parts : 0;
     p->joins = p->wants_dbias && p->parts > 1;
 }
@@ -315,7 +315,7 @@ static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes,
 static void fill_copies(const attn__small_sequence_rows *rows, int64_t lanes, int64_t *at)
 {
     for (int64_t i = 0; i < attn__round_up(rows->rows, lanes); i++)
-        at[i] = attn__least(i, rows->rows - 1) * rows->channels;
+        at[i] = attn__min(i, rows->rows - 1) * rows->channels;
 }
 
 /* Everything but the arrays. */
@@ -815,7 +815,7 @@ typedef struct job {
 static void begin(const job *j, int64_t number, int thread, head *h)
 {
     const head_plan *p = j->plan;
-    size_t size = (size_t)(attn__most(p->shape.queries, p->shape.keys) * p->shape.width);
+    size_t size = (size_t)(attn__max(p->shape.queries, p->shape.keys) * p->shape.width);
     h->canonical = j->canonical;
     h->plan = p;
     h->shape = &p->shape;
@@ -859,7 +859,7 @@ static void run_item(void *user, int64_t item, int thread)
 {
     const job *j = user;
     const head_plan *p = j->plan;
-    int64_t at = item % p->parts * p->together, end = attn__least(at + p->together, p->sharing);
+    int64_t at = item % p->parts * p->together, end = attn__min(at + p->together, p->sharing);
     bool packed = attn__is_packed(j->canonical);
     head h;
     head_shape shape;

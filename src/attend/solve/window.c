@@ -27,12 +27,12 @@ static void find_bands(attn__window_axis *axis, const attn__canonical *canonical
             continue;
         if (b->lo != INT64_MIN)
             axis->low =
-                attn__most(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
-                                                                                 : attn__ceil_div(lo, dilation));
+                attn__max(axis->low, __builtin_sub_overflow(b->lo, offset, &lo) ? (b->lo < 0 ? INT64_MIN : INT64_MAX)
+                                                                                : attn__ceil_div(lo, dilation));
         if (b->hi != INT64_MAX)
-            axis->high = attn__least(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
-                                                     ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
-                                                     : attn__floor_div(hi, dilation) + 1);
+            axis->high = attn__min(axis->high, __builtin_sub_overflow(b->hi, offset, &hi) || hi == INT64_MAX
+                                                   ? (b->hi < 0 ? INT64_MIN : INT64_MAX)
+                                                   : attn__floor_div(hi, dilation) + 1);
     }
 }
 
@@ -106,8 +106,8 @@ static attn__window_axis make_axis(const attn__canonical *canonical, const attn_
         attn__window_range r = attn__window_range_at(&axis, i);
         if (r.from >= r.to)
             continue;
-        axis.first = any ? attn__least(axis.first, r.from) : r.from;
-        axis.last = any ? attn__most(axis.last, r.to) : r.to;
+        axis.first = any ? attn__min(axis.first, r.from) : r.from;
+        axis.last = any ? attn__max(axis.last, r.to) : r.to;
         any = true;
     }
     return axis;
@@ -118,7 +118,7 @@ static void choose_lanes(attn__window *plan)
 {
     int best = plan->naxes - 1;
     for (int i = plan->naxes - 2; i >= 0; i--)
-        if (attn__least(plan->axis[i].n, SPREAD) > attn__least(plan->axis[best].n, SPREAD))
+        if (attn__min(plan->axis[i].n, SPREAD) > attn__min(plan->axis[best].n, SPREAD))
             best = i;
     attn__window_axis lanes = plan->axis[best];
     for (int i = best; i < plan->naxes - 1; i++)
@@ -226,11 +226,11 @@ static void find_slots(attn__window_pass *pass, const attn__window *plan)
     for (int i = 0; i < plan->naxes - 1; i++) {
         const attn__window_axis *axis = &plan->axis[i];
         const attn_window *w = &axis->window;
-        int64_t taps = pass->by_key ? axis->last - axis->first : attn__least(axis->taps, axis->last - axis->first);
-        int64_t span = attn__most((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
+        int64_t taps = pass->by_key ? axis->last - axis->first : attn__min(axis->taps, axis->last - axis->first);
+        int64_t span = attn__max((taps - 1) * w->dilation / (pass->by_key ? w->step : 1) + 1, 1);
         int64_t common = attn__common_divisor(w->step, w->dilation);
         pass->divisor[i] = span <= SPREAD ? 1 : pass->by_key ? w->dilation / common : w->dilation;
-        pass->modulus[i] = span <= SPREAD ? span : attn__most(taps, 1);
+        pass->modulus[i] = span <= SPREAD ? span : attn__max(taps, 1);
         pass->slots *= pass->modulus[i];
     }
 }
@@ -311,7 +311,7 @@ static void choose_heads(attn__window *plan, const attn__canonical *canonical)
     for (int i = 0; i < plan->naxes - 1; i++)
         lines *= plan->axis[i].n;
     for (int64_t heads = 2; heads <= ATTN__WINDOW_HEADS && heads <= n; heads++)
-        if (n % heads == 0 && heads * attn__most(plan->channels, plan->values) <= COLUMNS &&
+        if (n % heads == 0 && heads * attn__max(plan->channels, plan->values) <= COLUMNS &&
             canonical->batch.size / heads * lines >= ITEMS_LINES)
             plan->heads = (int)heads;
 }
@@ -323,11 +323,11 @@ static void choose_tile(attn__window_pass *pass, const attn__window *plan, const
     int64_t width = plan->taps->width, beyond = halo(plan);
     int64_t cell = pass->slots * pass->strip_phases * (plan->channels + plan->values) * (int64_t)sizeof(float);
     cell *= plan->heads;
-    int64_t part = plan->woven > 1 ? 8 : 2, tile = (int64_t)canonical->caches.l2 / part / attn__most(cell, 1) - beyond;
-    tile = attn__least(attn__most(attn__most(tile, beyond), width), WIDEST * plan->woven);
-    tile = attn__most(tile, 1);
-    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
-    pass->tile = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    int64_t part = plan->woven > 1 ? 8 : 2, tile = (int64_t)canonical->caches.l2 / part / attn__max(cell, 1) - beyond;
+    tile = attn__min(attn__max(attn__max(tile, beyond), width), WIDEST * plan->woven);
+    tile = attn__max(tile, 1);
+    pass->tiles = attn__max((pass->cells + tile - 1) / tile, 1);
+    pass->tile = attn__max(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->tile - 1) / pass->tile;
     pass->own = pass->tile;
     pass->ld = attn__round_up(pass->tile + beyond, width);
@@ -338,16 +338,16 @@ static void choose_tile_once(attn__window_pass *pass, const attn__window *plan, 
 {
     const attn__window_axis *outer = &plan->axis[0], *lanes = &plan->axis[1];
     int64_t width = plan->taps->width, channels = plan->channels + plan->values;
-    int64_t after = attn__most(-attn__window_cell(lanes, lanes->first), 0) * plan->woven;
-    int64_t before = attn__most(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven;
+    int64_t after = attn__max(-attn__window_cell(lanes, lanes->first), 0) * plan->woven;
+    int64_t before = attn__max(attn__window_cell(lanes, lanes->last - 1), 0) * plan->woven;
     pass->sums = (outer->last - 1 - outer->first) * outer->window.dilation + 1;
     pass->left = attn__round_up(before, width);
     after = attn__round_up(after, width);
     int64_t lane = (pass->slots + pass->sums + 2) * channels * (int64_t)sizeof(float);
     int64_t tile = (int64_t)canonical->caches.l2 / 2 / lane - pass->left - after - halo(plan);
-    tile = attn__least(attn__most(tile, attn__most(4 * (pass->left + after), width)), WIDEST * plan->woven);
-    pass->tiles = attn__most((pass->cells + tile - 1) / tile, 1);
-    pass->own = attn__most(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
+    tile = attn__min(attn__max(tile, attn__max(4 * (pass->left + after), width)), WIDEST * plan->woven);
+    pass->tiles = attn__max((pass->cells + tile - 1) / tile, 1);
+    pass->own = attn__max(attn__round_up((pass->cells + pass->tiles - 1) / pass->tiles, width), width);
     pass->tiles = (pass->cells + pass->own - 1) / pass->own;
     pass->tile = pass->left + pass->own + after;
     pass->recent = pass->left + after + 6 * width;
@@ -359,8 +359,8 @@ static void choose_tile_once(attn__window_pass *pass, const attn__window *plan, 
 static void choose_band(attn__window_pass *pass, const attn__window *plan, const attn__canonical *canonical)
 {
     int64_t others = canonical->batch.size / (plan->heads * plan->woven) * pass->tiles * pass->phases;
-    int64_t parts = pass->once && !plan->table_floats ? attn__least(4 * canonical->threads, 16) : 16;
-    pass->band = attn__least(attn__most(pass->lines * others / parts, 16), 256);
+    int64_t parts = pass->once && !plan->table_floats ? attn__min(4 * canonical->threads, 16) : 16;
+    pass->band = attn__min(attn__max(pass->lines * others / parts, 16), 256);
     pass->bands = (pass->lines + pass->band - 1) / pass->band;
     pass->items = pass->bands * pass->tiles * pass->phases;
 }
@@ -770,7 +770,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 {
     size_t channels = 4 * (size_t)(canonical->contract.size + canonical->value.size);
     channels +=
-        (size_t)canonical->problem.nrelatives * (size_t)attn__most(canonical->contract.size, canonical->value.size);
+        (size_t)canonical->problem.nrelatives * (size_t)attn__max(canonical->contract.size, canonical->value.size);
     attn__window *plan = attn__alloc_zero(context, attn__size_add(sizeof *plan, channels * sizeof(int64_t)));
     if (!plan)
         return ATTN_ERROR_MEMORY;

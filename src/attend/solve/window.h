@@ -66,10 +66,10 @@ static inline attn__window_range attn__window_range_at(const attn__window_axis *
     const attn_window *w = &axis->window;
     int64_t start = query * w->step + w->offset;
     int64_t moved = (attn__window_base(w, axis->taps, query) - start) / w->dilation;
-    attn__window_range r = {attn__most(moved, axis->low), attn__least(moved + axis->taps, axis->high), moved};
+    attn__window_range r = {attn__max(moved, axis->low), attn__min(moved + axis->taps, axis->high), moved};
     if (w->border == ATTN_BORDER_MASK) {
-        r.from = attn__most(r.from, attn__ceil_div(-start, w->dilation));
-        r.to = attn__least(r.to, attn__floor_div(w->size - 1 - start, w->dilation) + 1);
+        r.from = attn__max(r.from, attn__ceil_div(-start, w->dilation));
+        r.to = attn__min(r.to, attn__floor_div(w->size - 1 - start, w->dilation) + 1);
     }
     return r;
 }

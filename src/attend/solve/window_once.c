@@ -108,7 +108,7 @@ static void query_block(attn__window_work *w, const meeting *m, int64_t x)
                          .s_ld = width};
     w->now = *block;
     w->cell = x;
-    w->lanes = attn__least(w->live - x, width);
+    w->lanes = attn__min(w->live - x, width);
     find_scores(w, m, &b, x);
     b.channels = plan->values;
     b.strip = m->v + x;
