@@ -46,27 +46,187 @@ static unsigned blocked_broadcast(const attn__canonical *canonical)
     return shared & canonical->problem.flags;
 }
 
-static void take_visible(blocked *b, const blocked_plan *p, attn__arena *arena)
+/* ------------------------------------------------------------------------------------------------- memory */
+
+static double *take(attn__arena *arena, int64_t n)
 {
-    attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&b->keys, &p->visible, arena, p->pairs, ATTN__VISIBLE_ANY);
+    return attn__arena_take(arena, n, sizeof(double));
 }
 
-/* What a thread does before the products of an item, and after them. */
-static void blocked_begin(blocked *b)
+static int64_t *take_integers(attn__arena *arena, int64_t n)
 {
-    const wide_kernels *kernels = &b->plan->kernels;
-    attn__arena arena = {.base = (char *)blocked_at(b, b->plan->at.visible)};
-    take_visible(b, b->plan, &arena);
-    if (!b->plan->wide)
+    return attn__arena_take(arena, n, sizeof(int64_t));
+}
+
+static float *take_floats(attn__arena *arena, int64_t n)
+{
+    return attn__arena_take(arena, n, sizeof(float));
+}
+
+/* The rows of all positions, of the columns of a block, and of its queries. */
+static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical,
+                          attn__arena *arena)
+{
+    int64_t channels = canonical->contract.size, values = canonical->value.size, queries = p->queries;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0;
+    int64_t positions = windows ? p->positions.size : canonical->key.size, plain = windows ? 0 : p->ld;
+    int64_t of_block = windows ? p->columns : 0, block_ld = windows ? p->ld : 0;
+    m->k = take(arena, positions * channels);
+    m->k_t = take(arena, plain * channels);
+    m->v = take(arena, positions * values);
+    m->v_t = take(arena, backward * plain * values);
+    m->block_k = take(arena, of_block * channels);
+    m->block_k_t = take(arena, block_ld * channels);
+    m->block_v = take(arena, of_block * values);
+    m->block_v_t = take(arena, backward * block_ld * values);
+    m->block_dk = take(arena, backward * of_block * channels);
+    m->block_dv = take(arena, backward * of_block * values);
+    m->q = take(arena, queries * channels);
+    m->o = take(arena, queries * values);
+    m->dout = take(arena, backward * queries * values);
+    m->s.rows = take(arena, queries * p->ld_s);
+    m->dp.rows = take(arena, backward * queries * p->ld_s);
+    m->dq = take(arena, backward * queries * channels);
+    m->m = take(arena, p->linear ? channels * values : 0);
+    m->dm = take(arena, p->linear ? channels * values : 0);
+    m->dk = take(arena, backward * positions * channels);
+    m->dv = take(arena, backward * positions * values);
+}
+
+/* What runs along the queries of a block, and along the pairs of a row. */
+static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
+{
+    blocked_memory *m = &b->at;
+    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
+    m->max = take(arena, p->queries);
+    m->sum = take(arena, p->queries);
+    m->count = take(arena, p->queries);
+    m->s.pairs = take(arena, windows || p->wide ? pairs : 0);
+    m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
+    m->slope = take(arena, canonical->problem.softcap != 0 ? pairs : 0);
+    m->seen = attn__arena_take(arena, pairs, 1);
+    m->position = take_integers(arena, canonical->key.n * pairs);
+    m->column = take_integers(arena, windows * pairs);
+    m->position_of = take_integers(arena, windows * p->columns);
+    m->bias_at = take_integers(arena, canonical->has_bias ? pairs : 0);
+    m->dbias_at = take_integers(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
+    m->drop_at = attn__arena_take(arena, canonical->has_dropout ? pairs : 0, sizeof *m->drop_at);
+    attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
+}
+
+/* Scores that are not products; additive ones keep tanh of a pair's channels, or of all pairs of a tile. */
+static void take_scores(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
+{
+    attn_score score = canonical->problem.score;
+    bool other = score != ATTN_SCORE_DOT && score != ATTN_SCORE_ADDITIVE;
+    int64_t channels = canonical->contract.size, backward = canonical->backward;
+    m->w = take(arena, score == ATTN_SCORE_DOT ? 0 : 2 * channels);
+    m->dw = take(arena, score == ATTN_SCORE_DOT ? 0 : 2 * channels);
+    m->dk_t = take(arena, other ? backward * channels * p->ld_s : 0);
+    m->scratch = take(arena, other ? p->ld_s : 0);
+    if (score == ATTN_SCORE_ADDITIVE)
+        m->tanh = take(arena, p->keeps_tanh ? p->queries * p->columns * channels : channels);
+}
+
+static void take_tables(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
+{
+    for (int i = 0; i < canonical->problem.nrelatives; i++) {
+        const blocked_table *table = &p->table[i];
+        int64_t channels = attn__table_channels(canonical, i)->size;
+        bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
+        m->table[i].t = take(arena, table->rows * channels);
+        m->table[i].t_t = take(arena, table->ld_t * channels);
+        m->table[i].x = take(arena, (by_key ? p->columns : p->queries) * table->ld);
+        m->table[i].g = take(arena, by_key && canonical->backward ? p->columns * table->ld : 0);
+        m->table[i].dt = take(arena, canonical->backward ? table->rows * channels : 0);
+    }
+}
+
+static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
+{
+    blocked_memory *m = &b->at;
+    int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__most(p->queries, p->columns);
+    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
+    wide_take(&b->wide, &p->kernels, arena, most, p->ld_s);
+    m->s.singles = take_floats(arena, rows * p->ld_s);
+    m->dp.singles = take_floats(arena, canonical->backward ? rows * p->ld_s : 0);
+    m->sums = take_floats(arena, keeps ? p->queries * canonical->value.size : 0);
+    m->delta = take(arena, p->queries);
+    m->factor = take_floats(arena, rows);
+    m->was = take_floats(arena, rows);
+    for (int i = 0; i < BLOCKED_ROW_AT; i++)
+        m->row_at[i] = take_integers(arena, most);
+}
+
+/* A thread's memory, by the plan's problem. */
+static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
+{
+    blocked_memory *m = &b->at;
+    int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
+    take_rows(b, p, canonical, arena);
+    if (p->wide) {
+        take_wide(b, p, canonical, arena);
         return;
-    arena = (attn__arena){.base = (char *)blocked_at(b, b->plan->at.wide)};
-    int64_t rows = attn__most(b->plan->queries, b->plan->columns);
-    wide_place(&b->wide, kernels, &arena, rows, b->plan->ld_s);
-    for (int64_t i = 0; i < rows; i++)
-        b->wide.ones[i] = 1.0f; /* NOLINT: placed above, never NULL */
+    }
+    take_operands(m, p, canonical, arena);
+    take_scores(m, p, canonical, arena);
+    take_tables(m, p, canonical, arena);
+    int64_t rows = attn__most(p->queries, p->columns);
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        rows = attn__most(rows, p->table[i].most);
+    m->finite = take(arena, rows * channels);
+    m->product = take(arena, p->product_size);
+    rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
+    m->offsets = take_integers(arena, attn__most(rows, channels));
+}
+
+/* ------------------------------------------------------------------------------------------------- threads */
+
+typedef struct blocked_job {
+    const attn__canonical *canonical;
+    const blocked_plan *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    int64_t blocks; /* forward: of a segment */
+    attn__slots slots;
+    unsigned broadcast; /* gradients where several batch indices or pairs add to one element */
+    unsigned adds;      /* those that hold something already */
+} blocked_job;
+
+/* A thread's state is first in its memory and stays from one item to the next. */
+static blocked *state_of(const blocked_job *j, int thread)
+{
+    return (blocked *)(void *)(j->workspace + (size_t)thread * j->plan->bytes);
+}
+
+static void start_threads(const blocked_job *j)
+{
+    for (int i = 0; i < j->canonical->threads; i++) {
+        attn__arena arena = {.base = j->workspace + (size_t)i * j->plan->bytes};
+        blocked *b = attn__arena_take(&arena, 1, sizeof(blocked));
+        *b = (blocked){.plan = j->plan, .batch = -1};
+        blocked_take(b, j->plan, j->canonical, &arena);
+    }
+}
+
+/* Before the products of a batch index, and after them. */
+static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
+{
+    blocked *b = state_of(j, thread);
+    const wide_kernels *kernels = &j->plan->kernels;
+    b->canonical = j->canonical;
+    b->arrays = j->arrays;
+    if (attn__is_packed(j->canonical)) {
+        attn__sequence_at(&b->one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
+        b->canonical = &b->one.canonical;
+        b->arrays = &b->one.arrays;
+    }
+    for (int64_t i = 0; i < attn__most(j->plan->queries, j->plan->columns) && j->plan->wide; i++)
+        b->wide.ones[i] = 1.0f;
     if (kernels->amx || kernels->bf16)
         (kernels->amx ? kernels->amx : kernels->bf16)->begin();
+    return b;
 }
 
 static void blocked_end(const blocked *b)
@@ -78,50 +238,40 @@ static void blocked_end(const blocked *b)
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
 
-typedef struct forward_job {
-    const attn__canonical *canonical;
-    const blocked_plan *plan;
-    const attn_arrays *arrays;
-    double *workspace;
-    int64_t blocks; /* of a segment */
-} forward_job;
-
 static void forward_tile(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
-    blocked_scores(b, t);
+    blocked_score(b, t);
     blocked_multiply_tables(b, t);
     for (int64_t i = 0; i < t->queries; i++) {
         double *s = blocked_finish_scores(b, t, i);
         double left = blocked_softmax_step(b, t, i, s);
         if (left != 1)
-            b->plan->kernel->scale(blocked_at(b, at->o) + i * values, values, left);
+            b->plan->kernel->scale(b->at.o + i * values, values, left);
         blocked_drop(b, t, i, s);
         blocked_sum_tables(b, t, i, true, s);
-        blocked_scatter_pairs(b, t, at->s, i);
+        blocked_scatter_pairs(b, t, &b->at.s, i);
     }
     blocked_multiply_masked(b, &(blocked_product){{t->queries, values, t->columns},
-                                                  {blocked_at(b, at->s), b->plan->ld_s, false},
+                                                  {b->at.s.rows, b->plan->ld_s, false},
                                                   {t->v, values, false},
-                                                  {blocked_at(b, at->o), values, true}});
+                                                  {b->at.o, values, true}});
     blocked_apply_value_tables(b, t);
 }
 
 /* What a row's sums are divided by; 0: it has nothing to give. */
 static double whole_of(const blocked *b, int64_t i)
 {
-    const blocked_places *at = &b->plan->at;
     attn_normalization normalization = b->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_MEAN)
-        return blocked_at(b, at->count)[i];
-    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && blocked_at(b, at->max)[i] == -(double)INFINITY;
-    return none ? 0 : blocked_at(b, at->sum)[i];
+        return b->at.count[i];
+    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && b->at.max[i] == -(double)INFINITY;
+    return none ? 0 : b->at.sum[i];
 }
 
 /* Weights, or gradients of scores, times rows of a tile: each row of `out` is multiplied by `was` (NULL: nothing is
  * there) and gets `factor` times its sum. */
-static void wide_add(blocked *b, wide_rows in, wide_rows out, int64_t weights, bool across, const float *factor,
+static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weights, bool across, const float *factor,
                      const float *was)
 {
     const attn__canonical *canonical = b->canonical;
@@ -130,7 +280,7 @@ static void wide_add(blocked *b, wide_rows in, wide_rows out, int64_t weights, b
     wide_multiply_all(&b->wide, &(wide_product){.in = in,
                                                 .out = out,
                                                 .channels = in.operand.channels->size,
-                                                .weight = blocked_floats(b, weights),
+                                                .weight = weights,
                                                 .across = across,
                                                 .hides = hides,
                                                 .factor = factor,
@@ -140,18 +290,17 @@ static void wide_add(blocked *b, wide_rows in, wide_rows out, int64_t weights, b
 /* o: its rows, which the last tile divides by the sums of weights; where bf16 cannot hold sums over tiles, memory. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
-    const blocked_places *at = &b->plan->at;
-    float *factor = blocked_floats(b, at->factor), *was = blocked_floats(b, at->was);
-    blocked_scores(b, t);
+    float *factor = b->at.factor, *was = b->at.was;
+    blocked_score(b, t);
     for (int64_t i = 0; i < t->queries; i++) {
         double *s = blocked_finish_scores(b, t, i), left = blocked_softmax_step(b, t, i, s);
         double whole = last ? whole_of(b, i) : 1;
         factor[i] = whole == 0 ? 0.0f : (float)(1 / whole);
         was[i] = (float)left * factor[i];
         blocked_drop(b, t, i, s);
-        blocked_scatter_pairs(b, t, at->s, i);
+        blocked_scatter_pairs(b, t, &b->at.s, i);
     }
-    wide_add(b, wide_of(b, t, ATTN_ARRAY_V, 0), o, at->s, false, factor, first ? NULL : was);
+    wide_add(b, wide_of(b, t, ATTN_ARRAY_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
 }
 
 /* Sums that were kept in memory go to o. */
@@ -175,10 +324,10 @@ static void wide_forward_block(blocked *b, blocked_tile *t)
         last = blocked_start_tile(b, t) ? t->pair : last;
     bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > b->plan->pairs;
     if (keeps) {
-        int64_t *at = blocked_integers(b, b->plan->at.row_at) + 3 * b->plan->at.row_ats;
+        int64_t *at = b->at.row_at[BLOCKED_ROW_AT - 1];
         for (int64_t i = 0; i < t->queries; i++)
             at[i] = i * values;
-        sums = (wide_rows){{NULL, 0, ATTN_F32, values}, blocked_floats(b, b->plan->at.o), at, t->queries};
+        sums = (wide_rows){{NULL, 0, ATTN_F32, values}, b->at.sums, at, t->queries};
     }
     bool first = true;
     for (t->pair = 0; t->pair <= last; t->pair += b->plan->pairs)
@@ -195,11 +344,10 @@ static void wide_forward_block(blocked *b, blocked_tile *t)
 static void finish_rows(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     int64_t values = canonical->value.size;
     attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
     for (int64_t i = 0; i < t->queries; i++) {
-        double *row = blocked_at(b, at->o) + i * values, whole = whole_of(b, i);
+        double *row = b->at.o + i * values, whole = whole_of(b, i);
         for (int64_t c = 0; c < values && !b->plan->wide; c++)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         if (!b->plan->wide)
@@ -208,7 +356,7 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
         if (canonical->problem.flags & ATTN_WANT_LSE)
             attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
                         blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
-                        whole == 0 ? -(double)INFINITY : blocked_at(b, at->max)[i] + log(whole));
+                        whole == 0 ? -(double)INFINITY : b->at.max[i] + log(whole));
     }
 }
 
@@ -227,7 +375,7 @@ static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t quer
         finish_rows(b, &t);
         return;
     }
-    memset(blocked_at(b, b->plan->at.o), 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
+    memset(b->at.o, 0, (size_t)(queries * b->canonical->value.size) * sizeof(double));
     blocked_start_block(b, &t);
     for (; t.pair < b->canonical->key.size; t.pair += b->plan->pairs)
         if (blocked_start_tile(b, &t))
@@ -235,56 +383,20 @@ static void forward_block(blocked *b, int64_t batch, int64_t query, int64_t quer
     finish_rows(b, &t);
 }
 
-/* What a thread keeps from one item to the next. */
-static blocked *state_of(const forward_job *j, int thread)
-{
-    return (blocked *)(void *)(j->workspace + thread * j->plan->at.all + j->plan->at.state);
-}
-
 static void run_item(void *user, int64_t item, int thread)
 {
-    const forward_job *j = user;
+    const blocked_job *j = user;
     const blocked_plan *plan = j->plan;
     int64_t segments = j->canonical->query.size / plan->segment, block = item % (segments * j->blocks);
     int64_t batch = item / (segments * j->blocks), first = block % j->blocks * plan->queries;
-    attn__sequence one;
-    blocked *b = state_of(j, thread);
-    b->canonical = j->canonical;
-    b->arrays = j->arrays;
-    if (attn__is_packed(j->canonical)) {
-        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
-        b->canonical = &one.canonical;
-        b->arrays = &one.arrays;
-    }
+    blocked *b = blocked_begin(j, batch, thread);
     int64_t segment = blocked_segment(plan, b->canonical), begin = block / j->blocks * segment;
-    blocked_begin(b);
     if (first < segment && begin < b->canonical->query.size)
         forward_block(b, batch, begin + first, attn__least(segment - first, plan->queries));
     blocked_end(b);
 }
 
-static void blocked_forward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                            void *workspace)
-{
-    const blocked_plan *plan = recipe->data;
-    forward_job j = {canonical, plan, arrays, workspace, attn__pieces(plan->segment, plan->queries)};
-    for (int i = 0; i < canonical->threads; i++)
-        *state_of(&j, i) = (blocked){.plan = plan, .memory = j.workspace + (int64_t)i * plan->at.all, .batch = -1};
-    attn__parallel_items(canonical->threads, canonical->batch.size * (canonical->query.size / plan->segment) * j.blocks,
-                         run_item, &j);
-}
-
 /* --------------------------------------------------------------------------------------------------------- backward */
-
-typedef struct backward_job {
-    const attn__canonical *canonical;
-    const blocked_plan *plan;
-    const attn_arrays *arrays;
-    double *workspace;
-    attn__slots slots;
-    unsigned broadcast; /* gradients where several batch indices or pairs add to one element */
-    unsigned adds;      /* those that hold something already */
-} backward_job;
 
 /* ------------------------------------------------------------------------------------------------- a row */
 
@@ -292,7 +404,7 @@ typedef struct backward_job {
 static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsigned adds, const double *ds)
 {
     attn_dtype dtype = attn__operand_dtype(&b->canonical->problem, ATTN__OP_DBIAS);
-    const int64_t *key = blocked_integers(b, b->plan->at.dbias_at);
+    const int64_t *key = b->at.dbias_at;
     int64_t row = blocked_offset(b, ATTN__STRIDE(dim.dbias), t->query + i);
     for (int64_t j = 0; j < t->pairs; j++) {
         double before = adds & ATTN_WANT_DBIAS ? attn__load(dtype, b->arrays->dbias, row + key[j]) : 0;
@@ -304,7 +416,7 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
 static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
 {
     const attn_problem *p = &b->canonical->problem;
-    const double *slope = blocked_at(b, b->plan->at.slope);
+    const double *slope = b->at.slope;
     for (int64_t j = 0; j < t->pairs && p->softcap != 0; j++)
         ds[j] = ds[j] == 0 ? 0 : ds[j] * slope[j]; /* a pair that is masked may have any slope */
     b->plan->kernel->scale(ds, t->pairs, p->scale);
@@ -315,7 +427,7 @@ static double delta_of(const blocked *b, const blocked_tile *t, int64_t i)
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
     const double *o = b->plan->wide ? NULL : b->o + i * values, *dout = b->plan->wide ? NULL : b->dout + i * values;
-    double delta = b->plan->wide ? blocked_at(b, b->plan->at.delta)[i] : 0;
+    double delta = b->plan->wide ? b->at.delta[i] : 0;
     for (int64_t c = 0; c < values && !b->plan->wide; c++)
         delta += o[c] * dout[c];
     if (canonical->extras & ATTN__DLSE)
@@ -340,16 +452,16 @@ static double normalizer_of(const blocked *b, const blocked_tile *t, int64_t i, 
     if (!normalizes_again(b))
         return attn__load(attn__operand_dtype(p, ATTN__OP_LSE), b->arrays->lse,
                           blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i));
-    double max = blocked_at(b, b->plan->at.max)[i];
+    double max = b->at.max[i];
     for (int64_t j = 0; j < t->pairs && isfinite(max); j++)
         s[j] -= max;
-    return max == -(double)INFINITY ? max : log(blocked_at(b, b->plan->at.sum)[i]);
+    return max == -(double)INFINITY ? max : log(b->at.sum[i]);
 }
 
 /* From scores s and gradients of weights dp to weights and gradients of scores. */
 static void weigh(const blocked *b, const blocked_tile *t, double lse, double delta, double *s, double *dp)
 {
-    const uint8_t *seen = (const uint8_t *)blocked_at(b, b->plan->at.seen);
+    const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
     if (p->normalization == ATTN_NORMALIZATION_SOFTMAX) {
         double least = b->plan->wide ? (double)FLT_MIN : 0; /* weights that f32 does not hold are 0 */
@@ -369,7 +481,7 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
 /* A normalizer that is NaN shows in every key that the row sees; a masked one that scores has no gradient. */
 static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
 {
-    const uint8_t *seen = (const uint8_t *)blocked_at(b, b->plan->at.seen);
+    const uint8_t *seen = b->at.seen;
     const attn_problem *p = &b->canonical->problem;
     bool counted = p->normalization != ATTN_NORMALIZATION_SOFTMAX || p->mask_fill != 0;
     for (int64_t j = 0; j < t->pairs; j++) {
@@ -400,8 +512,7 @@ static void weigh_row(const blocked *b, const blocked_tile *t, int64_t i, double
 
 static void run_row(blocked *b, const blocked_tile *t, int64_t i, unsigned adds)
 {
-    const blocked_places *at = &b->plan->at;
-    double *s = blocked_finish_scores(b, t, i), *dp = blocked_gather_pairs(b, t, at->dp, i);
+    double *s = blocked_finish_scores(b, t, i), *dp = blocked_gather_pairs(b, t, &b->at.dp, i);
     blocked_add_tables(b, t, i, true, dp);
     weigh_row(b, t, i, s, dp);
     blocked_sum_tables(b, t, i, true, s);
@@ -409,24 +520,23 @@ static void run_row(blocked *b, const blocked_tile *t, int64_t i, unsigned adds)
         store_bias(b, t, i, adds, dp);
     scale_row(b, t, dp);
     blocked_sum_tables(b, t, i, false, dp);
-    blocked_scatter_pairs(b, t, at->s, i);
-    blocked_scatter_pairs(b, t, at->dp, i);
+    blocked_scatter_pairs(b, t, &b->at.s, i);
+    blocked_scatter_pairs(b, t, &b->at.dp, i);
 }
 
 static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t values = b->canonical->value.size;
-    blocked_scores(b, t);
+    blocked_score(b, t);
     blocked_multiply_tables(b, t);
     blocked_multiply(b, &(blocked_product){{t->queries, t->columns, values},
                                            {b->dout, values, false},
                                            {t->v_t, b->plan->ld, false},
-                                           {blocked_at(b, at->dp), b->plan->ld_s, false}});
+                                           {b->at.dp.rows, b->plan->ld_s, false}});
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
     blocked_multiply_masked(b, &(blocked_product){{t->columns, values, t->queries},
-                                                  {blocked_at(b, at->s), b->plan->ld_s, true},
+                                                  {b->at.s.rows, b->plan->ld_s, true},
                                                   {b->dout, values, false},
                                                   {t->dv, values, true}});
     blocked_score_gradients(b, t);
@@ -448,23 +558,23 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
     } gradients[] = {{ATTN_WANT_DV, ATTN_ARRAY_DOUT, ATTN_ARRAY_DV},
                      {ATTN_WANT_DK, ATTN_ARRAY_Q, ATTN_ARRAY_DK},
                      {ATTN_WANT_DQ, ATTN_ARRAY_K, ATTN_ARRAY_DQ}};
-    const blocked_places *at = &b->plan->at;
     const float *ones = b->wide.ones;
-    memset(blocked_at(b, at->delta), 0, (size_t)t->queries * sizeof(double));
+    memset(b->at.delta, 0, (size_t)t->queries * sizeof(double));
     wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_DOUT, 0),
                                         .b = wide_of(b, t, ATTN_ARRAY_V, 1),
                                         .with = wide_of(b, t, ATTN_ARRAY_O, 2),
                                         .channels = b->canonical->value.size,
                                         .factor = 1.0f,
-                                        .out = blocked_floats(b, at->dp),
-                                        .dots = blocked_at(b, at->delta)});
-    blocked_scores(b, t);
+                                        .out = b->at.dp.singles,
+                                        .dots = b->at.delta});
+    blocked_score(b, t);
     for (int64_t i = 0; i < t->queries; i++)
         run_row(b, t, i, adds);
     for (int g = 0; g < 3; g++)
         if (b->canonical->problem.flags & gradients[g].want)
-            wide_add(b, wide_of(b, t, gradients[g].in, 0), wide_of(b, t, gradients[g].out, 1), g == 0 ? at->s : at->dp,
-                     g < 2, ones, wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
+            wide_add(b, wide_of(b, t, gradients[g].in, 0), wide_of(b, t, gradients[g].out, 1),
+                     g == 0 ? b->at.s.singles : b->at.dp.singles, g < 2, ones,
+                     wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
 /* Zeroes these gradients of a tile's keys, or queries, where they are wanted. */
@@ -489,12 +599,12 @@ static void clear_bias(blocked *b, const blocked_tile *t)
 /* ----------------------------------------------------------------------------------------------- a block */
 
 /* With windows: the gradients of the block's columns go to their positions. */
-static void add_columns(const blocked *b, const blocked_tile *t, int64_t to, const double *from, int64_t channels)
+static void add_columns(const blocked *b, const blocked_tile *t, double *to, const double *from, int64_t channels)
 {
-    const int64_t *place = blocked_integers(b, b->plan->at.position_of);
+    const int64_t *place = b->at.position_of;
     for (int64_t c = 0; c < t->columns; c++)
         for (int64_t j = 0; j < channels && place[c] >= 0; j++)
-            blocked_at(b, to)[place[c] * channels + j] += from[c * channels + j];
+            to[place[c] * channels + j] += from[c * channels + j];
 }
 
 /* The maxima and sums of the block's rows, as forward. */
@@ -503,7 +613,7 @@ static void normalize_again(blocked *b, blocked_tile *t)
     blocked_reset_softmax(b, t);
     for (t->pair = 0; t->pair < b->canonical->key.size; t->pair += b->plan->pairs) {
         (void)blocked_start_tile(b, t);
-        blocked_scores(b, t);
+        blocked_score(b, t);
         blocked_multiply_tables(b, t);
         for (int64_t i = 0; i < t->queries; i++)
             (void)blocked_softmax_step(b, t, i, blocked_finish_scores(b, t, i));
@@ -533,7 +643,7 @@ static void store(const blocked *b, unsigned want, attn_array array, unsigned ad
 static void clear_sums(const blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size, values = b->canonical->value.size;
-    memset(blocked_at(b, b->plan->at.dq), 0, (size_t)(t->queries * channels) * sizeof(double));
+    memset(b->at.dq, 0, (size_t)(t->queries * channels) * sizeof(double));
     if (!b->canonical->problem.nwindows)
         return;
     memset(t->dk, 0, (size_t)(t->columns * channels) * sizeof *t->dk);
@@ -542,12 +652,11 @@ static void clear_sums(const blocked *b, const blocked_tile *t)
 
 static void store_sums(const blocked *b, const blocked_tile *t, unsigned adds)
 {
-    const blocked_places *at = &b->plan->at;
     if (b->canonical->problem.nwindows) {
-        add_columns(b, t, at->dk, t->dk, b->canonical->contract.size);
-        add_columns(b, t, at->dv, t->dv, b->canonical->value.size);
+        add_columns(b, t, b->at.dk, t->dk, b->canonical->contract.size);
+        add_columns(b, t, b->at.dv, t->dv, b->canonical->value.size);
     }
-    store(b, ATTN_WANT_DQ, ATTN_ARRAY_DQ, adds, t->query, t->queries, blocked_at(b, at->dq));
+    store(b, ATTN_WANT_DQ, ATTN_ARRAY_DQ, adds, t->query, t->queries, b->at.dq);
 }
 
 static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
@@ -590,12 +699,12 @@ static void store_tables(const blocked *b)
     const attn__canonical *canonical = b->canonical;
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         const blocked_table *table = &b->plan->table[i];
-        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = blocked_at(b, table->dt);
+        double *sums = b->sums->at[ATTN__SUM_TABLE + i], *rows = b->at.table[i].dt;
         int64_t channels = attn__table_channels(canonical, i)->size, row = canonical->problem.relatives[i].row_stride;
         attn__strides strides = attn__table_strides(canonical, i);
         for (int64_t d = 0; sums && d < table->rows; d++)
             attn__table_add(canonical, i, &strides, sums, blocked_table_at(b, i) + d * row, 1, rows + d * channels,
-                            blocked_at(b, b->plan->at.offsets));
+                            b->at.finite);
     }
 }
 
@@ -615,24 +724,23 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
 {
     const attn__canonical *canonical = b->canonical;
     const blocked_plan *plan = b->plan;
-    const blocked_places *at = &plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     int64_t keys = canonical->problem.nwindows ? plan->positions.size : canonical->key.size;
     blocked_gather_batch(b, batch);
-    memset(blocked_at(b, at->dk), 0, (size_t)(keys * channels) * sizeof(double));
-    memset(blocked_at(b, at->dv), 0, (size_t)(keys * values) * sizeof(double));
-    store(b, ATTN_WANT_DK & clear, ATTN_ARRAY_DK, 0, 0, keys, blocked_at(b, at->dk));
-    store(b, ATTN_WANT_DV & clear, ATTN_ARRAY_DV, 0, 0, keys, blocked_at(b, at->dv));
+    memset(b->at.dk, 0, (size_t)(keys * channels) * sizeof(double));
+    memset(b->at.dv, 0, (size_t)(keys * values) * sizeof(double));
+    store(b, ATTN_WANT_DK & clear, ATTN_ARRAY_DK, 0, 0, keys, b->at.dk);
+    store(b, ATTN_WANT_DV & clear, ATTN_ARRAY_DV, 0, 0, keys, b->at.dv);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        memset(blocked_at(b, plan->table[i].dt), 0,
+        memset(b->at.table[i].dt, 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
     if (plan->linear)
-        memset(blocked_at(b, at->dm), 0, (size_t)(channels * values) * sizeof(double));
+        memset(b->at.dm, 0, (size_t)(channels * values) * sizeof(double));
     backward_blocks(b, adds);
     if (plan->linear)
         blocked_linear_key_gradients(b);
-    store(b, ATTN_WANT_DK, ATTN_ARRAY_DK, adds, 0, keys, blocked_at(b, at->dk));
-    store(b, ATTN_WANT_DV, ATTN_ARRAY_DV, adds, 0, keys, blocked_at(b, at->dv));
+    store(b, ATTN_WANT_DK, ATTN_ARRAY_DK, adds, 0, keys, b->at.dk);
+    store(b, ATTN_WANT_DV, ATTN_ARRAY_DV, adds, 0, keys, b->at.dv);
     store_tables(b);
 }
 
@@ -662,34 +770,24 @@ static bool comes_first(const attn__canonical *canonical, attn__operand op, int6
 }
 
 /* A packed sequence zeroes only the gradients of its own keys: the first batch index that adds to them does so. */
-static void run_one(const backward_job *j, attn__sums *sums, int64_t batch, int thread)
+static void run_one(const blocked_job *j, attn__sums *sums, int64_t batch, int thread)
 {
-    attn__sequence one;
-    blocked b = {.canonical = j->canonical,
-                 .plan = j->plan,
-                 .arrays = j->arrays,
-                 .memory = j->workspace + (int64_t)thread * j->plan->at.all,
-                 .sums = sums};
-    bool packed = attn__is_packed(j->canonical);
-    if (packed) {
-        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
-        b.canonical = &one.canonical;
-        b.arrays = &one.arrays;
-    }
+    blocked *b = blocked_begin(j, batch, thread);
     unsigned clear = (comes_first(j->canonical, ATTN__OP_DK, batch) ? ATTN_WANT_DK : 0u) |
                      (comes_first(j->canonical, ATTN__OP_DV, batch) ? ATTN_WANT_DV : 0u);
-    blocked_begin(&b);
-    b.batch = batch;
-    if (b.plan->wide)
-        wide_backward(&b, j->adds, packed ? j->broadcast & clear : 0);
+    clear &= attn__is_packed(j->canonical) ? j->broadcast : 0;
+    b->sums = sums;
+    b->batch = batch;
+    if (b->plan->wide)
+        wide_backward(b, j->adds, clear);
     else
-        run_batch(&b, batch, j->adds, packed ? j->broadcast & clear : 0);
-    blocked_end(&b);
+        run_batch(b, batch, j->adds, clear);
+    blocked_end(b);
 }
 
 static void run_slot(void *user, int64_t slot, int thread)
 {
-    const backward_job *j = user;
+    const blocked_job *j = user;
     const attn__slots *slots = &j->slots;
     attn__sums sums;
     int64_t item, end;
@@ -702,21 +800,6 @@ static void run_slot(void *user, int64_t slot, int thread)
         for (int64_t rest = 0; rest < slots->split.rest; rest++)
             run_one(j, &sums, attn__batch_split_index(&slots->split, j->canonical, item, rest), thread);
     }
-}
-
-static void blocked_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                             void *workspace)
-{
-    const blocked_plan *plan = recipe->data;
-    backward_job j = {.canonical = canonical,
-                      .plan = plan,
-                      .arrays = arrays,
-                      .workspace = workspace,
-                      .broadcast = blocked_broadcast(canonical)};
-    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
-    attn__slots_make(&j.slots, canonical, j.workspace + canonical->threads * plan->at.all);
-    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
-    attn__slots_store(&j.slots, arrays);
 }
 
 /* ----------------------------------------------------------------------------------------------- its plan */
@@ -764,13 +847,6 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
     if (canonical->batch.size * (canonical->query.size / run) < canonical->threads)
         pieces = attn__most(pieces, canonical->threads);
     return attn__round_up(attn__pieces(run, pieces), TILE);
-}
-
-static int64_t reserve(int64_t *all, int64_t n)
-{
-    int64_t at = *all;
-    *all += attn__round_up(n, 8);
-    return at;
 }
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
@@ -849,31 +925,6 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->ld_s += SIDE;
 }
 
-/* Rows of float, two in a double. */
-static int64_t reserve_floats(int64_t *all, int64_t n)
-{
-    return reserve(all, attn__pieces(n, 2));
-}
-
-static void place_wide(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
-{
-    blocked_places *at = &p->at;
-    attn__arena arena = {0};
-    wide unused;
-    int64_t rows = attn__round_up(p->queries, DEPTH), values = canonical->value.size;
-    bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
-    wide_place(&unused, &p->kernels, &arena, attn__most(p->queries, p->columns), p->ld_s);
-    at->wide = reserve(all, attn__pieces((int64_t)arena.used, (int64_t)sizeof(double)));
-    at->s = reserve_floats(all, rows * p->ld_s);
-    at->dp = reserve_floats(all, canonical->backward ? rows * p->ld_s : 0);
-    at->o = reserve_floats(all, keeps ? p->queries * values : 0);
-    at->delta = reserve(all, p->queries);
-    at->factor = reserve_floats(all, rows);
-    at->was = reserve_floats(all, rows);
-    at->row_ats = attn__round_up(attn__most(p->queries, p->columns), 8);
-    at->row_at = reserve(all, 4 * at->row_ats);
-}
-
 static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonical)
 {
     wide_kernels *k = &p->kernels;
@@ -911,24 +962,8 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->rows = attn__most(attn__least(high + r->offset + 1, r->rows) - table->begin, 1);
     int64_t distances = w ? high - low + 1 : queries_along + keys_along(canonical, p, r->key_dim) - 1;
     table->most = attn__least(table->rows, distances + BLOCKED_ROWS - 1);
-}
-
-static void place_tables(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
-{
-    for (int i = 0; i < canonical->problem.nrelatives; i++) {
-        const attn_relative *r = &canonical->problem.relatives[i];
-        blocked_table *table = &p->table[i];
-        int64_t channels = attn__table_channels(canonical, i)->size;
-        bool by_key = r->kind == ATTN_RELATIVE_KEY;
-        find_rows(canonical, p, r, table);
-        table->ld = attn__round_up(table->most, 8);
-        table->ld_t = attn__round_up(table->rows, 8);
-        table->t = reserve(all, table->rows * channels);
-        table->t_t = reserve(all, table->ld_t * channels);
-        table->x = reserve(all, (by_key ? p->columns : p->queries) * table->ld);
-        table->g = reserve(all, by_key && canonical->backward ? p->columns * table->ld : 0);
-        table->dt = reserve(all, canonical->backward ? table->rows * channels : 0);
-    }
+    table->ld = attn__round_up(table->most, 8);
+    table->ld_t = attn__round_up(table->rows, 8);
 }
 
 /* An upper bound of what src/gemm wants for a product of no more rows, columns and terms: both operands in panels, and
@@ -949,13 +984,12 @@ static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
                       attn__most(product_size(rows, channels, n), product_size(n, channels, rows)));
 }
 
-static void place_product(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+static int64_t size_of_products(const attn__canonical *canonical, const blocked_plan *p)
 {
     int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
-    int64_t rows = attn__most(p->queries, p->columns), largest = largest_product(p->queries, p->columns, channels);
+    int64_t largest = largest_product(p->queries, p->columns, channels);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
-        rows = attn__most(rows, p->table[i].most);
         largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
     }
     if (p->linear) {
@@ -963,92 +997,30 @@ static void place_product(const attn__canonical *canonical, blocked_plan *p, int
         largest = attn__most(
             largest, attn__most(product_size(most, channels, channels), product_size(channels, channels, most)));
     }
-    p->at.product_size = largest;
-    p->at.product = reserve(all, largest);
-    p->at.finite = reserve(all, rows * channels);
+    return largest;
 }
 
-/* Memory for the rows of all positions, and of the columns of a block. */
-static void place_operands(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
+static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    blocked_places *at = &p->at;
-    int64_t channels = canonical->contract.size, values = canonical->value.size, queries = p->queries;
-    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0;
-    int64_t positions = windows ? p->positions.size : canonical->key.size, plain = windows ? 0 : p->ld;
-    int64_t of_block = windows ? p->columns : 0, block_ld = windows ? p->ld : 0;
-    at->k = reserve(all, positions * channels);
-    at->k_t = reserve(all, plain * channels);
-    at->v = reserve(all, positions * values);
-    at->v_t = reserve(all, backward * plain * values);
-    at->block_k = reserve(all, of_block * channels);
-    at->block_k_t = reserve(all, block_ld * channels);
-    at->block_v = reserve(all, of_block * values);
-    at->block_v_t = reserve(all, backward * block_ld * values);
-    at->block_dk = reserve(all, backward * of_block * channels);
-    at->block_dv = reserve(all, backward * of_block * values);
-    at->q = reserve(all, queries * channels);
-    at->o = reserve(all, queries * values);
-    at->dout = reserve(all, backward * queries * values);
-    at->s = reserve(all, queries * p->ld_s);
-    at->dp = reserve(all, backward * queries * p->ld_s);
-    at->dq = reserve(all, backward * queries * channels);
-    at->m = reserve(all, p->linear ? channels * values : 0);
-    at->dm = reserve(all, p->linear ? channels * values : 0);
-    at->dk = reserve(all, backward * positions * channels);
-    at->dv = reserve(all, backward * positions * values);
-}
-
-static int64_t visible_size(const blocked_plan *p)
-{
-    attn__arena arena = {0};
-    blocked unused;
-    take_visible(&unused, p, &arena);
-    return attn__pieces((int64_t)arena.used, (int64_t)sizeof(double));
-}
-
-/* Memory along the queries of a block, and along the pairs of a row. */
-static void place_rows(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
-{
-    blocked_places *at = &p->at;
-    int64_t backward = canonical->backward, windows = canonical->problem.nwindows > 0, pairs = p->pairs;
-    bool product = canonical->problem.score == ATTN_SCORE_DOT,
-         additive = canonical->problem.score == ATTN_SCORE_ADDITIVE;
-    at->max = reserve(all, p->queries);
-    at->sum = reserve(all, p->queries);
-    at->count = reserve(all, p->queries);
-    at->pairs = reserve(all, windows || p->wide ? pairs : 0);
-    at->dpairs = reserve(all, backward && (windows || p->wide) ? pairs : 0);
-    at->slope = reserve(all, canonical->problem.softcap != 0 ? pairs : 0);
-    at->seen = reserve(all, attn__pieces(pairs, (int64_t)sizeof(double)));
-    at->position = reserve(all, canonical->key.n * pairs);
-    at->column = reserve(all, windows * pairs);
-    at->position_of = reserve(all, windows * p->columns);
-    at->bias_at = reserve(all, canonical->has_bias ? pairs : 0);
-    at->dbias_at = reserve(all, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
-    at->drop_at = reserve(all, canonical->has_dropout ? attn__pieces(pairs, 2) : 0);
-    at->visible = reserve(all, visible_size(p));
-    at->w = reserve(all, product ? 0 : 2 * canonical->contract.size);
-    at->dw = reserve(all, product ? 0 : 2 * canonical->contract.size);
-    at->dk_t = reserve(all, product || additive ? 0 : backward * canonical->contract.size * p->ld_s);
-    at->scratch = reserve(all, product || additive ? 0 : p->ld_s);
-}
-
-/* Additive scores: tanh of a pair's channels, or of all pairs of a tile if these stay in the cache. */
-static void place_tanh(const attn__canonical *canonical, blocked_plan *p, int64_t *all)
-{
-    enum { MOST = 65536 };
-    int64_t pairs = attn__least(p->queries, p->segment) * p->columns, channels = canonical->contract.size;
-    p->keeps_tanh = canonical->backward && pairs <= MOST / channels;
-    p->at.tanh = reserve(all, canonical->problem.score != ATTN_SCORE_ADDITIVE ? 0
-                              : p->keeps_tanh                                 ? pairs * channels
-                                                                              : channels);
+    enum { MOST_TANH = 65536 }; /* these stay in the cache */
+    bool windows = canonical->problem.nwindows > 0;
+    p->queries = query_block(canonical, p->segment);
+    p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, BLOCKED_KEYS);
+    p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
+    p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
+    p->ld_s = attn__round_up(p->columns, 8);
+    p->keeps_tanh =
+        canonical->backward && attn__least(p->queries, p->segment) * p->columns <= MOST_TANH / canonical->contract.size;
+    for (int i = 0; i < canonical->problem.nrelatives; i++)
+        find_rows(canonical, p, &canonical->problem.relatives[i], &p->table[i]);
+    p->product_size = size_of_products(canonical, p);
 }
 
 static void lay_out(blocked_plan *p, const attn__canonical *canonical)
 {
     const attn_problem *problem = &canonical->problem;
-    int64_t all = 0;
-    bool windows = problem->nwindows > 0;
+    attn__arena arena = {0};
+    blocked unused = {0};
     p->positions = canonical->key;
     for (int i = 0; i < problem->nwindows; i++) {
         attn__axis *axis = &p->positions.axis[problem->windows[i].key_dim];
@@ -1062,26 +1034,12 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
     if (p->wide) {
         choose_wide_kernels(p, canonical);
         choose_wide_blocks(p, canonical);
-        place_wide(canonical, p, &all);
-        place_rows(canonical, p, &all);
-        p->at.state = reserve(&all, attn__pieces(sizeof(blocked), sizeof(double)));
-        p->at.all = all;
-        return;
+    } else {
+        choose_blocks(p, canonical);
     }
-    p->queries = query_block(canonical, p->segment);
-    p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, BLOCKED_KEYS);
-    p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
-    p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
-    p->ld_s = attn__round_up(p->columns, 8);
-    place_operands(canonical, p, &all);
-    place_rows(canonical, p, &all);
-    place_tanh(canonical, p, &all);
-    place_tables(canonical, p, &all);
-    p->at.state = reserve(&all, attn__pieces(sizeof(blocked), sizeof(double)));
-    int64_t rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
-    p->at.offsets = reserve(&all, attn__most(rows, attn__most(canonical->contract.size, canonical->value.size)));
-    place_product(canonical, p, &all);
-    p->at.all = all;
+    (void)attn__arena_take(&arena, 1, sizeof(blocked));
+    blocked_take(&unused, p, canonical, &arena);
+    p->bytes = arena.used;
 }
 
 /* ------------------------------------------------------------------------------------------ what it takes */
@@ -1183,7 +1141,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     p->kernel = attn__rows_f64_for(canonical->isa);
     lay_out(p, canonical);
     recipe->data = p;
-    recipe->workspace = attn__size_mul((size_t)canonical->threads, (size_t)p->at.all * sizeof(double));
+    recipe->workspace = attn__size_mul((size_t)canonical->threads, p->bytes);
     if (canonical->backward)
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
     if (p->wide) {
@@ -1201,10 +1159,20 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
                   void *workspace)
 {
-    if (canonical->backward)
-        blocked_backward(canonical, recipe, arrays, workspace);
-    else
-        blocked_forward(canonical, recipe, arrays, workspace);
+    const blocked_plan *plan = recipe->data;
+    blocked_job j = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
+    start_threads(&j);
+    if (!canonical->backward) {
+        j.blocks = attn__pieces(plan->segment, plan->queries);
+        int64_t segments = canonical->query.size / plan->segment;
+        attn__parallel_items(canonical->threads, canonical->batch.size * segments * j.blocks, run_item, &j);
+        return;
+    }
+    j.broadcast = blocked_broadcast(canonical);
+    j.adds = canonical->problem.accumulate ? ATTN__WANT_OWN : j.broadcast;
+    attn__slots_make(&j.slots, canonical, j.workspace + (size_t)canonical->threads * plan->bytes);
+    attn__parallel_items(canonical->threads, j.slots.n, run_slot, &j);
+    attn__slots_store(&j.slots, arrays);
 }
 
 /* Blocks of queries add to dK and dV, blocks of keys to dQ, and batch indices to what they share. */

@@ -38,37 +38,47 @@
 
 enum { BLOCKED_QUERIES = 192, BLOCKED_KEYS = 256 }; /* at most; all taps of a window are one tile */
 enum { BLOCKED_ROWS = 256 };                        /* of tables: a multiple of src/gemm's K block */
+enum { BLOCKED_ROW_AT = 4 };                        /* arrays of offsets of rows */
 
-/* A thread's memory, offsets in doubles; k and v may be stored twice, since a product wants its right side by rows. */
-typedef struct blocked_places {
-    int64_t k, k_t, v, v_t;                         /* of all positions, [positions,channels] and transposed */
-    int64_t block_k, block_k_t, block_v, block_v_t; /* with windows: of a block's columns */
-    int64_t block_dk, block_dv;                     /* ... and their gradients */
-    int64_t q, o, dout, s, dp, dq;                  /* of a block of queries */
-    int64_t dk, dv;                                 /* sums over all queries */
-    int64_t max, sum, count;                        /* one for each query of a block */
-    int64_t pairs, dpairs;                          /* of windows, and wide: a row of S and of dP, pair by pair */
-    int64_t slope, seen;                            /* of a row: the softcap's derivative; a byte for each pair */
-    int64_t position;                               /* [key axes,pairs]: where a pair's key stands */
-    int64_t column;                                 /* with windows: of a pair, ... */
-    int64_t position_of;                            /* ... and a column's position, -1 outside */
-    int64_t bias_at, dbias_at;                      /* offsets of the tile's pairs, ... */
-    int64_t drop_at;                                /* ... and their columns for dropout, of 32 bits */
-    int64_t visible;                                /* memory of rows and keys */
-    int64_t w, dw;                                  /* learned vectors, w then w2: of the batch index; of a tile */
-    int64_t dk_t, scratch;                          /* of a tile's columns, where the score is not a product */
-    int64_t m, dm;                                  /* [channels,values]: of blocked_is_linear */
-    int64_t tanh;                                   /* [channels], or [queries,columns,channels] if it is kept */
-    int64_t state;                                  /* forward: a blocked, kept from item to item */
-    int64_t offsets;               /* of the rows of the largest group; also a row of a table's channels */
-    int64_t product, product_size; /* src/gemm's workspace */
-    int64_t finite;                /* a factor of a product without infinity and NaN */
-    int64_t wide;                  /* wide problems: memory of their products, ... */
-    int64_t delta;                 /* ... o . dout of each query, ... */
-    int64_t factor, was;           /* ... floats, for the rows of o, ... */
-    int64_t row_at, row_ats;       /* ... and offsets of rows, four times `row_ats` */
-    int64_t all;
-} blocked_places;
+/* Rows of S or dP, of doubles or, in wide problems, of floats; with windows, and wide, also one row pair by pair. */
+typedef struct blocked_scores {
+    double *rows, *pairs;
+    float *singles;
+} blocked_scores;
+
+/* A thread's memory; k and v may be stored twice, since a product wants its right side by rows. */
+typedef struct blocked_memory {
+    double *k, *k_t, *v, *v_t;                         /* of all positions, [positions,channels] and transposed */
+    double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: of a block's columns */
+    double *block_dk, *block_dv;                       /* ... and their gradients */
+    double *q, *o, *dout, *dq;                         /* of a block of queries */
+    blocked_scores s, dp;
+    double *dk, *dv;                 /* sums over all queries */
+    double *max, *sum, *count;       /* one for each query of a block */
+    double *slope;                   /* of a row: the softcap's derivative */
+    uint8_t *seen;                   /* of a row: ATTN__VISIBLE_... of each pair */
+    int64_t *position;               /* [key axes,pairs]: where a pair's key stands */
+    int64_t *column;                 /* with windows: of a pair, ... */
+    int64_t *position_of;            /* ... and a column's position, -1 outside */
+    int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs, ... */
+    uint32_t *drop_at;               /* ... and their columns for dropout */
+    double *w, *dw;                  /* learned vectors, w then w2: of the batch index; of a tile */
+    double *dk_t, *scratch;          /* of a tile's columns, where the score is not a product */
+    double *m, *dm;                  /* [channels,values]: of blocked_is_linear */
+    double *tanh;                    /* [channels], or [queries,columns,channels] if it is kept */
+    int64_t *offsets;                /* of the rows of the largest group */
+    double *product;                 /* src/gemm's workspace */
+    double *finite;                  /* a factor of a product without infinity and NaN; a row of a table's channels */
+    double *delta;                   /* wide problems: o . dout of each query, ... */
+    float *sums, *factor, *was;      /* ... what O's rows are in f32, and their factors, ... */
+    int64_t *row_at[BLOCKED_ROW_AT]; /* ... and offsets of rows */
+    /* Of each relative table: its rows, [rows,channels]; transposed, scaled if it adds to scores; backward its gradient.
+     * x is [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance
+     * once that row was read.  Several queries read a row of a table of keys: its sums are in g. */
+    struct {
+        double *t, *t_t, *dt, *x, *g;
+    } table[ATTN_MAX_RELATIVE];
+} blocked_memory;
 
 /* A relative table. */
 typedef struct blocked_table {
@@ -76,11 +86,6 @@ typedef struct blocked_table {
     int64_t most;        /* so many rows hold all that a tile's pairs read */
     int64_t ld;          /* between the rows of x and g */
     int64_t ld_t;        /* between those of t_t */
-    int64_t t, t_t;      /* [rows,channels]; transposed, scaled if it adds to scores */
-    /* [queries or columns, distances]: the product, then, of tables of queries and values, a row's sums by distance once
-     * that row was read.  Several queries read a row of a table of keys: its sums are in g. */
-    int64_t x, g;
-    int64_t dt; /* backward: [rows,channels] */
 } blocked_table;
 
 typedef struct blocked_plan {
@@ -97,7 +102,8 @@ typedef struct blocked_plan {
     bool wide;             /* blocked_wide.h */
     attn__visible visible;
     wide_kernels kernels;
-    blocked_places at;
+    int64_t product_size; /* of src/gemm's workspace, in doubles */
+    size_t bytes;         /* of a thread */
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;
 
@@ -111,7 +117,8 @@ typedef struct blocked {
     const attn__canonical *canonical;
     const blocked_plan *plan;
     const attn_arrays *arrays;
-    double *memory;
+    blocked_memory at;
+    attn__sequence one;         /* whose problem and arrays these are, if sequences are packed */
     int64_t batch;              /* whose keys are gathered; -1: none */
     const double *k, *v;        /* of all positions */
     const double *q, *o, *dout; /* of the block; forward o is memory */
@@ -136,25 +143,10 @@ typedef struct blocked_tile {
     double *dk, *dv;
 } blocked_tile;
 
-static inline double *blocked_at(const blocked *b, int64_t place)
-{
-    return b->memory + place;
-}
-
-static inline int64_t *blocked_integers(const blocked *b, int64_t place)
-{
-    return (int64_t *)(void *)(b->memory + place);
-}
-
 /* Row i of s or dp. */
-static inline double *blocked_row(const blocked *b, int64_t place, int64_t i)
+static inline double *blocked_row(const blocked *b, const blocked_scores *of, int64_t i)
 {
-    return blocked_at(b, place) + i * b->plan->ld_s;
-}
-
-static inline float *blocked_floats(const blocked *b, int64_t place)
-{
-    return (float *)(void *)(b->memory + place);
+    return of->rows + i * b->plan->ld_s;
 }
 
 /* The number of queries in a segment; no block crosses a segment's end.  Backward, and with windows or tables, a segment is
@@ -209,8 +201,8 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
                                   .ldc = p->c.ld,
                                   .add = p->c.add};
     attn__gemm_plan_make(&plan, &problem, b->canonical->isa, 1);
-    assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->at.product_size * sizeof(double));
-    attn__gemm_run(&plan, blocked_at(b, b->plan->at.product));
+    assert(attn__gemm_workspace(&plan) <= (size_t)b->plan->product_size * sizeof(double));
+    attn__gemm_run(&plan, b->at.product);
 }
 
 /* The same for weights a, or their gradients.  A masked pair has weight 0, and 0 * NaN is NaN: so the product runs with
@@ -219,7 +211,7 @@ static void blocked_multiply(blocked *b, const blocked_product *p)
 static void blocked_multiply_masked(blocked *b, const blocked_product *p)
 {
     blocked_product finite = *p;
-    double *clean = blocked_at(b, b->plan->at.finite);
+    double *clean = b->at.finite;
     int64_t n = p->size.n;
     if (!b->has_nonfinite) {
         blocked_multiply(b, p);
@@ -284,7 +276,7 @@ static int64_t size_of_m(const blocked *b)
 /* Of a batch index that was gathered: M = K^T V scale. */
 static void blocked_linear_keys(blocked *b)
 {
-    double *m = blocked_at(b, b->plan->at.m);
+    double *m = b->at.m;
     sum_products(b, b->k, b->v, b->canonical->key.size, false, m);
     b->plan->kernel->scale(m, size_of_m(b), b->canonical->problem.scale);
 }
@@ -292,30 +284,27 @@ static void blocked_linear_keys(blocked *b)
 /* Q M of a block of queries, and what to divide it by. */
 static void blocked_linear_queries(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
-    multiply_by_m(b, b->q, blocked_at(b, at->m), false, t->queries, blocked_at(b, at->o));
+    multiply_by_m(b, b->q, b->at.m, false, t->queries, b->at.o);
     for (int64_t i = 0; i < t->queries; i++)
-        blocked_at(b, at->count)[i] = (double)b->canonical->key.size;
+        b->at.count[i] = (double)b->canonical->key.size;
 }
 
 /* dQ of a block of queries; adds to dM = Q^T dO.  Then dK and dV. */
 static void blocked_linear_query_gradients(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
-    double *dq = blocked_at(b, at->dq);
-    multiply_by_m(b, b->dout, blocked_at(b, at->m), true, t->queries, dq);
+    double *dq = b->at.dq;
+    multiply_by_m(b, b->dout, b->at.m, true, t->queries, dq);
     b->plan->kernel->scale(dq, t->queries * b->canonical->contract.size, 1 / (double)b->canonical->key.size);
-    sum_products(b, b->q, b->dout, t->queries, true, blocked_at(b, at->dm));
+    sum_products(b, b->q, b->dout, t->queries, true, b->at.dm);
 }
 
 static void blocked_linear_key_gradients(blocked *b)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t keys = b->canonical->key.size;
-    double *dm = blocked_at(b, at->dm);
+    double *dm = b->at.dm;
     b->plan->kernel->scale(dm, size_of_m(b), b->canonical->problem.scale / (double)keys);
-    multiply_by_m(b, b->v, dm, true, keys, blocked_at(b, at->dk));
-    multiply_by_m(b, b->k, dm, false, keys, blocked_at(b, at->dv));
+    multiply_by_m(b, b->v, dm, true, keys, b->at.dk);
+    multiply_by_m(b, b->k, dm, false, keys, b->at.dv);
 }
 
 /* ---------------------------------------------------------------------------------------------- gathering */
@@ -348,7 +337,7 @@ static const double *gather(blocked *b, attn_array array, const attn__group *gro
     attn_dtype dtype = b->canonical->problem.dtype;
     const attn__group *channels = channels_of(b, array);
     size_t stride = stride_of(array);
-    int64_t *at = blocked_integers(b, b->plan->at.offsets);
+    int64_t *at = b->at.offsets;
     int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
     const double *data = to;
     if (dtype == ATTN_F64 && attn__offsets_adjacent(channels, stride) &&
@@ -381,10 +370,10 @@ static void gather_table(blocked *b, int i)
     const blocked_table *table = &b->plan->table[i];
     attn__strides strides = attn__table_strides(canonical, i);
     int64_t channels = attn__table_channels(canonical, i)->size, at = blocked_table_at(b, i);
-    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = blocked_at(b, table->t);
+    double factor = r->kind == ATTN_RELATIVE_VALUE ? 1 : canonical->problem.scale, *rows = b->at.table[i].t;
     for (int64_t d = 0; d < table->rows; d++, at += r->row_stride)
         attn__table_gather(canonical, i, &strides, b->arrays->table[i], at, rows + d * channels);
-    transpose(rows, table->rows, channels, factor, blocked_at(b, table->t_t), table->ld_t);
+    transpose(rows, table->rows, channels, factor, b->at.table[i].t_t, table->ld_t);
     b->has_nonfinite |= !b->plan->kernel->finite(rows, table->rows * channels);
 }
 
@@ -398,7 +387,7 @@ static void gather_vectors(const blocked *b)
     int n = attn__score_of(&b->canonical->problem)->vectors;
     for (int i = 0; i < n && i < 2; i++)
         attn__gather(contract, &strides, dtype, vectors[i], blocked_offset(b, ATTN__STRIDE(dim.w), 0),
-                     blocked_at(b, b->plan->at.w) + i * contract->size);
+                     b->at.w + i * contract->size);
 }
 
 /* Keys are scaled where the score is their product with a query. */
@@ -410,31 +399,30 @@ static double factor_of_keys(const blocked *b)
 
 /* Transposes n rows of k, unless scores are additive; for dot products it also multiplies them by the scale.  Backward it
  * transposes v as well. */
-static void blocked_transpose(const blocked *b, const double *k, int64_t k_t, const double *v, int64_t v_t, int64_t n)
+static void blocked_transpose(const blocked *b, const double *k, double *k_t, const double *v, double *v_t, int64_t n)
 {
     const attn__canonical *canonical = b->canonical;
     if (b->plan->linear)
         return;
     if (canonical->problem.score != ATTN_SCORE_ADDITIVE)
-        transpose(k, n, canonical->contract.size, factor_of_keys(b), blocked_at(b, k_t), b->plan->ld);
+        transpose(k, n, canonical->contract.size, factor_of_keys(b), k_t, b->plan->ld);
     if (canonical->backward)
-        transpose(v, n, canonical->value.size, 1, blocked_at(b, v_t), b->plan->ld);
+        transpose(v, n, canonical->value.size, 1, v_t, b->plan->ld);
 }
 
 /* The keys, values, tables and learned vectors of a batch index. */
 static void blocked_gather_batch(blocked *b, int64_t batch)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     const attn__group *group = canonical->problem.nwindows ? &b->plan->positions : &canonical->key;
     b->batch = batch;
     if (b->plan->wide)
         return;
     b->has_nonfinite = false;
-    b->k = gather(b, ATTN_ARRAY_K, group, 0, group->size, blocked_at(b, at->k));
-    b->v = gather(b, ATTN_ARRAY_V, group, 0, group->size, blocked_at(b, at->v));
+    b->k = gather(b, ATTN_ARRAY_K, group, 0, group->size, b->at.k);
+    b->v = gather(b, ATTN_ARRAY_V, group, 0, group->size, b->at.v);
     if (!canonical->problem.nwindows) /* else block by block */
-        blocked_transpose(b, b->k, at->k_t, b->v, at->v_t, group->size);
+        blocked_transpose(b, b->k, b->at.k_t, b->v, b->at.v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         gather_table(b, i);
     gather_vectors(b);
@@ -446,15 +434,14 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
 static void blocked_gather_queries(blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     if (b->plan->wide)
         return;
     const attn__group *group = &canonical->query;
-    b->q = gather(b, ATTN_ARRAY_Q, group, t->query, t->queries, blocked_at(b, at->q));
+    b->q = gather(b, ATTN_ARRAY_Q, group, t->query, t->queries, b->at.q);
     if (!canonical->backward)
         return;
-    b->o = gather(b, ATTN_ARRAY_O, group, t->query, t->queries, blocked_at(b, at->o));
-    b->dout = gather(b, ATTN_ARRAY_DOUT, group, t->query, t->queries, blocked_at(b, at->dout));
+    b->o = gather(b, ATTN_ARRAY_O, group, t->query, t->queries, b->at.o);
+    b->dout = gather(b, ATTN_ARRAY_DOUT, group, t->query, t->queries, b->at.dout);
 }
 
 /* ------------------------------------------------------------------------------------------------- what queries see */
@@ -504,37 +491,36 @@ static int64_t position_of_column(const blocked *b, int64_t column)
 }
 
 /* Rows of k or v for the columns of the block. */
-static const double *gather_columns(const blocked *b, const blocked_tile *t, const double *from, int64_t to,
+static const double *gather_columns(const blocked *b, const blocked_tile *t, const double *from, double *to,
                                     int64_t channels)
 {
-    const int64_t *position = blocked_integers(b, b->plan->at.position_of);
+    const int64_t *position = b->at.position_of;
     for (int64_t c = 0; c < t->columns; c++) {
-        double *near = blocked_at(b, to) + c * channels;
+        double *near = to + c * channels;
         if (position[c] < 0)
             memset(near, 0, (size_t)channels * sizeof *near);
         else
             memcpy(near, from + position[c] * channels, (size_t)channels * sizeof *near);
     }
-    return blocked_at(b, to);
+    return to;
 }
 
 static void find_columns(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
-    int64_t *position = blocked_integers(b, at->position_of);
+    int64_t *position = b->at.position_of;
     for (int a = 0; a < canonical->key.n; a++)
         b->axis[a] = axis_of(b, t, a);
     t->columns = b->plan->columns;
     for (int64_t c = 0; c < t->columns; c++)
         position[c] = position_of_column(b, c);
-    t->k = gather_columns(b, t, b->k, at->block_k, canonical->contract.size);
-    t->v = gather_columns(b, t, b->v, at->block_v, canonical->value.size);
-    blocked_transpose(b, t->k, at->block_k_t, t->v, at->block_v_t, t->columns);
-    t->k_t = blocked_at(b, at->block_k_t);
-    t->v_t = blocked_at(b, at->block_v_t);
-    t->dk = blocked_at(b, at->block_dk);
-    t->dv = blocked_at(b, at->block_dv);
+    t->k = gather_columns(b, t, b->k, b->at.block_k, canonical->contract.size);
+    t->v = gather_columns(b, t, b->v, b->at.block_v, canonical->value.size);
+    blocked_transpose(b, t->k, b->at.block_k_t, t->v, b->at.block_v_t, t->columns);
+    t->k_t = b->at.block_k_t;
+    t->v_t = b->at.block_v_t;
+    t->dk = b->at.block_dk;
+    t->dv = b->at.block_dv;
 }
 
 /* The block of queries that begins at t->query: what they see; with windows its columns and their keys and values. */
@@ -556,8 +542,7 @@ static void blocked_start_block(blocked *b, blocked_tile *t)
 static void find_positions(const blocked *b, const blocked_tile *t)
 {
     const attn__group *key = &b->canonical->key;
-    int64_t *position = blocked_integers(b, b->plan->at.position), *column = blocked_integers(b, b->plan->at.column),
-            tap[ATTN_MAX_DIMS];
+    int64_t *position = b->at.position, *column = b->at.column, tap[ATTN_MAX_DIMS];
     bool windows = b->canonical->problem.nwindows;
     for (int64_t j = 0; j < t->pairs; j++) {
         int64_t at = 0;
@@ -575,38 +560,35 @@ static void find_positions(const blocked *b, const blocked_tile *t)
 static void find_offsets(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     const struct {
         bool used;
         size_t stride;
-        int64_t place;
-    } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), at->bias_at},
-                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), at->dbias_at}};
+        int64_t *at;
+    } parts[] = {{canonical->has_bias, ATTN__STRIDE(dim.bias), b->at.bias_at},
+                 {canonical->problem.flags & ATTN_WANT_DBIAS, ATTN__STRIDE(dim.dbias), b->at.dbias_at}};
     for (int i = 0; i < 2; i++) {
         if (parts[i].used)
-            attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs,
-                               blocked_integers(b, parts[i].place));
+            attn__offsets_fill(&canonical->key, parts[i].stride, t->pair, t->pairs, parts[i].at);
     }
     if (canonical->has_dropout)
-        attn__dropout_columns(canonical, t->pair, t->pairs, (uint32_t *)(void *)blocked_at(b, at->drop_at));
+        attn__dropout_columns(canonical, t->pair, t->pairs, b->at.drop_at);
 }
 
 /* The tile whose pairs begin at t->pair; false if no query of the block sees any. */
 static bool blocked_start_tile(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
     t->pairs = attn__least(canonical->key.size - t->pair, b->plan->pairs);
     t->columns = b->plan->wide ? t->pairs : t->columns;
     if (canonical->problem.nwindows == 0 && !b->plan->wide) {
         t->columns = t->pairs;
         t->k = b->k + t->pair * channels;
-        t->k_t = blocked_at(b, at->k_t) + t->pair;
+        t->k_t = b->at.k_t + t->pair;
         t->v = b->v + t->pair * values;
-        t->v_t = blocked_at(b, at->v_t) + t->pair;
-        t->dk = blocked_at(b, at->dk) + t->pair * channels;
-        t->dv = blocked_at(b, at->dv) + t->pair * values;
+        t->v_t = b->at.v_t + t->pair;
+        t->dk = b->at.dk + t->pair * channels;
+        t->dv = b->at.dv + t->pair * values;
     }
     if (canonical->problem.nwindows || canonical->problem.nrelatives)
         find_positions(b, t);
@@ -639,7 +621,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
 {
     const attn__canonical *canonical = b->canonical;
     int64_t at = 0;
-    *column = canonical->problem.nwindows ? blocked_integers(b, b->plan->at.column) : NULL;
+    *column = canonical->problem.nwindows ? b->at.column : NULL;
     for (int a = 0; *column && a < canonical->key.n; a++) {
         const blocked_axis *axis = &b->axis[a];
         at = at * axis->columns + moved(b, t, i, a); /* not 0 only where columns are a position apart */
@@ -651,7 +633,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     const attn_problem *p = &b->canonical->problem;
-    uint8_t *kinds = (uint8_t *)blocked_at(b, b->plan->at.seen);
+    uint8_t *kinds = b->at.seen;
     bool ranges = b->hides == ATTN__VISIBLE_ALL || (b->hides == ATTN__VISIBLE_LIMITS && b->plan->visible.ranges);
     *from = 0;
     *to = t->pairs;
@@ -669,37 +651,34 @@ static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int
 /* ------------------------------------------------------------------------------------- columns and pairs */
 
 /* A row of the columns of s or dp as a row of pairs, and back. */
-static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, int64_t place, int64_t i)
+static double *blocked_gather_pairs(const blocked *b, const blocked_tile *t, const blocked_scores *of, int64_t i)
 {
-    const blocked_places *at = &b->plan->at;
     const int64_t *column;
-    double *row = blocked_row(b, place, i), *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
+    double *row = blocked_row(b, of, i);
     int64_t first = blocked_column_shift(b, t, i, &column);
-    const float *single = blocked_floats(b, place) + i * b->plan->ld_s;
-    if (b->plan->wide)
-        b->plan->kernel->widen(single, t->pairs, pairs);
+    if (b->plan->wide) {
+        b->plan->kernel->widen(of->singles + i * b->plan->ld_s, t->pairs, of->pairs);
+        return of->pairs;
+    }
     if (!column)
-        return b->plan->wide ? pairs : row;
+        return row;
     for (int64_t j = 0; j < t->pairs; j++)
-        pairs[j] = row[first + column[j]];
-    return pairs;
+        of->pairs[j] = row[first + column[j]];
+    return of->pairs;
 }
 
-static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, int64_t place, int64_t i)
+static void blocked_scatter_pairs(const blocked *b, const blocked_tile *t, const blocked_scores *of, int64_t i)
 {
-    const blocked_places *at = &b->plan->at;
     const int64_t *column;
-    double *row = blocked_row(b, place, i);
+    double *row = blocked_row(b, of, i);
     int64_t first = blocked_column_shift(b, t, i, &column);
-    const double *pairs = blocked_at(b, place == at->s ? at->pairs : at->dpairs);
-    float *single = blocked_floats(b, place) + i * b->plan->ld_s;
     if (b->plan->wide)
-        b->plan->kernel->narrow(pairs, t->pairs, single);
+        b->plan->kernel->narrow(of->pairs, t->pairs, of->singles + i * b->plan->ld_s);
     if (!column)
         return;
     memset(row, 0, (size_t)t->columns * sizeof *row);
     for (int64_t j = 0; j < t->pairs; j++)
-        row[first + column[j]] = pairs[j];
+        row[first + column[j]] = of->pairs[j];
 }
 
 /* ----------------------------------------------------------------------------------------------------------- tables */
@@ -718,7 +697,7 @@ static int64_t row_shift(const blocked *b, const blocked_tile *t, int64_t i, int
 
 static const int64_t *positions_of(const blocked *b, int table)
 {
-    return blocked_integers(b, b->plan->at.position) + b->canonical->problem.relatives[table].key_dim * b->plan->pairs;
+    return b->at.position + b->canonical->problem.relatives[table].key_dim * b->plan->pairs;
 }
 
 /* Covers every row that a pair reads which is not masked.  It begins at a K block of the products, so that sums over rows
@@ -743,11 +722,6 @@ static const double *rows_of(const blocked *b, const blocked_tile *t, int table,
     return is_of(b, table, ATTN_RELATIVE_KEY) ? t->k : is_of(b, table, ATTN_RELATIVE_QUERY) ? b->q : b->dout;
 }
 
-static void clear_table(const blocked *b, int64_t place, int table, int64_t rows)
-{
-    memset(blocked_at(b, place), 0, (size_t)(rows * b->plan->table[table].ld) * sizeof(double));
-}
-
 /* The products of tables with queries and keys, and backward with dout. */
 static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
 {
@@ -760,10 +734,10 @@ static void blocked_multiply_tables(blocked *b, const blocked_tile *t)
             continue;
         blocked_multiply(b, &(blocked_product){{rows, b->span[i].n, channels},
                                                {a, channels, false},
-                                               {blocked_at(b, table->t_t) + b->span[i].first, table->ld_t, false},
-                                               {blocked_at(b, table->x), table->ld, false}});
+                                               {b->at.table[i].t_t + b->span[i].first, table->ld_t, false},
+                                               {b->at.table[i].x, table->ld, false}});
         if (b->canonical->backward && is_of(b, i, ATTN_RELATIVE_KEY))
-            clear_table(b, table->g, i, rows);
+            memset(b->at.table[i].g, 0, (size_t)(rows * table->ld) * sizeof(double));
     }
 }
 
@@ -798,7 +772,7 @@ static void blocked_add_tables(const blocked *b, const blocked_tile *t, int64_t 
         if (is_of(b, n, ATTN_RELATIVE_VALUE) != values)
             continue;
         walk w = walk_of(b, t, i, n);
-        const double *from = blocked_at(b, table->x);
+        const double *from = b->at.table[n].x;
         for (int64_t j = 0; j < t->pairs; j++)
             x[j] += from[entry_of(&w, i, j, table->ld)];
     }
@@ -813,7 +787,7 @@ static void blocked_sum_tables(const blocked *b, const blocked_tile *t, int64_t 
         if (is_of(b, n, ATTN_RELATIVE_VALUE) != values)
             continue;
         walk w = walk_of(b, t, i, n);
-        double *to = blocked_at(b, by_key ? table->g : table->x);
+        double *to = by_key ? b->at.table[n].g : b->at.table[n].x;
         if (!by_key)
             memset(to + i * table->ld, 0, (size_t)b->span[n].n * sizeof *to);
         for (int64_t j = 0; j < t->pairs; j++)
@@ -829,8 +803,8 @@ static void apply_table(blocked *b, int table, double *rows, int64_t n)
     bool by_key = is_of(b, table, ATTN_RELATIVE_KEY);
     blocked_multiply_masked(
         b, &(blocked_product){{n, channels, b->span[table].n},
-                              {blocked_at(b, by_key ? of->g : of->x), of->ld, false},
-                              {blocked_at(b, of->t) + b->span[table].first * channels, channels, false},
+                              {by_key ? b->at.table[table].g : b->at.table[table].x, of->ld, false},
+                              {b->at.table[table].t + b->span[table].first * channels, channels, false},
                               {rows, channels, true}});
 }
 
@@ -839,14 +813,14 @@ static void blocked_apply_value_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++)
         if (is_of(b, i, ATTN_RELATIVE_VALUE))
-            apply_table(b, i, blocked_at(b, b->plan->at.o), t->queries);
+            apply_table(b, i, b->at.o, t->queries);
 }
 
 static void blocked_apply_score_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
         if (is_of(b, i, ATTN_RELATIVE_QUERY))
-            apply_table(b, i, blocked_at(b, b->plan->at.dq), t->queries);
+            apply_table(b, i, b->at.dq, t->queries);
         if (is_of(b, i, ATTN_RELATIVE_KEY))
             apply_table(b, i, t->dk, t->columns);
     }
@@ -861,11 +835,11 @@ static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
         bool by_key = is_of(b, i, ATTN_RELATIVE_KEY);
         if (!b->sums->at[ATTN__SUM_TABLE + i])
             continue;
-        blocked_multiply_masked(
-            b, &(blocked_product){{b->span[i].n, channels, rows},
-                                  {blocked_at(b, by_key ? table->g : table->x), table->ld, true},
-                                  {with, channels, false},
-                                  {blocked_at(b, table->dt) + b->span[i].first * channels, channels, true}});
+        blocked_multiply_masked(b,
+                                &(blocked_product){{b->span[i].n, channels, rows},
+                                                   {by_key ? b->at.table[i].g : b->at.table[i].x, table->ld, true},
+                                                   {with, channels, false},
+                                                   {b->at.table[i].dt + b->span[i].first * channels, channels, true}});
     }
 }
 
@@ -895,7 +869,7 @@ static void fill(double *x, int64_t from, int64_t to, double with)
 /* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
-    uint8_t *seen = (uint8_t *)blocked_at(b, b->plan->at.seen);
+    uint8_t *seen = b->at.seen;
     double none = is_softmax(b) ? -(double)INFINITY : 0, masked = b->canonical->problem.mask_fill, count = 0;
     for (int64_t j = 0; j < t->pairs; j++) {
         if (s[j] == -(double)INFINITY && seen[j] == ATTN__VISIBLE_KEY)
@@ -911,7 +885,7 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     int64_t from, to;
     const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
     if (!is_softmax(b) || b->canonical->problem.mask_fill != 0) {
-        blocked_at(b, b->plan->at.count)[i] += hide_counted(b, t, s);
+        b->at.count[i] += hide_counted(b, t, s);
     } else if (seen) {
         b->plan->kernel->hide(s, seen, t->pairs);
     } else {
@@ -924,14 +898,13 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t i)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
-    double *s = blocked_gather_pairs(b, t, at->s, i);
+    double *s = blocked_gather_pairs(b, t, &b->at.s, i);
     blocked_add_tables(b, t, i, false, s);
     if (canonical->problem.softcap != 0)
-        cap_row(canonical->problem.softcap, s, blocked_at(b, at->slope), t->pairs);
+        cap_row(canonical->problem.softcap, s, b->at.slope, t->pairs);
     if (canonical->has_bias) {
         attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_BIAS);
-        const int64_t *key = blocked_integers(b, at->bias_at);
+        const int64_t *key = b->at.bias_at;
         int64_t row = blocked_offset(b, ATTN__STRIDE(dim.bias), t->query + i);
         for (int64_t j = 0; j < t->pairs; j++)
             s[j] += attn__load(dtype, b->arrays->bias, row + key[j]);
@@ -940,20 +913,18 @@ static double *blocked_finish_scores(blocked *b, const blocked_tile *t, int64_t 
     return s;
 }
 
-/* A sink is a key of value 0 before all others. */
-/* The running maxima and sums of rows that have seen no key. */
+/* The running maxima and sums of rows that have seen no key; a sink is a key of value 0 before all others. */
 static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
-    const blocked_places *at = &b->plan->at;
     attn_dtype dtype = attn__operand_dtype(&canonical->problem, ATTN__OP_SINKS);
     for (int64_t i = 0; i < t->queries; i++) {
         double sink = -(double)INFINITY;
         if (canonical->extras & ATTN__SINKS)
             sink = attn__load(dtype, b->arrays->sinks, blocked_offset(b, ATTN__STRIDE(dim.sinks), t->query + i));
-        blocked_at(b, at->max)[i] = is_softmax(b) ? sink : 0;
-        blocked_at(b, at->sum)[i] = sink > -(double)INFINITY || sink != sink;
-        blocked_at(b, at->count)[i] = 0;
+        b->at.max[i] = is_softmax(b) ? sink : 0;
+        b->at.sum[i] = sink > -(double)INFINITY || sink != sink;
+        b->at.count[i] = 0;
     }
 }
 
@@ -962,7 +933,7 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
 static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
-    double *max = blocked_at(b, b->plan->at.max) + i, *sum = blocked_at(b, b->plan->at.sum) + i;
+    double *max = b->at.max + i, *sum = b->at.sum + i;
     for (int64_t j = 0; j < t->pairs && !is_softmax(b); j++)
         *sum += s[j];
     if (!is_softmax(b))
@@ -990,7 +961,7 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
     const attn__canonical *canonical = b->canonical;
     if (!canonical->has_dropout)
         return;
-    const uint32_t *column = (const uint32_t *)(const void *)blocked_at(b, b->plan->at.drop_at);
+    const uint32_t *column = b->at.drop_at;
     uint64_t row = (uint64_t)blocked_offset(b, ATTN__STRIDE(drop), t->query + i);
     uint64_t key = attn__dropout_row(canonical, b->arrays, row);
     uint32_t threshold = attn__dropout_threshold(canonical->problem.dropout);
@@ -1030,9 +1001,9 @@ static double product_with(const double *w, const double *x, int64_t n)
 static const double *score_keys(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    double *scratch = blocked_at(b, b->plan->at.scratch);
+    double *scratch = b->at.scratch;
     blocked_multiply(b, &(blocked_product){{1, t->columns, channels},
-                                           {blocked_at(b, b->plan->at.w) + channels, channels, false},
+                                           {b->at.w + channels, channels, false},
                                            {t->k_t, b->plan->ld, false},
                                            {scratch, t->columns, false}});
     return scratch;
@@ -1043,8 +1014,8 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
     int64_t channels = b->canonical->contract.size;
     const double *scratch = score_keys(b, t), *q = b->q;
     for (int64_t i = 0; i < t->queries; i++) {
-        double *s = blocked_row(b, b->plan->at.s, i);
-        double of_query = product_with(blocked_at(b, b->plan->at.w), q + i * channels, channels);
+        double *s = blocked_row(b, &b->at.s, i);
+        double of_query = product_with(b->at.w, q + i * channels, channels);
         for (int64_t j = 0; j < t->columns; j++)
             s[j] = of_query + scratch[j] <= 0 ? 0 : of_query + scratch[j]; /* NaN stays */
     }
@@ -1054,27 +1025,26 @@ static void score_concatenations(blocked *b, const blocked_tile *t)
 static double *tanh_of(const blocked *b, int64_t i, int64_t j)
 {
     int64_t pair = b->plan->keeps_tanh ? i * b->plan->columns + j : 0;
-    return blocked_at(b, b->plan->at.tanh) + pair * b->canonical->contract.size;
+    return b->at.tanh + pair * b->canonical->contract.size;
 }
 
 static double score_pair(const blocked *b, const blocked_tile *t, int64_t i, int64_t j)
 {
     int64_t channels = b->canonical->contract.size;
-    return b->plan->kernel->additive(b->q + i * channels, t->k + j * channels, blocked_at(b, b->plan->at.w), channels,
-                                     tanh_of(b, i, j));
+    return b->plan->kernel->additive(b->q + i * channels, t->k + j * channels, b->at.w, channels, tanh_of(b, i, j));
 }
 
 static void score_additive(blocked *b, const blocked_tile *t)
 {
     for (int64_t i = 0; i < t->queries; i++) {
-        double *s = blocked_row(b, b->plan->at.s, i);
+        double *s = blocked_row(b, &b->at.s, i);
         for (int64_t j = 0; j < t->columns; j++)
             s[j] = score_pair(b, t, i, j);
     }
 }
 
 /* Of all queries of the tile. */
-static attn__rows_f64_distances distances_of(const blocked *b, const blocked_tile *t, int64_t place)
+static attn__rows_f64_distances distances_of(const blocked *b, const blocked_tile *t, double *y)
 {
     int64_t channels = b->canonical->contract.size;
     return (attn__rows_f64_distances){.queries = t->queries,
@@ -1084,16 +1054,16 @@ static attn__rows_f64_distances distances_of(const blocked *b, const blocked_til
                                       .ldq = channels,
                                       .k = t->k_t,
                                       .ld = b->plan->ld,
-                                      .y = blocked_at(b, place),
+                                      .y = y,
                                       .ldy = b->plan->ld_s};
 }
 
 static void score_distances(blocked *b, const blocked_tile *t)
 {
-    attn__rows_f64_distances distances = distances_of(b, t, b->plan->at.s);
+    attn__rows_f64_distances distances = distances_of(b, t, b->at.s.rows);
     b->plan->kernel->distances(&distances);
     for (int64_t i = 0; i < t->queries; i++)
-        from_squares(b, blocked_row(b, b->plan->at.s, i), t->columns);
+        from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
 /* The rows of a tile's queries, or keys, where they lie; their offsets go to the `which`-th array. */
@@ -1103,7 +1073,7 @@ static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn_array arr
     size_t stride = stride_of(array);
     bool queries = attn__operand_table[attn__arrays_table[array].operand].roles & ATTN__IN_QUERY;
     int64_t n = queries ? t->queries : t->pairs, offset = attn__offsets_one(&canonical->batch, stride, b->batch);
-    int64_t *at = blocked_integers(b, b->plan->at.row_at) + which * b->plan->at.row_ats;
+    int64_t *at = b->at.row_at[which];
     attn__offsets_fill(queries ? &canonical->query : &canonical->key, stride, queries ? t->query : t->pair, n, at);
     for (int64_t i = 0; i < n; i++)
         at[i] += offset;
@@ -1112,45 +1082,43 @@ static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn_array arr
 }
 
 /* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
-static void blocked_scores(blocked *b, const blocked_tile *t)
+static void blocked_score(blocked *b, const blocked_tile *t)
 {
     int64_t channels = b->canonical->contract.size;
-    const blocked_places *at = &b->plan->at;
     attn_score score = b->canonical->problem.score;
     if (b->plan->wide) {
         wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_Q, 0),
                                             .b = wide_of(b, t, ATTN_ARRAY_K, 1),
                                             .channels = channels,
                                             .factor = (float)b->canonical->problem.scale,
-                                            .out = blocked_floats(b, at->s)});
+                                            .out = b->at.s.singles});
         return;
     }
     if (score == ATTN_SCORE_DOT) {
         blocked_multiply(b, &(blocked_product){{t->queries, t->columns, channels},
                                                {b->q, channels, false},
                                                {t->k_t, b->plan->ld, false},
-                                               {blocked_at(b, at->s), b->plan->ld_s, false}});
+                                               {b->at.s.rows, b->plan->ld_s, false}});
         return;
     }
     (score == ATTN_SCORE_CONCAT     ? score_concatenations
      : score == ATTN_SCORE_ADDITIVE ? score_additive
                                     : score_distances)(b, t);
     for (int64_t i = 0; i < t->queries; i++)
-        b->plan->kernel->scale(blocked_row(b, at->s, i), t->columns, b->canonical->problem.scale);
+        b->plan->kernel->scale(blocked_row(b, &b->at.s, i), t->columns, b->canonical->problem.scale);
 }
 
 /* ----------------------------------------------------------------------------------------------- backward */
 
 static void multiply_gradients(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size;
-    const double *ds = blocked_at(b, at->dp);
+    const double *ds = b->at.dp.rows;
     int64_t ld = b->plan->ld_s;
     blocked_multiply_masked(b, &(blocked_product){{t->queries, channels, t->columns},
                                                   {ds, ld, false},
                                                   {t->k, channels, false},
-                                                  {blocked_at(b, at->dq), channels, true}});
+                                                  {b->at.dq, channels, true}});
     blocked_multiply_masked(
         b, &(blocked_product){
                {t->columns, channels, t->queries}, {ds, ld, true}, {b->q, channels, false}, {t->dk, channels, true}});
@@ -1160,12 +1128,12 @@ static void multiply_gradients(blocked *b, const blocked_tile *t)
 static void slope_of_distances(const blocked *b, const blocked_tile *t, int64_t i, double *g)
 {
     const attn_problem *p = &b->canonical->problem;
-    double *distance = blocked_at(b, b->plan->at.scratch), width = p->width;
+    double *distance = b->at.scratch, width = p->width;
     if (p->score == ATTN_SCORE_GAUSSIAN) {
         b->plan->kernel->scale(g, t->columns, -1 / (width * width));
         return;
     }
-    attn__rows_f64_distances one = distances_of(b, t, b->plan->at.scratch);
+    attn__rows_f64_distances one = distances_of(b, t, b->at.scratch);
     one.q += i * one.ldq;
     one.queries = 1;
     b->plan->kernel->distances(&one);
@@ -1185,20 +1153,19 @@ static void add_times(double *to, double factor, const double *x, int64_t n)
 /* With the gradients of scores above 0 alone, dq = (their sum over keys) w and dk = (their sum over queries) w2. */
 static void concatenation_gradients(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size;
-    const double *w = blocked_at(b, at->w), *w2 = w + channels, *scratch = score_keys(b, t);
-    double *dw = blocked_at(b, at->dw), *dw2 = dw + channels, *by_key = blocked_at(b, at->dk_t);
+    const double *w = b->at.w, *w2 = w + channels, *scratch = score_keys(b, t);
+    double *dw = b->at.dw, *dw2 = dw + channels, *by_key = b->at.dk_t;
     memset(by_key, 0, (size_t)t->columns * sizeof *by_key);
     for (int64_t i = 0; i < t->queries; i++) {
-        const double *g = blocked_row(b, at->dp, i), *q = b->q + i * channels;
+        const double *g = blocked_row(b, &b->at.dp, i), *q = b->q + i * channels;
         double of_query = product_with(w, q, channels), sum = 0;
         for (int64_t j = 0; j < t->columns; j++) {
             double open = of_query + scratch[j] <= 0 ? 0 : g[j];
             sum += open;
             by_key[j] += open;
         }
-        add_times(blocked_at(b, at->dq) + i * channels, sum, w, channels);
+        add_times(b->at.dq + i * channels, sum, w, channels);
         add_times(dw, sum, q, channels);
     }
     for (int64_t j = 0; j < t->columns; j++) {
@@ -1209,18 +1176,16 @@ static void concatenation_gradients(blocked *b, const blocked_tile *t)
 
 static void additive_gradients(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size;
     for (int64_t i = 0; i < t->queries; i++) {
-        const double *g = blocked_row(b, at->dp, i);
+        const double *g = blocked_row(b, &b->at.dp, i);
         for (int64_t j = 0; j < t->columns; j++) {
             if (g[j] == 0) /* the pair may be masked, and its tanh NaN */
                 continue;
             if (!b->plan->keeps_tanh)
                 (void)score_pair(b, t, i, j);
-            b->plan->kernel->additive_gradient(g[j], blocked_at(b, at->w), tanh_of(b, i, j), channels,
-                                               blocked_at(b, at->dq) + i * channels, t->dk + j * channels,
-                                               blocked_at(b, at->dw));
+            b->plan->kernel->additive_gradient(g[j], b->at.w, tanh_of(b, i, j), channels, b->at.dq + i * channels,
+                                               t->dk + j * channels, b->at.dw);
         }
     }
 }
@@ -1228,14 +1193,13 @@ static void additive_gradients(blocked *b, const blocked_tile *t)
 /* With keys in the lanes. */
 static void distance_gradients(blocked *b, const blocked_tile *t)
 {
-    const blocked_places *at = &b->plan->at;
     int64_t channels = b->canonical->contract.size, ld_s = b->plan->ld_s;
-    double *dk = blocked_at(b, at->dk_t);
+    double *dk = b->at.dk_t;
     memset(dk, 0, (size_t)(channels * ld_s) * sizeof *dk);
     for (int64_t i = 0; i < t->queries; i++)
-        slope_of_distances(b, t, i, blocked_row(b, at->dp, i));
-    attn__rows_f64_distances gradients = distances_of(b, t, at->dp);
-    gradients.dq = blocked_at(b, at->dq);
+        slope_of_distances(b, t, i, blocked_row(b, &b->at.dp, i));
+    attn__rows_f64_distances gradients = distances_of(b, t, b->at.dp.rows);
+    gradients.dq = b->at.dq;
     gradients.lddq = channels;
     gradients.dk = dk;
     gradients.lddk = ld_s;
@@ -1253,8 +1217,7 @@ static void add_vector_gradients(blocked *b)
     for (int n = 0; n < 2; n++)
         if (b->sums->at[ATTN__SUM_W + n])
             attn__scatter_add(contract, &strides, b->sums->at[ATTN__SUM_W + n],
-                              blocked_offset(b, ATTN__STRIDE(dim.w), 0),
-                              blocked_at(b, b->plan->at.dw) + n * contract->size);
+                              blocked_offset(b, ATTN__STRIDE(dim.w), 0), b->at.dw + n * contract->size);
 }
 
 /* dp holds scale * dS.  Adds the gradients of q, k and the learned vectors. */
@@ -1265,7 +1228,7 @@ static void blocked_score_gradients(blocked *b, const blocked_tile *t)
         multiply_gradients(b, t);
         return;
     }
-    memset(blocked_at(b, b->plan->at.dw), 0, (size_t)(2 * b->canonical->contract.size) * sizeof(double));
+    memset(b->at.dw, 0, (size_t)(2 * b->canonical->contract.size) * sizeof(double));
     (score == ATTN_SCORE_CONCAT     ? concatenation_gradients
      : score == ATTN_SCORE_ADDITIVE ? additive_gradients
                                     : distance_gradients)(b, t);

@@ -631,7 +631,7 @@ static void wide_multiply_all(wide *w, const wide_product *p)
 /* ------------------------------------------------------------------------------------------------- memory */
 
 /* Takes memory for products of at most `rows` rows on each side. */
-static void wide_place(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
+static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
 {
     int64_t side = attn__round_up(rows, DEPTH), panel = side * kernels->chunk;
     int terms = kernels->bf16 ? 1 : TERMS;
