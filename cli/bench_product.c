@@ -2,7 +2,7 @@
  * One product of matrices by the operations of a tape, and the list of those that are measured. */
 #include "bench_product.h"
 
-#include "attn/internal/product.h"
+#include "tensor/compute_in.h"
 
 #include <stdlib.h>
 #include <string.h>

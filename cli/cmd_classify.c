@@ -5,7 +5,7 @@
 #include "foreign.h"
 
 #include "attn/classify.h"
-#include "attn/ranks.h"
+#include "dist/join.h"
 
 #include <stdlib.h>
 

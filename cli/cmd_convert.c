@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "foreign.h"
 
+#include "apps/vit.h"
 #include "attn/convert.h"
 #include "attn/msa.h"
 

@@ -3,7 +3,7 @@
 #include "commands.h"
 #include "family.h"
 
-#include "attn/contacts.h"
+#include "apps/contacts.h"
 
 #include <stdlib.h>
 #include <string.h>

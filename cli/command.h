@@ -9,9 +9,9 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
-#include "attn/internal/directory.h"
-#include "attn/internal/json.h"
-#include "attn/internal/nearest.h"
+#include "io/directory.h"
+#include "io/json_writer.h"
+#include "base/nearest.h"
 #include "attn/io.h"
 #include "attn/translate.h"
 

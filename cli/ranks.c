@@ -2,7 +2,7 @@
  * A command that several processes run together, as mpirun starts it: one of them speaks. */
 #include "command.h"
 
-#include "attn/ranks.h"
+#include "dist/join.h"
 
 #include <errno.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * Many files, one after the other or spread over the processes that mpirun started: what is printed looks the same. */
 #include "failures.h"
 
-#include "attn/ranks.h"
+#include "dist/join.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * Running a training from the command. */
 #include "training.h"
 
-#include "attn/ranks.h"
+#include "dist/join.h"
 
 #include <signal.h>
 #include <string.h>

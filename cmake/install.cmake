@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
-        FILES_MATCHING PATTERN "*.h" PATTERN internal EXCLUDE)
+        FILES_MATCHING PATTERN "*.h")
 install(TARGETS attn_shared attn_static
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)

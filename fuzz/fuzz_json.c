@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * JSON configs, read, written and read again. */
 #include "fuzz.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,8 +5,8 @@
 #include "support/scratch.h"
 
 #include "attn/io.h"
-#include "attn/internal/json.h"
-#include "attn/internal/directory.h"
+#include "io/json_writer.h"
+#include "io/directory.h"
 
 #include <fcntl.h>
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "attn/config.h"
 #include "attn/io.h"
 #include "attn/translate.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 #include "base/real.h"
 
 #include <locale.h>

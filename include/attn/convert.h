@@ -13,7 +13,6 @@
 
 #include "attn/models.h"
 #include "attn/io.h"
-#include "attn/vit.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,7 +21,7 @@ extern "C" {
 typedef enum attn_checkpoint_kind {
     ATTN_CHECKPOINT_OTHER = 0, /* tensors of no model that is known by its names */
     ATTN_CHECKPOINT_MSA,       /* of facebookresearch/esm: its arguments are in it */
-    ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm: see vit.h */
+    ATTN_CHECKPOINT_VIT,       /* a Vision Transformer of Hugging Face or timm */
     ATTN_CHECKPOINT_MARIAN     /* a translator's directory as Marian leaves it: decoder.yml, an .npz, vocabularies */
 } attn_checkpoint_kind;
 
@@ -56,18 +55,6 @@ typedef struct attn_model_load_options {
  * and attn_name_map_read. */
 ATTN_API attn_status attn_model_load(attn_model **model, attn_context *context, const char *path,
                                      const attn_model_load_options *options);
-
-/* How pictures are prepared for a classifier: (value / 255 - mean) / std, for each of three channels. */
-typedef struct attn_pixel_scale {
-    float mean[3], std[3];
-} attn_pixel_scale;
-/* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
- * config.json has them, or timm's "label_names", else they are named by their numbers.  `scale` NULL: what
- * preprocessor_config.json in the same directory says, or "pretrained_cfg" of timm's config.json, else 0.5 for all, as
- * google/vit and timm's own were trained (DeiT and others: ImageNet's mean and deviation).  These files also say by
- * which filter pictures are resized.  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
-ATTN_API attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
-                                      const attn_pixel_scale *scale, const char *directory);
 
 /* A directory as Marian leaves it, written as one in Hugging Face's MarianMT form.  Statuses of attn_translator_load, and
  * ATTN_ERROR_IO. */

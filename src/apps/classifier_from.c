@@ -5,7 +5,7 @@
 
 #include "apps/foreign_model.h"
 #include "apps/model_config.h"
-#include "attn/vit.h"
+#include "apps/vit.h"
 #include "base/context.h"
 #include "io/weights.h"
 

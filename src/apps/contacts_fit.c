@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The contact regression, fitted to structures: features from the row attention maps, then a logistic regression. */
-#include "attn/contacts.h"
+#include "apps/contacts.h"
 
 #include "attn/train.h"
 #include "base/context.h"

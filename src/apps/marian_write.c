@@ -5,7 +5,7 @@
 #include "data/subword.h"
 #include "data/vocab.h"
 #include "io/weights.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 #include <string.h>
 

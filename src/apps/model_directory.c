@@ -2,7 +2,7 @@
  * Paths in a model's directory, and a lock that the system releases when its holder dies, on a file that stays. */
 #include "apps/model_directory.h"
 
-#include "attn/internal/directory.h"
+#include "io/directory.h"
 #include "attn/io.h"
 #include "base/context.h"
 #include "io/file.h"

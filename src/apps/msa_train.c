@@ -4,7 +4,7 @@
  * later, files and stopping are the run's (run.h).
  */
 #include "attn/msa_training.h"
-#include "attn/internal/directory.h"
+#include "io/directory.h"
 
 #include "apps/model_directory.h"
 #include "apps/model_config.h"

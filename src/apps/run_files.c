@@ -14,7 +14,7 @@
 #include "base/context.h"
 #include "dist/ranks.h"
 #include "base/real.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include "apps/model_directory.h"
 #include "apps/run_parts.h"
 #include "attn/nn.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 #include "base/context.h"
 #include "io/adapter.h"
 #include "io/array.h"

@@ -9,7 +9,7 @@
 #include "apps/model_directory.h"
 #include "base/context.h"
 #include "base/hash.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #define ATTN_APPS_RUN_SUM_H
 
 #include "apps/run.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 /* The checksum of every tensor of a list, in its order. */
 uint64_t attn__run_sum_tensors(const attn_named_list *list);

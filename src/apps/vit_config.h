@@ -7,7 +7,7 @@
 #include "apps/classifier.h"
 #include "apps/model_directory.h"
 #include "attn/convert.h"
-#include "attn/vit.h"
+#include "apps/vit.h"
 
 typedef struct attn__vit_config {
     attn_context *context;

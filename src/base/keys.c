@@ -4,7 +4,7 @@
 
 #include "base/context.h"
 #include "base/real.h"
-#include "attn/internal/nearest.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What the user may have meant: the known word with the fewest edits. */
 #include "attn/config.h"
-#include "attn/internal/nearest.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef ATTN_DIST_RANKS_H
 #define ATTN_DIST_RANKS_H
 
-#include "attn/ranks.h"
+#include "dist/join.h"
 #include "base/context.h"
 #include "dist/ranks_ops.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Lists a directory. */
 #include "attn/io.h"
-#include "attn/internal/directory.h"
+#include "io/directory.h"
 #include "base/context.h"
 
 #include <dirent.h>

@@ -3,7 +3,7 @@
 #include "base/real.h"
 #include "base/utf8.h"
 #include "io/input.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 
 #include <inttypes.h>
 #include <math.h>

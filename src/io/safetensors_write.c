@@ -2,7 +2,7 @@
  * Writes safetensors. */
 #include "io/file.h"
 #include "io/weights.h"
-#include "attn/internal/json.h"
+#include "io/json_writer.h"
 #include "tensor/tensor.h"
 
 #include <inttypes.h>

@@ -7,7 +7,7 @@
 #include "base/integers.h"
 #include "base/keys.h"
 #include "tensor/packed_weights.h"
-#include "attn/internal/nearest.h"
+#include "base/nearest.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * A list of weights that were packed; a decoder has some dozens. */
 #include "tensor/packed_weights.h"
 
-#include "attn/internal/product.h"
+#include "tensor/compute_in.h"
 #include "base/context.h"
 #include "base/system.h"
 #include "tensor/linear_part.h"

@@ -2,7 +2,7 @@
  * The tape: where operations put their results, and what it forgets at a reset or at the end of a scope. */
 #include "tensor/tape.h"
 
-#include "attn/internal/product.h"
+#include "tensor/compute_in.h"
 
 #include <string.h>
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * directory.h - what is in a directory, and taking it away.
- *
- * For the library and the command: not installed, and nothing of it is promised to stay.
  */
-#ifndef ATTN_INTERNAL_DIRECTORY_H
-#define ATTN_INTERNAL_DIRECTORY_H
+#ifndef ATTN_IO_DIRECTORY_H
+#define ATTN_IO_DIRECTORY_H
 
 #include "attn/attn.h"
 

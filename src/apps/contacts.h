@@ -5,15 +5,11 @@
  *
  * One thread at a time uses a context; different contexts are independent.
  */
-#ifndef ATTN_CONTACTS_H
-#define ATTN_CONTACTS_H
+#ifndef ATTN_APPS_CONTACTS_H
+#define ATTN_APPS_CONTACTS_H
 
 #include "attn/alignment.h"
 #include "attn/msa.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 typedef struct attn_contact_example {
     const attn_alignment *alignment; /* all its rows are used; R, L */
@@ -37,10 +33,7 @@ typedef struct attn_contacts_fit_result {
 
 /* Fits the regression and sets it in the model (attn_msa_set_regression).  ATTN_ERROR_ARGUMENT: no pair, or no
  * contact, among the examples; statuses of attn_msa_run; ATTN_ERROR_MEMORY (features take 4 L H bytes a pair). */
-ATTN_API attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *examples, int64_t n,
-                                       const attn_contacts_fit_options *options, attn_contacts_fit_result *fitted);
+attn_status attn_contacts_fit(attn_msa *msa, const attn_contact_example *examples, int64_t n,
+                              const attn_contacts_fit_options *options, attn_contacts_fit_result *fitted);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * nearest.h - the word that was probably meant.
- *
- * For the library and the command: not installed, and nothing of it is promised to stay.
  */
-#ifndef ATTN_INTERNAL_NEAREST_H
-#define ATTN_INTERNAL_NEAREST_H
+#ifndef ATTN_BASE_NEAREST_H
+#define ATTN_BASE_NEAREST_H
 
 #include <stdbool.h>
 

@@ -11,14 +11,10 @@
  *
  * One thread at a time uses a context and its tapes; results belong to the tape.
  */
-#ifndef ATTN_VIT_H
-#define ATTN_VIT_H
+#ifndef ATTN_APPS_VIT_H
+#define ATTN_APPS_VIT_H
 
 #include "attn/models.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /* Zero means the default in each field. */
 typedef struct attn_vit_options {
@@ -40,10 +36,18 @@ typedef struct attn_vit_options {
  * (distillation token, layer scale, ...: the tensor is named); ATTN_ERROR_SHAPE: tensors that do not fit each other or
  * config.json; ATTN_ERROR_ARGUMENT: num_heads unknown, or no head and no num_classes.  Source: Dosovitskiy et al. 2021,
  * arXiv:2010.11929. */
-ATTN_API attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path,
-                                   const attn_vit_options *options);
+attn_status attn_vit_load(attn_model **model, attn_context *context, const char *path, const attn_vit_options *options);
 
-#ifdef __cplusplus
-}
-#endif
+/* How pictures are prepared for a classifier: (value / 255 - mean) / std, for each of three channels. */
+typedef struct attn_pixel_scale {
+    float mean[3], std[3];
+} attn_pixel_scale;
+/* A Vision Transformer as a classifier's directory (classify.h).  Classes are named as "id2label" of the checkpoint's
+ * config.json has them, or timm's "label_names", else they are named by their numbers.  `scale` NULL: what
+ * preprocessor_config.json in the same directory says, or "pretrained_cfg" of timm's config.json, else 0.5 for all, as
+ * google/vit and timm's own were trained (DeiT and others: ImageNet's mean and deviation).  These files also say by
+ * which filter pictures are resized.  Statuses of attn_vit_load, and ATTN_ERROR_IO. */
+attn_status attn_vit_convert(attn_context *context, const char *path, const attn_vit_options *options,
+                             const attn_pixel_scale *scale, const char *directory);
+
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * json.h - JSON, written.
- *
- * For the library and the command: not installed, and nothing of it is promised to stay.
+ * json_writer.h - JSON, written.
  */
-#ifndef ATTN_INTERNAL_JSON_H
-#define ATTN_INTERNAL_JSON_H
+#ifndef ATTN_IO_JSON_WRITER_H
+#define ATTN_IO_JSON_WRITER_H
 
 #include "attn/config.h"
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.h - products of single operations as a model of some precision has them, for the command's benchmarks.
- *
- * For the library and the command: not installed, and nothing of it is promised to stay.
+ * compute_in.h - products of single operations as a model of some precision has them, for the command's benchmarks.
  */
-#ifndef ATTN_INTERNAL_PRODUCT_H
-#define ATTN_INTERNAL_PRODUCT_H
+#ifndef ATTN_TENSOR_COMPUTE_IN_H
+#define ATTN_TENSOR_COMPUTE_IN_H
 
 #include "attn/tensor.h"
 
