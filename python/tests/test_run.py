@@ -159,7 +159,7 @@ class Run(unittest.TestCase):
                 ('input x .* is missing', run(kv="x")),
                 ('no input "y"', run(x="x", y="x")),
                 ('no output "attention"', run(output="attention=y.npy")),
-                ('out and weights cannot go to the same file, y.npy', [*run(), "--output", "weights=y.npy"]),
+                ('out and weights cannot be written to the same file, y.npy', [*run(), "--output", "weights=y.npy"]),
                 ('7', run(x="wide")),
                 ('x', run(x="flat")),
                 ('real numbers wanted', run(x="ids")),
