@@ -255,6 +255,11 @@ tiny_idx="--patch 1 --width 4 --depth 1 --heads 1 --valid 0 --shift 0 -q"
 # shellcheck disable=SC2086
 expect 0 'classifier is in' "$attn" train classify --data idx --out idx-model --epochs 1 $tiny_idx
 expect 0 '3 images' "$attn" eval idx-model
+# shellcheck disable=SC2086
+"$attn" train classify --data idx --out idx-colours --epochs 0 $tiny_idx --channels 3 > out.txt
+grep -q '"in_channels": 3' idx-colours/config.json || fail "grey pictures do not become coloured ones: $(cat idx-colours/config.json)"
+# shellcheck disable=SC2086
+expect 2 'channels is 2; allowed: 0, 1, 3' "$attn" train classify --data idx --out idx-two $tiny_idx --channels 2
 expect 2 'idx: class 0 is "0"; the classifier knows it as "blob"' "$attn" eval whole --data idx
 cp -r idx wrong && printf '\000\000\010\001\000\000\000\003\000\001\003' > wrong/t10k-labels-idx1-ubyte
 refused 'wrong/t10k-labels-idx1-ubyte: byte 10: label 3; there are 3 classes' wrong

@@ -171,6 +171,7 @@ static void add_bias_by_index_of_pairs(attn_problem *p)
     lay_out(p, offsetof(attn_dim, bias), ROLE_Q | ROLE_K, false, 1);
     p->bias_index = (attn_bias_index){.rows = 7, .row_stride = 1};
     p->dims[HEAD].bias = 8;
+    p->dims[BATCH].bias = 8 * p->dims[HEAD].n + 3;
 }
 
 /* Over pairs, or, in a window, where a mask has no strides along queries, over positions. */

@@ -5,6 +5,7 @@
 #include "attn/attn.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 enum { MOST = 4096 };
@@ -216,12 +217,50 @@ static void windows_slide_over_images(void **state)
             }
 }
 
+/* The strides of one array by the dims of some roles: each is what the dims inside of it take. */
+static void assert_contiguous(const attn_problem *p, size_t stride, int roles)
+{
+    int64_t count = 1;
+    for (int pass = 0; pass < p->ndims; pass++) {
+        for (int d = 0; d < p->ndims; d++) {
+            int64_t n = p->dims[d].n, step = *(const int64_t *)(const void *)((const char *)&p->dims[d] + stride);
+            if ((roles >> p->dims[d].role & 1) && n > 1 && step == count) {
+                count *= n;
+                break;
+            }
+        }
+    }
+    for (int d = 0; d < p->ndims; d++)
+        count /= roles >> p->dims[d].role & 1 ? p->dims[d].n : 1;
+    assert_int_equal(count, 1);
+}
+
+static void statistics_and_weights_are_contiguous(void **state)
+{
+    (void)state;
+    const int rows = 1 << ATTN_ROLE_BATCH | 1 << ATTN_ROLE_QUERY;
+    for (int step = 1; step < 3; step++) {
+        attn_problem p[3];
+        attn_window2d w = {.batch = 2, .height = 10, .width = 14, .heads = 3, .dim = 4, .window_y = 5, .window_x = 3};
+        w.step = step;
+        assert_int_equal(attn_problem_window2d(&p[0], &w), ATTN_OK);
+        assert_int_equal(attn_problem_tied_rows(&p[1], 3, 6, 2, 5, 4), ATTN_OK);
+        assert_int_equal(
+            attn_problem_heads(&p[2], &(attn_heads){.batch = 2, .heads = 3, .queries = 5, .keys = 7, .dim = 4}),
+            ATTN_OK);
+        for (int i = 0; i < 3; i++) {
+            assert_contiguous(&p[i], offsetof(attn_dim, lse), rows);
+            assert_contiguous(&p[i], offsetof(attn_dim, weights), rows | 1 << ATTN_ROLE_KEY);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grouped_heads_share_keys),        cmocka_unit_test(packed_rows_are_strides),
         cmocka_unit_test(an_axis_leaves_the_others_alone), cmocka_unit_test(tied_rows_share_one_map),
-        cmocka_unit_test(windows_slide_over_images),
+        cmocka_unit_test(windows_slide_over_images),       cmocka_unit_test(statistics_and_weights_are_contiguous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

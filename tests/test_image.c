@@ -572,6 +572,12 @@ static void the_middle_is_cut_out(void **state)
     assert_int_equal(sheet.pixels[3 * 66 + 3], 10);
     assert_int_equal(sheet.pixels[45 * 66 + 62], 250);
     attn_image_free(c, &sheet);
+    for (int64_t columns = 0; columns <= 9; columns += 3) { /* of two images no row has more than two */
+        assert_int_equal(attn_image_sheet(&sheet, c, two, 2, columns, 1, 1), ATTN_OK);
+        assert_int_equal(sheet.width, 2 * (wide.width + 1) + 1);
+        assert_int_equal(sheet.height, wide.height + 2);
+        attn_image_free(c, &sheet);
+    }
     float planes[2];
     attn_image pixel = {1, 1, 1, (unsigned char[]){51}};
     attn_image_planes(&pixel, (float[]){0.1f}, (float[]){0.5f}, planes);

@@ -78,8 +78,8 @@ static void a_small_buffer_cuts_and_tells_the_length(void **state)
 static void invalid_utf8_is_told(void **state)
 {
     (void)state;
-    static const char *const bad[] = {"ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80",
-                                      "ab\x80"};
+    static const char *const bad[] = {
+        "ab\xff", "ab\xc3", "ab\xc0\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80", "ab\x80", "ab\xf8\x90\x80\x80"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         attn_context *c = new_context();
         char out[16];

@@ -391,6 +391,7 @@ typedef struct given {
     attn_progress ends[MOST];
     int n_ends, n_steps;
     double norms[MOST]; /* of each step's gradient */
+    int64_t n_moments;  /* of the optimizer */
 } given;
 
 static int64_t given_steps(void *user)
@@ -457,6 +458,7 @@ static double train(given *g, const attn_training_options *options)
     assert_int_equal(attn_named_add(&parameters, "w", g->w), ATTN_OK);
     assert_int_equal(attn_training_create(&training, c, &parameters, options), ATTN_OK);
     assert_int_equal(attn_training_run(training, &job), ATTN_OK);
+    g->n_moments = attn_optimizer_state(attn_training_optimizer(training))->n;
     double end = (double)*w;
     attn_training_destroy(training);
     attn_named_clear(&parameters);
@@ -564,6 +566,7 @@ static void steps_are_those_of_the_formulas(void **state)
                                               : rate * m / (1 - pow(beta1, t)) / (sqrt(v / (1 - pow(beta2, t))) + 1e-8);
         }
         NEAR(train(&of, &(attn_training_options){.epochs = 1, .schedule.peak = rate, .optimizer = o}), w);
+        assert_int_equal(of.n_moments, o.kind != ATTN_OPTIMIZER_SGD ? 2 : o.momentum > 0 ? 1 : 0);
     }
 }
 
