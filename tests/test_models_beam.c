@@ -915,9 +915,50 @@ static void finished_sentences_leave(void **state)
     attn_context_destroy(context);
 }
 
+/* By length^alpha: a full beam ends when its best living hypothesis, at the length that the rule says, is not above its
+ * worst ended one. */
+static void searches_end_when_their_rule_says(void **state)
+{
+    enum { WIDTH = 3, MOST_STEPS = 12 };
+    attn_context *context = test_context();
+    int64_t steps[3][3];
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        double alpha = i / 3;
+        attn_stopping stopping = (attn_stopping)(i % 3);
+        attn_beam_search_options options = {.bos = BOS,
+                                            .eos = EOS,
+                                            .max_len = MOST_STEPS,
+                                            .beam = WIDTH,
+                                            .length_penalty = alpha,
+                                            .rule = ATTN_LENGTH_POWER,
+                                            .stopping = stopping};
+        attn__beam beam;
+        assert_int_equal(attn__beam_create(&beam, context, 1, V, &options, NULL), ATTN_OK);
+        for (bool left = true; left;) {
+            attn_tensor *logits = NULL;
+            attn_tensor_create(&logits, context, ATTN_F32, 2, (int64_t[]){WIDTH, V});
+            for (int64_t k = 0; k < WIDTH * V; k++)
+                test_set(logits, k, (double)chain[beam.tokens[k / V]][k % V]);
+            left = attn__beam_advance(&beam, logits);
+            attn_tensor_destroy(logits);
+            double length = stopping == ATTN_STOP_NEVER && alpha > 0 ? MOST_STEPS : (double)beam.step;
+            bool above = beam.log_prob[0] / pow(length, alpha) > beam.best_score[WIDTH - 1];
+            bool ends = beam.kept[0] == WIDTH && (stopping == ATTN_STOP_FULL || !above);
+            assert_int_equal(left, !ends && beam.step < MOST_STEPS);
+        }
+        steps[i / 3][stopping] = beam.step;
+        attn__beam_destroy(&beam);
+    }
+    assert_true(steps[1][ATTN_STOP_FULL] < steps[1][ATTN_STOP_LIKELY]); /* the rules differ here */
+    assert_true(steps[1][ATTN_STOP_LIKELY] < steps[1][ATTN_STOP_NEVER]);
+    attn_context_destroy(context);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(searches_end_when_their_rule_says),
         cmocka_unit_test(wide_beams_find_the_best_of_all),
         cmocka_unit_test(the_best_of_each_are_the_best_of_all),
         cmocka_unit_test(where_there_are_fewer_the_last_are_empty),
