@@ -915,7 +915,7 @@ static void finished_sentences_leave(void **state)
     attn_context_destroy(context);
 }
 
-/* By length^alpha: a full beam ends when its best living hypothesis, at the length that the rule says, is not above its
+/* By length^alpha: a full beam ends when its best living hypothesis, at the rule's length, is not above its
  * worst ended one. */
 static void searches_end_when_their_rule_says(void **state)
 {
