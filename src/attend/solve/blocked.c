@@ -53,16 +53,6 @@ static double *take(attn__arena *arena, int64_t n)
     return attn__arena_take(arena, n, sizeof(double));
 }
 
-static int64_t *take_integers(attn__arena *arena, int64_t n)
-{
-    return attn__arena_take(arena, n, sizeof(int64_t));
-}
-
-static float *take_floats(attn__arena *arena, int64_t n)
-{
-    return attn__arena_take(arena, n, sizeof(float));
-}
-
 /* The rows of all positions, of the columns of a block, and of its queries. */
 static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__canonical *canonical,
                           attn__arena *arena)
@@ -105,11 +95,11 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
     m->slope = take(arena, canonical->problem.softcap != 0 ? pairs : 0);
     m->seen = attn__arena_take(arena, pairs, 1);
-    m->position = take_integers(arena, canonical->key.n * pairs);
-    m->column = take_integers(arena, windows * pairs);
-    m->position_of = take_integers(arena, windows * p->columns);
-    m->bias_at = take_integers(arena, canonical->has_bias ? pairs : 0);
-    m->dbias_at = take_integers(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
+    m->position = attn__arena_take(arena, canonical->key.n * pairs, sizeof(int64_t));
+    m->column = attn__arena_take(arena, windows * pairs, sizeof(int64_t));
+    m->position_of = attn__arena_take(arena, windows * p->columns, sizeof(int64_t));
+    m->bias_at = attn__arena_take(arena, canonical->has_bias ? pairs : 0, sizeof(int64_t));
+    m->dbias_at = attn__arena_take(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0, sizeof(int64_t));
     m->drop_at = attn__arena_take(arena, canonical->has_dropout ? pairs : 0, sizeof *m->drop_at);
     attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
@@ -149,14 +139,14 @@ static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *
     int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__most(p->queries, p->columns);
     bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
     wide_take(&b->wide, &p->kernels, arena, most, p->ld_s);
-    m->s.singles = take_floats(arena, rows * p->ld_s);
-    m->dp.singles = take_floats(arena, canonical->backward ? rows * p->ld_s : 0);
-    m->sums = take_floats(arena, keeps ? p->queries * canonical->value.size : 0);
+    m->s.singles = attn__arena_take(arena, rows * p->ld_s, sizeof(float));
+    m->dp.singles = attn__arena_take(arena, canonical->backward ? rows * p->ld_s : 0, sizeof(float));
+    m->sums = attn__arena_take(arena, keeps ? p->queries * canonical->value.size : 0, sizeof(float));
     m->delta = take(arena, p->queries);
-    m->factor = take_floats(arena, rows);
-    m->was = take_floats(arena, rows);
+    m->factor = attn__arena_take(arena, rows, sizeof(float));
+    m->was = attn__arena_take(arena, rows, sizeof(float));
     for (int i = 0; i < BLOCKED_ROW_AT; i++)
-        m->row_at[i] = take_integers(arena, most);
+        m->row_at[i] = attn__arena_take(arena, most, sizeof(int64_t));
 }
 
 /* A thread's memory, by the plan's problem. */
@@ -178,7 +168,7 @@ static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonica
     m->finite = take(arena, rows * channels);
     m->product = take(arena, p->product_size);
     rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
-    m->offsets = take_integers(arena, attn__most(rows, channels));
+    m->offsets = attn__arena_take(arena, attn__most(rows, channels), sizeof(int64_t));
 }
 
 /* ------------------------------------------------------------------------------------------------- threads */
@@ -265,7 +255,7 @@ static double whole_of(const blocked *b, int64_t i)
     attn_normalization normalization = b->canonical->problem.normalization;
     if (normalization == ATTN_NORMALIZATION_MEAN)
         return b->at.count[i];
-    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && b->at.max[i] == -(double)INFINITY;
+    bool none = normalization == ATTN_NORMALIZATION_SOFTMAX && b->at.sum[i] == 0 && b->at.max[i] == -(double)INFINITY;
     return none ? 0 : b->at.sum[i];
 }
 
@@ -287,16 +277,68 @@ static void wide_add(blocked *b, wide_rows in, wide_rows out, const float *weigh
                                                 .was = was});
 }
 
+enum { SINGLE_LANES = 16 }; /* at most; what a row of floats is padded to */
+
+static float largest_of(const float *s, int64_t padded)
+{
+    float most[SINGLE_LANES], largest = -INFINITY;
+    memcpy(most, s, sizeof most);
+    for (int64_t j = SINGLE_LANES; j < padded; j += SINGLE_LANES)
+        for (int l = 0; l < SINGLE_LANES; l++)
+            most[l] = most[l] > s[j + l] ? most[l] : s[j + l];
+    for (int l = 0; l < SINGLE_LANES; l++)
+        largest = most[l] > largest ? most[l] : largest;
+    return largest;
+}
+
+/* blocked_softmax_step of a row of floats, in powers of two: the lanes hold parts of the row, with one reference. */
+static double single_softmax_step(const blocked *b, const blocked_tile *t, int64_t i)
+{
+    const attn__online_softmax_kernel *kernel = b->plan->kernels.lanes;
+    float *s = b->at.s.singles + i * b->plan->ld_s;
+    float top[SINGLE_LANES], max[SINGLE_LANES], sum[SINGLE_LANES] = {0}, shrink[SINGLE_LANES];
+    int64_t from, to, padded = attn__round_up(t->pairs, SINGLE_LANES);
+    const uint8_t *seen = blocked_kinds(b, t, i, &from, &to);
+    for (int64_t j = 0; j < t->pairs && seen; j++)
+        s[j] = seen[j] ? s[j] : -INFINITY;
+    for (int64_t j = 0; j < from; j++)
+        s[j] = -INFINITY;
+    for (int64_t j = to; j < padded; j++)
+        s[j] = -INFINITY;
+    float largest = largest_of(s, padded);
+    for (int l = 0; l < kernel->lanes; l++) {
+        top[l] = largest;
+        max[l] = (float)b->at.max[i];
+    }
+    bool changed;
+    kernel->softmax(&(attn__online_softmax_args){.s = s,
+                                                 .rows = padded / kernel->lanes,
+                                                 .width = kernel->lanes,
+                                                 .top = top,
+                                                 .m = max,
+                                                 .l = sum,
+                                                 .shrink = shrink,
+                                                 .changed = &changed});
+    b->at.max[i] = (double)max[0];
+    b->at.sum[i] *= (double)shrink[0];
+    for (int l = 0; l < kernel->lanes; l++)
+        b->at.sum[i] += (double)sum[l];
+    return (double)shrink[0];
+}
+
 /* o: its rows, which the last tile divides by the sums of weights; where bf16 cannot hold sums over tiles, memory. */
 static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, bool last, wide_rows o)
 {
     float *factor = b->at.factor, *was = b->at.was;
     blocked_score(b, t);
     for (int64_t i = 0; i < t->queries; i++) {
-        double *s = blocked_finish_scores(b, t, i), left = blocked_softmax_step(b, t, i, s);
+        double *s = b->plan->single ? NULL : blocked_finish_scores(b, t, i);
+        double left = s ? blocked_softmax_step(b, t, i, s) : single_softmax_step(b, t, i);
         double whole = last ? whole_of(b, i) : 1;
         factor[i] = whole == 0 ? 0.0f : (float)(1 / whole);
         was[i] = (float)left * factor[i];
+        if (!s)
+            continue;
         blocked_drop(b, t, i, s);
         blocked_scatter_pairs(b, t, &b->at.s, i);
     }
@@ -346,6 +388,7 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
     const attn__canonical *canonical = b->canonical;
     int64_t values = canonical->value.size;
     attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
+    double unit = b->plan->single ? ATTN__LOG2E : 1;
     for (int64_t i = 0; i < t->queries; i++) {
         double *row = b->at.o + i * values, whole = whole_of(b, i);
         for (int64_t c = 0; c < values && !b->plan->wide; c++)
@@ -356,7 +399,7 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
         if (canonical->problem.flags & ATTN_WANT_LSE)
             attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
                         blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
-                        whole == 0 ? -(double)INFINITY : b->at.max[i] + log(whole));
+                        whole == 0 ? -(double)INFINITY : b->at.max[i] / unit + log(whole));
     }
 }
 
@@ -544,6 +587,32 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
     blocked_sum_table_gradients(b, t);
 }
 
+/* The same for all rows of a tile in f32; `delta` holds sums of o . dout. */
+static void run_single_rows(blocked *b, const blocked_tile *t)
+{
+    const attn__canonical *canonical = b->canonical;
+    const wide_kernels *kernels = &b->plan->kernels;
+    float *lse = b->at.factor, *delta = b->at.was;
+    attn__lse_load(canonical, b->arrays, b->batch, t->query, t->queries, lse);
+    for (int64_t i = 0; i < t->queries; i++)
+        delta[i] = (float)b->at.delta[i];
+    attn__delta_finish(canonical, b->arrays, b->batch, t->query, t->queries, lse, delta);
+    kernels->store->weights(
+        &(attn__softmax_backward_args){.rows = t->queries,
+                                       .keys = t->pairs,
+                                       .ld = b->plan->ld_s,
+                                       .s = b->at.s.singles,
+                                       .dp = b->at.dp.singles,
+                                       .lse = lse,
+                                       .delta = delta,
+                                       .plain = b->hides == ATTN__VISIBLE_ALL && t->pairs % kernels->lanes->lanes == 0,
+                                       .from = b->rows.from[0],
+                                       .to = b->rows.to[0],
+                                       .first = (int32_t)t->pair});
+    for (int64_t i = 0; i < t->queries; i++)
+        kernels->channels->scale((float)canonical->problem.scale, b->at.dp.singles + i * b->plan->ld_s, t->pairs);
+}
+
 /* Gradients of which nothing is there yet where a tile is the first one of its queries, or of its keys. */
 static unsigned wide_fresh(const blocked_tile *t, bool first, unsigned adds)
 {
@@ -568,7 +637,9 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
                                         .out = b->at.dp.singles,
                                         .dots = b->at.delta});
     blocked_score(b, t);
-    for (int64_t i = 0; i < t->queries; i++)
+    if (b->plan->single)
+        run_single_rows(b, t);
+    for (int64_t i = 0; i < t->queries && !b->plan->single; i++)
         run_row(b, t, i, adds);
     for (int g = 0; g < 3; g++)
         if (b->canonical->problem.flags & gradients[g].want)
@@ -925,6 +996,16 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->ld_s += SIDE;
 }
 
+/* Whether scores need nothing but their range of keys (forward: a mask, too), so that a softmax in f32 is all they need,
+ * which takes a third of the time. */
+static bool is_single(const attn__canonical *canonical, const attn__visible *visible)
+{
+    const attn_problem *p = &canonical->problem;
+    return p->softcap == 0 && p->mask_fill == 0 && !canonical->has_bias && !canonical->has_dropout &&
+           !(canonical->extras & ATTN__SINKS) && !(p->flags & (ATTN_WANT_DBIAS | ATTN_WITH_SINKS)) &&
+           (!canonical->backward || (visible->ranges && !visible->mask && !visible->blocks));
+}
+
 static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonical)
 {
     wide_kernels *k = &p->kernels;
@@ -1031,6 +1112,7 @@ static void lay_out(blocked_plan *p, const attn__canonical *canonical)
     p->linear = blocked_is_linear(canonical);
     p->wide = is_wide(canonical);
     p->segment = blocked_segment(p, canonical);
+    p->single = p->wide && is_single(canonical, &p->visible);
     if (p->wide) {
         choose_wide_kernels(p, canonical);
         choose_wide_blocks(p, canonical);

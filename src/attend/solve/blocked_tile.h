@@ -18,9 +18,10 @@
 #define ATTN_ATTEND_BLOCKED_TILE_H
 
 #include "attend/block/dropout.h"
-#include "attend/block/rows.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/block/items.h"
+#include "attend/block/rows.h"
+#include "attend/block/scores.h"
 #include "attend/block/table.h"
 #include "attend/block/visible.h"
 #include "attend/block/window_base.h"
@@ -100,6 +101,7 @@ typedef struct blocked_plan {
     bool keeps_tanh;       /* for the gradients */
     bool linear;           /* blocked_is_linear */
     bool wide;             /* blocked_wide.h */
+    bool single;           /* of these, those whose softmax is in f32, too */
     attn__visible visible;
     wide_kernels kernels;
     int64_t product_size; /* of src/gemm's workspace, in doubles */
@@ -268,17 +270,12 @@ static void multiply_by_m(blocked *b, const double *a, const double *m, bool tra
                {n, to_width, from_width}, {a, from_width, false}, {m, values, transposed}, {to, to_width, false}});
 }
 
-static int64_t size_of_m(const blocked *b)
-{
-    return b->canonical->contract.size * b->canonical->value.size;
-}
-
 /* Of a batch index that was gathered: M = K^T V scale. */
 static void blocked_linear_keys(blocked *b)
 {
     double *m = b->at.m;
     sum_products(b, b->k, b->v, b->canonical->key.size, false, m);
-    b->plan->kernel->scale(m, size_of_m(b), b->canonical->problem.scale);
+    b->plan->kernel->scale(m, b->canonical->contract.size * b->canonical->value.size, b->canonical->problem.scale);
 }
 
 /* Q M of a block of queries, and what to divide it by. */
@@ -302,7 +299,8 @@ static void blocked_linear_key_gradients(blocked *b)
 {
     int64_t keys = b->canonical->key.size;
     double *dm = b->at.dm;
-    b->plan->kernel->scale(dm, size_of_m(b), b->canonical->problem.scale / (double)keys);
+    b->plan->kernel->scale(dm, b->canonical->contract.size * b->canonical->value.size,
+                           b->canonical->problem.scale / (double)keys);
     multiply_by_m(b, b->v, dm, true, keys, b->at.dk);
     multiply_by_m(b, b->k, dm, false, keys, b->at.dv);
 }
@@ -443,8 +441,6 @@ static void blocked_gather_queries(blocked *b, const blocked_tile *t)
     b->o = gather(b, ATTN_ARRAY_O, group, t->query, t->queries, b->at.o);
     b->dout = gather(b, ATTN_ARRAY_DOUT, group, t->query, t->queries, b->at.dout);
 }
-
-/* ------------------------------------------------------------------------------------------------- what queries see */
 
 /* ------------------------------------------------------------------------------------------ of a block */
 
@@ -860,12 +856,6 @@ static bool is_softmax(const blocked *b)
     return b->canonical->problem.normalization == ATTN_NORMALIZATION_SOFTMAX;
 }
 
-static void fill(double *x, int64_t from, int64_t to, double with)
-{
-    for (int64_t j = from; j < to; j++)
-        x[j] = with;
-}
-
 /* Where weights are not exponentials, or masked keys score: a bias of -inf masks, too. */
 static double hide_counted(const blocked *b, const blocked_tile *t, double *s)
 {
@@ -889,8 +879,10 @@ static void hide(const blocked *b, const blocked_tile *t, int64_t i, double *s)
     } else if (seen) {
         b->plan->kernel->hide(s, seen, t->pairs);
     } else {
-        fill(s, 0, from, -(double)INFINITY);
-        fill(s, to, t->pairs, -(double)INFINITY);
+        for (int64_t j = 0; j < from; j++)
+            s[j] = -(double)INFINITY;
+        for (int64_t j = to; j < t->pairs; j++)
+            s[j] = -(double)INFINITY;
     }
 }
 
@@ -969,8 +961,6 @@ static void blocked_drop(const blocked *b, const blocked_tile *t, int64_t i, dou
     for (int64_t j = 0; j < t->pairs; j++)
         x[j] = attn__dropout_bits(key, column[j]) < threshold ? 0 : x[j] * factor;
 }
-
-/* ----------------------------------------------------------------------------------------------------------- scores */
 
 /* ------------------------------------------------------------------------------------------------ forward */
 
@@ -1090,7 +1080,8 @@ static void blocked_score(blocked *b, const blocked_tile *t)
         wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_Q, 0),
                                             .b = wide_of(b, t, ATTN_ARRAY_K, 1),
                                             .channels = channels,
-                                            .factor = (float)b->canonical->problem.scale,
+                                            .factor = b->plan->single ? attn__score_factor(b->canonical)
+                                                                      : (float)b->canonical->problem.scale,
                                             .out = b->at.s.singles});
         return;
     }

@@ -98,17 +98,12 @@ typedef struct wide {
 
 /* ------------------------------------------------------------------------------------------------ chunks */
 
-static int64_t wide_stride_of(const attn__axis *axis, size_t stride)
-{
-    return *(const int64_t *)(const void *)((const char *)axis + stride);
-}
-
 static wide_operand wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype)
 {
     wide_operand x = {channels, stride, dtype, 1};
     for (int a = channels->n - 1; a >= 0; a--) {
         const attn__axis *axis = &channels->axis[a];
-        if (axis->dim.n > 1 && wide_stride_of(axis, stride) != x.run)
+        if (axis->dim.n > 1 && *(const int64_t *)(const void *)((const char *)axis + stride) != x.run)
             break;
         x.run *= axis->dim.n;
     }
