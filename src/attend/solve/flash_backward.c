@@ -21,22 +21,16 @@
 
 static const char *refuse(const attn__canonical *canonical)
 {
-    const attn_problem *problem = &canonical->problem;
     if (canonical->contract.size > 512 || canonical->value.size > 512)
-        return "heads of more than 512 channels";
+        return "head size above 512";
     if (!canonical->backward)
         return "backward only";
-    if (problem->dtype != ATTN_F32 && problem->dtype != ATTN_BF16)
-        return "neither f32 nor bf16";
-    if (problem->score != ATTN_SCORE_DOT)
-        return "the score is not a dot product";
-    if (problem->normalization != ATTN_NORMALIZATION_SOFTMAX)
-        return "not a softmax";
-    if (problem->nwindows)
-        return "keys have a window";
+    const char *unusual = attn__refuse_unusual(canonical);
+    if (unusual)
+        return unusual;
     if (canonical->key.size >= INT32_MAX / 2)
         return "too many keys for 32-bit positions";
-    if (problem->dtype == ATTN_BF16 && attn__sums_meet(canonical)) /* which cannot hold partial sums */
+    if (canonical->problem.dtype == ATTN_BF16 && attn__sums_meet(canonical)) /* which cannot hold partial sums */
         return "bf16 gradients summed over broadcast dims";
     return attn__table_panels_refuse(canonical);
 }
@@ -94,14 +88,14 @@ static void read_tables(const attn__flash_backward_run *run)
         const attn__flash_backward_table_memory *x = &run->m.table[i];
         attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.place.table[i],
                                t->value ? 1.0f : plan->score_scale, &x->panel);
-        if (run->want & ATTN__FLASH_BACKWARD_TABLES)
+        if (run->want & ATTN_WANT_DTABLES)
             memset(x->sums, 0, (size_t)(t->panel.rows * t->panel.ld) * sizeof(float));
     }
 }
 
 static void store_tables(const attn__flash_backward_run *run, const attn__sums *sums)
 {
-    if (!sums || !(run->want & ATTN__FLASH_BACKWARD_TABLES))
+    if (!sums || !(run->want & ATTN_WANT_DTABLES))
         return;
     for (int i = 0; i < run->plan->ntables; i++) {
         const attn__table_panel *t = &run->plan->table[i].panel;
@@ -149,17 +143,17 @@ typedef struct freedom {
 
 static freedom find_freedom(const attn__canonical *canonical, unsigned want)
 {
-    bool q = !(want & ATTN__FLASH_BACKWARD_Q) || moves(&canonical->query, ATTN__STRIDE(dim.dq));
-    bool k = !(want & ATTN__FLASH_BACKWARD_K) || moves(&canonical->key, ATTN__STRIDE(dim.dk));
-    bool v = !(want & ATTN__FLASH_BACKWARD_V) || moves(&canonical->key, ATTN__STRIDE(dim.dv));
+    bool q = !(want & ATTN_WANT_DQ) || moves(&canonical->query, ATTN__STRIDE(dim.dq));
+    bool k = !(want & ATTN_WANT_DK) || moves(&canonical->key, ATTN__STRIDE(dim.dk));
+    bool v = !(want & ATTN_WANT_DV) || moves(&canonical->key, ATTN__STRIDE(dim.dv));
     freedom f = {.q = q, .k = k && v};
-    f.own_q = q && (!(want & ATTN__FLASH_BACKWARD_Q) || (moves(&canonical->batch, ATTN__STRIDE(dim.dq)) &&
-                                                         moves(&canonical->contract, ATTN__STRIDE(dim.dq))));
+    f.own_q = q && (!(want & ATTN_WANT_DQ) || (moves(&canonical->batch, ATTN__STRIDE(dim.dq)) &&
+                                               moves(&canonical->contract, ATTN__STRIDE(dim.dq))));
     f.own_kv = k && v &&
-               (!(want & ATTN__FLASH_BACKWARD_K) ||
+               (!(want & ATTN_WANT_DK) ||
                 (moves(&canonical->batch, ATTN__STRIDE(dim.dk)) && moves(&canonical->contract, ATTN__STRIDE(dim.dk))));
-    f.own_kv = f.own_kv && (!(want & ATTN__FLASH_BACKWARD_V) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
-                                                                 moves(&canonical->value, ATTN__STRIDE(dim.dv))));
+    f.own_kv = f.own_kv && (!(want & ATTN_WANT_DV) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
+                                                       moves(&canonical->value, ATTN__STRIDE(dim.dv))));
     return f;
 }
 
@@ -216,7 +210,7 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
 /* Whether different queries, and different keys, may add to the same number of the bias's gradient. */
 static bool bias_meets(const attn__canonical *canonical, const attn__flash_backward_plan *p)
 {
-    return (p->want & ATTN__FLASH_BACKWARD_BIAS) && (canonical->extras & ATTN__BIAS_MEETS);
+    return (p->want & ATTN_WANT_DBIAS) && (canonical->extras & ATTN__BIAS_MEETS);
 }
 
 static int64_t resident(const attn__flash_backward_plan *p)
@@ -227,8 +221,8 @@ static int64_t resident(const attn__flash_backward_plan *p)
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias = bias_meets(canonical, p) ||
-                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
+    bool bias =
+        bias_meets(canonical, p) || ((p->want & ATTN_WANT_DBIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
@@ -249,11 +243,11 @@ static int64_t count_waves(const attn__flash_backward_plan *p)
 static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
     bool bias = bias_meets(canonical, p) ||
-                ((p->want & ATTN__FLASH_BACKWARD_BIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
+                ((p->want & ATTN_WANT_DBIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
                  !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
-        (p->want & ATTN__FLASH_BACKWARD_TABLES)) /* one thread sums them over an item */
+        (p->want & ATTN_WANT_DTABLES)) /* one thread sums them over an item */
         waves = 1;
     p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
     p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
@@ -267,7 +261,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     freedom f = find_freedom(canonical, p->want);
     bool accumulate = canonical->problem.accumulate;
     choose_waves(canonical, p, f);
-    bool only_q = p->want == ATTN__FLASH_BACKWARD_Q, only_others = !(p->want & ATTN__FLASH_BACKWARD_Q);
+    bool only_q = p->want == ATTN_WANT_DQ, only_others = !(p->want & ATTN_WANT_DQ);
     bool small = p->resident_q && (p->items >= MANY_ITEMS || p->nq * p->nk < 128 * 128);
     p->two_pass = (only_q || only_others || (p->bf16 && !small)) && p->waves * p->items < CELLS;
     p->two_pass = p->two_pass || (p->bf16 && !small);
@@ -276,9 +270,8 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
-    p->clears =
-        !accumulate && (((p->want & ATTN__FLASH_BACKWARD_Q) && !p->store_q) || (p->want & ATTN__FLASH_BACKWARD_BIAS) ||
-                        ((p->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V)) && !p->store_kv));
+    p->clears = !accumulate && (((p->want & ATTN_WANT_DQ) && !p->store_q) || (p->want & ATTN_WANT_DBIAS) ||
+                                ((p->want & (ATTN_WANT_DK | ATTN_WANT_DV)) && !p->store_kv));
 }
 
 /* ------------------------------------------------------------------------------------- scratch memory */
@@ -310,14 +303,13 @@ static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, a
 
 static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
 {
-    attn__flash_backward_query_at *q = &m->query_at;
-    attn__flash_backward_key_at *k = &m->key_at;
-    int64_t **const rows[] = {&q->q, &q->dq, &q->o, &q->dout, &q->lse, &q->bias, &q->dbias};
-    int64_t **const keys[] = {&k->k, &k->dk, &k->v, &k->dv, &k->bias, &k->dbias};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = offsets(arena, p->tile_q);
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        *keys[i] = offsets(arena, p->block_k);
+    static const attn__operand all[] = {ATTN__OP_Q,    ATTN__OP_DQ,    ATTN__OP_O,  ATTN__OP_DOUT,
+                                        ATTN__OP_BIAS, ATTN__OP_DBIAS, ATTN__OP_K,  ATTN__OP_DK,
+                                        ATTN__OP_V,    ATTN__OP_DV,    ATTN__OP_LSE};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        m->at[all[i]] = offsets(arena, attn__flash_backward_has_keys(all[i]) ? p->block_k : p->tile_q);
+    m->bias_key = offsets(arena, p->block_k);
+    m->dbias_key = offsets(arena, p->block_k);
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
         m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = offsets(arena, p->tile_q);
         m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = offsets(arena, p->block_k);
@@ -359,23 +351,13 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
 static void find_channels(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t *room = (int64_t *)(void *)(p + 1);
-    p->channels.q = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &room);
-    p->channels.k = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &room);
-    p->channels.dq = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.dq), &room);
-    p->channels.dk = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.dk), &room);
-    p->channels.v = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &room);
-    p->channels.o = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &room);
-    p->channels.dv = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.dv), &room);
-    p->channels.dout = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.dout), &room);
+    static const attn__operand all[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        p->channel[all[i]] = attn__offsets_channels(
+            attn__operand_table[all[i]].roles & ATTN__IN_CONTRACT ? &canonical->contract : &canonical->value,
+            attn__stride_of(all[i]), &room);
     find_table_channels(p, canonical, room);
-}
-
-static unsigned wanted(unsigned with)
-{
-    return (with & ATTN_WANT_DQ ? ATTN__FLASH_BACKWARD_Q : 0u) | (with & ATTN_WANT_DK ? ATTN__FLASH_BACKWARD_K : 0u) |
-           (with & ATTN_WANT_DV ? ATTN__FLASH_BACKWARD_V : 0u) |
-           (with & ATTN_WANT_DBIAS ? ATTN__FLASH_BACKWARD_BIAS : 0u) |
-           (with & ATTN_WANT_DTABLES ? ATTN__FLASH_BACKWARD_TABLES : 0u);
 }
 
 /* Sets what follows from the problem alone: kernels, sizes, requested gradients. */
@@ -390,7 +372,7 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->nk = canonical->key.size;
     p->d = canonical->contract.size;
     p->dv = canonical->value.size;
-    p->want = wanted(canonical->problem.flags);
+    p->want = canonical->problem.flags & (ATTN__WANT_OWN | ATTN_WANT_DTABLES);
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
@@ -463,7 +445,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     attn__flash_backward_scratch unused;
     p->thread_bytes = place_scratch(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
-    if (p->want & ATTN__FLASH_BACKWARD_TABLES)
+    if (p->want & ATTN_WANT_DTABLES)
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
     recipe->data = p;
     snprintf(recipe->text, sizeof recipe->text, "%s, %lld queries x %lld keys in blocks of %lld, %s %lld",
@@ -483,10 +465,10 @@ static void zero_gradients(const attn__canonical *canonical, const attn_arrays *
         unsigned bit;
         attn__operand op;
         void *array;
-    } all[] = {{ATTN__FLASH_BACKWARD_Q, ATTN__OP_DQ, arrays->dq},
-               {ATTN__FLASH_BACKWARD_K, ATTN__OP_DK, arrays->dk},
-               {ATTN__FLASH_BACKWARD_V, ATTN__OP_DV, arrays->dv},
-               {ATTN__FLASH_BACKWARD_BIAS, ATTN__OP_DBIAS, arrays->dbias}};
+    } all[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, arrays->dq},
+               {ATTN_WANT_DK, ATTN__OP_DK, arrays->dk},
+               {ATTN_WANT_DV, ATTN__OP_DV, arrays->dv},
+               {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, arrays->dbias}};
     attn__canonical cleared = *canonical;
     cleared.extras &= ~(unsigned)ATTN__PACKED; /* a sequence is a problem of its own */
     for (int a = 0; a < cleared.batch.n; a++)
@@ -511,9 +493,9 @@ static void zero_item(const attn__canonical *canonical, const attn__flash_backwa
                       const attn_arrays *arrays, int64_t number)
 {
     attn__flash_backward_item item = find_item(canonical, plan, number, 0);
-    unsigned adds = plan->want & ~(plan->store_q ? ATTN__FLASH_BACKWARD_Q : 0u) &
-                    ~(plan->store_kv ? ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V : 0u);
-    unsigned bias = adds & ATTN__FLASH_BACKWARD_BIAS;
+    unsigned adds =
+        plan->want & ~(plan->store_q ? ATTN_WANT_DQ : 0u) & ~(plan->store_kv ? ATTN_WANT_DK | ATTN_WANT_DV : 0u);
+    unsigned bias = adds & ATTN_WANT_DBIAS;
     bool packed = attn__is_packed(canonical);
     zero_gradients(canonical, arrays, &item.place.at, packed ? bias : adds, &plan->split);
     for (int64_t s = 0; packed && adds != bias && s < plan->shared; s++) {
@@ -535,19 +517,19 @@ static int64_t key_end(const attn__flash_backward_run *run)
     return attn__clamp(run->arrays->lens[run->item.place.at.lens], 0, run->plan->nk);
 }
 
-/* Where the keys of the block lie, in every array that has them. */
+/* Where the keys of the block lie, in every array that is read, and dropout's columns. */
 static void locate_keys(attn__flash_backward_run *run)
 {
     const attn__canonical *canonical = run->canonical;
     const attn__group *key = &canonical->key;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__offsets_from(key, ATTN__STRIDE(dim.k), run->item.place.at.k, begin, n, m->key_at.k);
-    attn__offsets_from(key, ATTN__STRIDE(dim.v), run->item.place.at.v, begin, n, m->key_at.v);
+    attn__flash_backward_find(run, ATTN__OP_K, &run->item.place.at, begin, n, m->at[ATTN__OP_K]);
+    attn__flash_backward_find(run, ATTN__OP_V, &run->item.place.at, begin, n, m->at[ATTN__OP_V]);
     if (canonical->has_bias)
-        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->key_at.bias);
-    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), begin, n, m->key_at.dbias);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->bias_key);
+    if (run->want & ATTN_WANT_DBIAS)
+        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), begin, n, m->dbias_key);
     if (canonical->has_dropout)
         attn__dropout_columns(canonical, begin, n, m->drop_column);
 }
@@ -576,20 +558,17 @@ static const float *row_of(const attn__flash_backward_plan *plan, const attn__ro
 static void find_deltas(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn_arrays *x = run->arrays;
     attn__flash_backward_scratch *m = &run->m;
-    const attn__rows o = {x->o, run->canonical->problem.dtype, m->query_at.o, run->tile_n, plan->channels.o, plan->dv};
-    const attn__rows dout = {x->dout,     run->canonical->problem.dtype, m->query_at.dout,
-                             run->tile_n, plan->channels.dout,           plan->dv};
+    const attn__rows o = attn__flash_backward_rows(run, ATTN__OP_O);
+    const attn__rows dout = attn__flash_backward_rows(run, ATTN__OP_DOUT);
     for (int64_t r = 0; r < run->tile_n; r++) {
         float *copy = m->dout + r * plan->ldv;
         if (!o.channel)
             attn__rows_prefetch(&o, r + ATTN__ROWS_AHEAD);
         const float *gradient = run->queries_copied ? copy : row_of(plan, &dout, r, copy);
         m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
-        if ((run->canonical->extras & ATTN__DLSE) && m->lse[r] != INFINITY) /* a row without keys has no use for it */
-            m->delta[r] -= ((const float *)x->dlse)[m->query_at.lse[r]];
     }
+    attn__delta_finish(run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, m->lse, m->delta);
 }
 
 /* Those, which the blocks of keys share, and the log-sum-exp. */
@@ -600,7 +579,7 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     int64_t at = run->tile - run->q_begin;
     uint8_t *known = m->known + at / run->plan->tile_q;
     for (int64_t r = 0; r < run->tile_n; r++)
-        set_lse(run, r, lse[m->query_at.lse[r]]);
+        set_lse(run, r, lse[m->at[ATTN__OP_LSE][r]]);
     if (run->keeps && *known) {
         memcpy(m->delta, m->kept + at, (size_t)run->tile_n * sizeof(float));
         return;
@@ -612,56 +591,49 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     }
 }
 
-/* Where the queries of the tile lie, and their keys for dropout. */
+/* Where the queries of the tile lie, in every array that is read, and their keys for dropout. */
 static void locate_queries(attn__flash_backward_run *run)
 {
+    static const attn__operand all[] = {ATTN__OP_Q,   ATTN__OP_O,    ATTN__OP_DOUT,
+                                        ATTN__OP_LSE, ATTN__OP_BIAS, ATTN__OP_DBIAS};
     const attn__canonical *canonical = run->canonical;
-    const attn__group *query = &canonical->query;
-    const attn_dim *at = &run->item.place.at;
-    attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->tile, n = run->tile_n;
-    attn__offsets_from(query, ATTN__STRIDE(dim.q), at->q, begin, n, m->query_at.q);
-    attn__offsets_from(query, ATTN__STRIDE(dim.o), at->o, begin, n, m->query_at.o);
-    attn__offsets_from(query, ATTN__STRIDE(dim.dout), at->dout, begin, n, m->query_at.dout);
-    attn__offsets_from(query, ATTN__STRIDE(dim.lse), at->lse, begin, n, m->query_at.lse);
-    if (canonical->has_bias)
-        attn__offsets_from(query, ATTN__STRIDE(dim.bias), at->bias, begin, n, m->query_at.bias);
-    if (run->want & ATTN__FLASH_BACKWARD_BIAS)
-        attn__offsets_from(query, ATTN__STRIDE(dim.dbias), at->dbias, begin, n, m->query_at.dbias);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if ((all[i] != ATTN__OP_BIAS || canonical->has_bias) &&
+            (all[i] != ATTN__OP_DBIAS || (run->want & ATTN_WANT_DBIAS)))
+            attn__flash_backward_find(run, all[i], &run->item.place.at, begin, n, run->m.at[all[i]]);
     if (canonical->has_dropout)
-        attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, m->drop_key);
+        attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, run->m.drop_key);
+}
+
+/* Rows [first, first + n) of a gradient become, or increase by, scale * from. */
+static void store_rows(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n,
+                       const float *from, int64_t ld, float scale, bool add)
+{
+    attn__rows to = attn__flash_backward_rows(run, op);
+    to.rows = n;
+    attn__flash_backward_find(run, op, &run->item.place.at, first, n, run->m.at[op]);
+    attn__rows_store(&to, run->plan->backward, from, ld, scale, add);
 }
 
 static void store_queries(const attn__flash_backward_run *run, int64_t begin, int64_t n, const float *dq, bool add)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    for (int64_t i = 0; i < n; i += plan->tile_q) {
-        int64_t rows = attn__least(plan->tile_q, n - i);
-        attn__offsets_from(&run->canonical->query, ATTN__STRIDE(dim.dq), run->item.place.at.dq, begin + i, rows,
-                           run->m.query_at.dq);
-        attn__rows to = {run->arrays->dq, run->canonical->problem.dtype, run->m.query_at.dq, rows, plan->channels.dq,
-                         plan->d};
-        attn__rows_store(&to, plan->backward, dq + i * plan->ldk, plan->ldk, (float)run->canonical->problem.scale, add);
-    }
+    for (int64_t i = 0; i < n; i += plan->tile_q)
+        store_rows(run, ATTN__OP_DQ, begin + i, attn__least(plan->tile_q, n - i), dq + i * plan->ldk, plan->ldk,
+                   (float)run->canonical->problem.scale, add);
 }
 
 static void store_keys(const attn__flash_backward_run *run, int64_t n)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_keys *keys = &run->m.keys;
+    float scale = (float)run->canonical->problem.scale;
     bool add = !plan->store_kv || !run->first;
-    if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dk), run->item.place.at.dk, run->block, n,
-                           m->key_at.dk);
-        attn__rows to = {run->arrays->dk, run->canonical->problem.dtype, m->key_at.dk, n, plan->channels.dk, plan->d};
-        attn__rows_store(&to, plan->backward, m->keys.dk_rows, plan->ldk, (float)run->canonical->problem.scale, add);
-    }
-    if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__offsets_from(&run->canonical->key, ATTN__STRIDE(dim.dv), run->item.place.at.dv, run->block, n,
-                           m->key_at.dv);
-        attn__rows to = {run->arrays->dv, run->canonical->problem.dtype, m->key_at.dv, n, plan->channels.dv, plan->dv};
-        attn__rows_store(&to, plan->backward, m->keys.dv_rows, plan->ldv, 1.0f, add);
-    }
+    if (run->want & ATTN_WANT_DK)
+        store_rows(run, ATTN__OP_DK, run->block, n, keys->dk_rows, plan->ldk, scale, add);
+    if (run->want & ATTN_WANT_DV)
+        store_rows(run, ATTN__OP_DV, run->block, n, keys->dv_rows, plan->ldv, 1.0f, add);
 }
 
 /* ------------------------------------------------------------------------------------------------------ prefetching */
@@ -674,23 +646,21 @@ static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
     const attn__flash_backward_plan *p = run->plan;
     if (p->amx)
         return attn__most(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
-    int64_t rows = run->tile_n, products = run->want & ATTN__FLASH_BACKWARD_V ? p->dv : 0;
-    products += rows + (run->want & ~(unsigned)ATTN__FLASH_BACKWARD_V ? rows : 0);
-    products += run->want & ATTN__FLASH_BACKWARD_K ? p->d : 0;
+    int64_t rows = run->tile_n, products = run->want & ATTN_WANT_DV ? p->dv : 0;
+    products += rows + (run->want & ~(unsigned)ATTN_WANT_DV ? rows : 0);
+    products += run->want & ATTN_WANT_DK ? p->d : 0;
     int64_t sums = run->block_n * products;
-    sums += run->want & ATTN__FLASH_BACKWARD_Q ? rows * p->d * ((run->block_n + p->strip - 1) / p->strip) : 0;
+    sums += run->want & ATTN_WANT_DQ ? rows * p->d * ((run->block_n + p->strip - 1) / p->strip) : 0;
     return attn__most(1, tiles * sums / (p->tile->rows * p->tile->vectors * p->tile->lanes));
 }
 
 typedef struct rows {
-    const void *base;
-    const attn__group *group;
-    size_t stride;
-    int64_t offset, begin, n;
-    const int64_t *scattered; /* channels that are not neighbours are left to the machine */
-    int64_t channels;
+    attn__operand op;
+    const attn_dim *place;
+    int64_t begin, n;
 } rows;
 
+/* Channels that are not neighbours are left to the machine. */
 static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FLASH_BACKWARD_STREAMS],
                  int64_t portion_count)
 {
@@ -698,10 +668,12 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
     attn__prefetch *prefetch = &run->prefetch[which];
     attn__prefetch_clear(prefetch);
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
-        if (r[i].scattered || r[i].n <= 0)
+        const attn__rows of = attn__flash_backward_rows(run, r[i].op);
+        int64_t *at = run->m.prefetch_at[which][i];
+        if (of.channel || r[i].n <= 0)
             continue;
-        attn__offsets_from(r[i].group, r[i].stride, r[i].offset, r[i].begin, r[i].n, run->m.prefetch_at[which][i]);
-        attn__prefetch_add(prefetch, r[i].base, size, run->m.prefetch_at[which][i], r[i].n, r[i].channels * size);
+        attn__flash_backward_find(run, r[i].op, r[i].place, r[i].begin, r[i].n, at);
+        attn__prefetch_add(prefetch, of.data, size, at, r[i].n, of.n * size);
     }
     attn__prefetch_divide(prefetch, portion_count);
 }
@@ -711,12 +683,9 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_channels *c = &plan->channels;
-    const attn_arrays *x = run->arrays;
-    const attn__group *query = &run->canonical->query;
     const attn_dim *at = &run->item.place.at, *next = at;
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
-    bool writes = (run->want & ATTN__FLASH_BACKWARD_Q) && (end || !plan->resident_q);
+    bool writes = (run->want & ATTN_WANT_DQ) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
     int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
     if (last && end && run->has_next) {
@@ -724,12 +693,10 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
         begin = run->next_q;
         n = attn__least(plan->tile_q, plan->nq - begin);
     }
-    const rows wanted[] = {
-        {x->dq, query, ATTN__STRIDE(dim.dq), at->dq, run->tile, writes ? run->tile_n : 0, c->dq, plan->d},
-        {x->q, query, ATTN__STRIDE(dim.q), next->q, begin, n, c->q, plan->d},
-        {x->dout, query, ATTN__STRIDE(dim.dout), next->dout, begin, n, c->dout, plan->dv},
-        {x->o, query, ATTN__STRIDE(dim.o), next->o, begin, n, c->o, plan->dv},
-    };
+    const rows wanted[] = {{ATTN__OP_DQ, at, run->tile, writes ? run->tile_n : 0},
+                           {ATTN__OP_Q, next, begin, n},
+                           {ATTN__OP_DOUT, next, begin, n},
+                           {ATTN__OP_O, next, begin, n}};
     want(run, ATTN__FLASH_BACKWARD_TILES, wanted, portions(run, 1));
 }
 
@@ -737,24 +704,17 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn__flash_backward_channels *c = &plan->channels;
-    const attn_arrays *x = run->arrays;
-    const attn__group *key = &run->canonical->key;
     const attn_dim *at = &run->item.place.at, *next = at;
     int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
-    int64_t dk_n = run->want & ATTN__FLASH_BACKWARD_K ? run->block_n : 0,
-            dv_n = run->want & ATTN__FLASH_BACKWARD_V ? run->block_n : 0;
     if (n <= 0 && run->has_next) {
         next = &run->next.place.at;
         begin = run->next_k;
         n = attn__least(plan->block_k, plan->nk - begin);
     }
-    const rows wanted[] = {
-        {x->dk, key, ATTN__STRIDE(dim.dk), at->dk, run->block, dk_n, c->dk, plan->d},
-        {x->dv, key, ATTN__STRIDE(dim.dv), at->dv, run->block, dv_n, c->dv, plan->dv},
-        {x->k, key, ATTN__STRIDE(dim.k), next->k, begin, n, c->k, plan->d},
-        {x->v, key, ATTN__STRIDE(dim.v), next->v, begin, n, c->v, plan->dv},
-    };
+    const rows wanted[] = {{ATTN__OP_DK, at, run->block, run->want & ATTN_WANT_DK ? run->block_n : 0},
+                           {ATTN__OP_DV, at, run->block, run->want & ATTN_WANT_DV ? run->block_n : 0},
+                           {ATTN__OP_K, next, begin, n},
+                           {ATTN__OP_V, next, begin, n}};
     want(run, ATTN__FLASH_BACKWARD_BLOCKS, wanted,
          portions(run, (run->q_end - run->tile + plan->tile_q - 1) / plan->tile_q));
 }
@@ -773,7 +733,7 @@ static void pack_queries(attn__flash_backward_run *run)
 static void run_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    bool wants_q = run->want & ATTN__FLASH_BACKWARD_Q;
+    bool wants_q = run->want & ATTN_WANT_DQ;
     pack_queries(run);
     if (plan->resident_q && wants_q)
         run->dq = run->m.dq + (run->tile - run->q_begin) * plan->ldk;
@@ -805,7 +765,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
         packed = true;
         run_tile(run);
     }
-    bool writes = run->want & (ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_V);
+    bool writes = run->want & (ATTN_WANT_DK | ATTN_WANT_DV);
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
@@ -822,7 +782,7 @@ static void run_range(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     int64_t end = key_end(run), queries = run->q_end - run->q_begin;
-    bool holds_q = plan->resident_q && (run->want & ATTN__FLASH_BACKWARD_Q);
+    bool holds_q = plan->resident_q && (run->want & ATTN_WANT_DQ);
     if (holds_q)
         memset(run->m.dq, 0, (size_t)(queries * plan->ldk) * sizeof(float));
     run->keeps = plan->resident_q && queries <= plan->chunk_q;
@@ -936,14 +896,13 @@ static void wave_cell(void *user, int64_t number, int thread)
 static void key_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN__FLASH_BACKWARD_Q, -1, number % w->plan->chunks_k,
-             -1, NULL);
+    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN_WANT_DQ, -1, number % w->plan->chunks_k, -1, NULL);
 }
 
 static void query_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_q, ATTN__FLASH_BACKWARD_Q, number % w->plan->chunks_q, -1, -1, NULL);
+    run_cell(w, thread, number / w->plan->chunks_q, ATTN_WANT_DQ, number % w->plan->chunks_q, -1, -1, NULL);
 }
 
 /* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients.  Slots and
@@ -952,7 +911,7 @@ static void slot_cells(void *user, int64_t slot, int thread)
 {
     const work *w = user;
     const attn__flash_backward_plan *plan = w->plan;
-    unsigned want = plan->two_pass ? ~(unsigned)ATTN__FLASH_BACKWARD_Q : ~0u;
+    unsigned want = plan->two_pass ? ~(unsigned)ATTN_WANT_DQ : ~0u;
     int64_t chunks = plan->two_pass ? plan->chunks_k : 1, item, end;
     attn__sums sums;
     for (attn__slots_start(&w->slots, slot, &sums, &item, &end); item < end; item++) {
@@ -971,11 +930,11 @@ static void run_waves(work *w)
 static void run_passes(work *w)
 {
     const attn__flash_backward_plan *plan = w->plan;
-    unsigned others = plan->want & ~(unsigned)(ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_TABLES);
+    unsigned others = plan->want & ~(unsigned)(ATTN_WANT_DQ | ATTN_WANT_DTABLES);
     int threads = w->canonical->threads;
-    if (others && !(plan->want & ATTN__FLASH_BACKWARD_TABLES))
+    if (others && !(plan->want & ATTN_WANT_DTABLES))
         attn__parallel_items(threads, plan->items * plan->chunks_k, key_cell, w);
-    if (plan->want & ATTN__FLASH_BACKWARD_Q)
+    if (plan->want & ATTN_WANT_DQ)
         attn__parallel_items(threads, plan->items * plan->chunks_q, query_cell, w);
 }
 
@@ -984,7 +943,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
 {
     const attn__flash_backward_plan *plan = recipe->data;
     work w = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
-    bool tables = plan->want & ATTN__FLASH_BACKWARD_TABLES;
+    bool tables = plan->want & ATTN_WANT_DTABLES;
     for (int thread = 0; plan->ntables && thread < canonical->threads; thread++) {
         attn__flash_backward_scratch m;
         place_thread(&w, thread, &m);

@@ -51,15 +51,6 @@
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/gemm_tile/gemm_tile_bf16.h"
 
-/* gradients, as bits */
-enum {
-    ATTN__FLASH_BACKWARD_Q = 1,
-    ATTN__FLASH_BACKWARD_K = 2,
-    ATTN__FLASH_BACKWARD_V = 4,
-    ATTN__FLASH_BACKWARD_BIAS = 8,
-    ATTN__FLASH_BACKWARD_TABLES = 16
-};
-
 /* Prefetching: for tiles of queries and for blocks of keys, four operands each. */
 enum {
     ATTN__FLASH_BACKWARD_TILES,
@@ -67,11 +58,6 @@ enum {
     ATTN__FLASH_BACKWARD_PREFETCHES,
     ATTN__FLASH_BACKWARD_STREAMS = 4
 };
-
-/* The offsets of an operand's channels; NULL: they are adjacent. */
-typedef struct attn__flash_backward_channels {
-    const int64_t *q, *k, *v, *o, *dout, *dq, *dk, *dv;
-} attn__flash_backward_channels;
 
 /* A relative table.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which lie close
  * together.  For each table T of queries
@@ -120,7 +106,7 @@ typedef struct attn__flash_backward_plan {
     uint32_t drop_below;
     float drop_scale;
     size_t thread_bytes;
-    attn__flash_backward_channels channels;
+    const int64_t *channel[ATTN__OPERANDS]; /* offsets of an operand's channels; NULL: they are adjacent */
     int ntables;
     attn__flash_backward_table table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_plan;
@@ -159,16 +145,6 @@ typedef struct attn__flash_backward_keys {
     float *dk_rows, *dv_rows; /* as k, v */
 } attn__flash_backward_keys;
 
-/* Where the rows of the tile's queries begin in the caller's arrays: [tile_q]. */
-typedef struct attn__flash_backward_query_at {
-    int64_t *q, *dq, *o, *dout, *lse, *bias, *dbias;
-} attn__flash_backward_query_at;
-
-/* The same of the block's keys: [block_k]. */
-typedef struct attn__flash_backward_key_at {
-    int64_t *k, *dk, *v, *dv, *bias, *dbias;
-} attn__flash_backward_key_at;
-
 /* A relative table and the tile's products with it. */
 typedef struct attn__flash_backward_table_memory {
     attn__table_memory panel;
@@ -197,8 +173,9 @@ typedef struct attn__flash_backward_scratch {
     attn__visible_keys keys_of_block;
     uint64_t *drop_key;    /* [tile_q] */
     uint32_t *drop_column; /* [block_k] */
-    attn__flash_backward_query_at query_at;
-    attn__flash_backward_key_at key_at;
+    int64_t
+        *at[ATTN__OPERANDS]; /* where the rows of the tile's queries, or of the block's keys, begin: [tile_q], ... */
+    int64_t *bias_key, *dbias_key; /* ... [block_k]; of biases, what its keys add to that */
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;
@@ -229,6 +206,37 @@ typedef struct attn__flash_backward_run {
     attn__flash_backward_item next;
     int64_t next_q, next_k; /* its first query and key */
 } attn__flash_backward_run;
+
+/* Whether an operand has rows of keys; else of queries. */
+static inline bool attn__flash_backward_has_keys(attn__operand op)
+{
+    return !(attn__operand_table[op].roles & ATTN__IN_QUERY);
+}
+
+/* The rows of an operand with channels: those of the tile's queries or of the block's keys, which lie at run->m.at. */
+static inline attn__rows attn__flash_backward_rows(const attn__flash_backward_run *run, attn__operand op)
+{
+    const attn_arrays *x = run->arrays;
+    const void *const data[] = {
+        [ATTN__OP_Q] = x->q,   [ATTN__OP_K] = x->k,   [ATTN__OP_V] = x->v,   [ATTN__OP_O] = x->o,
+        [ATTN__OP_DQ] = x->dq, [ATTN__OP_DK] = x->dk, [ATTN__OP_DV] = x->dv, [ATTN__OP_DOUT] = x->dout};
+    bool contract = attn__operand_table[op].roles & ATTN__IN_CONTRACT;
+    return (attn__rows){.data = data[op],
+                        .dtype = run->canonical->problem.dtype,
+                        .at = run->m.at[op],
+                        .rows = attn__flash_backward_has_keys(op) ? run->block_n : run->tile_n,
+                        .channel = run->plan->channel[op],
+                        .n = contract ? run->plan->d : run->plan->dv};
+}
+
+/* Finds where rows [first, first + n) of an operand lie, of the batch index at `place`. */
+static inline void attn__flash_backward_find(const attn__flash_backward_run *run, attn__operand op,
+                                             const attn_dim *place, int64_t first, int64_t n, int64_t *at)
+{
+    const attn__group *keys = &run->canonical->key, *queries = &run->canonical->query;
+    attn__offsets_from(attn__flash_backward_has_keys(op) ? keys : queries, attn__stride_of(op), attn__stride(place, op),
+                       first, n, at);
+}
 
 /* flash_backward_tile.c */
 /* Decides whether products run on AMX or on pairs, and then sets tiles, strips and blocks; */

@@ -38,53 +38,50 @@ static void add_dbias(const attn__flash_backward_run *run, int64_t first, int64_
 {
     const attn__flash_backward_scratch *m = &run->m;
     attn__bias dbias =
-        attn__bias_of(run->canonical, run->arrays, true, m->query_at.dbias + row, rows, m->key_at.dbias + first, n);
+        attn__bias_of(run->canonical, run->arrays, true, m->at[ATTN__OP_DBIAS] + row, rows, m->dbias_key + first, n);
     attn__bias_add(&dbias, run->plan->backward, m->dbias + row * run->plan->strip, run->plan->strip);
 }
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* Copies the block's keys into f32 rows, unless done already; notes whether all are finite. */
-static void copy_keys(attn__flash_backward_run *run)
+/* Copies two operands into f32 rows; returns whether all are finite. */
+static bool copy_rows(const attn__flash_backward_run *run, attn__operand op, float *to, attn__operand value_op,
+                      float *value_to)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn__flash_backward_scratch *m = &run->m;
-    attn__rows k = {run->arrays->k, run->canonical->problem.dtype, m->key_at.k, run->block_n, plan->channels.k,
-                    plan->d};
-    attn__rows v = {run->arrays->v, run->canonical->problem.dtype, m->key_at.v, run->block_n, plan->channels.v,
-                    plan->dv};
-    if (run->keys_copied)
-        return;
-    run->keys_finite = attn__rows_load(&k, plan->lanes, m->keys.k, plan->ldk);
-    run->keys_finite = attn__rows_load(&v, plan->lanes, m->keys.v, plan->ldv) && run->keys_finite;
+    attn__rows rows = attn__flash_backward_rows(run, op), values = attn__flash_backward_rows(run, value_op);
+    bool finite = attn__rows_load(&rows, plan->lanes, to, plan->ldk);
+    return attn__rows_load(&values, plan->lanes, value_to, plan->ldv) && finite;
+}
+
+/* The block's keys and values, unless they are copied already. */
+static void copy_keys(attn__flash_backward_run *run)
+{
+    if (!run->keys_copied)
+        run->keys_finite = copy_rows(run, ATTN__OP_K, run->m.keys.k, ATTN__OP_V, run->m.keys.v);
     run->keys_copied = true;
 }
 
 static void copy_queries(attn__flash_backward_run *run)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    attn__flash_backward_scratch *m = &run->m;
-    const attn_arrays *x = run->arrays;
-    attn__rows q = {x->q, run->canonical->problem.dtype, m->query_at.q, run->tile_n, plan->channels.q, plan->d};
-    attn__rows dout = {x->dout,     run->canonical->problem.dtype, m->query_at.dout,
-                       run->tile_n, plan->channels.dout,           plan->dv};
-    if (run->queries_copied)
-        return;
-    run->queries_finite = attn__rows_load(&q, plan->lanes, m->q, plan->ldk);
-    run->queries_finite = attn__rows_load(&dout, plan->lanes, m->dout, plan->ldv) && run->queries_finite;
+    if (!run->queries_copied)
+        run->queries_finite = copy_rows(run, ATTN__OP_Q, run->m.q, ATTN__OP_DOUT, run->m.dout);
     run->queries_copied = true;
+}
+
+static void transpose(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n, float factor,
+                      float *to)
+{
+    attn__rows x = attn__flash_backward_rows(run, op);
+    attn__lane_view view = {(void *)(uintptr_t)x.data, x.dtype, x.at + first, x.channel, x.n, n};
+    run->plan->lanes->gather(&view, to, run->plan->strip, factor);
 }
 
 /* K^T and V^T of keys first .. first + n of the block. */
 static void transpose_strip(const attn__flash_backward_run *run, int64_t first, int64_t n, float *kt, float *vt)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    attn_dtype dtype = run->canonical->problem.dtype;
-    void *k = (void *)(uintptr_t)run->arrays->k, *v = (void *)(uintptr_t)run->arrays->v;
-    attn__lane_view keys = {k, dtype, run->m.key_at.k + first, plan->channels.k, plan->d, n};
-    attn__lane_view values = {v, dtype, run->m.key_at.v + first, plan->channels.v, plan->dv, n};
-    plan->lanes->gather(&keys, kt, plan->strip, plan->score_scale);
-    plan->lanes->gather(&values, vt, plan->strip, 1.0f);
+    transpose(run, ATTN__OP_K, first, n, run->plan->score_scale, kt);
+    transpose(run, ATTN__OP_V, first, n, 1.0f, vt);
 }
 
 /* -------------------------------------------------------------------------------------------------- relative tables */
@@ -145,15 +142,6 @@ static void multiply_tables(attn__flash_backward_run *run)
     }
 }
 
-/* Whether there are tables of queries, or of values. */
-static bool tables_serve(const attn__flash_backward_run *run, bool value)
-{
-    for (int i = 0; i < run->plan->ntables; i++)
-        if (run->plan->table[i].value == value)
-            return true;
-    return false;
-}
-
 typedef void store_function(float *dst, const float *src, int64_t n, float scale, bool add);
 
 /* The terms of a run of keys, set or added to a row of s.  Keys of the same index have one term. */
@@ -172,8 +160,9 @@ static void add_row(store_function *add, const float *from, bool steps, int64_t 
             to[c] += same;
 }
 
-/* s[r][c] = the sum of the terms of these; 0 behind the keys, up to `columns`. */
-static void add_table_terms(const attn__flash_backward_run *run, bool value, const rectangle *part, int64_t columns,
+/* s[r][c] = the sum of the terms of the tables of queries, or of values; 0 behind the keys, up to `columns`.  False:
+ * there are none. */
+static bool add_table_terms(const attn__flash_backward_run *run, bool value, const rectangle *part, int64_t columns,
                             float *s)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -194,6 +183,7 @@ static void add_table_terms(const attn__flash_backward_run *run, bool value, con
     }
     for (int64_t r = 0; r < part->rows && !first; r++)
         memset(s + r * plan->strip + part->keys, 0, (size_t)(columns - part->keys) * sizeof *s);
+    return !first;
 }
 
 /* Back again, to the weights of relative positions.  Sums in four chains, each of which waits for its own last one. */
@@ -248,7 +238,7 @@ static void add_table_gradients(const attn__flash_backward_run *run)
         const attn__flash_backward_table_memory *x = &run->m.table[i];
         int64_t ld = t->panel.ld;
         attn__gemm_tile_args g = {.n = t->width, .a = x->weights, .ldb = ld, .accumulate = true};
-        if (!t->value && (run->want & ATTN__FLASH_BACKWARD_Q)) {
+        if (!t->value && (run->want & ATTN_WANT_DQ)) {
             g.m = run->tile_n;
             g.k = x->reach.n;
             g.am = t->ld_terms;
@@ -258,7 +248,7 @@ static void add_table_gradients(const attn__flash_backward_run *run)
             g.ldc = plan->ldk;
             plan->tile->run(&g);
         }
-        if (run->want & ATTN__FLASH_BACKWARD_TABLES) {
+        if (run->want & ATTN_WANT_DTABLES) {
             g.m = x->reach.n;
             g.k = run->tile_n;
             g.am = 1;
@@ -282,9 +272,9 @@ static void add_table_pair(const attn__flash_backward_run *run, int64_t query, i
         const float *weight = t->value ? p : ds, *side = (t->value ? run->m.dout : run->m.q) + query * t->panel.ld;
         int64_t at = (x->reach.low + x->key[key] - x->query[query]) * t->panel.ld;
         for (int64_t c = 0; weight && c < t->panel.channels; c++) {
-            if (!t->value && (run->want & ATTN__FLASH_BACKWARD_Q))
+            if (!t->value && (run->want & ATTN_WANT_DQ))
                 run->dq[query * plan->ldk + c] += *weight * x->panel.rows[at + c];
-            if (run->want & ATTN__FLASH_BACKWARD_TABLES)
+            if (run->want & ATTN_WANT_DTABLES)
                 x->sums[at + c] += *weight * side[c];
         }
     }
@@ -348,8 +338,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__canonical *canonical = run->canonical;
-    bool scores = run->want & (ATTN__FLASH_BACKWARD_Q | ATTN__FLASH_BACKWARD_K | ATTN__FLASH_BACKWARD_BIAS |
-                               ATTN__FLASH_BACKWARD_TABLES);
+    bool scores = run->want & (ATTN_WANT_DQ | ATTN_WANT_DK | ATTN_WANT_DBIAS | ATTN_WANT_DTABLES);
     int64_t skip = e.row * plan->strip;
     attn__softmax_backward_args t = {
         .rows = e.rows,
@@ -367,7 +356,7 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
         .bias = canonical->has_bias ? run->m.bias + skip : NULL,
         .fill = canonical->problem.mask_fill != 0.0 ? run->m.fill + e.row : NULL,
     };
-    if (run->m.dbias != run->m.ds && (run->want & ATTN__FLASH_BACKWARD_BIAS))
+    if (run->m.dbias != run->m.ds && (run->want & ATTN_WANT_DBIAS))
         t.dbias = run->m.dbias + skip;
     if (canonical->has_dropout) {
         t.drop_key = run->m.drop_key + e.row;
@@ -402,8 +391,8 @@ static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t 
         attn__visible_bytes(&tile, hidden, run->m.mask + e.row * run->plan->strip, run->plan->strip);
     if (t->bias) {
         const attn__flash_backward_scratch *m = &run->m;
-        attn__bias bias = attn__bias_of(run->canonical, run->arrays, false, m->query_at.bias + e.row, e.rows,
-                                        m->key_at.bias + first, e.keys);
+        attn__bias bias = attn__bias_of(run->canonical, run->arrays, false, m->at[ATTN__OP_BIAS] + e.row, e.rows,
+                                        m->bias_key + first, e.keys);
         attn__bias_rows(&bias, run->plan->strip, m->bias + e.row * run->plan->strip, run->plan->strip);
     }
     return true;
@@ -423,42 +412,35 @@ static rectangle rectangle_of(const attn__softmax_backward_args *t, int64_t firs
     return (rectangle){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
 }
 
-/* S and dP of the rows. */
+/* S = Q K^T or dP = dO V^T of the rows, added to the terms of tables. */
+static void score(attn__flash_backward_run *run, const rectangle *part, bool value, const float *a, int64_t lda,
+                  const float *b, int64_t channels, float *c)
+{
+    const attn__flash_backward_plan *plan = run->plan;
+    int64_t columns = attn__round_up(part->keys, plan->tile->lanes),
+            packed = plan->amx || plan->pairs ? 0 : part->first;
+    attn__gemm_tile_args s = {.m = part->rows,
+                              .n = columns,
+                              .k = channels,
+                              .a = a + part->row * lda,
+                              .am = lda,
+                              .ak = 1,
+                              .b = b + packed * channels,
+                              .ldb = plan->strip,
+                              .c = c,
+                              .ldc = plan->strip,
+                              .accumulate = add_table_terms(run, value, part, columns, c),
+                              .hook = {prefetch_portion, run}};
+    plan->tile->run(&s);
+}
+
 static void scores(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
     rectangle part = rectangle_of(t, first, row);
-    attn__gemm_tile_args s = {.m = t->rows,
-                              .n = columns,
-                              .k = plan->d,
-                              .a = run->m.q + row * plan->ldk,
-                              .am = plan->ldk,
-                              .ak = 1,
-                              .b = run->m.keys.kt + packed * plan->d,
-                              .ldb = plan->strip,
-                              .c = t->s,
-                              .ldc = plan->strip,
-                              .accumulate = tables_serve(run, false),
-                              .hook = {prefetch_portion, run}};
-    add_table_terms(run, false, &part, columns, t->s);
-    plan->tile->run(&s);
-    if (!t->dp)
-        return;
-    attn__gemm_tile_args dp = {.m = t->rows,
-                               .n = columns,
-                               .k = plan->dv,
-                               .a = run->m.dout + row * plan->ldv,
-                               .am = plan->ldv,
-                               .ak = 1,
-                               .b = run->m.keys.vt + packed * plan->dv,
-                               .ldb = plan->strip,
-                               .c = t->dp,
-                               .ldc = plan->strip,
-                               .accumulate = tables_serve(run, true),
-                               .hook = {prefetch_portion, run}};
-    add_table_terms(run, true, &part, columns, t->dp);
-    plan->tile->run(&dp);
+    score(run, &part, false, run->m.q, plan->ldk, run->m.keys.kt, plan->d, t->s);
+    if (t->dp)
+        score(run, &part, true, run->m.dout, plan->ldv, run->m.keys.vt, plan->dv, t->dp);
 }
 
 /* dQ += dS K. */
@@ -478,7 +460,7 @@ static void query_gradients(attn__flash_backward_run *run, const attn__softmax_b
                               .ldc = plan->ldk,
                               .accumulate = true,
                               .hook = {prefetch_portion, run}};
-    if (run->want & ATTN__FLASH_BACKWARD_Q)
+    if (run->want & ATTN_WANT_DQ)
         plan->tile->run(&g);
 }
 
@@ -493,7 +475,7 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
                               .ldb = plan->strip,
                               .ldc = plan->ld_keys,
                               .accumulate = true};
-    if (run->want & ATTN__FLASH_BACKWARD_V) {
+    if (run->want & ATTN_WANT_DV) {
         g.a = run->m.dout + row * plan->ldv;
         g.m = plan->dvp;
         g.ak = plan->ldv;
@@ -501,7 +483,7 @@ static void gradients_across(attn__flash_backward_run *run, const attn__softmax_
         g.c = run->m.keys.dv + first;
         plan->tile->run(&g);
     }
-    if (run->want & ATTN__FLASH_BACKWARD_K) {
+    if (run->want & ATTN_WANT_DK) {
         g.a = run->m.q + row * plan->ldk;
         g.m = plan->dp;
         g.ak = plan->ldk;
@@ -518,7 +500,7 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
     const attn__flash_backward_plan *plan = run->plan;
     attn__gemm_tile_args g = {
         .m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true, .hook = {prefetch_portion, run}};
-    if (run->want & ATTN__FLASH_BACKWARD_V) {
+    if (run->want & ATTN_WANT_DV) {
         g.a = t->s;
         g.n = plan->dvp;
         g.ldb = g.ldc = plan->ldv;
@@ -529,7 +511,7 @@ static void gradients(attn__flash_backward_run *run, const attn__softmax_backwar
     g.a = t->dp;
     g.n = plan->dp;
     g.ldb = g.ldc = plan->ldk;
-    if (run->want & ATTN__FLASH_BACKWARD_K) {
+    if (run->want & ATTN_WANT_DK) {
         g.b = run->m.q + row * plan->ldk;
         g.c = run->m.keys.dk + first * plan->ldk;
         plan->tile->run(&g);
@@ -556,13 +538,13 @@ static void add_guarded(const attn__flash_backward_run *run, const attn__softmax
         for (int64_t j = 0; j < t->keys; j++) {
             bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
             int64_t key = first + j, query = row + r;
-            if ((run->want & ATTN__FLASH_BACKWARD_V) && counts)
+            if ((run->want & ATTN_WANT_DV) && counts)
                 add(m->keys.dv + key * (transposed ? 1 : plan->ldv), step, t->s[r * t->ld + j],
                     m->dout + query * plan->ldv, plan->dv);
-            if ((run->want & ATTN__FLASH_BACKWARD_K) && alive)
+            if ((run->want & ATTN_WANT_DK) && alive)
                 add(m->keys.dk + key * (transposed ? 1 : plan->ldk), step, t->dp[r * t->ld + j],
                     m->q + query * plan->ldk, plan->d);
-            if ((run->want & ATTN__FLASH_BACKWARD_Q) && alive)
+            if ((run->want & ATTN_WANT_DQ) && alive)
                 add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->keys.k + key * plan->ldk, plan->d);
             add_table_pair(run, query, key, counts ? t->s + r * t->ld + j : NULL,
                            alive && t->dp ? t->dp + r * t->ld + j : NULL);
@@ -615,15 +597,13 @@ static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, 
 /* ------------------------------------------------------------------------------------------------- packing */
 
 /* The block's keys as pairs of channels, transposed: [strips][pairs][strip]. */
-static void transpose_pairs(attn__flash_backward_run *run, const void *data, const int64_t *at, int64_t channels,
-                            float *strip, uint32_t *to)
+static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int64_t channels, float *strip,
+                            uint32_t *to)
 {
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__pieces(channels, PAIR) * plan->strip) {
-        int64_t keys = attn__least(plan->strip, run->block_n - s);
-        attn__lane_view view = {(void *)(uintptr_t)data, ATTN_BF16, at + s, NULL, channels, keys};
-        plan->lanes->gather(&view, strip, plan->strip, 1.0f); /* exact: rounding them to bf16 again changes nothing */
-        plan->pairs->round_rows(strip, channels, plan->strip, to);
+        transpose(run, op, s, attn__least(plan->strip, run->block_n - s), 1.0f, strip);
+        plan->pairs->round_rows(strip, channels, plan->strip, to); /* exact: they are bf16 numbers */
     }
 }
 
@@ -631,14 +611,15 @@ static void pack_key_pairs(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_scratch *m = &run->m;
-    transpose_pairs(run, run->arrays->k, m->key_at.k, plan->d, m->keys.kt, m->pairs.kt);
-    transpose_pairs(run, run->arrays->v, m->key_at.v, plan->dv, m->keys.vt, m->pairs.vt);
+    transpose_pairs(run, ATTN__OP_K, plan->d, m->keys.kt, m->pairs.kt);
+    transpose_pairs(run, ATTN__OP_V, plan->dv, m->keys.vt, m->pairs.vt);
     run->keys_finite =
-        plan->pairs->pair_rows(run->arrays->k, m->key_at.k, run->block_n, plan->d, m->pairs.k, plan->ldk);
+        plan->pairs->pair_rows(run->arrays->k, m->at[ATTN__OP_K], run->block_n, plan->d, m->pairs.k, plan->ldk);
     /* The products read values only transposed: their pairs of rows are made to find infinity and NaN. */
     uint32_t *unread = (uint32_t *)(void *)m->keys.v;
-    run->keys_finite = plan->pairs->pair_rows(run->arrays->v, m->key_at.v, run->block_n, plan->dv, unread, plan->ldv) &&
-                       run->keys_finite;
+    run->keys_finite =
+        plan->pairs->pair_rows(run->arrays->v, m->at[ATTN__OP_V], run->block_n, plan->dv, unread, plan->ldv) &&
+        run->keys_finite;
 }
 
 static void pack_query_pairs(attn__flash_backward_run *run)
@@ -647,11 +628,11 @@ static void pack_query_pairs(attn__flash_backward_run *run)
     const attn__gemm_tile_bf16_kernel *pairs = plan->pairs;
     const attn__flash_backward_scratch *m = &run->m;
     const uint16_t *q = run->arrays->q, *dout = run->arrays->dout;
-    pairs->copy_rows(q, m->query_at.q, run->tile_n, plan->d, m->pairs.q, row_of_pairs(plan, plan->d));
-    pairs->copy_rows(dout, m->query_at.dout, run->tile_n, plan->dv, m->pairs.dout, row_of_pairs(plan, plan->dv));
-    run->queries_finite = pairs->pair_rows(q, m->query_at.q, run->tile_n, plan->d, m->pairs.q_rows, plan->ldk);
+    pairs->copy_rows(q, m->at[ATTN__OP_Q], run->tile_n, plan->d, m->pairs.q, row_of_pairs(plan, plan->d));
+    pairs->copy_rows(dout, m->at[ATTN__OP_DOUT], run->tile_n, plan->dv, m->pairs.dout, row_of_pairs(plan, plan->dv));
+    run->queries_finite = pairs->pair_rows(q, m->at[ATTN__OP_Q], run->tile_n, plan->d, m->pairs.q_rows, plan->ldk);
     run->queries_finite =
-        pairs->pair_rows(dout, m->query_at.dout, run->tile_n, plan->dv, m->pairs.dout_rows, plan->ldv) &&
+        pairs->pair_rows(dout, m->at[ATTN__OP_DOUT], run->tile_n, plan->dv, m->pairs.dout_rows, plan->ldv) &&
         run->queries_finite;
 }
 
@@ -718,9 +699,9 @@ static void pair_key_gradients(const attn__flash_backward_run *run, const attn__
                                     .ldb = ldk,
                                     .c = run->m.keys.dk + first * ldk,
                                     .ldc = ldk};
-    if (run->want & ATTN__FLASH_BACKWARD_V)
+    if (run->want & ATTN_WANT_DV)
         add_transposed(run, t, t->s, dv);
-    if (run->want & ATTN__FLASH_BACKWARD_K)
+    if (run->want & ATTN_WANT_DK)
         add_transposed(run, t, t->dp, dk);
 }
 
@@ -753,7 +734,7 @@ static void run_pairs(attn__flash_backward_run *run, attn__softmax_backward_args
     pair_scores(run, t, first, row);
     run->plan->backward->weights(t);
     pair_key_gradients(run, t, first, row);
-    if (run->want & ATTN__FLASH_BACKWARD_Q)
+    if (run->want & ATTN_WANT_DQ)
         pair_query_gradients(run, t, first, row);
 }
 
@@ -811,32 +792,29 @@ static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__
 
 /* ------------------------------------------------------------------------------------------------- packing */
 
-/* Rows of the caller's, or copies of them if their channels are not neighbours. */
-static attn__bf16x3_pack tile_rows(const attn__flash_backward_run *run, const void *data, const int64_t *at,
-                                   int64_t rows, int64_t columns)
+/* Splits rows of the caller's, or `copies` of them if their channels are not neighbours; false if a number does not fit. */
+static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, const float *copies, int64_t ld,
+                       attn__bf16x3_side along, attn__bf16x3_side across)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    return (attn__bf16x3_pack){.data = data,
-                               .dtype = plan->bf16 ? ATTN_BF16 : ATTN_F32,
-                               .parts = plan->terms,
-                               .row_at = at,
-                               .rows = rows,
-                               .columns = columns};
-}
-
-static void take_copies(attn__flash_backward_run *run, attn__bf16x3_pack *rows, const float *copies, int64_t ld)
-{
+    attn__rows x = attn__flash_backward_rows(run, op);
+    attn__bf16x3_pack pack = {.data = x.data,
+                              .dtype = x.dtype,
+                              .parts = run->plan->terms,
+                              .row_at = x.at,
+                              .rows = x.rows,
+                              .columns = x.n,
+                              .keyed = op == ATTN__OP_K,
+                              .along = along,
+                              .across = across};
     int64_t *at = run->m.amx.row;
-    for (int64_t i = 0; i < rows->rows; i++)
-        at[i] = i * ld;
-    rows->data = copies;
-    rows->dtype = ATTN_F32;
-    rows->row_at = at;
-}
-
-static bool pack_tiles(const attn__bf16x3_pack *rows)
-{
-    return attn__bf16x3_pack_rows(rows, 0, attn__round_up(rows->rows, ATTN__BF16X3_DEPTH));
+    if (x.channel) {
+        for (int64_t i = 0; i < x.rows; i++)
+            at[i] = i * ld;
+        pack.data = copies;
+        pack.dtype = ATTN_F32;
+        pack.row_at = at;
+    }
+    return attn__bf16x3_pack_rows(&pack, 0, attn__round_up(x.rows, ATTN__BF16X3_DEPTH));
 }
 
 /* Packed blocks to what stands at the other side of a product. */
@@ -850,26 +828,17 @@ static void pack_key_tiles(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    attn__bf16x3_pack k = tile_rows(run, run->arrays->k, m->key_at.k, run->block_n, plan->d);
-    attn__bf16x3_pack v = tile_rows(run, run->arrays->v, m->key_at.v, run->block_n, plan->dv);
+    const attn__bf16x3_side none = {0};
     run->keys_copied = false;
     run->keys_finite = true;
-    k.keyed = true;
-    k.along = m->amx.kt;
-    k.across = m->amx.k;
-    v.along = m->amx.vt;
-    if (plan->channels.k || plan->channels.v)
+    if (plan->channel[ATTN__OP_K] || plan->channel[ATTN__OP_V])
         copy_keys(run);
-    if (plan->channels.k)
-        take_copies(run, &k, m->keys.k, plan->dp);
-    run->keys_split = pack_tiles(&k);
-    if (plan->channels.v)
-        take_copies(run, &v, m->keys.v, plan->dvp);
-    run->keys_split = pack_tiles(&v) && run->keys_split;
+    run->keys_split = pack_tiles(run, ATTN__OP_K, m->keys.k, plan->dp, m->amx.kt, m->amx.k);
+    run->keys_split = pack_tiles(run, ATTN__OP_V, m->keys.v, plan->dvp, m->amx.vt, none) && run->keys_split;
     if (!run->keys_split)
         copy_keys(run);
-    transpose_tiles(plan, &k.along, k.rows);
-    transpose_tiles(plan, &v.along, v.rows);
+    transpose_tiles(plan, &m->amx.kt, run->block_n);
+    transpose_tiles(plan, &m->amx.vt, run->block_n);
     memset(m->keys.dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
     memset(m->keys.dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
 }
@@ -878,26 +847,17 @@ static void pack_query_tiles(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    attn__bf16x3_pack q = tile_rows(run, run->arrays->q, m->query_at.q, run->tile_n, plan->d);
-    attn__bf16x3_pack dout = tile_rows(run, run->arrays->dout, m->query_at.dout, run->tile_n, plan->dv);
     run->queries_copied = false;
     run->queries_finite = true;
-    q.along = m->amx.q;
-    q.across = m->amx.q_across;
-    dout.along = m->amx.dout;
-    dout.across = m->amx.dout_across;
-    if (plan->channels.q || plan->channels.dout)
+    if (plan->channel[ATTN__OP_Q] || plan->channel[ATTN__OP_DOUT])
         copy_queries(run);
-    if (plan->channels.q)
-        take_copies(run, &q, m->q, plan->dp);
-    run->queries_split = pack_tiles(&q);
-    if (plan->channels.dout)
-        take_copies(run, &dout, m->dout, plan->dvp);
-    run->queries_split = pack_tiles(&dout) && run->queries_split;
+    run->queries_split = pack_tiles(run, ATTN__OP_Q, m->q, plan->dp, m->amx.q, m->amx.q_across);
+    run->queries_split =
+        pack_tiles(run, ATTN__OP_DOUT, m->dout, plan->dvp, m->amx.dout, m->amx.dout_across) && run->queries_split;
     if (!run->queries_split)
         copy_queries(run);
-    transpose_tiles(plan, &q.across, q.columns);
-    transpose_tiles(plan, &dout.across, dout.columns);
+    transpose_tiles(plan, &m->amx.q_across, plan->d);
+    transpose_tiles(plan, &m->amx.dout_across, plan->dv);
 }
 
 static void transpose_back(const attn__flash_backward_run *run, const float *sums, int64_t channels, float *rows,
@@ -925,17 +885,18 @@ void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t
 
 /* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the
  * one before is turned. */
-static void put_transposed(const attn__flash_backward_run *run, const float *sums, const attn__rows *to, float scale)
+static void put_transposed(const attn__flash_backward_run *run, attn__operand op, const float *sums, float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    void *data = (void *)(uintptr_t)to->data;
+    const attn__rows to = attn__flash_backward_rows(run, op);
+    attn__flash_backward_find(run, op, &run->item.place.at, run->block, to.rows, run->m.at[op]);
     for (int64_t i = 0; i < ATTN__BF16X3_SIDE; i++)
         run->m.amx.ones[i] = scale;
-    for (int64_t i = 0; i < to->rows; i += ATTN__BF16X3_SIDE) {
-        int64_t rows = attn__least(to->rows - i, ATTN__BF16X3_SIDE);
+    for (int64_t i = 0; i < to.rows; i += ATTN__BF16X3_SIDE) {
+        int64_t rows = attn__least(to.rows - i, ATTN__BF16X3_SIDE);
         for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
-            attn__rows_prefetch(to, r);
-        attn__lane_view view = {data, plan->bf16 ? ATTN_BF16 : ATTN_F32, to->at + i, NULL, to->n, rows};
+            attn__rows_prefetch(&to, r);
+        attn__lane_view view = {(void *)(uintptr_t)to.data, to.dtype, to.at + i, NULL, to.n, rows};
         plan->lanes->scatter(&view, sums + i, plan->ld_keys, run->m.amx.ones);
     }
 }
@@ -944,22 +905,12 @@ static void put_transposed(const attn__flash_backward_run *run, const float *sum
 bool attn__flash_backward_tile_store(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn_arrays *x = run->arrays;
-    const attn_dim *at = &run->item.place.at;
-    if (!plan->store_kv || !run->first || plan->channels.dk || plan->channels.dv)
+    if (!plan->store_kv || !run->first || plan->channel[ATTN__OP_DK] || plan->channel[ATTN__OP_DV])
         return false;
-    const attn__flash_backward_scratch *m = &run->m;
-    const attn__group *key = &run->canonical->key;
-    attn__rows dk = {x->dk, run->canonical->problem.dtype, m->key_at.dk, run->block_n, NULL, plan->d};
-    attn__rows dv = {x->dv, run->canonical->problem.dtype, m->key_at.dv, run->block_n, NULL, plan->dv};
-    if (run->want & ATTN__FLASH_BACKWARD_K) {
-        attn__offsets_from(key, ATTN__STRIDE(dim.dk), at->dk, run->block, run->block_n, m->key_at.dk);
-        put_transposed(run, m->keys.dk, &dk, (float)run->canonical->problem.scale);
-    }
-    if (run->want & ATTN__FLASH_BACKWARD_V) {
-        attn__offsets_from(key, ATTN__STRIDE(dim.dv), at->dv, run->block, run->block_n, m->key_at.dv);
-        put_transposed(run, m->keys.dv, &dv, 1.0f);
-    }
+    if (run->want & ATTN_WANT_DK)
+        put_transposed(run, ATTN__OP_DK, run->m.keys.dk, (float)run->canonical->problem.scale);
+    if (run->want & ATTN_WANT_DV)
+        put_transposed(run, ATTN__OP_DV, run->m.keys.dv, 1.0f);
     return true;
 }
 
@@ -991,35 +942,18 @@ static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__in
     x->run->plan->amx->run_interleaved(args, interleaved);
 }
 
-/* S = Q K^T, ... */
-static void amx_scores(const strip *x, attn__interleaved *interleaved)
+/* S = Q K^T or dP = dO V^T. */
+static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
+                       float *c, attn__interleaved *interleaved)
 {
-    const attn__flash_backward_plan *plan = x->run->plan;
-    const attn__flash_backward_amx *m = &x->run->m.amx;
     attn__bf16x3_args s = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
                            .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
-                           .k = attn__pieces(plan->d, ATTN__BF16X3_DEPTH),
-                           .parts = plan->terms,
-                           .a = from_block(m->q, x->row / ATTN__BF16X3_SIDE),
-                           .b = from_block(m->kt, x->first / ATTN__BF16X3_SIDE),
-                           .c = x->t->s,
-                           .ldc = plan->strip};
-    amx_multiply(x, &s, interleaved);
-}
-
-/* ... dP = dO V^T */
-static void amx_value_scores(const strip *x, attn__interleaved *interleaved)
-{
-    const attn__flash_backward_plan *plan = x->run->plan;
-    const attn__flash_backward_amx *m = &x->run->m.amx;
-    attn__bf16x3_args s = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
-                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
-                           .k = attn__pieces(plan->dv, ATTN__BF16X3_DEPTH),
-                           .parts = plan->terms,
-                           .a = from_block(m->dout, x->row / ATTN__BF16X3_SIDE),
-                           .b = from_block(m->vt, x->first / ATTN__BF16X3_SIDE),
-                           .c = x->t->dp,
-                           .ldc = plan->strip};
+                           .k = attn__pieces(channels, ATTN__BF16X3_DEPTH),
+                           .parts = x->run->plan->terms,
+                           .a = from_block(*a, x->row / ATTN__BF16X3_SIDE),
+                           .b = from_block(*b, x->first / ATTN__BF16X3_SIDE),
+                           .c = c,
+                           .ldc = x->run->plan->strip};
     amx_multiply(x, &s, interleaved);
 }
 
@@ -1071,11 +1005,13 @@ static void amx_weigh_apart(const strip *x)
 static bool amx_weigh(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
+    const attn__flash_backward_plan *plan = x->run->plan;
+    const attn__flash_backward_amx *m = &x->run->m.amx;
     bool fused = x->weights.lse, three = x->weights.parts > 1;
-    amx_scores(x, NULL);
+    amx_scores(x, &m->q, plan->d, &m->kt, x->t->s, NULL);
     attn__bf16x3_begin_p(&w, &x->weights);
     if (x->t->dp)
-        amx_value_scores(x, fused && three ? &w.interleaved : NULL);
+        amx_scores(x, &m->dout, plan->dv, &m->vt, x->t->dp, fused && three ? &w.interleaved : NULL);
     if (!fused)
         amx_weigh_apart(x);
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
@@ -1090,7 +1026,7 @@ static bool amx_gradients_of_weights(const strip *x)
     bool wanted = x->t->dp && x->weights.parts > 1;
     if (wanted)
         attn__bf16x3_begin_ds(&w, &x->weights);
-    if (run->want & ATTN__FLASH_BACKWARD_V)
+    if (run->want & ATTN_WANT_DV)
         amx_across(x, &m->dout_across, run->plan->dvp, &m->p, run->m.keys.dv, wanted ? &w.interleaved : NULL);
     return !wanted || attn__bf16x3_finish(&w);
 }
@@ -1099,9 +1035,9 @@ static void amx_gradients_of_scores(const strip *x)
 {
     const attn__flash_backward_run *run = x->run;
     const attn__flash_backward_amx *m = &run->m.amx;
-    if (run->want & ATTN__FLASH_BACKWARD_K)
+    if (run->want & ATTN_WANT_DK)
         amx_across(x, &m->q_across, run->plan->dp, &m->across, run->m.keys.dk, NULL);
-    if (run->want & ATTN__FLASH_BACKWARD_Q)
+    if (run->want & ATTN_WANT_DQ)
         amx_along(x, NULL);
 }
 
@@ -1110,7 +1046,7 @@ static unsigned run_amx(attn__flash_backward_run *run, attn__softmax_backward_ar
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_amx *m = &run->m.amx;
-    bool fused = run->plain && !(run->want & ATTN__FLASH_BACKWARD_BIAS);
+    bool fused = run->plain && !(run->want & ATTN_WANT_DBIAS);
     strip x = {run,
                t,
                first,
@@ -1130,7 +1066,7 @@ static unsigned run_amx(attn__flash_backward_run *run, attn__softmax_backward_ar
     if (!run->keys_split || !run->queries_split || !amx_weigh(&x))
         return run->want;
     if (!amx_gradients_of_weights(&x))
-        return run->want & ~(unsigned)ATTN__FLASH_BACKWARD_V;
+        return run->want & ~(unsigned)ATTN_WANT_DV;
     amx_gradients_of_scores(&x);
     return 0;
 }
@@ -1209,7 +1145,7 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
     if (run->want)
         multiply(run, &t, first, n, row);
     run->want = want;
-    if (want & ATTN__FLASH_BACKWARD_BIAS)
+    if (want & ATTN_WANT_DBIAS)
         add_dbias(run, first, row, t.rows, t.keys);
 }
 
