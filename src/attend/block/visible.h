@@ -14,6 +14,7 @@
 
 #include "attend/problem/canonical.h"
 #include "base/arena.h"
+#include "base/integers.h"
 #include "kernels/online_softmax/online_softmax.h"
 
 /* Bands, lengths, windows and the packed dim: each names one key axis. */
@@ -30,6 +31,17 @@ typedef struct attn__visible {
     bool fills;         /* masked keys take part with problem.mask_fill */
     bool padded;        /* packed sequences are read by their padded indices, not by attn__sequence_at */
 } attn__visible;
+
+/* The size of tiles that see whole blocks of the mask or nothing: the largest part of a block, or number of whole ones,
+ * up to `most`; `otherwise` if there is none that is a multiple of `step`. */
+static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t step, int64_t otherwise)
+{
+    enum { LEAST = 32 };
+    int64_t count = attn__pieces(block, most), size = block % count == 0 ? block / count : 0;
+    if (block < LEAST)
+        size = attn__round_up(LEAST, block);
+    return size > 0 && size <= most && size % step == 0 ? size : otherwise;
+}
 
 /* Why key ranges of 32 bits do not suffice; NULL: they do. */
 const char *attn__visible_refuse(const attn__canonical *canonical);

@@ -153,12 +153,20 @@ static int64_t panel_width(int64_t channels)
     return width % 256 == 0 ? width + 16 : width;
 }
 
-/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Queries are
- * spread evenly over their blocks.  Threads have no say: neither bits nor blocks depend on them. */
+/* Spreads queries evenly over blocks of at most `most`, which is a multiple of whole subtiles. */
+static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
+{
+    int64_t lanes = f->tile->lanes, blocks = attn__most(1, attn__pieces(queries, most));
+    f->query_block = attn__most(lanes, attn__round_up(attn__pieces(queries, blocks), lanes));
+    f->subtiles = attn__pieces(f->query_block, lanes * f->vectors) + 1;
+}
+
+/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Threads have no say:
+ * neither bits nor blocks depend on them. */
 static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
-    int64_t lanes = f->tile->lanes, row = (f->channels + f->values) * (int64_t)sizeof(float);
-    int64_t l2 = (int64_t)canonical->caches.l2, queries = canonical->query.size, keys = canonical->key.size;
+    int64_t row = (f->channels + f->values) * (int64_t)sizeof(float), wide = f->tile->lanes * f->vectors;
+    int64_t l2 = (int64_t)canonical->caches.l2, keys = canonical->key.size;
     /* Blocks end where the order of sums does: of packed sequences none depends on the others' lengths. */
     bool fixed = canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
     f->key_block =
@@ -166,15 +174,9 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0 && !fixed)
-        f->key_block = attn__round_up(
-            (keys + (keys + f->key_block - 1) / f->key_block - 1) / ((keys + f->key_block - 1) / f->key_block), 8);
-    int64_t most = l2 / 2 / row, wide = lanes * f->tile->vectors;
-    most = most > 768 ? 768 : most < wide ? wide : most / wide * wide;
-    int64_t blocks = queries > 0 ? (queries + most - 1) / most : 1;
-    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
-    if (f->query_block < lanes)
-        f->query_block = lanes;
-    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+        f->key_block = attn__round_up(attn__pieces(keys, attn__pieces(keys, f->key_block)), 8);
+    int64_t most = l2 / 2 / row;
+    divide_queries(f, canonical->query.size, attn__most(wide, most > 768 ? 768 : most / wide * wide));
 }
 
 /* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
@@ -218,19 +220,15 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     use_amx(f, canonical);
     f->held = attn__round_up(f->values, ATTN__BF16X3_SIDE);
     int64_t part = f->terms * (int64_t)sizeof(uint16_t), l2 = (int64_t)canonical->caches.l2;
-    int64_t lanes = f->tile->lanes, wide = lanes * f->vectors, queries = canonical->query.size,
-            keys = canonical->key.size;
+    int64_t wide = f->tile->lanes * f->vectors, keys = canonical->key.size;
     enum { ONE_BLOCK = 256 }; /* keeps all sums of the values in AMX tiles */
     int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
-    int64_t blocks = (keys + most - 1) / most;
-    f->key_block = attn__round_up((keys + blocks - 1) / blocks, ATTN__BF16X3_DEPTH);
+    f->key_block = attn__round_up(attn__pieces(keys, attn__pieces(keys, most)), ATTN__BF16X3_DEPTH);
     most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
-    most = attn__most(wide, attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide);
-    blocks = (queries + most - 1) / most;
-    f->query_block = attn__round_up((queries + blocks - 1) / blocks, lanes);
-    f->subtiles = (f->query_block + wide - 1) / wide + 1;
+    most = attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide;
+    divide_queries(f, canonical->query.size, attn__most(wide, most));
 }
 
 /* Sets what follows from the problem alone: kernels, channels, axes with limits. */
@@ -244,17 +242,6 @@ static void describe(attn__flash *f, const attn__canonical *canonical)
     f->held = f->values;
     f->vectors = f->tile->vectors;
     attn__visible_make(&f->visible, canonical, false);
-}
-
-/* Steps that see whole blocks of the mask or nothing, if their size allows it; at most as large as they are. */
-static void fit_blocks(attn__flash *f, int64_t block, int64_t step)
-{
-    enum { LEAST = 32 };
-    int64_t parts = attn__pieces(block, f->key_block), fit = block % parts == 0 ? block / parts : 0;
-    if (block < LEAST)
-        fit = attn__round_up(LEAST, block);
-    if (fit > 0 && fit <= f->key_block && fit % step == 0)
-        f->key_block = fit;
 }
 
 static void fill_flash(attn__flash *f, const attn__canonical *canonical)
@@ -278,7 +265,8 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     else
         choose_blocks(f, canonical);
     if (canonical->has_blocks)
-        fit_blocks(f, canonical->problem.blocks.keys, f->amx ? ATTN__BF16X3_DEPTH : 8);
+        f->key_block = attn__visible_fit(canonical->problem.blocks.keys, f->key_block, f->amx ? ATTN__BF16X3_DEPTH : 8,
+                                         f->key_block);
     choose_tables(f, canonical);
     for (int i = 0; i < f->ntables; i++) {
         f->table[i].panel.channel = next;

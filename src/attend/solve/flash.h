@@ -47,7 +47,6 @@ typedef struct attn__flash {
     int64_t channels, values;                 /* of q and k, of v and o */
     int64_t held;                             /* channels of o in scratch memory */
     int64_t query_block, key_block;           /* largest number of queries of an item, of keys of a step */
-    int64_t query_blocks;                     /* wide_head's */
     int64_t ldk, ldv;                         /* of the panels */
     int64_t subtiles;                         /* largest number in one item */
     int64_t vectors;                          /* largest number in a subtile */

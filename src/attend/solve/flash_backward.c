@@ -141,19 +141,22 @@ typedef struct freedom {
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
 } freedom;
 
+/* The same of all groups of a gradient but that of its rows. */
+static bool belongs(const attn__canonical *canonical, attn__operand op)
+{
+    bool contract = attn__operand_table[op].roles & ATTN__IN_CONTRACT;
+    return moves(&canonical->batch, attn__stride_of(op)) &&
+           moves(contract ? &canonical->contract : &canonical->value, attn__stride_of(op));
+}
+
 static freedom find_freedom(const attn__canonical *canonical, unsigned want)
 {
-    bool q = !(want & ATTN_WANT_DQ) || moves(&canonical->query, ATTN__STRIDE(dim.dq));
-    bool k = !(want & ATTN_WANT_DK) || moves(&canonical->key, ATTN__STRIDE(dim.dk));
-    bool v = !(want & ATTN_WANT_DV) || moves(&canonical->key, ATTN__STRIDE(dim.dv));
-    freedom f = {.q = q, .k = k && v};
-    f.own_q = q && (!(want & ATTN_WANT_DQ) || (moves(&canonical->batch, ATTN__STRIDE(dim.dq)) &&
-                                               moves(&canonical->contract, ATTN__STRIDE(dim.dq))));
-    f.own_kv = k && v &&
-               (!(want & ATTN_WANT_DK) ||
-                (moves(&canonical->batch, ATTN__STRIDE(dim.dk)) && moves(&canonical->contract, ATTN__STRIDE(dim.dk))));
-    f.own_kv = f.own_kv && (!(want & ATTN_WANT_DV) || (moves(&canonical->batch, ATTN__STRIDE(dim.dv)) &&
-                                                       moves(&canonical->value, ATTN__STRIDE(dim.dv))));
+    bool no_q = !(want & ATTN_WANT_DQ), no_k = !(want & ATTN_WANT_DK), no_v = !(want & ATTN_WANT_DV);
+    freedom f = {.q = no_q || moves(&canonical->query, ATTN__STRIDE(dim.dq)),
+                 .k = (no_k || moves(&canonical->key, ATTN__STRIDE(dim.dk))) &&
+                      (no_v || moves(&canonical->key, ATTN__STRIDE(dim.dv)))};
+    f.own_q = f.q && (no_q || belongs(canonical, ATTN__OP_DQ));
+    f.own_kv = f.k && (no_k || belongs(canonical, ATTN__OP_DK)) && (no_v || belongs(canonical, ATTN__OP_DV));
     return f;
 }
 
@@ -170,24 +173,6 @@ static bool fixed_order(const attn__canonical *canonical)
     return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
 }
 
-/* The largest part of a block, or number of whole blocks, up to `most`; 0: there is none of the kind `step` wants. */
-static int64_t fit(int64_t block, int64_t most, int64_t step)
-{
-    enum { LEAST = 32 };
-    int64_t count = attn__pieces(block, most), size = block % count == 0 ? block / count : 0;
-    if (block < LEAST)
-        size = attn__round_up(LEAST, block);
-    return size <= most && size % step == 0 ? size : 0;
-}
-
-/* Tiles that see whole blocks of the mask or nothing, where sizes allow it. */
-static void fit_blocks(attn__flash_backward_plan *p, const attn_blocks *blocks)
-{
-    int64_t rows = fit(blocks->queries, TILE_Q + TILE_Q / 4, 1), keys = fit(blocks->keys, STRIP, p->tile->lanes);
-    p->tile_q = rows > 0 ? rows : p->tile_q;
-    p->strip = keys > 0 ? keys : p->strip;
-}
-
 static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_plan *p)
 {
     int64_t lanes = p->tile->lanes;
@@ -200,8 +185,11 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
         p->tile_q = attn__round_up(TILE_Q, p->tile->rows);
         p->strip = STRIP;
     }
-    if (canonical->has_blocks)
-        fit_blocks(p, &canonical->problem.blocks);
+    if (canonical->has_blocks) {
+        const attn_blocks *blocks = &canonical->problem.blocks;
+        p->tile_q = attn__visible_fit(blocks->queries, TILE_Q + TILE_Q / 4, 1, p->tile_q);
+        p->strip = attn__visible_fit(blocks->keys, STRIP, lanes, p->strip);
+    }
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
     p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
     p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
@@ -769,10 +757,8 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
     if (!writes || (!packed && !(plan->store_kv && run->first)))
         return;
     int64_t done = packed ? run->block_n : 0;
-    if (plan->amx && done == size && attn__flash_backward_tile_store(run))
+    if (plan->amx && attn__flash_backward_tile_store(run, done, size))
         return;
-    if (plan->amx)
-        attn__flash_backward_tile_rows(run, done);
     memset(run->m.keys.dk_rows + done * plan->ldk, 0, (size_t)((size - done) * plan->ldk) * sizeof(float));
     memset(run->m.keys.dv_rows + done * plan->ldv, 0, (size_t)((size - done) * plan->ldv) * sizeof(float));
     store_keys(run, size);
@@ -804,7 +790,8 @@ typedef struct work {
     const attn__flash_backward_plan *plan;
     const attn_arrays *arrays;
     char *workspace;
-    int64_t step;
+    int64_t step;      /* of the waves */
+    bool queries;      /* the second of two passes */
     attn__slots slots; /* of the gradients of tables, if they are wanted; each runs some items in turn */
 } work;
 
@@ -893,16 +880,16 @@ static void wave_cell(void *user, int64_t number, int thread)
     run_cell(w, thread, number / w->plan->waves, ~0u, (chunk + w->step) % w->plan->waves, chunk, number + 1, NULL);
 }
 
-static void key_cell(void *user, int64_t number, int thread)
+/* Of the two passes: chunks of keys, then chunks of queries. */
+static void pass_cell(void *user, int64_t number, int thread)
 {
     const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_k, ~(unsigned)ATTN_WANT_DQ, -1, number % w->plan->chunks_k, -1, NULL);
-}
-
-static void query_cell(void *user, int64_t number, int thread)
-{
-    const work *w = user;
-    run_cell(w, thread, number / w->plan->chunks_q, ATTN_WANT_DQ, number % w->plan->chunks_q, -1, -1, NULL);
+    int64_t chunks = w->queries ? w->plan->chunks_q : w->plan->chunks_k, item = number / chunks,
+            chunk = number % chunks;
+    if (w->queries)
+        run_cell(w, thread, item, ATTN_WANT_DQ, chunk, -1, -1, NULL);
+    else
+        run_cell(w, thread, item, ~(unsigned)ATTN_WANT_DQ, -1, chunk, -1, NULL);
 }
 
 /* The items of a slot, one after another: what wave_cell or key_cell would run, and the tables' gradients.  Slots and
@@ -933,9 +920,10 @@ static void run_passes(work *w)
     unsigned others = plan->want & ~(unsigned)(ATTN_WANT_DQ | ATTN_WANT_DTABLES);
     int threads = w->canonical->threads;
     if (others && !(plan->want & ATTN_WANT_DTABLES))
-        attn__parallel_items(threads, plan->items * plan->chunks_k, key_cell, w);
+        attn__parallel_items(threads, plan->items * plan->chunks_k, pass_cell, w);
+    w->queries = true;
     if (plan->want & ATTN_WANT_DQ)
-        attn__parallel_items(threads, plan->items * plan->chunks_q, query_cell, w);
+        attn__parallel_items(threads, plan->items * plan->chunks_q, pass_cell, w);
 }
 
 static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,

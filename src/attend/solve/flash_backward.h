@@ -250,9 +250,8 @@ bool attn__flash_backward_tile_start(attn__flash_backward_run *run);
 void attn__flash_backward_tile_keys(attn__flash_backward_run *run);
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run);
 void attn__flash_backward_tile_run(attn__flash_backward_run *run);
-/* On AMX: transposes dK^T and dV^T of the block's first n keys into rows; */
-void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t n);
-/* stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
-bool attn__flash_backward_tile_store(const attn__flash_backward_run *run);
+/* On AMX: stores dK and dV of the block, if all `size` keys were seen and none must be added; else false, and transposes
+ * those of the first n keys into rows. */
+bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_t n, int64_t size);
 
 #endif

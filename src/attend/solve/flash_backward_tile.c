@@ -870,8 +870,7 @@ static void transpose_back(const attn__flash_backward_run *run, const float *sum
     run->plan->lanes->scatter(&view, sums, run->plan->ld_keys, amx.ones);
 }
 
-/* Transposes dK^T and dV^T of the block's first n keys into rows. */
-void attn__flash_backward_tile_rows(const attn__flash_backward_run *run, int64_t n)
+static void transpose_sums(const attn__flash_backward_run *run, int64_t n)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_scratch *m = &run->m;
@@ -901,12 +900,13 @@ static void put_transposed(const attn__flash_backward_run *run, attn__operand op
     }
 }
 
-/* Stores the block's dK and dV in the caller's arrays, if all its keys were seen; false if they must be added there. */
-bool attn__flash_backward_tile_store(const attn__flash_backward_run *run)
+bool attn__flash_backward_tile_store(const attn__flash_backward_run *run, int64_t n, int64_t size)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    if (!plan->store_kv || !run->first || plan->channel[ATTN__OP_DK] || plan->channel[ATTN__OP_DV])
+    if (n < size || !plan->store_kv || !run->first || plan->channel[ATTN__OP_DK] || plan->channel[ATTN__OP_DV]) {
+        transpose_sums(run, n);
         return false;
+    }
     if (run->want & ATTN_WANT_DK)
         put_transposed(run, ATTN__OP_DK, run->m.keys.dk, (float)run->canonical->problem.scale);
     if (run->want & ATTN_WANT_DV)
