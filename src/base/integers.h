@@ -47,11 +47,6 @@ static inline int64_t attn__ceil_div(int64_t a, int64_t b)
     return -attn__floor_div(-a, b);
 }
 
-/* Other names of attn__min, attn__max and attn__ceil_div, which src/attend uses. */
-#define attn__least  attn__min
-#define attn__most   attn__max
-#define attn__pieces attn__ceil_div
-
 /* The greatest one; of a and 0 it is a. */
 static inline int64_t attn__common_divisor(int64_t a, int64_t b)
 {

@@ -37,7 +37,7 @@ typedef struct attn__visible {
 static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t step, int64_t otherwise)
 {
     enum { LEAST = 32 };
-    int64_t count = attn__pieces(block, most), size = block % count == 0 ? block / count : 0;
+    int64_t count = attn__ceil_div(block, most), size = block % count == 0 ? block / count : 0;
     if (block < LEAST)
         size = attn__round_up(LEAST, block);
     return size > 0 && size <= most && size % step == 0 ? size : otherwise;

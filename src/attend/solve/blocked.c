@@ -136,7 +136,7 @@ static void take_tables(blocked_memory *m, const blocked_plan *p, const attn__ca
 static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
-    int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__most(p->queries, p->columns);
+    int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__max(p->queries, p->columns);
     bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
     wide_take(&b->wide, &p->kernels, arena, most, p->ld_s);
     m->s.singles = attn__arena_take(arena, rows * p->ld_s, sizeof(float));
@@ -153,7 +153,7 @@ static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *
 static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
-    int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
+    int64_t channels = attn__max(canonical->contract.size, canonical->value.size);
     take_rows(b, p, canonical, arena);
     if (p->wide) {
         take_wide(b, p, canonical, arena);
@@ -162,13 +162,13 @@ static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonica
     take_operands(m, p, canonical, arena);
     take_scores(m, p, canonical, arena);
     take_tables(m, p, canonical, arena);
-    int64_t rows = attn__most(p->queries, p->columns);
+    int64_t rows = attn__max(p->queries, p->columns);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        rows = attn__most(rows, p->table[i].most);
+        rows = attn__max(rows, p->table[i].most);
     m->finite = take(arena, rows * channels);
     m->product = take(arena, p->product_size);
-    rows = attn__most(p->positions.size, attn__most(canonical->key.size, p->queries));
-    m->offsets = attn__arena_take(arena, attn__most(rows, channels), sizeof(int64_t));
+    rows = attn__max(p->positions.size, attn__max(canonical->key.size, p->queries));
+    m->offsets = attn__arena_take(arena, attn__max(rows, channels), sizeof(int64_t));
 }
 
 /* ------------------------------------------------------------------------------------------------- threads */
@@ -212,7 +212,7 @@ static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
         b->canonical = &b->one.canonical;
         b->arrays = &b->one.arrays;
     }
-    for (int64_t i = 0; i < attn__most(j->plan->queries, j->plan->columns) && j->plan->wide; i++)
+    for (int64_t i = 0; i < attn__max(j->plan->queries, j->plan->columns) && j->plan->wide; i++)
         b->wide.ones[i] = 1.0f;
     if (kernels->amx || kernels->bf16)
         (kernels->amx ? kernels->amx : kernels->bf16)->begin();
@@ -350,7 +350,7 @@ static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *
 {
     int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
     for (int64_t first = 0; first < values; first += chunk) {
-        wide_chunk sums = {*from, first, attn__least(values - first, chunk)}, to = {*o, first, sums.n};
+        wide_chunk sums = {*from, first, attn__min(values - first, chunk)}, to = {*o, first, sums.n};
         wide_copy(&b->wide, &sums, b->wide.out);
         wide_store(&b->wide, &to, b->wide.ones, NULL);
     }
@@ -435,7 +435,7 @@ static void run_item(void *user, int64_t item, int thread)
     blocked *b = blocked_begin(j, batch, thread);
     int64_t segment = blocked_segment(plan, b->canonical), begin = block / j->blocks * segment;
     if (first < segment && begin < b->canonical->query.size)
-        forward_block(b, batch, begin + first, attn__least(segment - first, plan->queries));
+        forward_block(b, batch, begin + first, attn__min(segment - first, plan->queries));
     blocked_end(b);
 }
 
@@ -785,7 +785,7 @@ static void backward_blocks(blocked *b, unsigned adds)
     int64_t segment = blocked_segment(b->plan, b->canonical);
     for (int64_t first = 0; first < b->canonical->query.size; first += segment)
         for (int64_t i = 0; i < segment; i += b->plan->queries) {
-            blocked_tile t = {.query = first + i, .queries = attn__least(segment - i, b->plan->queries)};
+            blocked_tile t = {.query = first + i, .queries = attn__min(segment - i, b->plan->queries)};
             backward_block(b, &t, adds);
         }
 }
@@ -822,7 +822,7 @@ static void wide_backward(blocked *b, unsigned adds, unsigned clear)
     if (b->canonical->query.size == 0)
         clear |= (ATTN_WANT_DK | ATTN_WANT_DV) & ~adds;
     for (; all.pair < b->canonical->key.size; all.pair += b->plan->pairs) {
-        all.pairs = attn__least(b->canonical->key.size - all.pair, b->plan->pairs);
+        all.pairs = attn__min(b->canonical->key.size - all.pair, b->plan->pairs);
         wide_clear_gradients(b, &all, clear);
     }
     backward_blocks(b, adds);
@@ -901,9 +901,9 @@ static int64_t window_queries(const attn__canonical *canonical)
     for (int i = 0; i < canonical->problem.nwindows; i++) {
         const attn_window *w = &canonical->problem.windows[i];
         if (w->query_dim == canonical->query.n - 1)
-            reach = attn__most(reach, canonical->key.axis[w->key_dim].dim.n * w->dilation / w->step);
+            reach = attn__max(reach, canonical->key.axis[w->key_dim].dim.n * w->dilation / w->step);
     }
-    return attn__least(reach, 96);
+    return attn__min(reach, 96);
 }
 
 /* Backward and with windows the size of a block fixes the order of sums: it depends on neither threads nor lengths. */
@@ -911,13 +911,13 @@ static int64_t query_block(const attn__canonical *canonical, int64_t run)
 {
     enum { TILE = 12 };
     if (canonical->problem.nwindows)
-        return attn__least(run, window_queries(canonical));
+        return attn__min(run, window_queries(canonical));
     if (canonical->backward)
-        return attn__least(attn__round_up(run, TILE), BLOCKED_QUERIES);
-    int64_t pieces = attn__pieces(run, BLOCKED_QUERIES);
+        return attn__min(attn__round_up(run, TILE), BLOCKED_QUERIES);
+    int64_t pieces = attn__ceil_div(run, BLOCKED_QUERIES);
     if (canonical->batch.size * (canonical->query.size / run) < canonical->threads)
-        pieces = attn__most(pieces, canonical->threads);
-    return attn__round_up(attn__pieces(run, pieces), TILE);
+        pieces = attn__max(pieces, canonical->threads);
+    return attn__round_up(attn__ceil_div(run, pieces), TILE);
 }
 
 /* ------------------------------------------------------------------------------------------ plan of wide problems */
@@ -967,8 +967,8 @@ static bool is_wide(const attn__canonical *canonical)
 /* The length of equal parts of n, at most `most` each, rounded up to `unit`. */
 static int64_t part_of(int64_t n, int64_t most, int64_t unit)
 {
-    int64_t parts = attn__pieces(n, most);
-    return attn__round_up(parts > 1 ? attn__pieces(n, parts) : n, unit);
+    int64_t parts = attn__ceil_div(n, most);
+    return attn__round_up(parts > 1 ? attn__ceil_div(n, parts) : n, unit);
 }
 
 /* Forward the scores of a block of queries against one of keys fill half of the second cache, panels and what comes after
@@ -984,12 +984,12 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
     } else {
         p->pairs = part_of(keys, p->kernels.amx ? AMX_KEYS : KEYS, amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
-        int64_t pieces = attn__pieces(queries, attn__least(attn__most(most, 2 * SIDE), WIDE_QUERIES));
+        int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
         if (canonical->batch.size < canonical->threads)
-            pieces = attn__most(pieces, canonical->threads);
-        p->queries = attn__round_up(attn__pieces(queries, pieces), UNIT);
+            pieces = attn__max(pieces, canonical->threads);
+        p->queries = attn__round_up(attn__ceil_div(queries, pieces), UNIT);
     }
-    p->pairs = attn__least(p->pairs, keys);
+    p->pairs = attn__min(p->pairs, keys);
     p->columns = p->pairs;
     p->ld_s = attn__round_up(p->columns, SIDE);
     if (p->ld_s * (int64_t)sizeof(float) % 128 == 0) /* columns of it must not share sets of the first cache */
@@ -1024,7 +1024,7 @@ static int64_t keys_along(const attn__canonical *canonical, const blocked_plan *
     int64_t inner = 1, n = canonical->key.axis[axis].dim.n;
     for (int a = axis + 1; a < canonical->key.n; a++)
         inner *= canonical->key.axis[a].dim.n;
-    return attn__least(n, p->pairs / inner + 2);
+    return attn__min(n, p->pairs / inner + 2);
 }
 
 /* The rows that any pair may read, and how many hold all that a tile's pairs read. */
@@ -1037,12 +1037,12 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     if (w)
         attn__window_reach(w, keys, queries, &low, &high);
     if (r->query_dim == canonical->query.n - 1)
-        queries_along = attn__least(queries, p->queries);
-    int64_t first = attn__most(attn__least(low + r->offset, r->rows - 1), 0);
+        queries_along = attn__min(queries, p->queries);
+    int64_t first = attn__max(attn__min(low + r->offset, r->rows - 1), 0);
     table->begin = first / BLOCKED_ROWS * BLOCKED_ROWS;
-    table->rows = attn__most(attn__least(high + r->offset + 1, r->rows) - table->begin, 1);
+    table->rows = attn__max(attn__min(high + r->offset + 1, r->rows) - table->begin, 1);
     int64_t distances = w ? high - low + 1 : queries_along + keys_along(canonical, p, r->key_dim) - 1;
-    table->most = attn__least(table->rows, distances + BLOCKED_ROWS - 1);
+    table->most = attn__min(table->rows, distances + BLOCKED_ROWS - 1);
     table->ld = attn__round_up(table->most, 8);
     table->ld_t = attn__round_up(table->rows, 8);
 }
@@ -1061,22 +1061,22 @@ static int64_t product_size(int64_t m, int64_t n, int64_t k)
 /* The largest of rows times a matrix of n rows of channels, and of the products for its gradients. */
 static int64_t largest_product(int64_t rows, int64_t n, int64_t channels)
 {
-    return attn__most(product_size(rows, n, channels),
-                      attn__most(product_size(rows, channels, n), product_size(n, channels, rows)));
+    return attn__max(product_size(rows, n, channels),
+                     attn__max(product_size(rows, channels, n), product_size(n, channels, rows)));
 }
 
 static int64_t size_of_products(const attn__canonical *canonical, const blocked_plan *p)
 {
-    int64_t channels = attn__most(canonical->contract.size, canonical->value.size);
+    int64_t channels = attn__max(canonical->contract.size, canonical->value.size);
     int64_t largest = largest_product(p->queries, p->columns, channels);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         bool by_key = canonical->problem.relatives[i].kind == ATTN_RELATIVE_KEY;
-        largest = attn__most(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
+        largest = attn__max(largest, largest_product(by_key ? p->columns : p->queries, p->table[i].most, channels));
     }
     if (p->linear) {
-        int64_t most = attn__most(p->queries, canonical->key.size);
-        largest = attn__most(
-            largest, attn__most(product_size(most, channels, channels), product_size(channels, channels, most)));
+        int64_t most = attn__max(p->queries, canonical->key.size);
+        largest = attn__max(largest,
+                            attn__max(product_size(most, channels, channels), product_size(channels, channels, most)));
     }
     return largest;
 }
@@ -1086,12 +1086,12 @@ static void choose_blocks(blocked_plan *p, const attn__canonical *canonical)
     enum { MOST_TANH = 65536 }; /* these stay in the cache */
     bool windows = canonical->problem.nwindows > 0;
     p->queries = query_block(canonical, p->segment);
-    p->pairs = windows ? canonical->key.size : attn__least(canonical->key.size, BLOCKED_KEYS);
+    p->pairs = windows ? canonical->key.size : attn__min(canonical->key.size, BLOCKED_KEYS);
     p->columns = windows ? (int64_t)columns_of(canonical, p->queries) : p->pairs;
     p->ld = attn__round_up(windows ? p->columns : canonical->key.size, 8) + 8;
     p->ld_s = attn__round_up(p->columns, 8);
     p->keeps_tanh =
-        canonical->backward && attn__least(p->queries, p->segment) * p->columns <= MOST_TANH / canonical->contract.size;
+        canonical->backward && attn__min(p->queries, p->segment) * p->columns <= MOST_TANH / canonical->contract.size;
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         find_rows(canonical, p, &canonical->problem.relatives[i], &p->table[i]);
     p->product_size = size_of_products(canonical, p);
@@ -1181,7 +1181,7 @@ static double wide_cost(const attn__canonical *canonical)
     int64_t channels = canonical->contract.size + canonical->value.size, least;
     int64_t queries = canonical->query.size, keys = canonical->key.size;
     bool back = canonical->backward, stream = wide_uses_amx(canonical);
-    bool one = attn__most(queries, keys) <= WIDE_BLOCK && attn__least(queries, keys) >= SHORT;
+    bool one = attn__max(queries, keys) <= WIDE_BLOCK && attn__min(queries, keys) >= SHORT;
     if (stream)
         least = one ? ONE : back ? STREAM_BACKWARD : STREAM;
     else
@@ -1200,7 +1200,7 @@ static double cost(const attn__canonical *canonical)
     lay_out(&p, canonical);
     double queries = (double)canonical->query.size, keys = (double)canonical->key.size;
     double contract = (double)canonical->contract.size, channels = contract + (double)canonical->value.size;
-    double tiles = (double)attn__pieces(canonical->key.size, p.pairs), rows = (double)p.positions.size;
+    double tiles = (double)attn__ceil_div(canonical->key.size, p.pairs), rows = (double)p.positions.size;
     double columns = canonical->problem.nwindows ? (double)p.columns : keys;
     double products = columns * (channels + (canonical->problem.score == ATTN_SCORE_ADDITIVE ? 20 * contract : 0));
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
@@ -1245,7 +1245,7 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     blocked_job j = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
     start_threads(&j);
     if (!canonical->backward) {
-        j.blocks = attn__pieces(plan->segment, plan->queries);
+        j.blocks = attn__ceil_div(plan->segment, plan->queries);
         int64_t segments = canonical->query.size / plan->segment;
         attn__parallel_items(canonical->threads, canonical->batch.size * segments * j.blocks, run_item, &j);
         return;

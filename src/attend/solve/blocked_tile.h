@@ -460,8 +460,8 @@ static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
         return (blocked_axis){.start = 0, .step = 1, .spread = 1, .columns = taps};
     for (int64_t i = 0; i < t->queries; i++) {
         int64_t base = base_of(b, w, t->query + i);
-        least = attn__least(least, base);
-        most = attn__most(most, base);
+        least = attn__min(least, base);
+        most = attn__max(most, base);
     }
     if (least == most)
         return (blocked_axis){.start = least, .step = w->dilation, .spread = 1, .columns = taps};
@@ -575,7 +575,7 @@ static bool blocked_start_tile(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t channels = canonical->contract.size, values = canonical->value.size;
-    t->pairs = attn__least(canonical->key.size - t->pair, b->plan->pairs);
+    t->pairs = attn__min(canonical->key.size - t->pair, b->plan->pairs);
     t->columns = b->plan->wide ? t->pairs : t->columns;
     if (canonical->problem.nwindows == 0 && !b->plan->wide) {
         t->columns = t->pairs;
@@ -703,12 +703,12 @@ static void find_span(blocked *b, const blocked_tile *t, int table)
     const int64_t *position = positions_of(b, table);
     int64_t rows = b->plan->table[table].rows, least = INT64_MAX, nearest = INT64_MAX;
     for (int64_t j = 0; j < t->pairs; j++)
-        nearest = attn__least(nearest, position[j]);
+        nearest = attn__min(nearest, position[j]);
     for (int64_t i = 0; i < t->queries; i++)
-        least = attn__least(least, row_shift(b, t, i, table));
-    int64_t first = attn__least(attn__most(nearest + least, 0), rows - 1) / BLOCKED_ROWS * BLOCKED_ROWS;
+        least = attn__min(least, row_shift(b, t, i, table));
+    int64_t first = attn__min(attn__max(nearest + least, 0), rows - 1) / BLOCKED_ROWS * BLOCKED_ROWS;
     b->span[table].first = first;
-    b->span[table].n = attn__least(rows - first, b->plan->table[table].most);
+    b->span[table].n = attn__min(rows - first, b->plan->table[table].most);
 }
 
 /* The rows of what the table is multiplied with: keys, queries, or dout. */
@@ -756,7 +756,7 @@ static walk walk_of(const blocked *b, const blocked_tile *t, int64_t i, int tabl
 
 static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
 {
-    int64_t at = attn__least(attn__most(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may ask for others */
+    int64_t at = attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may ask for others */
     return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
 }
 

@@ -126,7 +126,7 @@ static const void *wide_chunk_at(const wide_chunk *x, int64_t channel)
 static int64_t wide_run(const wide_chunk *x, int64_t c)
 {
     int64_t run = x->of.operand.run;
-    return attn__least(run - (x->first + c) % run, x->n - c);
+    return attn__min(run - (x->first + c) % run, x->n - c);
 }
 
 /* Offsets of channels that are not adjacent; NULL: runs of them are. */
@@ -145,7 +145,7 @@ static bool wide_copy(const wide *w, const wide_chunk *x, float *to)
     const attn__online_softmax_kernel *lanes = w->kernels->lanes;
     attn_dtype dtype = of->operand.dtype;
     const int64_t *table = wide_table(w, x);
-    int64_t ld = w->kernels->chunk, padded = attn__least(ld, attn__round_up(x->n, lanes->lanes));
+    int64_t ld = w->kernels->chunk, padded = attn__min(ld, attn__round_up(x->n, lanes->lanes));
     bool finite = true;
     for (int64_t r = 0; r < of->rows && padded > x->n; r++)
         memset(to + r * ld + x->n, 0, (size_t)(padded - x->n) * sizeof(float));
@@ -201,14 +201,14 @@ static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
     int64_t chunk = w->kernels->chunk;
     memset(w->out, 0, (size_t)(rows->rows * chunk) * sizeof(float));
     for (int64_t first = 0; first < channels; first += chunk)
-        wide_store(w, &(wide_chunk){*rows, first, attn__least(channels - first, chunk)}, w->ones, NULL);
+        wide_store(w, &(wide_chunk){*rows, first, attn__min(channels - first, chunk)}, w->ones, NULL);
 }
 
 /* Adds the chunk that begins at `first` to the prefetch list; the runs of one row may lie pages apart.  Chunks of runs of
  * unlike lengths, or of single channels, are left to the machine. */
 static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
 {
-    wide_chunk x = {*rows, first, attn__least(channels - first, w->kernels->chunk)};
+    wide_chunk x = {*rows, first, attn__min(channels - first, w->kernels->chunk)};
     int64_t size = (int64_t)attn_dtype_size(x.of.operand.dtype);
     if (x.n <= 0 || w->prefetch.streams >= ATTN__PREFETCH_STREAMS)
         return;
@@ -230,14 +230,14 @@ static void wide_multiply(wide *w, const attn__gemm_tile_args *whole)
     const attn__gemm_tile_kernel *tile = w->kernels->tile;
     int64_t strip = STRIP * tile->lanes;
     attn__gemm_tile_args part = *whole;
-    attn__prefetch_divide(
-        &w->prefetch,
-        attn__most(attn__pieces(whole->m, ROWS) * attn__pieces(whole->n, strip) * attn__pieces(whole->k, LONG), 1));
+    attn__prefetch_divide(&w->prefetch, attn__max(attn__ceil_div(whole->m, ROWS) * attn__ceil_div(whole->n, strip) *
+                                                      attn__ceil_div(whole->k, LONG),
+                                                  1));
     part.hook = (attn__tile_hook){attn__prefetch_portion, &w->prefetch};
     for (int64_t n = 0; n < whole->n; n += strip) {
-        part.n = attn__least(whole->n - n, strip);
+        part.n = attn__min(whole->n - n, strip);
         for (int64_t k = 0; k < whole->k; k += LONG) {
-            part.k = attn__least(whole->k - k, LONG);
+            part.k = attn__min(whole->k - k, LONG);
             part.b = whole->b + k * whole->ldb + n;
             part.accumulate = whole->accumulate || k > 0;
             part.a = whole->a + k * whole->ak;
@@ -255,7 +255,7 @@ static bool wide_stream_pays(const attn__canonical *canonical)
     enum { LEAST = 64, SQUARE = 2 * SIDE };
     int64_t queries = canonical->query.size, keys = canonical->key.size;
     double whole = (double)attn__round_up(queries, SQUARE) * (double)attn__round_up(keys, SQUARE);
-    return attn__bf16x3_for(canonical->isa) && attn__least(queries, keys) >= LEAST &&
+    return attn__bf16x3_for(canonical->isa) && attn__min(queries, keys) >= LEAST &&
            whole <= 1.8 * (double)queries * (double)keys;
 }
 
@@ -268,7 +268,7 @@ static bool wide_streams(const wide_operand *x)
 /* Columns [first, ..) of the rows, at most a chunk. */
 static int64_t stream_steps(const wide_rows *rows, int64_t first, int64_t channels, const float **at)
 {
-    int64_t steps = attn__least(channels - first, WIDE_CHUNK) / DEPTH;
+    int64_t steps = attn__min(channels - first, WIDE_CHUNK) / DEPTH;
     for (int64_t i = 0; i < steps; i++)
         at[i] = wide_at(rows, first + i * DEPTH);
     return steps;
@@ -279,7 +279,7 @@ static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, 
 {
     attn__feed_side s = {.kind = kind, .row_at = rows->at, .rows = rows->rows, .factor = 1.0f};
     s.steps = stream_steps(rows, first, channels, s.at);
-    s.to = attn__bf16x3_packed(to, kind == ATTN__FEED_PAIRS ? attn__pieces(rows->rows, DEPTH) : s.steps, TERMS);
+    s.to = attn__bf16x3_packed(to, kind == ATTN__FEED_PAIRS ? attn__ceil_div(rows->rows, DEPTH) : s.steps, TERMS);
     return s;
 }
 
@@ -342,8 +342,8 @@ static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int
 static void stream_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps)
 {
     int at = (int)(first / WIDE_CHUNK % 2);
-    attn__bf16x3_args args = {.m = attn__pieces(s->a.rows, SIDE),
-                              .n = attn__pieces(s->b.rows, SIDE),
+    attn__bf16x3_args args = {.m = attn__ceil_div(s->a.rows, SIDE),
+                              .n = attn__ceil_div(s->b.rows, SIDE),
                               .k = steps,
                               .parts = TERMS,
                               .a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, TERMS),
@@ -356,13 +356,13 @@ static void stream_score_chunk(wide *w, const wide_scores *s, int64_t first, int
 
 static void stream_scores(wide *w, const wide_scores *s)
 {
-    int64_t squares = attn__pieces(s->a.rows, 2 * SIDE) * attn__pieces(attn__pieces(s->b.rows, SIDE), 2);
+    int64_t squares = attn__ceil_div(s->a.rows, 2 * SIDE) * attn__ceil_div(attn__ceil_div(s->b.rows, SIDE), 2);
     if (s->with.rows)
         memset(w->dots, 0, (size_t)(s->a.rows * SIDE) * sizeof(float));
     stream_feed_scores(w, s, 0, 0);
     bool finite = attn__bf16x3_feed_end(&w->stream.feed);
     for (int64_t first = 0; first < s->channels; first += WIDE_CHUNK) {
-        int64_t n = attn__least(s->channels - first, WIDE_CHUNK);
+        int64_t n = attn__min(s->channels - first, WIDE_CHUNK);
         stream_feed_scores(w, s, first + WIDE_CHUNK, squares * (n / DEPTH) * PORTIONS);
         if (finite)
             stream_score_chunk(w, s, first, n / DEPTH);
@@ -408,14 +408,14 @@ static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_si
 
 static void bf16_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t n)
 {
-    int64_t steps = attn__pieces(n, DEPTH);
+    int64_t steps = attn__ceil_div(n, DEPTH);
     attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[0][0], steps, 1),
                       b = attn__bf16x3_packed(w->stream.tiles[0][1], steps, 1);
     bf16_split(w, &(wide_chunk){s->a, first, n}, false, a);
     bf16_split(w, &(wide_chunk){s->b, first, n}, false, b);
-    w->kernels->bf16->transpose(b.data, attn__pieces(s->b.rows, SIDE) * b.block / ATTN__BF16X3_TILE);
-    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__pieces(s->a.rows, SIDE),
-                                               .n = attn__pieces(s->b.rows, SIDE),
+    w->kernels->bf16->transpose(b.data, attn__ceil_div(s->b.rows, SIDE) * b.block / ATTN__BF16X3_TILE);
+    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__ceil_div(s->a.rows, SIDE),
+                                               .n = attn__ceil_div(s->b.rows, SIDE),
                                                .k = steps,
                                                .parts = 1,
                                                .a = a,
@@ -435,7 +435,7 @@ static void wide_score(wide *w, const wide_scores *s)
         return;
     }
     for (int64_t first = 0, n; first < s->channels; first += n) {
-        n = attn__least(s->channels - first, kernels->chunk);
+        n = attn__min(s->channels - first, kernels->chunk);
         if (kernels->bf16) {
             bf16_score_chunk(w, s, first, n);
             continue;
@@ -541,8 +541,8 @@ static void stream_feed_product(wide *w, const wide_product *p, int64_t first, i
 static void stream_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t columns)
 {
     int at = (int)(first / WIDE_CHUNK % 2);
-    int64_t steps = attn__pieces(p->in.rows, DEPTH);
-    attn__bf16x3_args args = {.m = attn__pieces(p->out.rows, SIDE),
+    int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
+    attn__bf16x3_args args = {.m = attn__ceil_div(p->out.rows, SIDE),
                               .n = columns / SIDE,
                               .k = steps,
                               .parts = TERMS,
@@ -560,23 +560,23 @@ static bool split_weights(wide *w, const wide_product *p)
     attn__bf16x3_side *to = &w->stream.weights;
     int terms = w->kernels->bf16 ? 1 : TERMS;
     attn__bf16x3_rows from = {.data = p->weight, .dtype = ATTN_F32, .ld = w->ld, .factor = 1.0f, .parts = terms};
-    *to = attn__bf16x3_packed(to->data, attn__pieces(p->in.rows, DEPTH), terms);
+    *to = attn__bf16x3_packed(to->data, attn__ceil_div(p->in.rows, DEPTH), terms);
     from.rows = p->across ? p->in.rows : p->out.rows;
     from.columns = p->across ? p->out.rows : p->in.rows;
     if (!p->across)
         return amx->split_rows(&from, to) || terms == 1;
     bool finite = amx->split_pairs(&from, to);
-    amx->transpose(to->data, attn__pieces(p->out.rows, SIDE) * to->block / ATTN__BF16X3_TILE);
+    amx->transpose(to->data, attn__ceil_div(p->out.rows, SIDE) * to->block / ATTN__BF16X3_TILE);
     return finite || terms == 1;
 }
 
 static void stream_product(wide *w, const wide_product *p)
 {
-    int64_t waiting = -1, squares = attn__pieces(p->out.rows, 2 * SIDE) * attn__pieces(p->in.rows, DEPTH);
+    int64_t waiting = -1, squares = attn__ceil_div(p->out.rows, 2 * SIDE) * attn__ceil_div(p->in.rows, DEPTH);
     stream_feed_product(w, p, 0, waiting, 0);
     bool finite = attn__bf16x3_feed_end(&w->stream.feed);
     for (int64_t first = 0; first < p->channels; first += WIDE_CHUNK) {
-        int64_t n = attn__least(p->channels - first, WIDE_CHUNK);
+        int64_t n = attn__min(p->channels - first, WIDE_CHUNK);
         stream_feed_product(w, p, first + WIDE_CHUNK, waiting, squares * n / DEPTH * PORTIONS);
         if (finite)
             stream_product_chunk(w, p, first, n);
@@ -592,14 +592,14 @@ static void stream_product(wide *w, const wide_product *p)
 
 static void bf16_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t n)
 {
-    int64_t steps = attn__pieces(p->in.rows, DEPTH);
+    int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
     attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[0][0], steps, 1);
     if (!bf16_split(w, &(wide_chunk){p->in, first, n}, true, b) && p->hides) {
         product_chunk(w, p, first, n);
         return;
     }
-    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__pieces(p->out.rows, SIDE),
-                                               .n = attn__pieces(n, SIDE),
+    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__ceil_div(p->out.rows, SIDE),
+                                               .n = attn__ceil_div(n, SIDE),
                                                .k = steps,
                                                .parts = 1,
                                                .a = w->stream.weights,
@@ -618,7 +618,7 @@ static void wide_multiply_all(wide *w, const wide_product *p)
         return;
     }
     for (int64_t first = 0, n; first < p->channels; first += n) {
-        n = attn__least(p->channels - first, kernels->chunk);
+        n = attn__min(p->channels - first, kernels->chunk);
         (split ? bf16_product_chunk : product_chunk)(w, p, first, n);
     }
 }

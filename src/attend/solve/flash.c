@@ -102,7 +102,7 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
 /* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
 static attn__bf16x3_side take_tiles(attn__arena *p, const attn__flash *f, int64_t blocks, int64_t depth)
 {
-    attn__bf16x3_side side = attn__bf16x3_packed(NULL, attn__pieces(depth, ATTN__BF16X3_DEPTH), f->terms);
+    attn__bf16x3_side side = attn__bf16x3_packed(NULL, attn__ceil_div(depth, ATTN__BF16X3_DEPTH), f->terms);
     side.data = attn__arena_take(p, blocks * side.block, sizeof *side.data);
     return side;
 }
@@ -156,9 +156,9 @@ static int64_t panel_width(int64_t channels)
 /* Spreads queries evenly over blocks of at most `most`, which is a multiple of whole subtiles. */
 static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
 {
-    int64_t lanes = f->tile->lanes, blocks = attn__most(1, attn__pieces(queries, most));
-    f->query_block = attn__most(lanes, attn__round_up(attn__pieces(queries, blocks), lanes));
-    f->subtiles = attn__pieces(f->query_block, lanes * f->vectors) + 1;
+    int64_t lanes = f->tile->lanes, blocks = attn__max(1, attn__ceil_div(queries, most));
+    f->query_block = attn__max(lanes, attn__round_up(attn__ceil_div(queries, blocks), lanes));
+    f->subtiles = attn__ceil_div(f->query_block, lanes * f->vectors) + 1;
 }
 
 /* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Threads have no say:
@@ -174,9 +174,9 @@ static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
     while (f->key_block > 32 && f->key_block * row > l2 / 4)
         f->key_block /= 2;
     if (keys > 0 && !fixed)
-        f->key_block = attn__round_up(attn__pieces(keys, attn__pieces(keys, f->key_block)), 8);
+        f->key_block = attn__round_up(attn__ceil_div(keys, attn__ceil_div(keys, f->key_block)), 8);
     int64_t most = l2 / 2 / row;
-    divide_queries(f, canonical->query.size, attn__most(wide, most > 768 ? 768 : most / wide * wide));
+    divide_queries(f, canonical->query.size, attn__max(wide, most > 768 ? 768 : most / wide * wide));
 }
 
 /* The fewest queries whose products gain more than splitting into bf16 terms costs, as measured. */
@@ -225,10 +225,10 @@ static void choose_amx(attn__flash *f, const attn__canonical *canonical)
     int64_t most = keys <= ONE_BLOCK && f->terms > 1 ? ONE_BLOCK : 128;
     while (most > 32 && most * (f->channels + f->values) * part > l2 / 4)
         most /= 2;
-    f->key_block = attn__round_up(attn__pieces(keys, attn__pieces(keys, most)), ATTN__BF16X3_DEPTH);
+    f->key_block = attn__round_up(attn__ceil_div(keys, attn__ceil_div(keys, most)), ATTN__BF16X3_DEPTH);
     most = l2 * 5 / 8 / (f->channels * part + f->values * (int64_t)sizeof(float));
-    most = attn__least(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide;
-    divide_queries(f, canonical->query.size, attn__most(wide, most));
+    most = attn__min(most, canonical->batch.size < MANY ? 512 : 1024) / wide * wide;
+    divide_queries(f, canonical->query.size, attn__max(wide, most));
 }
 
 /* Sets what follows from the problem alone: kernels, channels, axes with limits. */
@@ -353,8 +353,8 @@ static void find_spans(attn__flash_item *t, int64_t batch)
         attn__visible_span_keys(&s->rows, &span->limits, &span->begin, &span->end);
         span->started = false;
         if (span->begin < span->end) {
-            t->key_begin = attn__least(span->begin, t->key_begin);
-            t->key_end = attn__most(span->end, t->key_end);
+            t->key_begin = attn__min(span->begin, t->key_begin);
+            t->key_end = attn__max(span->end, t->key_end);
         }
     }
     /* Blocks begin at the same keys whatever the queries. */
@@ -409,7 +409,7 @@ static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
         if (!f->v_channel)
             base += c * (int64_t)attn_dtype_size(dtype);
         finite = f->lanes->copy(base, dtype, t->s.key_at.v, f->v_channel ? f->v_channel + c : NULL, b->keys,
-                                attn__least(f->values - c, group), t->s.v + c * b->keys, group) &&
+                                attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
                  finite;
     }
     return finite;
@@ -820,7 +820,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
 static int64_t portions(const attn__flash *f, int64_t keys)
 {
     int64_t whole = (keys + f->values) / f->tile->rows;
-    return f->pairs ? (keys + STEP - 1) / STEP : attn__most(whole, 1);
+    return f->pairs ? (keys + STEP - 1) / STEP : attn__max(whole, 1);
 }
 
 /* Whether any query of the subtile has a weight for any of these keys; masked keys that score a number have one. */
@@ -856,14 +856,14 @@ static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int
 /* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
 static int64_t rows_near(const attn__flash_item *t, int64_t rows)
 {
-    return t->flash->terms == ATTN__BF16X3_F32 ? attn__least(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
+    return t->flash->terms == ATTN__BF16X3_F32 ? attn__min(rows, ATTN__BF16X3_SPLIT_NEAR) : rows;
 }
 
 /* Prefetches part `part` of `parts` of the next item's first queries, ... */
 static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts)
 {
     const attn__flash *f = t->flash;
-    int64_t count = rows_near(t, attn__least(t->canonical->query.size - t->next_first, f->query_block));
+    int64_t count = rows_near(t, attn__min(t->canonical->query.size - t->next_first, f->query_block));
     if (!f->q_channel)
         stream(t, t->arrays->q, t->canonical->problem.dtype, &t->canonical->query, ATTN__STRIDE(dim.q),
                attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.q), t->next_batch),
@@ -885,7 +885,7 @@ static void stream_next_keys(attn__flash_item *t)
     const attn__group *batch = &t->canonical->batch;
     stream_keys(t, attn__offsets_one(batch, ATTN__STRIDE(dim.k), t->next_batch),
                 attn__offsets_one(batch, ATTN__STRIDE(dim.v), t->next_batch), 0,
-                rows_near(t, attn__least(t->canonical->key.size, t->flash->key_block)));
+                rows_near(t, attn__min(t->canonical->key.size, t->flash->key_block)));
 }
 
 /* What to prefetch during a key block: the next block, or after the last one the output rows and the next item's
@@ -899,7 +899,7 @@ static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t
     if (t->next_batch >= 0)
         stream_next_queries(t, part, parts);
     if (next < t->key_end)
-        stream_keys(t, t->k_base, t->v_base, next, next + rows_near(t, attn__least(t->key_end - next, block)));
+        stream_keys(t, t->k_base, t->v_base, next, next + rows_near(t, attn__min(t->key_end - next, block)));
     else if (t->next_batch >= 0)
         stream_next_keys(t);
     attn__prefetch_divide(&t->prefetch, portions);

@@ -102,7 +102,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
         const attn_relative *r = &run->canonical->problem.relatives[i];
         double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.place.table[i];
         double factor = run->plan->table[i].value ? 1.0 : run->canonical->problem.scale;
-        for (int64_t row = attn__most(0, -t->first); row < attn__least(t->rows, r->rows - t->first); row++) {
+        for (int64_t row = attn__max(0, -t->first); row < attn__min(t->rows, r->rows - t->first); row++) {
             const float *from = run->m.table[i].sums + row * t->ld;
             double *at = to + (t->first + row) * r->row_stride;
             for (int64_t c = 0; c < t->channels; c++)
@@ -164,7 +164,7 @@ static freedom find_freedom(const attn__canonical *canonical, unsigned want)
  * whole one. */
 static int64_t share(int64_t n, int64_t count, int64_t to)
 {
-    return count > 1 ? attn__round_up(attn__pieces(n, count), to) : attn__round_up(n, to);
+    return count > 1 ? attn__round_up(attn__ceil_div(n, count), to) : attn__round_up(n, to);
 }
 
 /* Where tiles and waves may not depend on lengths: of packed sequences none depends on the others'. */
@@ -179,8 +179,8 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
     p->dp = attn__round_up(p->d, lanes);
     p->dvp = attn__round_up(p->dv, lanes);
     int64_t rows = share(p->nq, (p->nq + TILE_Q - TILE_Q / 4 - 1) / TILE_Q, p->tile->rows);
-    p->tile_q = attn__most(1, attn__least(p->nq, rows));
-    p->strip = attn__most(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
+    p->tile_q = attn__max(1, attn__min(p->nq, rows));
+    p->strip = attn__max(lanes, share(p->nk, (p->nk + STRIP - 1) / STRIP, lanes));
     if (fixed_order(canonical)) {
         p->tile_q = attn__round_up(TILE_Q, p->tile->rows);
         p->strip = STRIP;
@@ -191,8 +191,8 @@ static void choose_tiles(const attn__canonical *canonical, attn__flash_backward_
         p->strip = attn__visible_fit(blocks->keys, STRIP, lanes, p->strip);
     }
     int64_t bytes = (int64_t)sizeof(float) * (3 * p->dp + 2 * p->dvp), room = (int64_t)canonical->caches.l2 / 2;
-    p->block_k = attn__most(1, room / (bytes * p->strip)) * p->strip;
-    p->block_k = attn__least(p->block_k, attn__most(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
+    p->block_k = attn__max(1, room / (bytes * p->strip)) * p->strip;
+    p->block_k = attn__min(p->block_k, attn__max(1, (p->nk + p->strip - 1) / p->strip) * p->strip);
 }
 
 /* Whether different queries, and different keys, may add to the same number of the bias's gradient. */
@@ -211,21 +211,21 @@ static void choose_passes(const attn__canonical *canonical, attn__flash_backward
 {
     bool bias =
         bias_meets(canonical, p) || ((p->want & ATTN_WANT_DBIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
-    int64_t room = attn__most(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
+    int64_t room = attn__max(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
-    p->chunk_k = f.k && !bias ? p->block_k : attn__most(1, attn__round_up(p->nk, p->strip));
-    p->chunk_q = f.q ? attn__least(room, attn__most(share, 4 * p->tile_q)) : attn__most(1, p->nq);
+    p->chunk_k = f.k && !bias ? p->block_k : attn__max(1, attn__round_up(p->nk, p->strip));
+    p->chunk_q = f.q ? attn__min(room, attn__max(share, 4 * p->tile_q)) : attn__max(1, p->nq);
     p->resident_q = p->chunk_q <= room;
-    p->chunks_q = attn__most(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
-    p->chunks_k = attn__most(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
+    p->chunks_q = attn__max(1, (p->nq + p->chunk_q - 1) / p->chunk_q);
+    p->chunks_k = attn__max(1, (p->nk + p->chunk_k - 1) / p->chunk_k);
 }
 
 /* Each wave reads all operands and adds to all gradients once: as few as keep the machine busy. */
 static int64_t count_waves(const attn__flash_backward_plan *p)
 {
-    int64_t n = attn__least(p->nq, p->nk), items = attn__most(1, p->items);
-    return attn__most(n / 1024, items >= MANY_ITEMS ? 1 : attn__least(attn__pieces(FEW_CELLS, items), n / 256));
+    int64_t n = attn__min(p->nq, p->nk), items = attn__max(1, p->items);
+    return attn__max(n / 1024, items >= MANY_ITEMS ? 1 : attn__min(attn__ceil_div(FEW_CELLS, items), n / 256));
 }
 
 static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
@@ -237,9 +237,9 @@ static void choose_waves(const attn__canonical *canonical, attn__flash_backward_
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
         (p->want & ATTN_WANT_DTABLES)) /* one thread sums them over an item */
         waves = 1;
-    p->chunk_q = attn__most(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
-    p->chunk_k = attn__most(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
-    p->waves = attn__most(1, attn__most((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
+    p->chunk_q = attn__max(1, attn__round_up((p->nq + waves - 1) / waves, p->tile_q));
+    p->chunk_k = attn__max(1, attn__round_up((p->nk + waves - 1) / waves, p->strip));
+    p->waves = attn__max(1, attn__max((p->nq + p->chunk_q - 1) / p->chunk_q, (p->nk + p->chunk_k - 1) / p->chunk_k));
     int64_t room = p->bf16 ? RESIDENT_BF16 : resident(p);
     p->resident_q = p->chunk_q * p->dp * (int64_t)sizeof(float) <= room;
 }
@@ -255,7 +255,7 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
     p->two_pass = p->two_pass || (p->bf16 && !small);
     if (p->two_pass)
         choose_passes(canonical, p, f);
-    p->block_k = share(p->chunk_k, attn__pieces(p->chunk_k, p->block_k), p->strip);
+    p->block_k = share(p->chunk_k, attn__ceil_div(p->chunk_k, p->block_k), p->strip);
     p->store_q = f.own_q && !accumulate && p->resident_q;
     p->store_kv = f.own_kv && !accumulate;
     p->clears = !accumulate && (((p->want & ATTN_WANT_DQ) && !p->store_q) || (p->want & ATTN_WANT_DBIAS) ||
@@ -320,7 +320,7 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     m->delta = floats(&arena, p->tile_q);
     m->fill = floats(&arena, p->tile_q);
     m->kept = floats(&arena, p->resident_q ? p->chunk_q : 0);
-    m->known = attn__arena_take(&arena, p->resident_q ? attn__pieces(p->chunk_q, p->tile_q) : 0, 1);
+    m->known = attn__arena_take(&arena, p->resident_q ? attn__ceil_div(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     attn__visible_rows_take(&m->rows, &p->visible, &arena, p->tile_q, ATTN__VISIBLE_ANY);
@@ -608,7 +608,7 @@ static void store_queries(const attn__flash_backward_run *run, int64_t begin, in
 {
     const attn__flash_backward_plan *plan = run->plan;
     for (int64_t i = 0; i < n; i += plan->tile_q)
-        store_rows(run, ATTN__OP_DQ, begin + i, attn__least(plan->tile_q, n - i), dq + i * plan->ldk, plan->ldk,
+        store_rows(run, ATTN__OP_DQ, begin + i, attn__min(plan->tile_q, n - i), dq + i * plan->ldk, plan->ldk,
                    (float)run->canonical->problem.scale, add);
 }
 
@@ -633,13 +633,13 @@ static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
 {
     const attn__flash_backward_plan *p = run->plan;
     if (p->amx)
-        return attn__most(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
+        return attn__max(1, tiles * MATRIX * ((run->block_n + p->strip - 1) / p->strip));
     int64_t rows = run->tile_n, products = run->want & ATTN_WANT_DV ? p->dv : 0;
     products += rows + (run->want & ~(unsigned)ATTN_WANT_DV ? rows : 0);
     products += run->want & ATTN_WANT_DK ? p->d : 0;
     int64_t sums = run->block_n * products;
     sums += run->want & ATTN_WANT_DQ ? rows * p->d * ((run->block_n + p->strip - 1) / p->strip) : 0;
-    return attn__most(1, tiles * sums / (p->tile->rows * p->tile->vectors * p->tile->lanes));
+    return attn__max(1, tiles * sums / (p->tile->rows * p->tile->vectors * p->tile->lanes));
 }
 
 typedef struct rows {
@@ -675,11 +675,11 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN_WANT_DQ) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
-    int64_t n = (last && end) || begin == run->tile ? 0 : attn__least(plan->tile_q, run->q_end - begin);
+    int64_t n = (last && end) || begin == run->tile ? 0 : attn__min(plan->tile_q, run->q_end - begin);
     if (last && end && run->has_next) {
         next = &run->next.place.at;
         begin = run->next_q;
-        n = attn__least(plan->tile_q, plan->nq - begin);
+        n = attn__min(plan->tile_q, plan->nq - begin);
     }
     const rows wanted[] = {{ATTN__OP_DQ, at, run->tile, writes ? run->tile_n : 0},
                            {ATTN__OP_Q, next, begin, n},
@@ -693,11 +693,11 @@ static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn_dim *at = &run->item.place.at, *next = at;
-    int64_t begin = run->block + plan->block_k, n = attn__least(plan->block_k, run->k_end - begin);
+    int64_t begin = run->block + plan->block_k, n = attn__min(plan->block_k, run->k_end - begin);
     if (n <= 0 && run->has_next) {
         next = &run->next.place.at;
         begin = run->next_k;
-        n = attn__least(plan->block_k, plan->nk - begin);
+        n = attn__min(plan->block_k, plan->nk - begin);
     }
     const rows wanted[] = {{ATTN__OP_DK, at, run->block, run->want & ATTN_WANT_DK ? run->block_n : 0},
                            {ATTN__OP_DV, at, run->block, run->want & ATTN_WANT_DV ? run->block_n : 0},
@@ -741,7 +741,7 @@ static void run_block(attn__flash_backward_run *run, int64_t size)
     bool packed = false;
     attn__visible_keys_start(&run->m.keys_of_block, run->canonical, run->block, run->block_n);
     for (run->tile = run->q_begin; run->tile < run->q_end; run->tile += plan->tile_q) {
-        run->tile_n = attn__least(plan->tile_q, run->q_end - run->tile);
+        run->tile_n = attn__min(plan->tile_q, run->q_end - run->tile);
         if (!attn__flash_backward_tile_start(run))
             continue;
         if (!packed) {
@@ -773,10 +773,10 @@ static void run_range(attn__flash_backward_run *run)
         memset(run->m.dq, 0, (size_t)(queries * plan->ldk) * sizeof(float));
     run->keeps = plan->resident_q && queries <= plan->chunk_q;
     if (run->keeps)
-        memset(run->m.known, 0, (size_t)attn__pieces(queries, plan->tile_q));
+        memset(run->m.known, 0, (size_t)attn__ceil_div(queries, plan->tile_q));
     for (run->block = run->k_begin; run->block < run->k_end; run->block += plan->block_k) {
-        int64_t size = attn__least(plan->block_k, run->k_end - run->block), alive = end - run->block;
-        run->block_n = alive < 0 ? 0 : attn__least(size, alive);
+        int64_t size = attn__min(plan->block_k, run->k_end - run->block), alive = end - run->block;
+        run->block_n = alive < 0 ? 0 : attn__min(size, alive);
         run_block(run, size);
     }
     if (holds_q)
@@ -812,10 +812,10 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
 static void run_chunks(attn__flash_backward_run *run, int64_t chunk_q, int64_t chunk_k)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    run->q_begin = chunk_q < 0 ? 0 : attn__least(plan->nq, chunk_q * plan->chunk_q);
-    run->q_end = chunk_q < 0 ? plan->nq : attn__least(plan->nq, run->q_begin + plan->chunk_q);
-    run->k_begin = chunk_k < 0 ? 0 : attn__least(plan->nk, chunk_k * plan->chunk_k);
-    run->k_end = chunk_k < 0 ? plan->nk : attn__least(plan->nk, run->k_begin + plan->chunk_k);
+    run->q_begin = chunk_q < 0 ? 0 : attn__min(plan->nq, chunk_q * plan->chunk_q);
+    run->q_end = chunk_q < 0 ? plan->nq : attn__min(plan->nq, run->q_begin + plan->chunk_q);
+    run->k_begin = chunk_k < 0 ? 0 : attn__min(plan->nk, chunk_k * plan->chunk_k);
+    run->k_end = chunk_k < 0 ? plan->nk : attn__min(plan->nk, run->k_begin + plan->chunk_k);
     run_range(run);
 }
 

@@ -572,7 +572,7 @@ static void choose_pairs(attn__flash_backward_plan *p, const attn__canonical *ca
 /* Pairs of a row's channels, in whole vectors. */
 static int64_t row_of_pairs(const attn__flash_backward_plan *p, int64_t channels)
 {
-    return attn__round_up(attn__pieces(channels, PAIR), p->tile->lanes);
+    return attn__round_up(attn__ceil_div(channels, PAIR), p->tile->lanes);
 }
 
 static uint32_t *take_pairs(attn__arena *arena, int64_t n)
@@ -582,10 +582,10 @@ static uint32_t *take_pairs(attn__arena *arena, int64_t n)
 
 static void place_pairs(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_pairs *x)
 {
-    int64_t rows = attn__pieces(p->tile_q, PAIR), strips = p->block_k / p->strip;
-    x->kt = take_pairs(arena, strips * attn__pieces(p->d, PAIR) * p->strip);
-    x->vt = take_pairs(arena, strips * attn__pieces(p->dv, PAIR) * p->strip);
-    x->k = take_pairs(arena, attn__pieces(p->block_k, PAIR) * p->ldk);
+    int64_t rows = attn__ceil_div(p->tile_q, PAIR), strips = p->block_k / p->strip;
+    x->kt = take_pairs(arena, strips * attn__ceil_div(p->d, PAIR) * p->strip);
+    x->vt = take_pairs(arena, strips * attn__ceil_div(p->dv, PAIR) * p->strip);
+    x->k = take_pairs(arena, attn__ceil_div(p->block_k, PAIR) * p->ldk);
     x->q = take_pairs(arena, p->tile_q * row_of_pairs(p, p->d));
     x->dout = take_pairs(arena, p->tile_q * row_of_pairs(p, p->dv));
     x->q_rows = take_pairs(arena, rows * p->ldk);
@@ -601,8 +601,8 @@ static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int
                             uint32_t *to)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__pieces(channels, PAIR) * plan->strip) {
-        transpose(run, op, s, attn__least(plan->strip, run->block_n - s), 1.0f, strip);
+    for (int64_t s = 0; s < run->block_n; s += plan->strip, to += attn__ceil_div(channels, PAIR) * plan->strip) {
+        transpose(run, op, s, attn__min(plan->strip, run->block_n - s), 1.0f, strip);
         plan->pairs->round_rows(strip, channels, plan->strip, to); /* exact: they are bf16 numbers */
     }
 }
@@ -644,7 +644,7 @@ static void pair_scores(const attn__flash_backward_run *run, const attn__softmax
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_pairs *x = &run->m.pairs;
-    int64_t k = attn__pieces(plan->d, PAIR), ldq = row_of_pairs(plan, plan->d);
+    int64_t k = attn__ceil_div(plan->d, PAIR), ldq = row_of_pairs(plan, plan->d);
     attn__gemm_tile_bf16_args g = {.m = t->rows,
                                    .n = attn__round_up(t->keys, plan->tile->lanes),
                                    .k = k,
@@ -659,7 +659,7 @@ static void pair_scores(const attn__flash_backward_run *run, const attn__softmax
     plan->pairs->run(&g);
     if (!t->dp)
         return;
-    g.k = attn__pieces(plan->dv, PAIR);
+    g.k = attn__ceil_div(plan->dv, PAIR);
     g.am = row_of_pairs(plan, plan->dv);
     g.a = x->dout + row * g.am;
     g.b = x->vt + first * g.k;
@@ -675,7 +675,7 @@ static void add_transposed(const attn__flash_backward_run *run, const attn__soft
     const attn__flash_backward_plan *plan = run->plan;
     plan->pairs->round_rows(from, t->rows, plan->strip, run->m.pairs.across);
     g.m = t->keys;
-    g.k = attn__pieces(t->rows, PAIR);
+    g.k = attn__ceil_div(t->rows, PAIR);
     g.a = run->m.pairs.across;
     g.am = 1;
     g.ak = plan->strip;
@@ -716,7 +716,7 @@ static void pair_query_gradients(const attn__flash_backward_run *run, const attn
         plan->backward->store_bf16(x->along + r * plan->strip, t->dp + r * plan->strip, columns, 1.0f, false);
     plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->rows,
                                                   .n = plan->dp,
-                                                  .k = attn__pieces(t->keys, PAIR),
+                                                  .k = attn__ceil_div(t->keys, PAIR),
                                                   .a = (const uint32_t *)(const void *)x->along,
                                                   .am = plan->strip / PAIR,
                                                   .ak = 1,
@@ -759,11 +759,11 @@ static void choose_amx(attn__flash_backward_plan *p, const attn__canonical *cano
         p->amx = NULL;
         return;
     }
-    p->tile_q = attn__least(AMX_TILE_Q, attn__round_up(p->nq, ATTN__BF16X3_DEPTH));
-    p->strip = attn__least(AMX_STRIP, attn__round_up(p->nk, ATTN__BF16X3_DEPTH));
+    p->tile_q = attn__min(AMX_TILE_Q, attn__round_up(p->nq, ATTN__BF16X3_DEPTH));
+    p->strip = attn__min(AMX_STRIP, attn__round_up(p->nk, ATTN__BF16X3_DEPTH));
     int64_t bytes = 2 * p->terms * (2 * p->dp + p->dvp) + (int64_t)sizeof(float) * (p->dp + p->dvp);
     int64_t strips = (int64_t)canonical->caches.l2 / 2 / (bytes * p->strip);
-    p->block_k = attn__least(strips > 1 ? strips : 1, attn__pieces(p->nk, p->strip)) * p->strip;
+    p->block_k = attn__min(strips > 1 ? strips : 1, attn__ceil_div(p->nk, p->strip)) * p->strip;
 }
 
 static attn__bf16x3_side take_side(attn__arena *s, int terms, int64_t blocks, int64_t steps)
@@ -779,14 +779,14 @@ static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__
     x->p = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
     x->across = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
     x->along = take_side(s, p->terms, p->tile_q / side, p->strip / depth);
-    x->q = take_side(s, p->terms, p->tile_q / side, attn__pieces(p->d, depth));
-    x->dout = take_side(s, p->terms, p->tile_q / side, attn__pieces(p->dv, depth));
+    x->q = take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->d, depth));
+    x->dout = take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->dv, depth));
     x->q_across = take_side(s, p->terms, p->dp / side, p->tile_q / depth);
     x->dout_across = take_side(s, p->terms, p->dvp / side, p->tile_q / depth);
-    x->kt = take_side(s, p->terms, p->block_k / side, attn__pieces(p->d, depth));
-    x->vt = take_side(s, p->terms, p->block_k / side, attn__pieces(p->dv, depth));
+    x->kt = take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->d, depth));
+    x->vt = take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->dv, depth));
     x->k = take_side(s, p->terms, p->dp / side, p->block_k / depth);
-    x->row = attn__arena_take(s, attn__most(p->block_k, p->tile_q), sizeof *x->row);
+    x->row = attn__arena_take(s, attn__max(p->block_k, p->tile_q), sizeof *x->row);
     x->ones = attn__arena_take(s, p->ld_keys, sizeof *x->ones);
 }
 
@@ -820,7 +820,7 @@ static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, co
 /* Packed blocks to what stands at the other side of a product. */
 static void transpose_tiles(const attn__flash_backward_plan *plan, const attn__bf16x3_side *side, int64_t rows)
 {
-    plan->amx->transpose(side->data, attn__pieces(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
+    plan->amx->transpose(side->data, attn__ceil_div(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
 }
 
 /* The rows of keys and values, split; clears dK^T and dV^T. */
@@ -892,7 +892,7 @@ static void put_transposed(const attn__flash_backward_run *run, attn__operand op
     for (int64_t i = 0; i < ATTN__BF16X3_SIDE; i++)
         run->m.amx.ones[i] = scale;
     for (int64_t i = 0; i < to.rows; i += ATTN__BF16X3_SIDE) {
-        int64_t rows = attn__least(to.rows - i, ATTN__BF16X3_SIDE);
+        int64_t rows = attn__min(to.rows - i, ATTN__BF16X3_SIDE);
         for (int64_t r = i + rows; r < i + rows + ATTN__BF16X3_SIDE; r++)
             attn__rows_prefetch(&to, r);
         attn__lane_view view = {(void *)(uintptr_t)to.data, to.dtype, to.at + i, NULL, to.n, rows};
@@ -946,9 +946,9 @@ static void amx_multiply(const strip *x, const attn__bf16x3_args *args, attn__in
 static void amx_scores(const strip *x, const attn__bf16x3_side *a, int64_t channels, const attn__bf16x3_side *b,
                        float *c, attn__interleaved *interleaved)
 {
-    attn__bf16x3_args s = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
-                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
-                           .k = attn__pieces(channels, ATTN__BF16X3_DEPTH),
+    attn__bf16x3_args s = {.m = attn__ceil_div(x->t->rows, ATTN__BF16X3_SIDE),
+                           .n = attn__ceil_div(x->t->keys, ATTN__BF16X3_SIDE),
+                           .k = attn__ceil_div(channels, ATTN__BF16X3_DEPTH),
                            .parts = x->run->plan->terms,
                            .a = from_block(*a, x->row / ATTN__BF16X3_SIDE),
                            .b = from_block(*b, x->first / ATTN__BF16X3_SIDE),
@@ -963,8 +963,8 @@ static void amx_across(const strip *x, const attn__bf16x3_side *a, int64_t chann
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     attn__bf16x3_args g = {.m = channels / ATTN__BF16X3_SIDE,
-                           .n = attn__pieces(x->t->keys, ATTN__BF16X3_SIDE),
-                           .k = attn__pieces(x->t->rows, ATTN__BF16X3_DEPTH),
+                           .n = attn__ceil_div(x->t->keys, ATTN__BF16X3_SIDE),
+                           .k = attn__ceil_div(x->t->rows, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
                            .a = from_step(*a, x->row / ATTN__BF16X3_DEPTH),
                            .b = *b,
@@ -979,9 +979,9 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
     const attn__flash_backward_amx *m = &x->run->m.amx;
-    attn__bf16x3_args g = {.m = attn__pieces(x->t->rows, ATTN__BF16X3_SIDE),
+    attn__bf16x3_args g = {.m = attn__ceil_div(x->t->rows, ATTN__BF16X3_SIDE),
                            .n = plan->dp / ATTN__BF16X3_SIDE,
-                           .k = attn__pieces(x->t->keys, ATTN__BF16X3_DEPTH),
+                           .k = attn__ceil_div(x->t->keys, ATTN__BF16X3_DEPTH),
                            .parts = plan->terms,
                            .a = m->along,
                            .b = from_step(m->k, x->first / ATTN__BF16X3_DEPTH),
@@ -1090,7 +1090,7 @@ void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
     else
         copy_keys(run);
     for (int64_t s = 0; s < n && !plan->pairs; s += plan->strip)
-        transpose_strip(run, s, attn__least(plan->strip, n - s), m->keys.kt + s * plan->d, m->keys.vt + s * plan->dv);
+        transpose_strip(run, s, attn__min(plan->strip, n - s), m->keys.kt + s * plan->d, m->keys.vt + s * plan->dv);
     memset(m->keys.dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
     memset(m->keys.dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
 }
@@ -1152,7 +1152,7 @@ static void run_strip(attn__flash_backward_run *run, int64_t first, int64_t n)
 void attn__flash_backward_tile_run(attn__flash_backward_run *run)
 {
     for (int64_t s = 0; s < run->block_n; s += run->plan->strip)
-        run_strip(run, s, attn__least(run->plan->strip, run->block_n - s));
+        run_strip(run, s, attn__min(run->plan->strip, run->block_n - s));
     add_table_gradients(run);
 }
 
