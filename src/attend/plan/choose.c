@@ -72,7 +72,8 @@ static const char *refusal_of(const attn__solver *solver, const attn__canonical 
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }
 
-double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical)
+/* Its time for the problem by rule, as attn__solver.cost says. */
+static double solver_cost(const attn__solver *solver, const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
     if (solver->cost)
@@ -95,7 +96,7 @@ static const attn__solver *cheapest(const attn__canonical *canonical)
     for (int i = 0; i < SOLVERS; i++) {
         if (refusal_of(solvers[i], canonical))
             continue;
-        double cost = attn__solver_cost(solvers[i], canonical);
+        double cost = solver_cost(solvers[i], canonical);
         if (!best || cost < least) {
             best = solvers[i];
             least = cost;
@@ -405,7 +406,7 @@ static attn_status choose_measured(attn_plan *plan, uint64_t signature)
     return plan->solver ? wisdom_note(plan->context, signature, plan->solver) : ATTN_ERROR_MEMORY;
 }
 
-attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options)
+static attn_status choose(attn_plan *plan, const attn_plan_options *options)
 {
     if (options->solver)
         return choose_by_name(plan, options->solver);
@@ -419,6 +420,33 @@ attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *option
     plan->solver = cheapest(&plan->canonical);
     plan->how = "by rule";
     return plan->solver ? ATTN_OK : attn__fail(plan->context, ATTN_ERROR_INTERNAL, "no solver accepts the problem");
+}
+
+/* Multiply-adds, and what moves the operands: a number takes as long as some of them. */
+static double work_of(const attn_plan *plan)
+{
+    const double each = 16;
+    const attn__canonical *t = &plan->canonical;
+    double rows = (double)t->batch.size * (double)(t->query.size + t->key.size);
+    return solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
+}
+
+/* Waking a thread takes some microseconds, as long as about this many multiply-adds.  A named solver gets exactly the
+ * threads requested. */
+static void spare_threads(attn_plan *plan, const attn_plan_options *options)
+{
+    const double worth = 2e6;
+    double most = work_of(plan) / worth;
+    if (!options->solver && most < plan->canonical.threads)
+        plan->canonical.threads = most > 1 ? (int)most : 1;
+}
+
+attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options)
+{
+    attn_status status = choose(plan, options);
+    if (status == ATTN_OK)
+        spare_threads(plan, options);
+    return status;
 }
 
 /* ------------------------------------------------------------------------------------------------ words */
@@ -488,8 +516,8 @@ size_t attn_plan_describe(const attn_plan *plan, bool verbose, char *text, size_
         if (refusal)
             put(&w, "\n  not %s: %s", solvers[i]->name, refusal);
         else
-            put(&w, "\n  not %s: cost %.3g against %.3g", solvers[i]->name, attn__solver_cost(solvers[i], canonical),
-                attn__solver_cost(plan->solver, canonical));
+            put(&w, "\n  not %s: cost %.3g against %.3g", solvers[i]->name, solver_cost(solvers[i], canonical),
+                solver_cost(plan->solver, canonical));
     }
     return w.length;
 }

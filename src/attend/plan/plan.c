@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * The planner: check, canonical form, choice of a solver, chain of steps, workspace. */
+ * A plan from its making to its runs: check, canonical form, choice of a solver, chain of steps, workspace; the check of
+ * the arrays, and the steps that run on them. */
 #include "attend/plan/plan.h"
 
+#include "attend/block/items.h"
+#include "attend/problem/arrays.h"
 #include "attend/problem/problem.h"
 #include "base/integers.h"
 #include "base/parallel.h"
 
-const attn__wrapper *const attn__wrappers[ATTN__WRAPPERS] = {&attn__wrapper_bias_index, &attn__wrapper_weights,
-                                                             &attn__wrapper_private_gradients, &attn__wrapper_sinks};
+/* Outermost first. */
+static const attn__wrapper *const wrappers[ATTN__WRAPPERS] = {&attn__wrapper_bias_index, &attn__wrapper_weights,
+                                                              &attn__wrapper_private_gradients, &attn__wrapper_sinks};
 
 static attn_status make_canonical(attn_plan *plan, const attn_problem *problem, const attn_plan_options *options)
 {
@@ -15,8 +19,8 @@ static attn_status make_canonical(attn_plan *plan, const attn_problem *problem, 
     attn_status status = ATTN_OK;
     attn__resolve_problem(&resolved);
     for (int i = 0; status == ATTN_OK && i < ATTN__WRAPPERS; i++)
-        if (attn__wrappers[i]->resolve)
-            status = attn__wrappers[i]->resolve(plan->context, &resolved, &plan->data[i]);
+        if (wrappers[i]->resolve)
+            status = wrappers[i]->resolve(plan->context, &resolved, &plan->data[i]);
     attn__canonical_make(&plan->canonical, &resolved, plan->context->batch_invariant);
     plan->canonical.threads = options->threads ? options->threads : plan->context->threads;
     plan->canonical.isa = plan->context->isa;
@@ -29,28 +33,9 @@ static attn_status wrap_canonical(attn_plan *plan)
 {
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < ATTN__WRAPPERS; i++)
-        if (attn__wrappers[i]->canonical)
-            status = attn__wrappers[i]->canonical(plan->context, &plan->canonical, plan->solver, &plan->data[i]);
+        if (wrappers[i]->canonical)
+            status = wrappers[i]->canonical(plan->context, &plan->canonical, plan->solver, &plan->data[i]);
     return status;
-}
-
-/* Multiply-adds, and what moves the operands: a number takes as long as some of them. */
-static double work_of(const attn_plan *plan)
-{
-    const double each = 16;
-    const attn__canonical *t = &plan->canonical;
-    double rows = (double)t->batch.size * (double)(t->query.size + t->key.size);
-    return attn__solver_cost(plan->solver, t) + each * rows * (double)(t->contract.size + t->value.size);
-}
-
-/* Waking a thread takes some microseconds, as long as about this many multiply-adds.  A named solver gets exactly the
- * threads requested. */
-static void spare_threads(attn_plan *plan, const attn_plan_options *options)
-{
-    const double worth = 2e6;
-    double most = work_of(plan) / worth;
-    if (!options->solver && most < plan->canonical.threads)
-        plan->canonical.threads = most > 1 ? (int)most : 1;
 }
 
 static void run_solver(const attn__step *step, const attn_arrays *arrays, char *workspace)
@@ -74,7 +59,7 @@ static void add_step(attn_plan *plan, attn__step step, size_t workspace)
 static attn_status make_steps(attn_plan *plan)
 {
     for (int i = 0; i < ATTN__WRAPPERS; i++) {
-        const attn__wrapper *w = attn__wrappers[i];
+        const attn__wrapper *w = wrappers[i];
         if (plan->data[i])
             add_step(plan, (attn__step){.run = w->run, .data = plan->data[i]},
                      w->workspace(plan->data[i], &plan->canonical));
@@ -97,7 +82,6 @@ static attn_status fill_plan(attn_plan *plan, const attn_problem *problem, const
         status = attn__choose_solver(plan, options);
     if (status != ATTN_OK)
         return status;
-    spare_threads(plan, options);
     status = wrap_canonical(plan);
     if (status == ATTN_OK && plan->solver->plan)
         status = plan->solver->plan(plan->context, &plan->canonical, &plan->recipe);
@@ -164,4 +148,110 @@ size_t attn_plan_workspace(const attn_plan *plan)
 const char *attn_plan_solver(const attn_plan *plan)
 {
     return plan->solver->name;
+}
+
+/* ---------------------------------------------------------------------------------------------- arrays */
+
+static bool is_output(const attn__canonical *canonical, attn_array array)
+{
+    return attn__arrays_table[array].written == (canonical->backward ? ATTN__WRITTEN_BACKWARD : ATTN__WRITTEN_FORWARD);
+}
+
+/* Of the solver's array, corrected by each wrapper around it. */
+bool attn_plan_span(const attn_plan *plan, attn_array array, attn_span *span)
+{
+    const attn__canonical *canonical = &plan->canonical;
+    *span = (attn_span){0};
+    if ((int)array < 0 || array >= ATTN_ARRAY_COUNT || !attn__arrays_used(canonical, array))
+        return false;
+    attn__extent extent = attn__arrays_extent(canonical, array);
+    bool empty = attn__extent_size(&extent) == 0, used = true;
+    attn_span found = {attn__arrays_dtype(&canonical->problem, array), is_output(canonical, array),
+                       empty ? 0 : extent.low, empty ? 0 : extent.high + 1};
+    for (int i = ATTN__WRAPPERS - 1; used && i >= 0; i--)
+        if (plan->data[i] && wrappers[i]->span)
+            used = wrappers[i]->span(plan->data[i], array, &found);
+    if (used)
+        *span = found;
+    return used;
+}
+
+/* NULL, or the name of the first array that the problem needs and `arrays` lacks. */
+static const char *missing_array(const attn_plan *plan, const attn_arrays *arrays)
+{
+    const attn__canonical *canonical = &plan->canonical;
+    attn_span span;
+    for (attn_array array = 0; array < ATTN_ARRAY_COUNT; array++)
+        if (!attn__arrays_get(arrays, array) && attn_plan_span(plan, array, &span) &&
+            !attn__arrays_is_empty(canonical, array))
+            return attn__arrays_table[array].name;
+    bool weights = canonical->problem.flags & ATTN_WANT_WEIGHTS;
+    bool empty = canonical->batch.size == 0 || canonical->query.size == 0 || canonical->key.size == 0;
+    return weights && !empty && !arrays->weights ? "weights" : NULL;
+}
+
+/* Outputs that begin where something else begins.  Other overlaps are not looked for: arrays may well be interleaved,
+ * so that their spans say nothing. */
+static attn_status check_overlap(const attn_plan *plan, const attn_arrays *arrays)
+{
+    for (attn_array i = ATTN_ARRAY_O; i < ATTN_ARRAY_COUNT; i++)
+        for (attn_array j = 0; attn__arrays_get(arrays, i) && j < ATTN_ARRAY_COUNT; j++) {
+            attn_span a, b;
+            if (i == j || attn__arrays_get(arrays, i) != attn__arrays_get(arrays, j) || !attn_plan_span(plan, i, &a) ||
+                !attn_plan_span(plan, j, &b))
+                continue;
+            if (a.output && a.low < a.high && b.low < b.high)
+                return attn__fail(plan->context, ATTN_ERROR_ARGUMENT,
+                                  "the arrays '%s' and '%s' are one; an output must not overlap "
+                                  "anything else",
+                                  attn__arrays_table[i].name, attn__arrays_table[j].name);
+        }
+    return ATTN_OK;
+}
+
+static attn_status check_offsets(const attn_plan *plan, const attn_arrays *arrays)
+{
+    int64_t at;
+    const char *name = attn__is_packed(&plan->canonical) ? attn__packed_fault(&plan->canonical, arrays, &at) : NULL;
+    if (!name)
+        return ATTN_OK;
+    const int32_t *offsets = name[0] == 'q' ? arrays->q_offsets : arrays->k_offsets;
+    return attn__fail(
+        plan->context, ATTN_ERROR_ARGUMENT,
+        "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow by more "
+        "than the longest sequence",
+        name, (long long)at, (int)offsets[at]);
+}
+
+static attn_status check_contents(const attn_plan *plan, const attn_arrays *arrays)
+{
+    attn_status status = check_offsets(plan, arrays);
+    for (int i = 0; status == ATTN_OK && i < ATTN__WRAPPERS; i++)
+        if (plan->data[i] && wrappers[i]->check)
+            status = wrappers[i]->check(plan->context, plan->data[i], arrays);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- run */
+
+attn_status attn_plan_execute(const attn_plan *plan, const attn_arrays *arrays, void *workspace)
+{
+    char *scratch = workspace ? workspace : plan->workspace;
+    attn__call_begin(plan->context);
+    const char *missing = missing_array(plan, arrays);
+    if (!attn__all_zero(arrays->reserved, sizeof arrays->reserved))
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "attn_arrays: a reserved field is not NULL");
+    if (missing)
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the problem needs the array '%s', which is NULL",
+                          missing);
+    if (check_contents(plan, arrays) != ATTN_OK || check_overlap(plan, arrays) != ATTN_OK)
+        return ATTN_ERROR_ARGUMENT;
+    if ((uintptr_t)scratch % 64 != 0)
+        return attn__fail(plan->context, ATTN_ERROR_ARGUMENT, "the workspace %p is not aligned to 64 bytes", workspace);
+    if (!workspace && atomic_flag_test_and_set(plan->busy))
+        return ATTN_ERROR_BUSY;
+    attn__step_run(plan->steps, arrays, scratch);
+    if (!workspace)
+        atomic_flag_clear(plan->busy);
+    return ATTN_OK;
 }

@@ -42,11 +42,10 @@ typedef struct attn__wrapper {
     void (*run)(const attn__step *step, const attn_arrays *arrays, char *workspace);
 } attn__wrapper;
 
-/* The wrappers, outermost first. */
+/* The wrappers. */
 extern const attn__wrapper attn__wrapper_bias_index, attn__wrapper_weights, attn__wrapper_private_gradients,
     attn__wrapper_sinks;
 enum { ATTN__WRAPPERS = 4 };
-extern const attn__wrapper *const attn__wrappers[ATTN__WRAPPERS];
 
 struct attn_plan {
     attn_context *context;
@@ -62,9 +61,7 @@ struct attn_plan {
     atomic_flag *busy; /* the one thing that changes: somebody runs in `workspace` */
 };
 
-/* Chooses the plan's solver, and says how. */
+/* Chooses the plan's solver, says how, and leaves the plan the threads that the problem is worth. */
 attn_status attn__choose_solver(attn_plan *plan, const attn_plan_options *options);
-/* Its time for the problem by rule, as attn__solver.cost says. */
-double attn__solver_cost(const attn__solver *solver, const attn__canonical *canonical);
 
 #endif

@@ -10,12 +10,6 @@ const attn__operand_info attn__operand_table[ATTN__OPERANDS] = {
 #undef ATTN_X
 };
 
-const char *attn__role_name(attn_role role)
-{
-    static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
-    return (unsigned)role <= ATTN_ROLE_VALUE ? names[role] : "unknown";
-}
-
 bool attn__operand_used(const attn_problem *problem, attn__operand op)
 {
     bool backward = problem->direction == ATTN_DIRECTION_BACKWARD;
@@ -50,14 +44,6 @@ bool attn__operand_used(const attn_problem *problem, attn__operand op)
     default:
         return true;
     }
-}
-
-const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
-{
-    for (int i = 0; i < problem->nwindows; i++)
-        if (problem->windows[i].key_dim == key_dim)
-            return &problem->windows[i];
-    return NULL;
 }
 
 bool attn__operand_packed(attn__operand op, attn_role role)
@@ -126,12 +112,4 @@ attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op)
     default:
         return dtype;
     }
-}
-
-int attn__last_dim(const attn_problem *problem, attn_role role)
-{
-    int dim = problem->ndims - 1;
-    while (dim >= 0 && problem->dims[dim].role != role)
-        dim--;
-    return dim;
 }

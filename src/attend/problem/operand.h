@@ -64,13 +64,23 @@ static inline int64_t attn__stride(const attn_dim *dim, attn__operand op)
 }
 
 /* "BATCH", "QUERY", ... */
-const char *attn__role_name(attn_role role);
+static inline const char *attn__role_name(attn_role role)
+{
+    static const char *const names[] = {"no role", "BATCH", "QUERY", "KEY", "CONTRACT", "VALUE"};
+    return (unsigned)role <= ATTN_ROLE_VALUE ? names[role] : "unknown";
+}
 
 /* True if the problem reads or writes the operand in its direction. */
 bool attn__operand_used(const attn_problem *problem, attn__operand op);
 
 /* The window of a KEY dim, or NULL. */
-const attn_window *attn__window_of(const attn_problem *problem, int key_dim);
+static inline const attn_window *attn__window_of(const attn_problem *problem, int key_dim)
+{
+    for (int i = 0; i < problem->nwindows; i++)
+        if (problem->windows[i].key_dim == key_dim)
+            return &problem->windows[i];
+    return NULL;
+}
 
 /* How many indices the operand has along a dim: the length, an axis of positions, or the number of picks. */
 int64_t attn__operand_length(const attn_problem *problem, int dim, attn__operand op);
@@ -89,8 +99,15 @@ static inline attn_role attn__table_role(const attn_relative *relative)
 {
     return relative->kind == ATTN_RELATIVE_VALUE ? ATTN_ROLE_VALUE : ATTN_ROLE_CONTRACT;
 }
+
 /* The last dim of a role, -1 if it has none. */
-int attn__last_dim(const attn_problem *problem, attn_role role);
+static inline int attn__last_dim(const attn_problem *problem, attn_role role)
+{
+    int dim = problem->ndims - 1;
+    while (dim >= 0 && problem->dims[dim].role != role)
+        dim--;
+    return dim;
+}
 
 /* Of the operand's elements (lens and mask have their own types). */
 attn_dtype attn__operand_dtype(const attn_problem *problem, attn__operand op);

@@ -12,10 +12,6 @@
 /* ATTN_OK if the problem makes sense; else the context's error says which dim and why. */
 attn_status attn__check_problem(attn_context *context, const attn_problem *problem);
 
-/* Its last parts, check_sizes.c: sizes that fit into numbers, outputs whose elements are apart. */
-attn_status attn__check_sizes(attn_context *context, const attn_problem *problem);
-attn_status attn__check_outputs(attn_context *context, const attn_problem *problem);
-
 /* Whether pairs of a query and a key meet in one number of the bias whose gradient is wanted, other than by a stride
  * of 0: a bias by distance. */
 bool attn__bias_gradient_meets(const attn_problem *problem);
