@@ -10,13 +10,6 @@
 
 enum { LINE = 64, LAG = 2 }; /* rows that are on their way */
 
-/* Streams beyond the number are never looked at, and items may be short. */
-void attn__prefetch_clear(attn__prefetch *a)
-{
-    a->streams = a->now = 0;
-    a->row = a->run = a->line = a->each = 0;
-}
-
 void attn__prefetch_add_runs(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
                              int64_t runs, int64_t run_step, int64_t bytes)
 {
@@ -32,20 +25,6 @@ void attn__prefetch_add_runs(attn__prefetch *a, const void *base, int64_t step, 
     a->stream[i].run_step = run_step;
     a->stream[i].to = NULL;
     a->streams++;
-}
-
-void attn__prefetch_add(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
-                        int64_t bytes)
-{
-    attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
-}
-
-void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
-{
-    int last = a->streams - 1;
-    a->stream[last].to = to;
-    a->stream[last].to_step = to_step;
-    a->stream[last].copied = 0;
 }
 
 static const char *row_of(const attn__prefetch *a, int stream, int64_t row)
@@ -70,14 +49,6 @@ void attn__prefetch_finish(attn__prefetch *a)
     for (int i = 0; i < a->streams; i++)
         if (a->stream[i].to)
             copy_rows(a, i, a->stream[i].rows);
-}
-
-void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
-{
-    int64_t lines = 0;
-    for (int i = 0; i < a->streams; i++)
-        lines += a->stream[i].rows * a->stream[i].runs * a->stream[i].lines;
-    a->each = portions > 1 ? (lines + portions - 1) / portions : lines;
 }
 
 static void next_run(attn__prefetch *a)

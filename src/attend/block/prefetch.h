@@ -27,19 +27,42 @@ typedef struct attn__prefetch {
     int64_t each;           /* lines of one portion */
 } attn__prefetch;
 
-/* Empties it. */
-void attn__prefetch_clear(attn__prefetch *prefetch);
-/* Adds `rows` rows of `bytes` bytes; none if that is negative. */
-void attn__prefetch_add(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at, int64_t rows,
-                        int64_t bytes);
-/* The same where each row is `runs` runs of `bytes` bytes. */
+/* Empties it.  Streams beyond the number are never looked at, and items may be short. */
+static inline void attn__prefetch_clear(attn__prefetch *a)
+{
+    a->streams = a->now = 0;
+    a->row = a->run = a->line = a->each = 0;
+}
+
+/* Adds `rows` rows, each of `runs` runs of `bytes` bytes; none if `rows` is negative. */
 void attn__prefetch_add_runs(attn__prefetch *prefetch, const void *base, int64_t step, const int64_t *row_at,
                              int64_t rows, int64_t runs, int64_t run_step, int64_t bytes);
+/* The same where each row is one run. */
+static inline void attn__prefetch_add(attn__prefetch *a, const void *base, int64_t step, const int64_t *row_at,
+                                      int64_t rows, int64_t bytes)
+{
+    attn__prefetch_add_runs(a, base, step, row_at, rows, 1, 0, bytes);
+}
+
 /* Copies the rows of the stream added last, one run of whole lines each, to `to`, shortly after prefetching them: rows
  * whose stride maps them to the same few cache sets would soon be evicted. */
-void attn__prefetch_copy(attn__prefetch *prefetch, void *to, int64_t to_step);
+static inline void attn__prefetch_copy(attn__prefetch *a, void *to, int64_t to_step)
+{
+    int last = a->streams - 1;
+    a->stream[last].to = to;
+    a->stream[last].to_step = to_step;
+    a->stream[last].copied = 0;
+}
+
 /* Divides the list into `portions`; call it when all streams are added. */
-void attn__prefetch_divide(attn__prefetch *prefetch, int64_t portions);
+static inline void attn__prefetch_divide(attn__prefetch *a, int64_t portions)
+{
+    int64_t lines = 0;
+    for (int i = 0; i < a->streams; i++)
+        lines += a->stream[i].rows * a->stream[i].runs * a->stream[i].lines;
+    a->each = portions > 1 ? (lines + portions - 1) / portions : lines;
+}
+
 /* Prefetches one portion of an attn__prefetch. */
 void attn__prefetch_portion(void *prefetch);
 /* Copies the remaining rows. */

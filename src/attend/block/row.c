@@ -2,7 +2,6 @@
  * The walk over rows and keys. */
 #include "attend/block/row.h"
 
-#include "attend/block/dropout.h"
 #include "attend/block/items.h"
 #include "attend/block/window_base.h"
 
@@ -56,15 +55,6 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
         row->len = arrays->lens[row->offset[ATTN__OP_LENS]];
     if (canonical->has_dropout)
         row->key = attn__dropout_row(canonical, arrays, drop);
-}
-
-double attn__row_keep(const attn__row *row, const attn__spot *spot)
-{
-    const attn__canonical *canonical = row->canonical;
-    if (!canonical->has_dropout)
-        return 1;
-    bool dropped = attn__dropout_bits(row->key, spot->column) < attn__dropout_threshold(canonical->problem.dropout);
-    return dropped ? 0 : attn__dropout_factor(canonical);
 }
 
 typedef struct place {

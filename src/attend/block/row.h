@@ -6,6 +6,7 @@
 #ifndef ATTN_ATTEND_ROW_H
 #define ATTN_ATTEND_ROW_H
 
+#include "attend/block/dropout.h"
 #include "attend/problem/operand.h"
 #include "attend/problem/canonical.h"
 
@@ -43,6 +44,13 @@ void attn__row_at(attn__row *row, const attn__canonical *canonical, const attn_a
 /* The key of linear index `key`, seen from the row. */
 void attn__spot_at(attn__spot *spot, const attn__row *row, int64_t key);
 /* 0 if dropout drops the weight there, else its factor 1/(1-p). */
-double attn__row_keep(const attn__row *row, const attn__spot *spot);
+static inline double attn__row_keep(const attn__row *row, const attn__spot *spot)
+{
+    const attn__canonical *canonical = row->canonical;
+    if (!canonical->has_dropout)
+        return 1;
+    bool dropped = attn__dropout_bits(row->key, spot->column) < attn__dropout_threshold(canonical->problem.dropout);
+    return dropped ? 0 : attn__dropout_factor(canonical);
+}
 
 #endif

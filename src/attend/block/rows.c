@@ -24,13 +24,6 @@ int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index
     return offset;
 }
 
-int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index)
-{
-    for (int a = group->n - 1; a > axis; a--)
-        index /= group->axis[a].dim.n;
-    return index % group->axis[axis].dim.n;
-}
-
 /* Runs along the last axis, with one division for each. */
 void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, int64_t count, int64_t *out)
 {
@@ -52,27 +45,10 @@ void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, i
         out[i] += base;
 }
 
-void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
-                         int64_t *out)
-{
-    attn__offsets_from(&canonical->query, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count,
-                       out);
-}
-
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out)
 {
     for (int64_t i = 0; i < count; i++)
         out[i] = attn__offsets_index(group, axis, first + i);
-}
-
-const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
-{
-    int64_t *at = *room;
-    if (attn__offsets_adjacent(group, stride))
-        return NULL;
-    attn__offsets_fill(group, stride, 0, group->size, at);
-    *room += group->size;
-    return at;
 }
 
 bool attn__offsets_adjacent(const attn__group *group, size_t stride)
@@ -91,16 +67,6 @@ bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step)
 }
 
 /* ------------------------------------------------------------------------------------------- batch indices */
-
-void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
-{
-#define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
-    ATTN__OPERAND_MAP(ATTN_X)
-#undef ATTN_X
-    place->drop += (uint64_t)by * (uint64_t)axis->drop;
-    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
-        place->table[i] += by * axis->table[i];
-}
 
 attn__place attn__place_of(const attn__canonical *canonical, int64_t batch)
 {

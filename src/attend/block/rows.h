@@ -26,18 +26,39 @@ void attn__offsets_fill(const attn__group *group, size_t stride, int64_t first, 
 /* with `base` added to each, as a batch index has it; */
 void attn__offsets_from(const attn__group *group, size_t stride, int64_t base, int64_t first, int64_t count,
                         int64_t *out);
-/* of queries of a batch index. */
-void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first, int64_t count,
-                         int64_t *out);
+/* of one index. */
 int64_t attn__offsets_one(const attn__group *group, size_t stride, int64_t index);
+/* of queries of a batch index. */
+static inline void attn__query_offsets(const attn__canonical *canonical, size_t stride, int64_t batch, int64_t first,
+                                       int64_t count, int64_t *out)
+{
+    attn__offsets_from(&canonical->query, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count,
+                       out);
+}
+
 /* The index along one axis of the group, of the group's index. */
-int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index);
+static inline int64_t attn__offsets_index(const attn__group *group, int axis, int64_t index)
+{
+    for (int a = group->n - 1; a > axis; a--)
+        index /= group->axis[a].dim.n;
+    return index % group->axis[axis].dim.n;
+}
+
 /* out[i] = that of the group's index first + i. */
 void attn__offsets_indices(const attn__group *group, int axis, int64_t first, int64_t count, int64_t *out);
-/* The offsets of a group of channels, written to *room, which moves behind them; NULL if they are adjacent. */
-const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room);
 /* True if the group is one run of adjacent elements for this stride. */
 bool attn__offsets_adjacent(const attn__group *group, size_t stride);
+/* The offsets of a group of channels, written to *room, which moves behind them; NULL if they are adjacent. */
+static inline const int64_t *attn__offsets_channels(const attn__group *group, size_t stride, int64_t **room)
+{
+    int64_t *at = *room;
+    if (attn__offsets_adjacent(group, stride))
+        return NULL;
+    attn__offsets_fill(group, stride, 0, group->size, at);
+    *room += group->size;
+    return at;
+}
+
 /* True if index i has the offset i * step. */
 bool attn__offsets_even(const attn__group *group, size_t stride, int64_t step);
 
@@ -49,7 +70,16 @@ typedef struct attn__place {
 } attn__place;
 
 /* Moves it by `by` indices along one BATCH axis. */
-void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by);
+static inline void attn__place_advance(attn__place *place, const attn__axis *axis, int64_t by)
+{
+#define ATTN_X(NAME, field, roles, positional) place->at.field += by * axis->dim.field;
+    ATTN__OPERAND_MAP(ATTN_X)
+#undef ATTN_X
+    place->drop += (uint64_t)by * (uint64_t)axis->drop;
+    for (int i = 0; i < ATTN_MAX_RELATIVE; i++)
+        place->table[i] += by * axis->table[i];
+}
+
 attn__place attn__place_of(const attn__canonical *canonical, int64_t batch);
 
 /* Rows of an operand, f32 or bf16: row r has n channels, from element at[r] on or at `channel`'s offsets from there. */

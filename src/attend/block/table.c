@@ -7,21 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
-{
-    return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
-                                                                              : &canonical->contract;
-}
-
-attn__strides attn__table_strides(const attn__canonical *canonical, int relative)
-{
-    const attn__group *group = attn__table_channels(canonical, relative);
-    attn__strides s = {{0}};
-    for (int i = 0; i < group->n; i++)
-        s.at[i] = group->axis[i].table[relative];
-    return s;
-}
-
 /* Whether it serves all channels of its group. */
 static bool is_whole(const attn__canonical *canonical, int relative)
 {
@@ -145,11 +130,6 @@ void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena,
         memory->rows = NULL;
 }
 
-void attn__table_memory_start(const attn__table_memory *memory)
-{
-    *memory->at = INT64_MIN;
-}
-
 enum { RUN = 64 }; /* rows that stay in the first cache while all their channels are read */
 
 /* n rows' numbers of channel c, from `row` on; whether they are finite. */
@@ -224,14 +204,4 @@ int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, in
 {
     const attn_relative *r = &canonical->problem.relatives[relative];
     return widest_range(&canonical->query, r->query_dim, queries) + widest_range(&canonical->key, r->key_dim, keys) - 1;
-}
-
-bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
-{
-    bool steps = from + 1 == keys || key[from + 1] != key[from];
-    int64_t to = from + 1;
-    while (to < keys && key[to] == key[to - 1] + steps)
-        to++;
-    *end = to;
-    return steps;
 }

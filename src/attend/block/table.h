@@ -11,8 +11,20 @@
 #include "base/integers.h"
 
 /* The group that its channels belong to, and its strides along them. */
-const attn__group *attn__table_channels(const attn__canonical *canonical, int relative);
-attn__strides attn__table_strides(const attn__canonical *canonical, int relative);
+static inline const attn__group *attn__table_channels(const attn__canonical *canonical, int relative)
+{
+    return canonical->problem.relatives[relative].kind == ATTN_RELATIVE_VALUE ? &canonical->value
+                                                                              : &canonical->contract;
+}
+
+static inline attn__strides attn__table_strides(const attn__canonical *canonical, int relative)
+{
+    const attn__group *group = attn__table_channels(canonical, relative);
+    attn__strides s = {{0}};
+    for (int i = 0; i < group->n; i++)
+        s.at[i] = group->axis[i].table[relative];
+    return s;
+}
 
 /* The row at `offset` as one number for each channel, 0 for those that the table does not serve. */
 void attn__table_gather(const attn__canonical *canonical, int relative, const attn__strides *strides, const void *table,
@@ -58,7 +70,11 @@ typedef struct attn__table_memory {
 
 void attn__table_memory_take(const attn__table_panel *panel, attn__arena *arena, bool rows, attn__table_memory *memory);
 /* Forgets the table of an earlier execution; before anything else of each. */
-void attn__table_memory_start(const attn__table_memory *memory);
+static inline void attn__table_memory_start(const attn__table_memory *memory)
+{
+    *memory->at = INT64_MIN;
+}
+
 /* Reads the table at an element offset unless it is there already: to rows as it is, to across times `factor`.  Rows
  * that it does not have are 0. */
 void attn__table_panel_read(const attn__table_panel *panel, const attn__canonical *canonical, const attn_arrays *arrays,
@@ -75,6 +91,14 @@ attn__table_reach attn__table_reach_of(const attn__table_panel *panel, const int
 int64_t attn__table_most_rows(const attn__canonical *canonical, int relative, int64_t queries, int64_t keys);
 
 /* The keys [from, *end) are a run: true, their indices step by one; false, they are the same. */
-bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end);
+static inline bool attn__table_run(const int64_t *key, int64_t from, int64_t keys, int64_t *end)
+{
+    bool steps = from + 1 == keys || key[from + 1] != key[from];
+    int64_t to = from + 1;
+    while (to < keys && key[to] == key[to - 1] + steps)
+        to++;
+    *end = to;
+    return steps;
+}
 
 #endif

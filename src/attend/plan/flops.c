@@ -3,6 +3,7 @@
  * how many the machine can do. */
 #include "attend/plan/plan.h"
 
+#include "attend/problem/operand.h"
 #include "base/parallel.h"
 #include "kernels/fma_peak/fma_peak.h"
 
@@ -64,14 +65,6 @@ static double window_share(const attn__canonical *canonical, const attn_window *
     return pairs > 0 ? pairs / (queries * (double)taps) : 0;
 }
 
-static bool has_window(const attn_problem *p, int key_dim)
-{
-    for (int i = 0; i < p->nwindows; i++)
-        if (p->windows[i].key_dim == key_dim)
-            return true;
-    return false;
-}
-
 double attn_plan_flops(const attn_plan *plan)
 {
     const attn__canonical *canonical = &plan->canonical;
@@ -85,7 +78,7 @@ double attn_plan_flops(const attn_plan *plan)
     for (int i = 0; i < p->nwindows; i++)
         pairs *= window_share(canonical, &p->windows[i]);
     for (int i = 0; i < p->nbands; i++)
-        if (!has_window(p, p->bands[i].key_dim))
+        if (!attn__window_of(p, p->bands[i].key_dim))
             pairs *= band_share(canonical, &p->bands[i]);
     return 2 * pairs * (double)(canonical->contract.size + canonical->value.size) * (canonical->backward ? 2.5 : 1);
 }

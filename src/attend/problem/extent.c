@@ -31,10 +31,10 @@ int64_t attn__extent_length(const attn__canonical *canonical, const attn__group 
         if (group == &canonical->key && i == p->blocks.key_dim)
             return attn__blocks_count(group->axis[i].dim.n, p->blocks.keys);
     }
-    for (int w = 0; group == &canonical->key && attn__operand_table[op].positional && w < p->nwindows; w++)
-        if (p->windows[w].key_dim == i)
-            return p->windows[w].size;
-    return group->axis[i].dim.n;
+    const attn_window *window = NULL;
+    if (group == &canonical->key && attn__operand_table[op].positional)
+        window = attn__window_of(p, i);
+    return window ? window->size : group->axis[i].dim.n;
 }
 
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op)
@@ -59,14 +59,6 @@ attn__extent attn__table_extent(const attn__canonical *canonical, int t)
     for (int i = 0; i < channels->n; i++)
         widen(&e, i == channels->n - 1 ? r->end - r->begin : channels->axis[i].dim.n, channels->axis[i].table[t]);
     return e;
-}
-
-size_t attn__extent_size(const attn__extent *e)
-{
-    for (int i = 0; i < e->n; i++)
-        if (e->length[i] == 0)
-            return 0;
-    return (size_t)(e->high - e->low) + 1;
 }
 
 void attn__extent_zero(const attn__extent *e, size_t size, void *array)

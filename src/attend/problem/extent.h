@@ -20,7 +20,14 @@ int64_t attn__extent_length(const attn__canonical *canonical, const attn__group 
 attn__extent attn__operand_extent(const attn__canonical *canonical, attn__operand op);
 attn__extent attn__table_extent(const attn__canonical *canonical, int relative);
 /* high - low + 1, or 0 if some axis has no elements. */
-size_t attn__extent_size(const attn__extent *extent);
+static inline size_t attn__extent_size(const attn__extent *e)
+{
+    for (int i = 0; i < e->n; i++)
+        if (e->length[i] == 0)
+            return 0;
+    return (size_t)(e->high - e->low) + 1;
+}
+
 /* Sets the elements of an array to zeros of `size` bytes. */
 void attn__extent_zero(const attn__extent *extent, size_t size, void *array);
 
