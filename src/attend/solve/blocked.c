@@ -975,7 +975,7 @@ static int64_t part_of(int64_t n, int64_t most, int64_t unit)
  * them the rest. */
 static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
-    enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8 };
+    enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8, FEW_ITEMS = 8 };
     bool amx = p->kernels.amx || p->kernels.bf16;
     int64_t keys = canonical->key.size, queries = p->segment;
     if (canonical->backward) {
@@ -985,8 +985,10 @@ static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical
         p->pairs = part_of(keys, p->kernels.amx ? AMX_KEYS : KEYS, amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
         int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
-        if (canonical->batch.size < canonical->threads)
-            pieces = attn__max(pieces, canonical->threads);
+        /* On AMX a block with a number that is not finite has other bits: blocks may not depend on the threads. */
+        int64_t items = p->kernels.amx ? FEW_ITEMS : canonical->threads;
+        if (canonical->batch.size < items)
+            pieces = attn__max(pieces, items);
         p->queries = attn__round_up(attn__ceil_div(queries, pieces), UNIT);
     }
     p->pairs = attn__min(p->pairs, keys);
