@@ -379,7 +379,7 @@ static void a_parameter_may_be_frozen_later(void **state)
 
 /* ------------------------------------------------------------------------------------------ by hand */
 
-enum { MOST = 8 };
+enum { MOST = 16 };
 
 /* A training of one number that begins as 1: loss i of the first epoch is it times slopes[i], the mean of i + 1
  * labels, in the second epoch twice that; what validations
@@ -429,6 +429,7 @@ static attn_status save_nothing(void *user, bool better)
 static bool note_progress(void *user, const attn_progress *p)
 {
     given *g = user;
+    assert_true(g->n_ends < MOST && g->n_steps < MOST);
     if (p->epoch_ends)
         g->ends[g->n_ends++] = *p;
     else
