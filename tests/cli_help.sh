@@ -33,6 +33,25 @@ for command in "train images" "train msa"; do
 done
 expect 2 'threads cannot be 1025' "$attn" version --threads 1025
 
+# How the program was built: the compiler's own version, each library that the linker names, kernels for what the machine has.
+expect 0 '^attn [0-9]' "$attn" version --build
+cp out.txt build.txt
+compiler=$(sed -n 's/^CMAKE_C_COMPILER:[A-Z]*=//p' "$ATTN_BUILD/CMakeCache.txt")
+"$compiler" --version | grep -qF -e "$(sed -n 's/^compiler .* //p' build.txt)" || fail "version --build: $(grep ^compiler build.txt)"
+grep -q "^build [A-Za-z][A-Za-z]* (.*-ffp-contract=off" build.txt || fail "version --build: $(grep '^build' build.txt)"
+for both in libz:zlib libjansson:jansson libpng16:libpng libjpeg:libjpeg libcairo:cairo libfontconfig:fontconfig \
+    libwebp:libwebp libyaml-0:libyaml libsentencepiece:sentencepiece; do
+    ! readelf -d "$attn" 2> err.txt | grep -q "NEEDED.*\[${both%:*}\." || grep -qE "^libraries .*${both#*:} [0-9]" build.txt ||
+        fail "version --build lacks ${both#*:}"
+done
+for isa in $(sed -n 's/.*machine has: \(.*\))/\1/p' build.txt | tr -d ,); do
+    grep -qE "^kernels for .*\<$isa\>" build.txt || fail "version --build: no kernels for $isa"
+done
+"$attn" version --build --json > build.json || fail "version --build --json"
+for name in compiler type flags settings libraries isas zlib; do
+    grep -q "\"$name\": [\"{\[]" build.json || fail "version --build --json lacks $name"
+done
+
 # Names are separated from their descriptions, and a shell can read the examples.
 "$attn" --help | sed -n '/^Environment/,$p' > out.txt
 same "names that touch their meaning" 0 "$(grep -cE '^  [A-Z_]+[^A-Z_ ]' out.txt)"
