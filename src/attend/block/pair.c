@@ -43,6 +43,12 @@ static void lay_out(attn__pair *pair, double *memory)
         *value[i] = take(&memory, pair->canonical->value.size);
     for (int i = 0; i < pair->canonical->problem.nrelatives; i++)
         pair->table_row[i] = take(&memory, attn__table_channels(pair->canonical, i)->size);
+    pair->rows = (attn__score_rows){.n = pair->canonical->contract.size,
+                                    .q = pair->qs,
+                                    .k = pair->ks,
+                                    .w = pair->ws,
+                                    .w2 = pair->w2s,
+                                    .width = pair->canonical->problem.width};
 }
 
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory)
@@ -70,23 +76,6 @@ static bool reads_q_and_k(const attn__canonical *canonical)
     return reads;
 }
 
-void attn__pair_row(attn__pair *pair, const attn__row *row)
-{
-    const attn__canonical *canonical = pair->canonical;
-    const attn__group *contract = &canonical->contract;
-    if (reads_q_and_k(canonical))
-        attn__gather(contract, &pair->q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
-    if (attn__score_of(&canonical->problem)->vectors > 0)
-        attn__gather(contract, &pair->w, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
-    if (attn__score_of(&canonical->problem)->vectors > 1)
-        attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
-}
-
-static void gather_table(attn__pair *pair, int i, int64_t offset)
-{
-    attn__table_gather(pair->canonical, i, &pair->table[i], pair->arrays->table[i], offset, pair->table_row[i]);
-}
-
 static double table_terms(attn__pair *pair, const attn__spot *spot)
 {
     const attn_problem *p = &pair->canonical->problem;
@@ -94,22 +83,13 @@ static double table_terms(attn__pair *pair, const attn__spot *spot)
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             continue;
-        gather_table(pair, i, spot->table[i]);
+        attn__table_gather(pair->canonical, i, &pair->table[i], pair->arrays->table[i], spot->table[i],
+                           pair->table_row[i]);
         const double *with = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->qs : pair->ks;
         for (int64_t c = 0; c < pair->canonical->contract.size; c++)
             sum += with[c] * pair->table_row[i][c];
     }
     return sum;
-}
-
-static attn__score_rows score_rows(const attn__pair *pair)
-{
-    return (attn__score_rows){.n = pair->canonical->contract.size,
-                              .q = pair->qs,
-                              .k = pair->ks,
-                              .w = pair->ws,
-                              .w2 = pair->w2s,
-                              .width = pair->canonical->problem.width};
 }
 
 static double capped(attn__pair *pair, double score)
@@ -132,48 +112,11 @@ double attn__pair_score(attn__pair *pair, const attn__spot *spot)
         memset(pair->ks, 0, (size_t)canonical->contract.size * sizeof *pair->ks);
     else if (reads_q_and_k(canonical))
         attn__gather(&canonical->contract, &pair->k, pair->keys, pair->arrays->k, spot->offset[ATTN__OP_K], pair->ks);
-    attn__score_rows rows = score_rows(pair);
-    double score = capped(pair, canonical->problem.scale *
-                                    (attn__score_of(&canonical->problem)->value(&rows) + table_terms(pair, spot)));
+    double sum = attn__score_of(&canonical->problem)->value(&pair->rows) + table_terms(pair, spot);
+    double score = capped(pair, canonical->problem.scale * sum);
     if (canonical->has_bias)
         score += attn__load(pair->side, pair->arrays->bias, spot->offset[ATTN__OP_BIAS]);
     return score;
-}
-
-void attn__pair_value(attn__pair *pair, const attn__spot *spot)
-{
-    const attn__canonical *canonical = pair->canonical;
-    const attn_problem *p = &canonical->problem;
-    if (spot->outside)
-        memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
-    else
-        attn__gather(&canonical->value, &pair->v, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
-    for (int i = 0; i < p->nrelatives; i++) {
-        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
-            continue;
-        gather_table(pair, i, spot->table[i]);
-        for (int64_t c = 0; c < canonical->value.size; c++)
-            pair->vs[c] += pair->table_row[i][c];
-    }
-}
-
-void attn__pair_gradient(attn__pair *pair, double gradient)
-{
-    const attn_problem *p = &pair->canonical->problem;
-    double g = gradient * p->scale;
-    int64_t n = pair->canonical->contract.size;
-    memset(pair->dks, 0, (size_t)n * sizeof *pair->dks);
-    const attn__score_kind *kind = attn__score_of(p);
-    attn__score_rows rows = score_rows(pair);
-    if (kind->gradient)
-        kind->gradient(&rows, g, &(attn__score_slopes){pair->dqs, pair->dks, pair->dws, pair->dw2s});
-    for (int i = 0; i < p->nrelatives; i++) {
-        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
-            continue;
-        double *to = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->dqs : pair->dks;
-        for (int64_t c = 0; c < n; c++)
-            to[c] += g * pair->table_row[i][c];
-    }
 }
 
 /* The maximum and the logarithm of the sum, from the scores themselves. */
@@ -195,11 +138,20 @@ static attn__normalizer normalizer_from_scores(attn__pair *pair, const attn__row
     return (attn__normalizer){max, sum == 0 ? 0 : log(sum)};
 }
 
-attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row)
+void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer)
 {
-    if (pair->canonical->problem.mask_fill != 0)
-        return normalizer_from_scores(pair, row);
-    return (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
+    const attn__canonical *canonical = pair->canonical;
+    const attn__group *contract = &canonical->contract;
+    if (reads_q_and_k(canonical))
+        attn__gather(contract, &pair->q, pair->dtype, pair->arrays->q, row->offset[ATTN__OP_Q], pair->qs);
+    if (attn__score_of(&canonical->problem)->vectors > 0)
+        attn__gather(contract, &pair->w, pair->side, pair->arrays->w, row->offset[ATTN__OP_W], pair->ws);
+    if (attn__score_of(&canonical->problem)->vectors > 1)
+        attn__gather(contract, &pair->w, pair->side, pair->arrays->w2, row->offset[ATTN__OP_W], pair->w2s);
+    if (normalizer && canonical->problem.mask_fill != 0)
+        *normalizer = normalizer_from_scores(pair, row);
+    else if (normalizer)
+        *normalizer = (attn__normalizer){attn__load(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE]), 0};
 }
 
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score)

@@ -9,6 +9,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/row.h"
 #include "attend/block/table.h"
+#include "attend/scores/score.h"
 
 /* Scratch rows of one thread: `contract` doubles each for the first ones, `value` for the rest. */
 typedef struct attn__pair {
@@ -21,6 +22,7 @@ typedef struct attn__pair {
     double *dqs, *dks, *dws, *dw2s;       /* contract; gradients */
     double *vs, *sum, *douts;             /* value */
     double *table_row[ATTN_MAX_RELATIVE]; /* contract or value: the row read last, 0 outside [begin, end) */
+    attn__score_rows rows;                /* q, k, w and w2 of a pair */
 } attn__pair;
 
 /* Bytes of scratch for one thread, SIZE_MAX if too many. */
@@ -28,26 +30,18 @@ size_t attn__pair_size(const attn__canonical *canonical);
 /* Lays a pair out in `memory`, attn__pair_size() bytes aligned to 8. */
 void attn__pair_start(attn__pair *pair, const attn__canonical *canonical, const attn_arrays *arrays, void *memory);
 
-/* Gathers q, w and w2 of a row. */
-void attn__pair_row(attn__pair *pair, const attn__row *row);
-/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
- * tables on the way. */
-double attn__pair_score(attn__pair *pair, const attn__spot *spot);
-/* Gathers the key's value, tables added, into pair->vs. */
-void attn__pair_value(attn__pair *pair, const attn__spot *spot);
-
-/* Given the gradient of scale * (score + tables), writes those of k (to dks) and adds those of q, w and w2 (to
- * dqs, dws, dw2s), after attn__pair_score for the same key.  The rows of the tables stay in table_row. */
-void attn__pair_gradient(attn__pair *pair, double gradient);
-
 /* The logarithm of a row's normalizer as the unrounded sum of two numbers: subtracting them from a score in turn keeps
  * digits that their rounded sum would lose (a fill of -1e6 in f32).  `max` is -inf if the row has no keys. */
 typedef struct attn__normalizer {
     double max, log_sum;
 } attn__normalizer;
 
-/* From the log-sum-exp array where one number is good enough, else from the scores again. */
-attn__normalizer attn__row_normalizer(attn__pair *pair, const attn__row *row);
+/* Gathers q, w and w2 of a row, and finds its normalizer unless that is NULL: the log-sum-exp of the array where one
+ * number is precise enough, else from the scores again. */
+void attn__pair_row(attn__pair *pair, const attn__row *row, attn__normalizer *normalizer);
+/* The score of one key of that row: fill, or scale * (score + tables), capped, + bias.  Gathers k and the rows of the
+ * tables for it. */
+double attn__pair_score(attn__pair *pair, const attn__spot *spot);
 /* The normalized weight of a key that scores `score`. */
 double attn__row_weight(const attn__row *row, const attn__normalizer *normalizer, double score);
 

@@ -176,40 +176,18 @@ void attn__gather(const attn__group *group, const attn__strides *strides, attn_d
 }
 
 void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
-                   const double *in)
+                   const double *in, bool add)
 {
     odometer o;
     start(&o, group, strides, offset);
     int64_t step = strides->at[group->n - 1], inner = group->axis[group->n - 1].dim.n;
     for (int64_t done = 0; done < group->size; done += inner, advance(&o), in += inner) {
-        if (dtype == ATTN_F64 && step == 1)
-            memcpy((double *)base + o.offset, in, (size_t)inner * sizeof *in);
-        else
-            for (int64_t e = 0; e < inner; e++)
-                attn__store(dtype, base, o.offset + e * step, in[e]);
-    }
-}
-
-void attn__scatter_add(const attn__group *group, const attn__strides *strides, double *sums, int64_t offset,
-                       const double *in)
-{
-    odometer o;
-    start(&o, group, strides, offset);
-    int64_t step = strides->at[group->n - 1], inner = group->axis[group->n - 1].dim.n;
-    for (int64_t done = 0; done < group->size; done += inner, advance(&o), in += inner)
-        for (int64_t e = 0; e < inner; e++)
-            sums[o.offset + e * step] += in[e];
-}
-
-void attn__accumulate(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base,
-                      int64_t offset, const double *in)
-{
-    odometer o;
-    start(&o, group, strides, offset);
-    int64_t step = strides->at[group->n - 1], inner = group->axis[group->n - 1].dim.n;
-    for (int64_t done = 0; done < group->size; done += inner, advance(&o), in += inner)
-        for (int64_t e = 0; e < inner; e++) {
+        double *doubles = (double *)base + o.offset;
+        for (int64_t e = 0; dtype == ATTN_F64 && e < inner; e++)
+            doubles[e * step] = add ? doubles[e * step] + in[e] : in[e];
+        for (int64_t e = 0; dtype != ATTN_F64 && e < inner; e++) {
             int64_t at = o.offset + e * step;
-            attn__store(dtype, base, at, attn__load(dtype, base, at) + in[e]);
+            attn__store(dtype, base, at, add ? attn__load(dtype, base, at) + in[e] : in[e]);
         }
+    }
 }

@@ -150,14 +150,8 @@ static inline void attn__split(const attn__group *group, int64_t linear, int64_t
 /* out[e] = base[offset + element e of the group], all of them in order. */
 void attn__gather(const attn__group *group, const attn__strides *strides, attn_dtype dtype, const void *base,
                   int64_t offset, double *out);
-/* The reverse: base[offset + e] = in[e]. */
+/* The reverse: base[offset + e] = in[e] or, with `add`, += in[e], one after the other: elements may be the same. */
 void attn__scatter(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base, int64_t offset,
-                   const double *in);
-/* base[offset + e] += in[e], one after the other: elements may be the same. */
-void attn__accumulate(const attn__group *group, const attn__strides *strides, attn_dtype dtype, void *base,
-                      int64_t offset, const double *in);
-/* sums[offset + e] += in[e]. */
-void attn__scatter_add(const attn__group *group, const attn__strides *strides, double *sums, int64_t offset,
-                       const double *in);
+                   const double *in, bool add);
 
 #endif

@@ -57,12 +57,12 @@ void attn__table_add(const attn__canonical *canonical, int relative, const attn_
         for (int64_t c = r->begin; c < r->end; c++)
             scratch[at++] = factor * row[run + c];
     if (is_whole(canonical, relative)) {
-        attn__scatter_add(group, strides, sums, offset, scratch);
+        attn__scatter(group, strides, ATTN_F64, sums, offset, scratch, true);
         return;
     }
     attn__group served;
     find_served(canonical, relative, &served);
-    attn__scatter_add(&served, strides, sums, offset, scratch);
+    attn__scatter(&served, strides, ATTN_F64, sums, offset, scratch, true);
 }
 
 /* ------------------------------------------------------------------------------------------------ panels */

@@ -137,10 +137,8 @@ static void run_row(void *user, int64_t item, int thread)
     attn__pair_start(&pair, canonical, j->arrays, j->workspace + (size_t)thread * j->share);
     attn__row_at(&row, canonical, j->arrays, batch, query);
     attn__normalizer normalizer = {(double)-INFINITY, 0};
-    if (!row.absent) {
-        attn__pair_row(&pair, &row);
-        normalizer = attn__row_normalizer(&pair, &row);
-    }
+    if (!row.absent)
+        attn__pair_row(&pair, &row, &normalizer);
     for (int64_t key = 0; key < canonical->key.size; key++) {
         attn__spot spot;
         attn__spot_at(&spot, &row, key);

@@ -395,7 +395,7 @@ static void finish_rows(const blocked *b, const blocked_tile *t)
             row[c] = whole == 0 ? 0 : row[c] / whole;
         if (!b->plan->wide)
             attn__scatter(&canonical->value, &o, canonical->problem.dtype, b->arrays->o,
-                          blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row);
+                          blocked_offset(b, ATTN__STRIDE(dim.o), t->query + i), row, false);
         if (canonical->problem.flags & ATTN_WANT_LSE)
             attn__store(attn__operand_dtype(&canonical->problem, ATTN__OP_LSE), b->arrays->lse,
                         blocked_offset(b, ATTN__STRIDE(dim.lse), t->query + i),
@@ -704,9 +704,8 @@ static void store(const blocked *b, unsigned want, attn_array array, unsigned ad
     int64_t base = attn__offsets_one(&canonical->batch, stride_of(array), b->batch);
     for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
         int64_t offset = base + attn__offsets_one(group, stride_of(array), first + i);
-        (adds & want ? attn__accumulate : attn__scatter)(channels, &strides, canonical->problem.dtype,
-                                                         attn__arrays_get(b->arrays, array), offset,
-                                                         rows + i * channels->size);
+        attn__scatter(channels, &strides, canonical->problem.dtype, attn__arrays_get(b->arrays, array), offset,
+                      rows + i * channels->size, adds & want);
     }
 }
 

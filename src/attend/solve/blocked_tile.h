@@ -1207,8 +1207,8 @@ static void add_vector_gradients(blocked *b)
     attn__strides strides = attn__operand_strides(contract, ATTN__OP_W);
     for (int n = 0; n < 2; n++)
         if (b->sums->at[ATTN__SUM_W + n])
-            attn__scatter_add(contract, &strides, b->sums->at[ATTN__SUM_W + n],
-                              blocked_offset(b, ATTN__STRIDE(dim.w), 0), b->at.dw + n * contract->size);
+            attn__scatter(contract, &strides, ATTN_F64, b->sums->at[ATTN__SUM_W + n],
+                          blocked_offset(b, ATTN__STRIDE(dim.w), 0), b->at.dw + n * contract->size, true);
 }
 
 /* dp holds scale * dS.  Adds the gradients of q, k and the learned vectors. */

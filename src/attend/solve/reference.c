@@ -45,6 +45,24 @@ static void rescale(attn__pair *pair, state *s, double max)
         pair->sum[c] *= factor;
 }
 
+/* Gathers the key's value, tables added, into pair->vs. */
+static void gather_value(attn__pair *pair, const attn__spot *spot)
+{
+    const attn__canonical *canonical = pair->canonical;
+    const attn_problem *p = &canonical->problem;
+    if (spot->outside)
+        memset(pair->vs, 0, (size_t)canonical->value.size * sizeof *pair->vs);
+    else
+        attn__gather(&canonical->value, &pair->v, pair->keys, pair->arrays->v, spot->offset[ATTN__OP_V], pair->vs);
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
+            continue;
+        attn__table_gather(canonical, i, &pair->table[i], pair->arrays->table[i], spot->table[i], pair->table_row[i]);
+        for (int64_t c = 0; c < canonical->value.size; c++)
+            pair->vs[c] += pair->table_row[i][c];
+    }
+}
+
 static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *spot, double score, state *s)
 {
     bool softmax = is_softmax(pair->canonical);
@@ -56,7 +74,7 @@ static void sum_key(attn__pair *pair, const attn__row *row, const attn__spot *sp
     double kept = weight * attn__row_keep(row, spot);
     if (kept == 0 && (spot->kind == ATTN__SPOT_FILL || pair->canonical->has_dropout))
         return;
-    attn__pair_value(pair, spot);
+    gather_value(pair, spot);
     for (int64_t c = 0; c < pair->canonical->value.size; c++)
         pair->sum[c] += kept * pair->vs[c];
 }
@@ -80,7 +98,7 @@ static void finish_row(attn__pair *pair, const attn__row *row, const state *s)
     for (int64_t c = 0; c < canonical->value.size; c++)
         pair->sum[c] = empty ? 0 : pair->sum[c] / whole;
     attn__strides o = attn__operand_strides(&canonical->value, ATTN__OP_O);
-    attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum);
+    attn__scatter(&canonical->value, &o, pair->dtype, pair->arrays->o, row->offset[ATTN__OP_O], pair->sum, false);
     if (canonical->problem.flags & ATTN_WANT_LSE)
         attn__store(pair->side, pair->arrays->lse, row->offset[ATTN__OP_LSE],
                     empty ? (double)-INFINITY : s->max + log(whole));
@@ -106,7 +124,7 @@ static void run_forward_row(void *user, int64_t item, int thread)
     attn__row_at(&row, canonical, j->arrays, item / canonical->query.size, item % canonical->query.size);
     if (row.absent)
         return;
-    attn__pair_row(&pair, &row);
+    attn__pair_row(&pair, &row, NULL);
     state s = start_state(&pair, &row);
     memset(pair.sum, 0, (size_t)canonical->value.size * sizeof *pair.sum);
     for (int64_t key = 0; key < canonical->key.size; key++) {
@@ -144,7 +162,7 @@ static void add_row(work *w, int which, attn__operand op, const attn__group *gro
 {
     attn__strides strides = attn__operand_strides(group, op);
     if (w->job->sums.at[which])
-        attn__scatter_add(group, &strides, w->job->sums.at[which], offset, row);
+        attn__scatter(group, &strides, ATTN_F64, w->job->sums.at[which], offset, row, true);
 }
 
 static void add_table_row(work *w, int i, int64_t offset, double factor, const double *row)
@@ -190,13 +208,33 @@ static double score_gradient(const work *w, double weight, double by_weight)
     return 0;
 }
 
+/* Given the gradient of scale * (score + tables), writes those of k (to dks) and adds those of q, w and w2 (to
+ * dqs, dws, dw2s), after attn__pair_score for the same key. */
+static void add_row_gradients(attn__pair *pair, double gradient)
+{
+    const attn_problem *p = &pair->canonical->problem;
+    double g = gradient * p->scale;
+    int64_t n = pair->canonical->contract.size;
+    memset(pair->dks, 0, (size_t)n * sizeof *pair->dks);
+    const attn__score_kind *kind = attn__score_of(p);
+    if (kind->gradient)
+        kind->gradient(&pair->rows, g, &(attn__score_slopes){pair->dqs, pair->dks, pair->dws, pair->dw2s});
+    for (int i = 0; i < p->nrelatives; i++) {
+        if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
+            continue;
+        double *to = p->relatives[i].kind == ATTN_RELATIVE_QUERY ? pair->dqs : pair->dks;
+        for (int64_t c = 0; c < n; c++)
+            to[c] += g * pair->table_row[i][c];
+    }
+}
+
 static void add_score_gradient(work *w, const attn__spot *spot, double gradient)
 {
     const attn__canonical *canonical = w->job->canonical;
     if (w->job->sums.at[ATTN__SUM_BIAS])
         w->job->sums.at[ATTN__SUM_BIAS][spot->offset[ATTN__OP_DBIAS]] += gradient;
     gradient *= w->pair.slope;
-    attn__pair_gradient(&w->pair, gradient);
+    add_row_gradients(&w->pair, gradient);
     if (!spot->outside)
         add_row(w, ATTN__SUM_K, ATTN__OP_DK, &canonical->contract, spot->offset[ATTN__OP_DK], w->pair.dks);
     add_score_tables(w, spot, gradient);
@@ -212,7 +250,7 @@ static void add_key(work *w, const attn__spot *spot)
     double by_weight = 0;
     bool fill = spot->kind == ATTN__SPOT_FILL;
     if (keep != 0 && !(fill && weight == 0)) {
-        attn__pair_value(pair, spot);
+        gather_value(pair, spot);
         by_weight = keep * dot(pair->vs, pair->douts, w->job->canonical->value.size);
         add_value_gradient(w, spot, weight * keep);
     }
@@ -242,8 +280,7 @@ static void run_row(work *w, int64_t batch, int64_t query)
     attn__row_at(&w->row, canonical, w->job->arrays, batch, query);
     if (w->row.absent)
         return;
-    attn__pair_row(&w->pair, &w->row);
-    w->normalizer = attn__row_normalizer(&w->pair, &w->row);
+    attn__pair_row(&w->pair, &w->row, &w->normalizer);
     if (w->normalizer.max == (double)-INFINITY)
         return; /* no keys: it gave nothing and takes nothing */
     start_row(w);
