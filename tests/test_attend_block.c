@@ -223,15 +223,11 @@ static void scores_are_those_of_single_pairs(void **state)
     each_problem(check_delta, true);
 }
 
-static void masked_keys_of_a_large_fill_have_the_weight_of_their_number(void **state)
+static void masked_keys_score_the_fill_or_nothing(void **state)
 {
     (void)state;
     attn__canonical canonical = {.problem = {.mask_fill = -1e6}};
-    float alone = (float)(-1e6 + log(7)), beside = 3;
     assert_true(attn__masked_score(&canonical) == -1e6f * (float)ATTN__LOG2E);
-    assert_true(attn__fill_dominates(&canonical, alone, 9) && !attn__fill_dominates(&canonical, beside, 9));
-    assert_true(fabs(attn__fill_weight(&canonical, alone, 7) + log2(7)) < 1e-6);
-    assert_true(attn__fill_weight(&canonical, beside, 0) < -1e6f);
     canonical.problem.mask_fill = 0;
     assert_true(attn__masked_score(&canonical) == -INFINITY);
 }
@@ -322,7 +318,7 @@ int main(void)
         cmocka_unit_test(offsets_are_those_of_the_walk),
         cmocka_unit_test(rows_are_read_and_written_where_they_lie),
         cmocka_unit_test(scores_are_those_of_single_pairs),
-        cmocka_unit_test(masked_keys_of_a_large_fill_have_the_weight_of_their_number),
+        cmocka_unit_test(masked_keys_score_the_fill_or_nothing),
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
         cmocka_unit_test(items_are_all_queries_once),
     };

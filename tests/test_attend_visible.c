@@ -12,6 +12,7 @@
 #include "attend/block/row.h"
 #include "attend/block/visible.h"
 #include "attend/problem/problem.h"
+#include "base/constants.h"
 #include "base/integers.h"
 
 #include <math.h>
@@ -97,8 +98,6 @@ static void check_view(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
 {
     attn__visible_span span = attn__visible_span_of(t->rows, t->row, t->nrows);
     unsigned view = attn__visible_of(t, &span);
-    int64_t begin, end;
-    attn__visible_span_keys(t->rows, &span, &begin, &end);
     for (int64_t i = 0; i < t->nrows; i++)
         for (int64_t j = 0; j < t->nkeys; j++) {
             int kind = kinds[t->row + i][t->key + j];
@@ -111,13 +110,13 @@ static void check_view(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
                 assert_int_equal(kind == ATTN__VISIBLE_KEY,
                                  key >= t->rows->from[0][t->row + i] && key < t->rows->to[0][t->row + i]);
             if (kind == ATTN__VISIBLE_KEY || kind == ATTN__VISIBLE_FILL)
-                assert_true(key >= begin && key < end);
+                assert_true(key >= span.first && key < span.last);
         }
 }
 
 static void check_hide(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
 {
-    static _Alignas(64) float scores[KEYS * ROWS], scratch[KEYS * ROWS];
+    static _Alignas(64) float scores[KEYS * ROWS], scratch[KEYS * ROWS], flags[KEYS * ROWS];
     const attn__online_softmax_kernel *lanes = attn__online_softmax_for(ATTN_ISA_SCALAR);
     if (t->row % LANES || t->rows->visible->windows || (t->rows->visible->padded && t->rows->visible->fills))
         return;
@@ -125,9 +124,13 @@ static void check_hide(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
     for (int i = 0; i < KEYS * ROWS; i++)
         scores[i] = 1;
     attn__visible_hide(t, ATTN__VISIBLE_ANY, lanes, scores, width, -2, scratch);
+    attn__visible_hide(t, ATTN__VISIBLE_ANY, lanes, flags, width, 0, flags);
     for (int64_t i = 0; i < t->nrows; i++)
-        for (int64_t j = 0; j < t->nkeys; j++)
-            assert_true(scores[j * width + i] == (kinds[t->row + i][t->key + j] == ATTN__VISIBLE_KEY ? 1.0f : -2.0f));
+        for (int64_t j = 0; j < t->nkeys; j++) {
+            bool visible = kinds[t->row + i][t->key + j] == ATTN__VISIBLE_KEY;
+            assert_true(scores[j * width + i] == (visible ? 1.0f : -2.0f));
+            assert_true((flags[j * width + i] != 0) == visible);
+        }
 }
 
 static void check_bytes(const attn__visible_tile *t, uint8_t kinds[ROWS][KEYS])
@@ -178,14 +181,20 @@ static void check_blocks(subject *s)
     }
 }
 
-/* The first query of the block, and all keys. */
-static void check_count(const subject *s)
+/* The first query of the block, and all keys: where a large fill is all of a row, only their number tells the weight. */
+static void check_fill_weight(const subject *s)
 {
+    double fill = s->now->problem.mask_fill;
     attn__row row = row_of(s, s->rows.first);
     int64_t filled = 0;
     for (int64_t j = 0; !row.absent && j < s->now->key.size; j++)
         filled += kind_of(s, &row, j) == ATTN__VISIBLE_FILL;
-    assert_true(row.absent || attn__visible_count_filled(&s->rows, 0) == filled);
+    if (fill == 0 || row.absent)
+        return;
+    assert_true(fabs(attn__visible_fill_weight(&s->rows, 0, 3) / ((fill - 3) * ATTN__LOG2E) - 1) < 1e-6);
+    if (filled > 0)
+        assert_true(fabs(attn__visible_fill_weight(&s->rows, 0, (float)(fill + log((double)filled))) +
+                         log2((double)filled)) < 1e-6);
 }
 
 /* Entries behind the last query repeat it. */
@@ -237,7 +246,7 @@ static void check_batch(subject *s)
         attn__visible_rows_start(&s->rows, s->now, s->arrays, s->batch, first,
                                  attn__min(rows, s->now->query.size - first), LANES);
         check_padding(s);
-        check_count(s);
+        check_fill_weight(s);
         for (int64_t key = 0; key < s->now->key.size; key += keys) {
             attn__visible_keys_start(&s->keys, s->now, key, attn__min(keys, s->now->key.size - key));
             check_blocks(s);
@@ -250,7 +259,6 @@ static void check(subject *s, void *memory, size_t size)
 {
     attn__arena arena = {memory, 0};
     attn__visible_make(&s->visible, &s->canonical, !s->by_sequence);
-    assert_null(attn__visible_refuse(&s->canonical));
     attn__visible_rows_take(&s->rows, &s->visible, &arena, ROWS, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&s->keys, &s->visible, &arena, KEYS, ATTN__VISIBLE_ANY);
     assert_true(arena.used <= size);

@@ -77,27 +77,6 @@ void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, co
     a->dv = moved_output(canonical, a->dv, key, ATTN__OP_DV, k);
 }
 
-static int64_t first_fault(const int32_t *offsets, int64_t sequences, int64_t longest, int64_t positions)
-{
-    for (int64_t s = 0; s <= sequences; s++) {
-        int64_t length = s ? (int64_t)offsets[s] - offsets[s - 1] : 0;
-        if (offsets[s] < 0 || offsets[s] > positions || length < 0 || length > longest)
-            return s;
-    }
-    return -1;
-}
-
-const char *attn__packed_fault(const attn__canonical *canonical, const attn_arrays *arrays, int64_t *at)
-{
-    const attn_packed *packed = &canonical->problem.packed;
-    int64_t sequences = canonical->batch.axis[packed->batch_dim].dim.n;
-    *at = first_fault(arrays->q_offsets, sequences, canonical->query.axis[packed->query_dim].dim.n, packed->queries);
-    if (*at >= 0)
-        return "q_offsets";
-    *at = first_fault(arrays->k_offsets, sequences, canonical->key.axis[packed->key_dim].dim.n, packed->keys);
-    return *at >= 0 ? "k_offsets" : NULL;
-}
-
 /* ------------------------------------------------------------------------------------------------- items */
 
 attn__items attn__items_make(const attn__canonical *canonical, const attn_arrays *arrays, int64_t block)

@@ -26,10 +26,6 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
 void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
                        int64_t sequence);
 
-/* NULL if the offsets are in order and no sequence is longer than its dim; else the offsets' name and, in *at, which of
- * them is wrong. */
-const char *attn__packed_fault(const attn__canonical *canonical, const attn_arrays *arrays, int64_t *at);
-
 /* ------------------------------------------------------------------------------------------------- items */
 
 typedef struct attn__items {

@@ -124,24 +124,3 @@ void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arr
         delta[i] -= lse[i] == INFINITY ? 0.0f : gradient;
     }
 }
-
-/* What log-sum-exps of a large fill are rounded to. */
-static double slack_of(double fill)
-{
-    return 2.5e-7 * fabs(fill);
-}
-
-bool attn__fill_dominates(const attn__canonical *canonical, float lse, int64_t keys)
-{
-    double fill = canonical->problem.mask_fill, slack = slack_of(fill);
-    return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)keys) + slack;
-}
-
-/* A key beside the masked ones whose score is near the fill keeps its own weight. */
-float attn__fill_weight(const attn__canonical *canonical, float lse, int64_t masked)
-{
-    double fill = canonical->problem.mask_fill, count = (double)masked;
-    bool alone = masked > 0 && fabs(lse - fill - log(count)) <= slack_of(fill);
-    double weight = alone ? -log(count) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
-    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
-}

@@ -110,11 +110,4 @@ void attn__lse_load(const attn__canonical *canonical, const attn_arrays *arrays,
 void attn__delta_finish(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                         int64_t count, const float *lse, float *delta);
 
-/* The weight of masked keys with mask_fill.  Where a large fill stands for nearly all of a row, lse = fill + log(count)
- * has lost its last digits in f32, and only the count of masked keys tells the weight: attn__fill_dominates says that
- * it may be so (`keys`: of the row in all), and then attn__fill_weight wants that count, else 0.  The result is a
- * logarithm in powers of two. */
-bool attn__fill_dominates(const attn__canonical *canonical, float lse, int64_t keys);
-float attn__fill_weight(const attn__canonical *canonical, float lse, int64_t masked);
-
 #endif

@@ -6,19 +6,13 @@
 #include "attend/block/rows.h"
 #include "attend/block/window_base.h"
 #include "attend/problem/operand.h"
+#include "base/constants.h"
 #include "base/integers.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------- the plan */
-
-const char *attn__visible_refuse(const attn__canonical *canonical)
-{
-    bool fits = canonical->key.size < INT32_MAX;
-    for (int i = 0; i < canonical->key.n; i++)
-        fits = fits && canonical->key.axis[i].dim.n < INT32_MAX;
-    return fits ? NULL : "2^31 - 1 keys or more";
-}
 
 static void add_axis(attn__visible *visible, int axis)
 {
@@ -389,6 +383,26 @@ static int32_t most32(int32_t a, int32_t b)
     return a > b ? a : b;
 }
 
+/* The keys that the span leaves. */
+static void find_keys(const attn__visible_rows *rows, attn__visible_span *span)
+{
+    const attn__visible *visible = rows->visible;
+    int64_t keys = rows->canonical->key.size;
+    span->first = 0;
+    span->last = keys;
+    for (int a = 0; !visible->fills && a < visible->axes; a++) {
+        int64_t n = rows->canonical->key.axis[visible->axis[a]].dim.n;
+        if (span->begin[a] >= span->end[a]) {
+            span->first = span->last = 0;
+            return;
+        }
+        if (visible->axis[a] == 0 && n > 0) { /* the outermost: its indices are runs of keys */
+            span->first = keys / n * span->begin[a];
+            span->last = keys / n * span->end[a];
+        }
+    }
+}
+
 attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows)
 {
     attn__visible_span span;
@@ -413,29 +427,8 @@ attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t
         span.open_begin[a] = open_begin;
         span.open_end[a] = open_end;
     }
+    find_keys(rows, &span);
     return span;
-}
-
-void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible_span *span, int64_t *begin,
-                             int64_t *end)
-{
-    const attn__visible *visible = rows->visible;
-    int64_t keys = rows->canonical->key.size;
-    *begin = 0;
-    *end = keys;
-    if (visible->fills || visible->axes == 0)
-        return;
-    for (int a = 0; a < visible->axes; a++) {
-        int64_t n = rows->canonical->key.axis[visible->axis[a]].dim.n;
-        if (span->begin[a] >= span->end[a]) {
-            *begin = *end = 0;
-            return;
-        }
-        if (visible->axis[a] == 0 && n > 0) { /* the outermost: its indices are runs of keys */
-            *begin = keys / n * span->begin[a];
-            *end = keys / n * span->end[a];
-        }
-    }
 }
 
 /* ------------------------------------------------------------------------------------------ of a tile */
@@ -470,7 +463,7 @@ static unsigned part_of(bool any, bool all, unsigned part)
 }
 
 /* Neighbours mostly share their byte. */
-unsigned attn__visible_by_blocks(const attn__visible_tile *t)
+static unsigned blocks_of(const attn__visible_tile *t)
 {
     const int64_t *rows = t->rows->blocks + t->row, *columns = t->keys->blocks + t->key;
     bool any = false, all = true;
@@ -511,10 +504,10 @@ static unsigned mask_of(const attn__visible_tile *t)
 
 unsigned attn__visible_of(const attn__visible_tile *t, const attn__visible_span *span)
 {
-    unsigned view = limits_of(t, span);
+    unsigned view = span ? limits_of(t, span) : (unsigned)ATTN__VISIBLE_ALL;
     if (view != ATTN__VISIBLE_NONE && t->rows->blocks)
-        view |= attn__visible_by_blocks(t);
-    if (!(view & ATTN__VISIBLE_NONE) && t->rows->mask)
+        view |= blocks_of(t);
+    if (!(view & ATTN__VISIBLE_NONE) && t->rows->mask && span)
         view |= mask_of(t);
     return view & ATTN__VISIBLE_NONE ? ATTN__VISIBLE_NONE : view;
 }
@@ -644,7 +637,8 @@ void attn__visible_kinds(const attn__visible_tile *t, uint8_t *kinds)
         clear_absent(t, kinds);
 }
 
-int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row)
+/* How many keys of all have mask_fill for a row. */
+static int64_t count_filled(const attn__visible_rows *rows, int64_t row)
 {
     enum { ARRAYS = ATTN__VISIBLE_AXES + 2 };
     _Alignas(64) char memory[ARRAYS * CHUNK * sizeof(int64_t)];
@@ -661,6 +655,29 @@ int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row)
             filled += kinds[j] == ATTN__VISIBLE_FILL;
     }
     return filled;
+}
+
+/* Log-sum-exps of a large fill are rounded to this. */
+static double slack_of(double fill)
+{
+    return 2.5e-7 * fabs(fill);
+}
+
+/* Whether the fill may be nearly all of the row. */
+static bool dominates(const attn__canonical *canonical, float lse)
+{
+    double fill = canonical->problem.mask_fill, slack = slack_of(fill);
+    return fabs(fill) > 256.0 && lse - fill >= -slack && lse - fill <= log((double)canonical->key.size) + slack;
+}
+
+/* A key whose score is near the fill keeps its own weight. */
+float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse)
+{
+    double fill = rows->canonical->problem.mask_fill;
+    double masked = dominates(rows->canonical, lse) ? (double)count_filled(rows, row) : 0;
+    bool alone = masked > 0 && fabs(lse - fill - log(masked)) <= slack_of(fill);
+    double weight = alone ? -log(masked) : lse == -INFINITY ? -INFINITY : fill - (double)lse;
+    return weight > 0.0 ? 0.0f : (float)(weight * ATTN__LOG2E);
 }
 
 /* Lanes of padding may be hidden or not. */
@@ -687,24 +704,16 @@ static void gather_mask(const attn__visible_tile *t, const attn__online_softmax_
 void attn__visible_hide(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes, float *s,
                         int64_t width, float fill, float *scratch)
 {
-    if (t->rows->mask && (parts & ATTN__VISIBLE_MASK)) {
+    bool flags = scratch == s, mask = t->rows->mask && (parts & ATTN__VISIBLE_MASK);
+    if (mask)
         gather_mask(t, lanes, scratch, width);
+    for (int64_t i = 0; flags && !mask && i < t->nkeys * width; i++)
+        s[i] = 1.0f;
+    if (mask && !flags)
         lanes->hide(s, scratch, t->nkeys * width, fill);
-    }
     if (t->rows->blocks && (parts & ATTN__VISIBLE_BLOCKS))
         hide_blocks(t, s, width, fill);
     for (int a = 0; (parts & ATTN__VISIBLE_LIMITS) && a < t->rows->visible->axes; a++)
         lanes->limit(s, t->nkeys, width, t->keys->index[a] + t->key, t->rows->from[a] + t->row, t->rows->to[a] + t->row,
                      fill);
-}
-
-void attn__visible_flags(const attn__visible_tile *t, unsigned parts, const attn__online_softmax_kernel *lanes,
-                         float *flags, int64_t width)
-{
-    if (t->rows->mask && (parts & ATTN__VISIBLE_MASK))
-        gather_mask(t, lanes, flags, width);
-    else
-        for (int64_t i = 0; i < t->nkeys * width; i++)
-            flags[i] = 1.0f;
-    attn__visible_hide(t, parts & ~(unsigned)ATTN__VISIBLE_MASK, lanes, flags, width, 0.0f, NULL);
 }

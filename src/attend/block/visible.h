@@ -43,8 +43,6 @@ static inline int64_t attn__visible_fit(int64_t block, int64_t most, int64_t ste
     return size > 0 && size <= most && size % step == 0 ? size : otherwise;
 }
 
-/* Why key ranges of 32 bits do not suffice; NULL: they do. */
-const char *attn__visible_refuse(const attn__canonical *canonical);
 /* `padded`: of packed sequences, the canonical problem and the arrays will be those of the whole batch. */
 void attn__visible_make(attn__visible *visible, const attn__canonical *canonical, bool padded);
 /* Whether some pair may be masked. */
@@ -105,12 +103,10 @@ void attn__visible_keys_start(attn__visible_keys *keys, const attn__canonical *c
 typedef struct attn__visible_span {
     int32_t begin[ATTN__VISIBLE_AXES], end[ATTN__VISIBLE_AXES];           /* outside: none of them sees a key */
     int32_t open_begin[ATTN__VISIBLE_AXES], open_end[ATTN__VISIBLE_AXES]; /* inside: limits hide no key from any */
+    int64_t first, last; /* keys [first, last) have all that may weigh anything; with mask_fill that is all keys */
 } attn__visible_span;
 
 attn__visible_span attn__visible_span_of(const attn__visible_rows *rows, int64_t row, int64_t nrows);
-/* Keys [*begin, *end) have all that may weigh anything for these queries; with mask_fill that is all keys. */
-void attn__visible_span_keys(const attn__visible_rows *rows, const attn__visible_span *span, int64_t *begin,
-                             int64_t *end);
 /* Rows [row, row + nrows) of a block of queries and keys [key, key + nkeys) of a block of keys. */
 typedef struct attn__visible_tile {
     const attn__visible_rows *rows;
@@ -119,27 +115,24 @@ typedef struct attn__visible_tile {
     int64_t key, nkeys;
 } attn__visible_tile;
 
-/* Whether the mask of blocks alone hides none of the tile's pairs (ALL), all (NONE), or some (BLOCKS). */
-unsigned attn__visible_by_blocks(const attn__visible_tile *tile);
-/* What hides keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the tile's rows. */
+/* The parts that hide keys of the tile: ALL and NONE are certain; NONE disregards mask_fill.  `span` is that of the tile's
+ * rows; NULL: the mask of blocks alone decides. */
 unsigned attn__visible_of(const attn__visible_tile *tile, const attn__visible_span *span);
 /* out[r * ld + j] = 1 where `parts` leave row r its key j, else 0.  With windows all parts count. */
 void attn__visible_bytes(const attn__visible_tile *tile, unsigned parts, uint8_t *out, int64_t ld);
 /* Scores of keys by queries in lanes, s[j * width + r] = fill where `parts` hide key j from row r; not for windows, nor
- * for padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only. */
+ * for padded sequences with mask_fill.  `scratch` has the size of s, and is used by a mask only.  If it is s itself, s
+ * becomes flags for the kernel's `hide`, of many heads perhaps: not 0, and `fill` where the pair is hidden. */
 void attn__visible_hide(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
                         float *s, int64_t width, float fill, float *scratch);
-
-/* The same as flags for the kernel's `hide`, of many heads perhaps: 0 where `parts` hide the pair. */
-void attn__visible_flags(const attn__visible_tile *tile, unsigned parts, const attn__online_softmax_kernel *lanes,
-                         float *flags, int64_t width);
 
 /* Of a pair: it takes no part; it scores by its own; it is masked and scores problem.mask_fill. */
 enum { ATTN__VISIBLE_OUT, ATTN__VISIBLE_KEY, ATTN__VISIBLE_FILL };
 /* These, for one row's keys. */
 void attn__visible_kinds(const attn__visible_tile *tile, uint8_t *kinds);
 
-/* How many keys of all have mask_fill for a row of a block of queries. */
-int64_t attn__visible_count_filled(const attn__visible_rows *rows, int64_t row);
+/* The weight of a row's masked keys with mask_fill, as a logarithm in powers of two.  Where a large fill is nearly all of a
+ * row, its lse = fill + log(count) has lost its last digits in f32, and only the count of masked keys tells the weight. */
+float attn__visible_fill_weight(const attn__visible_rows *rows, int64_t row, float lse);
 
 #endif

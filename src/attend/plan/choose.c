@@ -62,12 +62,24 @@ static const char *extra_refusal(unsigned unknown)
     return NULL;
 }
 
-/* The last solver takes problems without elements (outputs may still have some, sums over nothing), so that no other
- * solver has to. */
+/* Ranges of keys have 32 bits. */
+static bool has_too_many_keys(const attn__canonical *canonical)
+{
+    bool fits = canonical->key.size < INT32_MAX;
+    for (int i = 0; i < canonical->key.n; i++)
+        fits = fits && canonical->key.axis[i].dim.n < INT32_MAX;
+    return !fits;
+}
+
+/* The last solver takes problems without elements (outputs may still have some, sums over nothing) and those of very many
+ * keys, so that no other solver has to. */
 static const char *refusal_of(const attn__solver *solver, const attn__canonical *canonical)
 {
-    if (is_empty(canonical) && solver != solvers[SOLVERS - 1])
+    bool last = solver == solvers[SOLVERS - 1];
+    if (!last && is_empty(canonical))
         return "a role is empty";
+    if (!last && has_too_many_keys(canonical))
+        return "2^31 - 1 keys or more";
     const char *unknown = extra_refusal(canonical->extras & ~solver->extras);
     return unknown ? unknown : solver->refuse ? solver->refuse(canonical) : NULL;
 }

@@ -209,18 +209,35 @@ static attn_status check_overlap(const attn_plan *plan, const attn_arrays *array
     return ATTN_OK;
 }
 
+/* Of `sequences`, none longer than `longest`. */
+static attn_status check_offsets_of(attn_context *context, const char *name, const int32_t *offsets, int64_t sequences,
+                                    int64_t longest, int64_t positions)
+{
+    for (int64_t s = 0; s <= sequences; s++) {
+        int64_t length = s ? (int64_t)offsets[s] - offsets[s - 1] : 0;
+        if (offsets[s] < 0 || offsets[s] > positions || length < 0 || length > longest)
+            return attn__fail(
+                context, ATTN_ERROR_ARGUMENT,
+                "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow "
+                "by more than the longest sequence",
+                name, (long long)s, (int)offsets[s]);
+    }
+    return ATTN_OK;
+}
+
 static attn_status check_offsets(const attn_plan *plan, const attn_arrays *arrays)
 {
-    int64_t at;
-    const char *name = attn__is_packed(&plan->canonical) ? attn__packed_fault(&plan->canonical, arrays, &at) : NULL;
-    if (!name)
+    const attn__canonical *canonical = &plan->canonical;
+    const attn_packed *packed = &canonical->problem.packed;
+    if (!attn__is_packed(canonical))
         return ATTN_OK;
-    const int32_t *offsets = name[0] == 'q' ? arrays->q_offsets : arrays->k_offsets;
-    return attn__fail(
-        plan->context, ATTN_ERROR_ARGUMENT,
-        "%s[%lld] is %d: offsets must not fall, nor pass the end of the packed positions, nor grow by more "
-        "than the longest sequence",
-        name, (long long)at, (int)offsets[at]);
+    int64_t sequences = canonical->batch.axis[packed->batch_dim].dim.n;
+    attn_status status = check_offsets_of(plan->context, "q_offsets", arrays->q_offsets, sequences,
+                                          canonical->query.axis[packed->query_dim].dim.n, packed->queries);
+    if (status == ATTN_OK)
+        status = check_offsets_of(plan->context, "k_offsets", arrays->k_offsets, sequences,
+                                  canonical->key.axis[packed->key_dim].dim.n, packed->keys);
+    return status;
 }
 
 static attn_status check_contents(const attn_plan *plan, const attn_arrays *arrays)

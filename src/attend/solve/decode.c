@@ -65,7 +65,7 @@ static const char *refuse_usual(const attn__canonical *canonical)
     if (!attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) ||
         !attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)))
         return "channels of k or v are not adjacent";
-    return attn__visible_refuse(canonical);
+    return NULL;
 }
 
 /* The most parts of the keys.  Where the order of sums may not depend on lengths there is one. */
@@ -588,7 +588,7 @@ static void widen(const item *t, int64_t head, const scratch *s, int64_t *first,
 {
     int64_t from = t->begin, to = t->canonical->query.size ? t->end : t->begin;
     if (from < to && attn__visible_masks(&t->f->visible))
-        attn__visible_span_keys(&s->rows[head], &s->span[head], &from, &to);
+        from = s->span[head].first, to = s->span[head].last;
     from = attn__max(from, t->begin);
     to = attn__min(to, t->end);
     *first = from < to ? attn__min(*first, from) : *first;
@@ -755,12 +755,8 @@ static void load_gradients(const item *t, int64_t head, const backward *b)
     attn__lse_load(canonical, t->arrays, batch, 0, n, lse);
     attn__delta_finish(canonical, t->arrays, batch, 0, n, lse, delta);
     attn__query_offsets(canonical, ATTN__STRIDE(dim.lse), batch, 0, n, at);
-    for (int64_t i = 0; f->visible.fills && i < n; i++) {
-        float x = ((const float *)t->arrays->lse)[at[i]];
-        bool counts = attn__visible_masks(&f->visible) && attn__fill_dominates(canonical, x, canonical->key.size);
-        int64_t masked = counts ? attn__visible_count_filled(&b->s.rows[head], i) : 0;
-        b->fill[head * n + i] = attn__fill_weight(canonical, x, masked);
-    }
+    for (int64_t i = 0; f->visible.fills && attn__visible_masks(&f->visible) && i < n; i++)
+        b->fill[head * n + i] = attn__visible_fill_weight(&b->s.rows[head], i, ((const float *)t->arrays->lse)[at[i]]);
     if (canonical->problem.flags & ATTN_WANT_DBIAS)
         attn__query_offsets(canonical, ATTN__STRIDE(dim.dbias), batch, 0, n, b->dbias_row + head * n);
     memset(b->dq + head * n * f->channels, 0, (size_t)(n * f->channels) * sizeof(float));

@@ -141,8 +141,6 @@ static const char *refuse(const attn__canonical *canonical)
     const char *unusual = attn__refuse_unusual(canonical);
     if (unusual)
         return unusual;
-    if (canonical->key.size > INT32_MAX)
-        return "more than 2^31 keys";
     return attn__table_panels_refuse(canonical);
 }
 
@@ -350,7 +348,8 @@ static void find_spans(attn__flash_item *t, int64_t batch)
         attn__flash_subtile sub = subtile_at(t, i);
         attn__flash_span *span = &s->span[i];
         span->limits = attn__visible_span_of(&s->rows, sub.lane, sub.lanes);
-        attn__visible_span_keys(&s->rows, &span->limits, &span->begin, &span->end);
+        span->begin = span->limits.first;
+        span->end = span->limits.last;
         span->started = false;
         if (span->begin < span->end) {
             t->key_begin = attn__min(span->begin, t->key_begin);

@@ -525,9 +525,8 @@ static void locate_keys(attn__flash_backward_run *run)
 /* The log-sum-exp of row r of the tile, and the weight of its masked keys. */
 static void set_lse(attn__flash_backward_run *run, int64_t r, float lse)
 {
-    bool counts = attn__fill_dominates(run->canonical, lse, run->plan->nk);
     run->m.lse[r] = attn__lse_in(lse);
-    run->m.fill[r] = attn__fill_weight(run->canonical, lse, counts ? attn__visible_count_filled(&run->m.rows, r) : 0);
+    run->m.fill[r] = attn__visible_fill_weight(&run->m.rows, r, lse);
 }
 
 /* A row of the caller's as floats: where it is, or `copy`. */

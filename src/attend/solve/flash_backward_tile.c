@@ -314,7 +314,7 @@ static extent find_range(const attn__flash_backward_run *run, int64_t key, int64
 static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t first, int64_t n)
 {
     attn__visible_tile tile = {&run->m.rows, row, 1, &run->m.keys_of_block, first, n};
-    return attn__visible_by_blocks(&tile) != ATTN__VISIBLE_NONE;
+    return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
 /* By blocks as well: rows at the ends that see none of the keys are cut off. */

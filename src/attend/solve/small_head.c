@@ -65,7 +65,7 @@ static const char *refuse_both(const attn__canonical *canonical)
     const char *unusual = attn__refuse_unusual(canonical);
     if (unusual)
         return unusual;
-    return canonical->problem.nrelatives ? "has relative tables" : attn__visible_refuse(canonical);
+    return canonical->problem.nrelatives ? "has relative tables" : NULL;
 }
 
 /* Whether nothing masks scores, changes them or drops weights. */
@@ -158,11 +158,11 @@ typedef struct forward_scratch {
     /* Unless the plan is plain: */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *bias, *flags, *extra; /* as p: a tile's bias; 0 where it is masked */
-    float *shrink;               /* [width] */
-    uint8_t *alive;              /* as p */
-    uint32_t *low, *high;        /* [heads][query_block]: dropout's keys */
-    uint32_t *column;            /* [key_block]: its columns */
+    float *bias, *flags;  /* as p: a tile's bias; 0 where it is masked */
+    float *shrink;        /* [width] */
+    uint8_t *alive;       /* as p */
+    uint32_t *low, *high; /* [heads][query_block]: dropout's keys */
+    uint32_t *column;     /* [key_block]: its columns */
     int64_t *bias_row, *bias_key, *bias_head;
     int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
 } forward_scratch;
@@ -238,7 +238,6 @@ static void take_changes(const small_plan *t, const attn__canonical *canonical, 
     attn__visible_keys_take(&s->keys, &t->visible, p, t->key_block, ATTN__VISIBLE_ANY);
     s->bias = attn__arena_take(p, canonical->has_bias ? tile : 0, sizeof(float));
     s->flags = attn__arena_take(p, flags ? tile : 0, sizeof(float));
-    s->extra = attn__arena_take(p, flags ? tile : 0, sizeof(float));
     s->shrink = attn__arena_take(p, t->width, sizeof(float));
     s->alive = attn__arena_take(p, tile, 1);
     s->low = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
@@ -482,7 +481,7 @@ static void change_scores(forward_item *t, int64_t head, const attn__visible_til
     if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS)
         n->lanes->hide(s->p, s->flags, count, masked);
     else if (parts)
-        attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, s->extra);
+        attn__visible_hide(tile, parts, n->lanes, s->p, n->width, masked, NULL);
 }
 
 /* Adds the values that are not finite, where they are attended. */
@@ -555,9 +554,7 @@ static void change_tiles(forward_item *t, const attn__visible_tile *tile, const 
         parts = ATTN__VISIBLE_ANY;
     t->bias_there = NULL;
     if (parts & ~(unsigned)ATTN__VISIBLE_LIMITS && (n->visible.mask || n->visible.blocks)) {
-        for (int64_t i = 0; i < tile->nkeys * n->width; i++)
-            t->s.flags[i] = 1.0f;
-        attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.extra);
+        attn__visible_hide(tile, parts, n->lanes, t->s.flags, n->width, 0.0f, t->s.flags);
     } else {
         parts &= ATTN__VISIBLE_LIMITS;
     }
@@ -575,11 +572,9 @@ static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
     attn__offsets_fill(&canonical->key, ATTN__STRIDE(dim.bias), at, keys, t->s.bias_key);
     attn__dropout_columns(canonical, at, keys, t->s.column);
     for (int64_t i = 0; i < t->count; i += n->width) {
-        int64_t rows = attn__min(n->width, t->count - i), begin, end;
+        int64_t rows = attn__min(n->width, t->count - i);
         attn__visible_span span = attn__visible_span_of(&t->s.rows, i, rows);
-        attn__visible_span_keys(&t->s.rows, &span, &begin, &end);
-        begin = attn__max(begin - at, 0) / 4 * 4;
-        end = attn__min(end - at, keys);
+        int64_t begin = attn__max(span.first - at, 0) / 4 * 4, end = attn__min(span.last - at, keys);
         for (int64_t k = begin; k < end; k += n->step) {
             attn__visible_tile tile = {&t->s.rows, i, rows, &t->s.keys, k, attn__min(n->step, end - k)};
             change_tiles(t, &tile, &span);

@@ -494,7 +494,7 @@ static void load_bytes(const head *h)
     if (h->canonical->backward)
         attn__visible_bytes(&tile, parts, h->m.mask, shape->width);
     else
-        attn__visible_flags(&tile, parts, h->plan->lanes, h->m.flags, shape->width);
+        attn__visible_hide(&tile, parts, h->plan->lanes, h->m.flags, shape->width, 0.0f, h->m.flags);
 }
 
 /* The head's bias and which keys its queries attend, unless they are there. */
@@ -643,9 +643,7 @@ static void read_lse(const head *h)
         h->m.lse[i] = attn__lse_in(lse[at[i]]);
         if (!h->plan->masks || h->plan->fill == -INFINITY)
             continue;
-        bool dominates = attn__fill_dominates(h->canonical, lse[at[i]], h->shape->keys);
-        h->m.fill_log[i] =
-            attn__fill_weight(h->canonical, lse[at[i]], dominates ? attn__visible_count_filled(&h->m.rows, i) : 0);
+        h->m.fill_log[i] = attn__visible_fill_weight(&h->m.rows, i, lse[at[i]]);
     }
     if (h->canonical->extras & ATTN__DLSE)
         attn__delta_finish(h->canonical, h->arrays, h->number, 0, queries, h->m.lse, h->m.delta);
