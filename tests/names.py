@@ -196,6 +196,7 @@ ROWS = [
     ("dot-product-attention", {"dropout": 0.5}, ATTENTION, {}),
     ("additive-attention", {"num_hiddens": 8, "query_size": 20, "key_size": 2, "dropout": 0.1}, ATTENTION,
      {"W_k.weight": [8, 2], "W_q.weight": [8, 20], "w_v.weight": [1, 8]}),
+    ("bilinear-attention", {"query_size": 20, "key_size": 2}, ATTENTION, {"M.weight": [20, 2]}),
     ("multi-head-attention", {"num_hiddens": 12, "num_heads": 3, "dropout": 0.5}, ATTENTION, heads(12, False)),
     ("multi-head-attention", {"num_hiddens": 12, "num_heads": 3, "bias": True}, ATTENTION, heads(12, True)),
     ("positional-encoding", {"num_hiddens": 32, "max_len": 60}, "x", {}),

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The attention layers that take queries, keys, values and valid lengths: dot product, additive, multi-head. */
+ * The attention layers that take queries, keys, values and valid lengths: dot product, additive, bilinear, multi-head. */
 #include "models/model_keys.h"
+
+#include "nn/check.h"
+#include "nn/dot_product.h"
+#include "nn/named.h"
 
 static const attn_port inputs[] = {
     ATTN__PORT("queries", "(b,q,dq)", ""),
@@ -14,7 +18,7 @@ static const attn_port outputs[] = {
     ATTN__PORT_OPTIONAL("weights", "(b,q,k), multi-head (b,h,q,k)", "attention weights, before dropout"),
 };
 
-/* The common operands of the three layers. */
+/* The common operands of these layers. */
 typedef struct operands {
     attn_tensor *queries, *keys, *values;
     attn_nn_mask mask;
@@ -111,6 +115,54 @@ const attn__kind attn__kind_additive_attention = {
     .size = sizeof(additive),
     .build = additive_build,
     .forward = additive_forward,
+};
+
+/* -------------------------------------------------------------------------------------------- bilinear */
+
+static const attn_setting bilinear_keys[] = {ATTN__KEY_COUNT("query_size", NULL, "channels of the queries"),
+                                             ATTN__KEY_COUNT("key_size", NULL, "channels of the keys"),
+                                             ATTN__KEY_DROPOUT, ATTN__KEY_FILL, ATTN__KEY_INIT};
+
+typedef struct bilinear {
+    attn_nn_linear m;
+    int64_t query_size, key_size;
+    double dropout, fill;
+} bilinear;
+
+static void bilinear_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    bilinear *b = self;
+    b->query_size = attn_config_int(config, "query_size", 0);
+    b->key_size = attn_config_int(config, "key_size", 0);
+    b->dropout = attn_config_real(config, "dropout", 0);
+    b->fill = attn_config_real(config, "mask_fill", 0);
+    attn__nn_linear_named(&b->m, builder, "M", b->key_size, b->query_size, false);
+}
+
+/* q^T M k is the dot product of q and the projected key. */
+static void bilinear_forward(const void *self, const attn__call *call)
+{
+    const bilinear *b = self;
+    operands o = read_inputs(call, b->fill);
+    attn_tensor **wanted = attn__wanted(call, "weights", &o.weights);
+    if (!attn__nn_has_channels(call->tape, "queries", o.queries, 3, 2, b->query_size) ||
+        !attn__nn_has_channels(call->tape, "keys", o.keys, 3, 2, b->key_size)) {
+        return;
+    }
+    attn_tensor *keys = attn_nn_linear_forward(&b->m, call->tape, o.keys);
+    attn_tensor *out =
+        attn__nn_dot_product_scaled(call->tape, o.queries, keys, o.values, &o.mask, 1, b->dropout, wanted);
+    write_outputs(call, out, o.weights);
+}
+
+const attn__kind attn__kind_bilinear_attention = {
+    .about = {.name = "bilinear-attention",
+              .summary = "scores q^T M k, for queries and keys of different sizes, without a scale",
+              .source = "Luong et al. 2015, arXiv:1508.04025 (\"general\"); Dive into Deep Learning, 11.3",
+              ATTN__PORTS(bilinear_keys, inputs, outputs)},
+    .size = sizeof(bilinear),
+    .build = bilinear_build,
+    .forward = bilinear_forward,
 };
 
 /* ------------------------------------------------------------------------------------------ multi-head */

@@ -9,6 +9,7 @@
     X(masked_softmax)                                                                                                  \
     X(dot_product_attention)                                                                                           \
     X(additive_attention)                                                                                              \
+    X(bilinear_attention)                                                                                              \
     X(multi_head_attention)                                                                                            \
     X(positional_encoding)                                                                                             \
     X(nadaraya_watson)                                                                                                 \

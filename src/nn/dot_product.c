@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention without parameters: the masked softmax and the scaled dot product. */
+#include "nn/dot_product.h"
+
 #include "nn/check.h"
 
 #include "base/context.h"
@@ -16,6 +18,12 @@ attn_tensor *attn_nn_masked_softmax(attn_tape *tape, attn_tensor *x, const attn_
 
 attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
                                  const attn_nn_mask *mask, double dropout, attn_tensor **weights)
+{
+    return attn__nn_dot_product_scaled(tape, queries, keys, values, mask, 0, dropout, weights);
+}
+
+attn_tensor *attn__nn_dot_product_scaled(attn_tape *tape, attn_tensor *queries, attn_tensor *keys, attn_tensor *values,
+                                         const attn_nn_mask *mask, double scale, double dropout, attn_tensor **weights)
 {
     if (!attn__nn_attention_fits(tape, queries, keys, values, mask)) {
         return NULL;
@@ -50,6 +58,7 @@ attn_tensor *attn_nn_dot_product(attn_tape *tape, attn_tensor *queries, attn_ten
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "dot-product attention: sizes out of range");
         return NULL;
     }
+    a.problem.scale = scale;
     a.problem.dtype = attn_tensor_dtype(queries);
     a.problem.mask_fill = mask ? mask->fill : 0;
     return attn_attend(tape, &a);

@@ -44,6 +44,16 @@ def additive_case(rng):
     return config, weights, attention_inputs(rng, dq, dk), forward
 
 
+def bilinear_case(rng):
+    dq, dk = size(rng), size(rng)
+
+    def forward(w, x):
+        maps = masked_softmax(x["queries"] @ w["M.weight"] @ x["keys"].mT, x.get("valid_lens"))
+        return {"out": maps @ x["values"], "weights": maps}
+    config = {"query_size": dq, "key_size": dk, "dropout": 0.0}
+    return config, {"M.weight": linear(rng, dq, dk)}, attention_inputs(rng, dq, dk), forward
+
+
 def multi_head_case(rng):
     heads = int(rng.choice([1, 2, 3, 5]))
     h, dq, dk, dv = heads * size(rng), size(rng), size(rng), size(rng)
@@ -143,5 +153,6 @@ def transformer_decoder_case(rng):
 
 LAYERS = {"transformer-encoder": transformer_encoder_case, "transformer-decoder": transformer_decoder_case,
           "masked-softmax": masked_softmax_case, "dot-product-attention": dot_product_case,
-          "additive-attention": additive_case, "multi-head-attention": multi_head_case,
+          "additive-attention": additive_case, "bilinear-attention": bilinear_case,
+          "multi-head-attention": multi_head_case,
           "positional-encoding": positional_case, "nadaraya-watson": nadaraya_watson_case}

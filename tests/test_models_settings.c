@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ * Layers with settings other than the defaults: gradients are the slopes in float64, wrong settings and inputs are refused
+ * in words, and what a setting is for. */
+#include "support/cmocka.h"
+#include "support/small_models.h"
+#include "support/tensors.h"
+
+#include "attn/io.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct fixture {
+    attn_context *context;
+    attn_tape *tape;
+} fixture;
+
+static int begin(void **state)
+{
+    static fixture f;
+    f = (fixture){.context = test_context()};
+    assert_int_equal(attn_tape_create(&f.tape, f.context), ATTN_OK);
+    attn_tape_reset(f.tape, &(attn_tape_options){0});
+    *state = &f;
+    return 0;
+}
+
+static int end(void **state)
+{
+    fixture *f = *state;
+    size_t held = 1;
+    attn_tape_destroy(f->tape);
+    attn_context_memory(f->context, &held, NULL, NULL);
+    assert_int_equal(held, 0);
+    attn_context_destroy(f->context);
+    return 0;
+}
+
+/* NULL, with the error in the context, if the settings are refused. */
+static attn_model *make(fixture *f, const char *architecture, const char *json)
+{
+    attn_config *config = NULL;
+    attn_model *model = NULL;
+    assert_int_equal(attn_config_parse(&config, f->context, json, strlen(json), "settings"), ATTN_OK);
+    attn_model_create(&model, f->context, architecture, config, &(attn_model_options){.seed = 4, .dtype = ATTN_F64});
+    attn_config_destroy(config);
+    return model;
+}
+
+static attn_model *make_well(fixture *f, const char *architecture, const char *json)
+{
+    attn_model *model = make(f, architecture, json);
+    if (!model)
+        fail_msg("%s %s: %s", architecture, json, attn_context_error(f->context));
+    return model;
+}
+
+/* ------------------------------------------------------------------------------------------- gradients */
+
+enum { MOST_INPUTS = 4 };
+
+typedef struct input {
+    const char *name;
+    int64_t shape[ATTN_MAX_RANK]; /* ended by 0 */
+    const char *integers;         /* digits, as many as the shape has elements; NULL: random numbers */
+} input;
+
+typedef struct gradient_case {
+    const char *architecture, *json;
+    input inputs[MOST_INPUTS];
+} gradient_case;
+
+static const gradient_case cases[] = {
+    {"bilinear-attention",
+     "{\"query_size\": 5, \"key_size\": 3}",
+     {{"queries", {2, 3, 5}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "30"}}},
+};
+
+static attn_tensor *make_input(fixture *f, const input *in, uint64_t seed)
+{
+    int rank = 0;
+    attn_tensor *x;
+    while (rank < ATTN_MAX_RANK && in->shape[rank])
+        rank++;
+    assert_int_equal(attn_tensor_create(&x, f->context, in->integers ? ATTN_I32 : ATTN_F64, rank, in->shape), ATTN_OK);
+    if (in->integers) {
+        assert_int_equal(strlen(in->integers), attn_tensor_size(x));
+        for (int64_t i = 0; i < attn_tensor_size(x); i++)
+            ((int32_t *)attn_tensor_data(x))[i] = in->integers[i] - '0';
+    } else {
+        attn_tensor *numbers = test_random(f->tape, ATTN_F64, rank, in->shape, seed);
+        memcpy(attn_tensor_data(x), attn_tensor_data(numbers), (size_t)attn_tensor_size(x) * sizeof(double));
+        attn_tensor_set_requires_grad(x, true);
+    }
+    return x;
+}
+
+/* The model's first output; the tape is empty before. */
+static attn_tensor *run(fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
+{
+    attn_named_list outputs = {.context = f->context};
+    attn_tape_reset(f->tape, &(attn_tape_options){.record = record});
+    if (attn_model_forward(model, f->tape, inputs, &outputs) != ATTN_OK)
+        fail_msg("%s: %s", attn_model_architecture(model)->name, attn_context_error(f->context));
+    attn_tensor *y = attn_named_find(&outputs, attn_model_architecture(model)->outputs[0].name);
+    attn_named_clear(&outputs);
+    assert_non_null(y);
+    return y;
+}
+
+/* The inner product of the output and fixed numbers. */
+static double loss_of(fixture *f, attn_model *model, const attn_named_list *inputs, bool record)
+{
+    attn_tensor *y = run(f, model, inputs, record);
+    attn_tensor *weights = test_random(f->tape, ATTN_F64, attn_tensor_rank(y), attn_tensor_shape(y), 99);
+    double sum = 0;
+    for (int64_t i = 0; i < attn_tensor_size(y); i++)
+        sum += test_at(y, i) * test_at(weights, i);
+    if (record)
+        assert_int_equal(attn_backward_from(f->tape, y, weights), ATTN_OK);
+    return sum;
+}
+
+static void check_slope(fixture *f, attn_model *model, const attn_named_list *inputs, const attn_named *item,
+                        int64_t i)
+{
+    attn_tensor *x = item->tensor;
+    const double old = test_at(x, i), h = 1e-5, gradient = attn_tensor_grad(x) ? test_at(attn_tensor_grad(x), i) : 0;
+    test_set(x, i, old + h);
+    double above = loss_of(f, model, inputs, false);
+    test_set(x, i, old - h);
+    double slope = (above - loss_of(f, model, inputs, false)) / (2 * h);
+    test_set(x, i, old);
+    if (fabs(slope - gradient) > 1e-6 * fmax(1, fabs(slope)))
+        fail_msg("%s: %s[%lld]: slope %.9g, gradient %.9g", attn_model_architecture(model)->name, item->name,
+                 (long long)i, slope, gradient);
+}
+
+/* Five numbers of every input and parameter, by central differences. */
+static void gradients_are_the_slopes(void **state)
+{
+    fixture *f = *state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        attn_model *model = make_well(f, cases[c].architecture, cases[c].json);
+        attn_named_list inputs = {.context = f->context, .owns = true};
+        for (int i = 0; i < MOST_INPUTS && cases[c].inputs[i].name; i++)
+            assert_int_equal(
+                attn_named_add(&inputs, cases[c].inputs[i].name, make_input(f, &cases[c].inputs[i], (uint64_t)i + 1)),
+                ATTN_OK);
+        loss_of(f, model, &inputs, true);
+        const attn_named_list *lists[] = {&inputs, attn_model_parameters(model)};
+        double largest = 0;
+        for (int l = 0; l < 2; l++) {
+            for (int64_t p = 0; p < lists[l]->n; p++) {
+                const attn_tensor *x = lists[l]->items[p].tensor;
+                for (int64_t k = 0; k < 5 && attn_tensor_requires_grad(x); k++)
+                    check_slope(f, model, &inputs, &lists[l]->items[p], k * (attn_tensor_size(x) - 1) / 4);
+                for (int64_t i = 0; attn_tensor_grad(x) && i < attn_tensor_size(x); i++)
+                    largest = fmax(largest, fabs(test_at(attn_tensor_grad(x), i)));
+            }
+        }
+        assert_true(largest > 1e-3); /* else nothing was compared */
+        attn_model_destroy(model);
+        attn_named_clear(&inputs);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------- refusals */
+
+static void expect_error(fixture *f, const char *about, const char *text)
+{
+    if (!strstr(attn_context_error(f->context), text))
+        fail_msg("%s: \"%s\" is not in \"%s\"", about, text, attn_context_error(f->context));
+    attn_context_clear_error(f->context);
+}
+
+static void wrong_settings_are_refused_in_words(void **state)
+{
+    static const struct {
+        const char *architecture, *json, *text;
+    } wrong[] = {
+        {"bilinear-attention", "{\"key_size\": 3}", "the key \"query_size\" is needed"},
+        {"bilinear-attention", "{\"query_size\": 0, \"key_size\": 3}", "query_size is 0; allowed: 1 to"},
+        {"bilinear-attention", "{\"query_size\": 2, \"key_size\": 3, \"dropout\": 1}",
+         "dropout is 1; allowed: 0 to 0.99"},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_null(make(f, wrong[i].architecture, wrong[i].json));
+        expect_error(f, wrong[i].json, wrong[i].text);
+    }
+}
+
+static void wrong_inputs_are_refused_in_words(void **state)
+{
+    static const struct {
+        gradient_case given;
+        const char *text;
+    } wrong[] = {
+        {{"bilinear-attention",
+          "{\"query_size\": 5, \"key_size\": 3}",
+          {{"queries", {2, 3, 5}, NULL}, {"keys", {2, 4, 5}, NULL}, {"values", {2, 4, 6}, NULL}}},
+         "keys: 3 channels wanted in axis 2 (counted from 0), 5 found"},
+        {{"bilinear-attention",
+          "{\"query_size\": 5, \"key_size\": 3}",
+          {{"queries", {2, 3, 4}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}}},
+         "queries: 5 channels wanted in axis 2 (counted from 0), 4 found"},
+    };
+    fixture *f = *state;
+    for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
+        const gradient_case *given = &wrong[w].given;
+        attn_model *model = make_well(f, given->architecture, given->json);
+        attn_named_list inputs = {.context = f->context, .owns = true}, outputs = {.context = f->context};
+        for (int i = 0; i < MOST_INPUTS && given->inputs[i].name; i++)
+            attn_named_add(&inputs, given->inputs[i].name, make_input(f, &given->inputs[i], (uint64_t)i + 1));
+        assert_int_not_equal(attn_model_forward(model, f->tape, &inputs, &outputs), ATTN_OK);
+        expect_error(f, given->architecture, wrong[w].text);
+        attn_named_clear(&outputs);
+        attn_named_clear(&inputs);
+        attn_model_destroy(model);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(gradients_are_the_slopes),
+        TEST(wrong_settings_are_refused_in_words),
+        TEST(wrong_inputs_are_refused_in_words),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
