@@ -75,6 +75,7 @@ static const gradient_case cases[] = {
     {"bilinear-attention",
      "{\"query_size\": 5, \"key_size\": 3}",
      {{"queries", {2, 3, 5}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "30"}}},
+    {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
 static attn_tensor *make_input(fixture *f, const input *in, uint64_t seed)
@@ -122,8 +123,7 @@ static double loss_of(fixture *f, attn_model *model, const attn_named_list *inpu
     return sum;
 }
 
-static void check_slope(fixture *f, attn_model *model, const attn_named_list *inputs, const attn_named *item,
-                        int64_t i)
+static void check_slope(fixture *f, attn_model *model, const attn_named_list *inputs, const attn_named *item, int64_t i)
 {
     attn_tensor *x = item->tensor;
     const double old = test_at(x, i), h = 1e-5, gradient = attn_tensor_grad(x) ? test_at(attn_tensor_grad(x), i) : 0;
@@ -184,6 +184,7 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"bilinear-attention", "{\"query_size\": 0, \"key_size\": 3}", "query_size is 0; allowed: 1 to"},
         {"bilinear-attention", "{\"query_size\": 2, \"key_size\": 3, \"dropout\": 1}",
          "dropout is 1; allowed: 0 to 0.99"},
+        {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -222,6 +223,46 @@ static void wrong_inputs_are_refused_in_words(void **state)
     }
 }
 
+/* ------------------------------------------------------------------------------------------ what they do */
+
+static void set_all(const attn_model *model, const char *name, double value)
+{
+    attn_tensor *x = attn_named_find(attn_model_parameters(model), name);
+    assert_non_null(x);
+    for (int64_t i = 0; i < attn_tensor_size(x); i++)
+        test_set(x, i, value);
+}
+
+/* A branch of ones in place of the two layers: behind the norm of 0 + dropout(1) a row has two values, and in inference
+ * one. */
+static void the_branch_is_dropped_in_training_only(void **state)
+{
+    enum { ROWS = 40, D = 50 };
+    fixture *f = *state;
+    attn_model *model = make_well(f, "detr-ffn", "{\"d\": 50, \"dropout\": 0.3}");
+    attn_named_list in = {.context = f->context}, out = {.context = f->context};
+    set_all(model, "ffn_layers.2.weight", 0);
+    set_all(model, "ffn_layers.2.bias", 1);
+    for (int train = 0; train < 2; train++) {
+        attn_tape_reset(f->tape, &(attn_tape_options){.train = train, .seed = 3});
+        attn_named_add(&in, "x", attn_tape_tensor(f->tape, ATTN_F64, 3, (int64_t[]){1, ROWS, D}, NULL));
+        assert_int_equal(attn_model_forward(model, f->tape, &in, &out), ATTN_OK);
+        const attn_tensor *y = attn_named_find(&out, "out");
+        int64_t dropped = 0;
+        for (int64_t i = 0; i < ROWS * D; i++) {
+            int64_t same = 0;
+            for (int64_t j = i - i % D; j < i - i % D + D; j++)
+                same += fabs(test_at(y, i) - test_at(y, j)) < 1e-9;
+            dropped += test_at(y, i) < -1e-3;
+            assert_true(train || same == D);
+        }
+        assert_true(train ? dropped > ROWS * D / 4 && dropped < 7 * ROWS * D / 20 : dropped == 0);
+        attn_named_clear(&in);
+        attn_named_clear(&out);
+    }
+    attn_model_destroy(model);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -229,6 +270,7 @@ int main(void)
         TEST(gradients_are_the_slopes),
         TEST(wrong_settings_are_refused_in_words),
         TEST(wrong_inputs_are_refused_in_words),
+        TEST(the_branch_is_dropped_in_training_only),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,17 @@
 
 #include "nn/named.h"
 
+#define KEY_DROPOUT                                                                                                    \
+    {                                                                                                                  \
+        "dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"                 \
+    }
+
 /* Both attentions have the same settings. */
 static const attn_setting keys[] = {
     ATTN__KEY_COUNT("M", NULL, "heads"),
     ATTN__KEY_COUNT("d", NULL, "channels"),
     ATTN__KEY_COUNT("d_head", NULL, "channels of a head"),
-    {"dropout", ATTN_CONFIG_TYPE_REAL, "0.1", 0, 0.99, NULL, "share of numbers dropped in training"},
+    KEY_DROPOUT,
     ATTN__KEY_INIT,
 };
 
@@ -78,12 +83,14 @@ const attn__kind attn__kind_key_content_attention = {
 typedef struct ffn {
     attn_nn_ffn layers;
     attn_nn_layer_norm norm;
+    double dropout;
 } ffn;
 
 static void ffn_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     ffn *f = self;
     int64_t d = attn_config_int(config, "d", 0), hidden = attn_config_int(config, "hidden", d);
+    f->dropout = attn_config_real(config, "dropout", 0);
     f->layers.activation = ATTN_ACTIVATION_RELU;
     attn__nn_linear_named(&f->layers.dense1, builder, "ffn_layers.0", d, hidden, true);
     attn__nn_linear_named(&f->layers.dense2, builder, "ffn_layers.2", hidden, d, true);
@@ -94,12 +101,14 @@ static void ffn_forward(const void *self, const attn__call *call)
 {
     const ffn *f = self;
     attn_tensor *x = attn__input(call, "x"), *y = attn_nn_ffn_forward(&f->layers, call->tape, x);
-    attn__output(call, "out", attn_add_layer_norm(call->tape, x, y, 0, f->norm.weight, f->norm.bias, f->norm.eps));
+    attn__output(call, "out",
+                 attn_add_layer_norm(call->tape, x, y, f->dropout, f->norm.weight, f->norm.bias, f->norm.eps));
 }
 
 static const attn_setting ffn_keys[] = {
     ATTN__KEY_COUNT("d", NULL, "channels"),
     ATTN__KEY_COUNT("hidden", "", "channels inside; default d"),
+    KEY_DROPOUT,
     ATTN__KEY_INIT,
 };
 

@@ -59,7 +59,7 @@ def detr_ffn_case(rng):
     def forward(w, x):
         h = torch.relu(F.linear(x["x"], w["ffn_layers.0.weight"], w["ffn_layers.0.bias"]))
         return {"out": norm(w, x["x"] + F.linear(h, w["ffn_layers.2.weight"], w["ffn_layers.2.bias"]))}
-    return {"d": d, "hidden": hidden}, weights, {"x": normal(rng, 2, size(rng), d)}, forward
+    return {"d": d, "hidden": hidden, "dropout": 0.0}, weights, {"x": normal(rng, 2, size(rng), d)}, forward
 
 
 # ------------------------------------------------------------------------------- self-attention over images
