@@ -3,12 +3,14 @@
 
     import attn.torch
     attn.torch.enable()              # F.scaled_dot_product_attention is attn's, for float32 on the CPU
+    attn.torch.register()            # transformers' models take attn_implementation="attn"
 """
 from ._enable import calls, disable, enable
 from ._layer import Layer
 from ._sdpa import scaled_dot_product_attention
+from ._transformers import register
 from ._variants import (axial_attention, flex_attention, na1d, na2d, na3d, neighborhood_attention,
                         shifted_window_attention, t5_buckets, tied_row_attention, varlen_attention)
 
 __all__ = ["Layer", "axial_attention", "calls", "disable", "enable", "flex_attention", "na1d", "na2d", "na3d",
-           "neighborhood_attention", "scaled_dot_product_attention", "shifted_window_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]
+           "neighborhood_attention", "register", "scaled_dot_product_attention", "shifted_window_attention", "t5_buckets", "tied_row_attention", "varlen_attention"]

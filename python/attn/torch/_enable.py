@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import math
 import threading
-from typing import Any, Callable, Optional
+from collections import Counter
+from typing import Any, Callable, Literal, Optional, Union, overload
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ _TAKEN = torch.float32
 _lock = threading.Lock()
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
+_others: Counter[str] = Counter()  # calls that attn did not take, by who computed them and why
 _open: list["enable"] = []
 _unwatched, _quick, _count_call = _ops.unwatched, _sdpa.quick, next
 _flash_allowed = torch._C._get_flash_sdp_enabled  # not under sdpa_kernel(MATH), which requests PyTorch's formula
@@ -209,9 +211,28 @@ def disable() -> None:
         _hooks = None
 
 
-def calls() -> int:
-    """How many calls attn has taken since the program began; of a compiled graph the forward passes count."""
+def count() -> None:
+    """Counts a call that attn took."""
+    _count_call(_counter)
+
+
+def count_other(way: str) -> None:
+    """Counts a call that another function computed, by its name and the reason."""
+    with _lock:
+        _others[way] += 1
+
+
+@overload
+def calls(verbose: Literal[False] = False) -> int: ...
+@overload
+def calls(verbose: Literal[True]) -> str: ...
+def calls(verbose: bool = False) -> Union[int, str]:
+    """How many calls attn has taken since the program began, under `enable` and from transformers (`register`).  Under
+    `enable` the forward passes of a compiled graph count.  verbose=True: text, with a line more for each kind of call from
+    transformers that a model's eager function computed, the most frequent first."""
     global _looks
     with _lock:
         _looks += 1
-        return next(_counter) - _looks + 1
+        taken = next(_counter) - _looks + 1
+        others = _others.most_common()
+    return "\n".join([f"{taken} by attn", *(f"{n} by {way}" for way, n in others)]) if verbose else taken

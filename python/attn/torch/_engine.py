@@ -249,8 +249,10 @@ def _rows(form: _form.Form, lengths: dict[str, Any], lse: Optional[Tensor]) -> t
 
 
 def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks: Optional[Tensor] = None,
-                 blocks: Optional[Tensor] = None, into: Sequence[Optional[Tensor]] = (None, None)) -> Plan:
-    """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it.  into: o and lse, views of others."""
+                 blocks: Optional[Tensor] = None, into: Sequence[Optional[Tensor]] = (None, None),
+                 weights: Any = None) -> Plan:
+    """A plan for tensors (q, k, v, bias, mask) like these; the caller keeps it.  into: o and lse, views of others.
+    weights: axes, shape and strides of those that are requested."""
     check_types(*tensors)
     form, lengths = sizes(problem, tensors)
     shape, strides = _form.o_layout(form, lengths) if into[0] is None else (into[0].shape, into[0].stride())
@@ -258,9 +260,12 @@ def forward_plan(problem: Problem, tensors: Sequence[Any], want_lse: bool, sinks
     described["o"] = (form.o, shape, strides)
     rows = _rows(form, lengths, into[1])
     described["lse"] = rows
+    if weights is not None:
+        described["weights"] = weights
     _describe_sinks(described, form, sinks)
     _describe_blocks(described, form, blocks)
     table = _form.fill(problem, form, lengths, described, TYPES[tensors[0].dtype], c.FORWARD)
+    table.flags |= c.WANT_WEIGHTS if weights is not None else 0
     table.flags |= ((c.WITH_BIAS if tensors[3] is not None else 0) | (c.WITH_MASK if tensors[4] is not None else 0)
                    | (c.WITH_SINKS if sinks is not None else 0) | (c.WANT_LSE if want_lse else 0))
     plan = Plan(engine(), table, shape, strides, rows[1])
@@ -314,6 +319,21 @@ def forward(problem: Problem, tensors: Sequence[Any], seed: Optional[Tensor],
     if plan.zeroed:
         lse.fill_(-math.inf)
     return run(plan, *tensors, _place(lse), into, others), lse
+
+
+def forward_weights(problem: Problem, tensors: Sequence[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """o, the log-sum-exp and the weights, whose axes are the first two of q, then q and k."""
+    mine = engine()
+    key = (problem, "weights", *map(meta, tensors))
+    plan = mine.plans.get(key)
+    form, lengths = sizes(problem, tensors)
+    axes = (*form.q[:2], ("q",), ("k",))
+    weights = torch.empty(_form.shape_of(axes, lengths), dtype=sums_of(tensors[0].dtype), device="cpu")
+    if plan is None:
+        plan = forward_plan(problem, tensors, True, weights=(axes, weights.shape, weights.stride()))
+        mine.keep(key, plan)
+    lse = torch.empty(plan.rows, dtype=weights.dtype, device="cpu")
+    return run(plan, *tensors, _place(lse), None, {"weights": _place(weights)}), lse, weights
 
 
 def forward_into(problem: Problem, tensors: Sequence[Any], o: Tensor, lse: Optional[Tensor]) -> None:

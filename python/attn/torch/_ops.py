@@ -355,6 +355,11 @@ def unwatched() -> bool:
         and not _autocast() and forward_ad._current_level < 0
 
 
+def watched() -> bool:
+    """Whether a compiler, mode, transform or tracing looks at calls: tensors may have no numbers then."""
+    return bool(_compiling() or _modes() or _function_modes() or _transform() is not None or _tracing() is not None)
+
+
 def records(*tensors: Optional[Tensor]) -> bool:
     """Whether a backward pass may follow."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)

@@ -1,0 +1,414 @@
+# SPDX-License-Identifier: MIT
+"""attn_implementation="attn" for the models of Hugging Face's transformers."""
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from typing import Any, Callable, NamedTuple, Optional, cast
+
+import torch
+from torch import Tensor
+
+from .. import _form
+from .._errors import ArgumentError, UnsupportedError
+from .._form import Problem
+from . import _enable, _engine, _masks, _ops, _sdpa, _variants
+from ._masks import Mask, Pattern
+
+_RESERVED = ("flash", "sdpa", "flex_attention", "eager", "/", "|")
+_lock = threading.Lock()
+_registered: set[str] = set()
+
+
+def register(name: str = "attn") -> None:
+    """Adds attn to the attention implementations of transformers: a model that is made or loaded
+    with attn_implementation=name, or is given it by model.set_attn_implementation(name), attends by
+    attn on the CPU.
+
+    Masks that are lengths, windows, chunks or packed sequences are computed as such, without a mask
+    of all pairs.  The model's own eager function computes the calls that attn does not take;
+    attn.torch.calls(verbose=True) lists them.  Raises ImportError without transformers.
+    """
+    if not isinstance(name, str) or not name or any(word in name for word in _RESERVED):
+        raise ArgumentError(f"name is {name!r}; text without {', '.join(_RESERVED)} is wanted, "
+                            "since these have a meaning for transformers")
+    transformers = _import()
+    with _lock:
+        known = transformers.AttentionInterface().keys()
+        if name in known and name not in _registered:
+            raise ArgumentError(f"name is {name!r}, which another implementation has already")
+        transformers.AttentionInterface.register(name, attention)
+        transformers.AttentionMaskInterface.register(name, _masks.mask)
+        _registered.add(name)
+
+
+def _import() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise ImportError("attn.torch.register needs Hugging Face's transformers, which cannot be "
+                          f"imported: {error}") from error
+    if not hasattr(transformers, "AttentionMaskInterface"):
+        raise UnsupportedError(f"transformers {transformers.__version__} has no "
+                               "AttentionMaskInterface; a later one is wanted")
+    return transformers
+
+
+class _Call(NamedTuple):
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Any  # a tensor, a BlockMask or None
+    causal: bool
+    dropout: float
+    scaling: Optional[float]
+    bias: Optional[Tensor]
+    softcap: Optional[float]
+    sinks: Optional[Tensor]
+    weights: bool
+
+
+def attention(module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor,
+              attention_mask: Any = None, dropout: float = 0.0, scaling: Optional[float] = None,
+              is_causal: Optional[bool] = None, position_bias: Optional[Tensor] = None,
+              softcap: Optional[float] = None, s_aux: Optional[Tensor] = None,
+              **options: Any) -> tuple[Tensor, Optional[Tensor]]:
+    """The function that transformers calls: query [B,H,q,c], key [B,Hkv,k,c], value [B,Hkv,k,v];
+    the result is [B,q,H,v], and the weights [B,H,q,k] where they are requested."""
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(causal) and attention_mask is None and query.shape[2] > 1
+    weights = bool(options.get("output_attentions")) or _recorded()
+    call = _Call(query, key, value, attention_mask, causal, dropout, scaling, position_bias,
+                 softcap, s_aux, weights)
+    why = _refusal(module, call, options)
+    if why is not None:
+        return _eagerly(module, call, options, why)
+    if not torch.compiler.is_compiling():
+        _enable.count()
+    return _attend(call)
+
+
+def _recorded() -> bool:
+    """Whether transformers records weights, as it does under output_attentions=True."""
+    try:
+        from transformers.utils.output_capturing import _active_collector
+    except ImportError:
+        return False
+    found = _active_collector.get()
+    return bool(found) and any("attentions" in name for name in found)
+
+
+# ------------------------------------------------------------------------------ the eager function
+
+
+@functools.lru_cache(maxsize=1024)
+def _eager_of(kind: type) -> Optional[Callable[..., Any]]:
+    """The eager function in the file of a class of modules, or of one that it is derived from."""
+    for base in kind.__mro__:
+        found = getattr(sys.modules.get(base.__module__), "eager_attention_forward", None)
+        if found is not None:
+            return cast(Callable[..., Any], found)
+    return None
+
+
+# Arguments of eager functions that attn takes, or that the mask contains.
+_TAKEN = frozenset(("module", "query", "key", "value", "attention_mask", "scaling", "dropout",
+                    "is_causal", "position_bias", "softcap", "s_aux", "sliding_window",
+                    "output_attentions", "kwargs"))
+
+
+@functools.lru_cache(maxsize=1024)
+def _others_of(kind: type) -> frozenset[str]:
+    """The other arguments of the eager function: attn has nothing that would compute them."""
+    found = _eager_of(kind)
+    return frozenset() if found is None else frozenset(inspect.signature(found).parameters) - _TAKEN
+
+
+def _eagerly(module: torch.nn.Module, call: _Call, options: dict[str, Any],
+             why: str) -> tuple[Tensor, Optional[Tensor]]:
+    """The result of the model's own function."""
+    eager = _eager_of(type(module))
+    if eager is None:
+        raise UnsupportedError(f"attn: {why}, and the file of {type(module).__name__} has no "
+                               "eager_attention_forward to compute it")
+    if call.mask is not None and not isinstance(call.mask, Tensor):
+        raise UnsupportedError(f"attn: {why}, and the model's eager function takes no "
+                               f"{type(call.mask).__name__}")
+    if not torch.compiler.is_compiling():
+        _enable.count_other(f"the model's eager function: {why}")
+    given = {"position_bias": call.bias, "softcap": call.softcap, "s_aux": call.sinks}
+    options = {**options, **{name: x for name, x in given.items() if x is not None}}
+    scaling = call.query.shape[-1] ** -0.5 if call.scaling is None else call.scaling
+    found: tuple[Tensor, Optional[Tensor]] = eager(
+        module, call.query, call.key, call.value, _to_add(_dense(call), call.query.dtype),
+        dropout=call.dropout, scaling=scaling, **options)
+    return found
+
+
+def _dense(call: _Call) -> Any:
+    """The call's mask as an ordinary tensor, or None."""
+    if call.causal:
+        shape = call.query.shape[2], call.key.shape[2]
+        return torch.ones(shape, dtype=torch.bool, device=call.query.device).tril()
+    return call.mask.dense() if isinstance(call.mask, Mask) else call.mask
+
+
+def _to_add(given: Optional[Tensor], dtype: torch.dtype) -> Optional[Tensor]:
+    """The mask as eager functions take it."""
+    if given is None or given.dtype != torch.bool:
+        return given
+    zero = torch.zeros((), dtype=dtype, device=given.device)
+    return torch.where(given, zero, torch.finfo(dtype).min)
+
+
+# --------------------------------------------------------------------------------- what attn takes
+
+
+def _refusal(module: torch.nn.Module, call: _Call, options: dict[str, Any]) -> Optional[str]:
+    """Why attn does not take a call; None where it does."""
+    if options and not torch.compiler.is_compiling():
+        for name in sorted(_others_of(type(module)) & options.keys()):
+            if options[name] is not None:
+                return f"the argument {name} has no counterpart in attn"
+    if call.sinks is None and getattr(module, "sinks", None) is not None:
+        return "the module has sinks that are not passed as s_aux"
+    return _of_tensors(call) or _of_mask(call) or _of_numbers(call)
+
+
+def _of_tensors(call: _Call) -> Optional[str]:
+    named = {"query": call.query, "key": call.key, "value": call.value, "position_bias": call.bias,
+             "s_aux": call.sinks}
+    for name, x in named.items():
+        if x is None:
+            continue
+        if x.device.type not in ("cpu", "meta"):
+            return f"{name} is on {x.device}"
+        if x.is_nested or x.layout != torch.strided or _ops._has_own_rules(x):
+            return f"{name} is no plain tensor"
+    q, k, v = _sdpa.autocast(call.query, call.key, call.value)
+    if q.dtype not in _engine.TYPES and q.dtype != torch.float16:
+        return f"query is of {q.dtype}"
+    if k.dtype != q.dtype or v.dtype != q.dtype:
+        return f"query is of {q.dtype}, key of {k.dtype}, value of {v.dtype}"
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return f"query, key and value have {q.dim()}, {k.dim()} and {v.dim()} axes"
+    heads, groups = q.shape[1], k.shape[1]
+    if v.shape[1] != groups or groups == 0 or heads % groups:
+        return f"query has {heads} heads, key {groups} and value {v.shape[1]}"
+    if q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
+        return "the lengths or channels of query, key and value differ"
+    return None
+
+
+def _of_mask(call: _Call) -> Optional[str]:
+    shape = (max(call.query.shape[0], call.key.shape[0]), *call.query.shape[1:3], call.key.shape[2])
+    for name, x in (("the mask", call.mask), ("position_bias", call.bias)):
+        if not isinstance(x, Tensor):
+            continue
+        if x.device != call.query.device:
+            return f"{name} is on {x.device}, query on {call.query.device}"
+        if x.dim() > 4 or any(n not in (1, m) for n, m in zip(reversed(x.shape), reversed(shape))):
+            return f"{name} has a shape that does not broadcast to the scores"
+        if x.dtype != torch.bool and not x.is_floating_point():
+            return f"{name} is of {x.dtype}"
+    kind = type(call.mask).__name__
+    if call.mask is not None and not isinstance(call.mask, Tensor) and kind != "BlockMask":
+        return f"the mask is of type {kind}"
+    return None
+
+
+def _of_numbers(call: _Call) -> Optional[str]:
+    if call.softcap is not None and not 1e-30 <= call.softcap <= 1e30:
+        return f"softcap is {call.softcap}"
+    if call.sinks is not None and tuple(call.sinks.shape) != (call.query.shape[1],):
+        return "s_aux is not one number for each head"
+    scaling = call.scaling
+    if isinstance(scaling, Tensor) and (scaling.requires_grad or scaling.numel() != 1):
+        return "scaling is a tensor that needs a gradient or has several numbers"
+    if _ops.in_forward_mode():
+        return "forward-mode derivatives are requested"
+    return _of_weights(call) if call.weights else None
+
+
+def _of_weights(call: _Call) -> Optional[str]:
+    if call.dropout:
+        return "weights are requested together with dropout"
+    if call.sinks is not None:
+        return "weights are requested together with sinks"
+    if call.mask is not None and not isinstance(call.mask, Tensor):
+        return "weights are requested together with a BlockMask"
+    with torch.autocast("cpu", enabled=False):
+        if not _ops.unwatched() or not all(map(_ops.plain, (call.query, call.key, call.value))):
+            return "weights are requested in a graph, a mode or a transform"
+    return None
+
+
+# -------------------------------------------------------------------------------------- the engine
+
+
+class _Read(NamedTuple):
+    """A call as the engine takes it."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    bias: Optional[Tensor]
+    mask: Optional[Tensor]
+    relations: tuple[int, ...]
+    blocks: Optional[Tensor]
+    offsets: Optional[Tensor]
+
+
+def _attend(call: _Call) -> tuple[Tensor, Optional[Tensor]]:
+    query, key, value = _sdpa.autocast(call.query, call.key, call.value)
+    read = _read(call._replace(query=query, key=key, value=value))
+    if _usual(call, read):
+        o = _sdpa.scaled_dot_product_attention(
+            read.query, read.key, read.value, read.mask if read.bias is None else read.bias,
+            call.dropout, bool(read.relations), call.scaling, True)
+        return o.transpose(1, 2), None
+    problem = _problem(call, read)
+    half = query.dtype == torch.float16
+    q, k, v = (x.float() if half else x for x in read[:3])
+    if call.weights:
+        with torch.autocast("cpu", enabled=False):
+            o, weights = _Weighted.apply(call, problem, q, k, v, read.bias, read.mask)
+        return o.to(query.dtype).transpose(1, 2), weights.to(query.dtype)
+    seed = _ops.draw_seed() if call.dropout else None
+    o = _ops.attend(problem, q, k, v, read.bias, read.mask, seed, (read.offsets, read.offsets),
+                    _variants._sinks(call.sinks, query), None, read.blocks)[0].transpose(1, 2)
+    if read.offsets is not None:
+        o = o.reshape(query.shape[0], query.shape[2], *o.shape[2:])
+    return (o.to(query.dtype) if half else o), None
+
+
+def _usual(call: _Call, read: _Read) -> bool:
+    """Whether a call is one of scaled_dot_product_attention, which has a shorter way."""
+    given = (read.mask is not None) + (read.bias is not None) + bool(read.relations)
+    return (given < 2 and read.relations in ((), _sdpa.CAUSAL) and not call.weights
+            and not call.softcap and call.sinks is None)
+
+
+def _read(call: _Call) -> _Read:
+    query, key, value, given, bias = call.query, call.key, call.value, call.mask, call.bias
+    queries, keys = query.shape[2], key.shape[2]
+    pattern = Pattern(hi=0) if call.causal else Pattern()
+    mask: Optional[Tensor] = None
+    blocks: Optional[Tensor] = None
+    relations: tuple[int, ...] = ()
+    if isinstance(given, Mask):
+        pattern = given.pattern
+        if (pattern.offsets is not None and (bias is not None or call.weights)) \
+                or (pattern.chunk and call.weights):
+            pattern, mask = Pattern(), given.dense()
+        elif pattern.keys is not None:
+            mask = pattern.keys[:, None, None, :]
+    elif isinstance(given, Tensor) and given.dtype == torch.bool:
+        mask = given
+    elif isinstance(given, Tensor):
+        bias = given if bias is None else bias + given
+    elif given is not None:
+        sizes, blocks, mask = _variants._blocks(given, (*query.shape[:3], keys))
+        relations = (_form.BLOCKS, ord("q"), ord("k"), *sizes)
+    bias = None if bias is None else _four(_sdpa.as_sums(bias, query.dtype))
+    mask = None if mask is None else _four(mask)
+    if pattern.chunk:
+        shape = -(-queries // pattern.chunk), -(-keys // pattern.chunk)
+        blocks = torch.eye(*shape, dtype=torch.bool, device=query.device)[None, None]
+        relations = (_form.BLOCKS, ord("q"), ord("k"), pattern.chunk, pattern.chunk)
+    first, end = _masks.seen(pattern, queries, keys)
+    if end - first < keys and blocks is None and pattern.offsets is None and not call.weights:
+        key, value = key[:, :, first:end], value[:, :, first:end]
+        bias, mask = (x if x is None or x.shape[3] == 1 else x[..., first:end]
+                      for x in (bias, mask))
+    else:
+        first, end = 0, keys
+    relations = (*_masks.band(pattern, queries, first, end - first), *relations)
+    if pattern.offsets is not None:
+        lengths = pattern.longest, pattern.longest, pattern.offsets.shape[0] - 1
+        relations += (_form.PACKED, ord("q"), ord("k"), *lengths, 0)
+        query, key, value = map(_end_to_end, (query, key, value))
+    return _Read(query, key, value, bias, mask, relations, blocks, pattern.offsets)
+
+
+def _four(x: Tensor) -> Tensor:
+    return x if x.dim() == 4 else x.reshape((1,) * (4 - x.dim()) + tuple(x.shape))
+
+
+def _end_to_end(x: Tensor) -> Tensor:
+    """[B,H,T,D] as [1,H,B*T,D]."""
+    if x.shape[0] != 1:
+        x = x.transpose(1, 2).reshape(1, -1, x.shape[1], x.shape[3]).transpose(1, 2)
+    return _engine.own_positions(x)
+
+
+def _problem(call: _Call, read: _Read) -> Problem:
+    batch = "A" if read.offsets is None else "S"
+    pairs = batch + "(XY)qk"
+    form = (f"{batch}(XY)qc,{batch}Xkc,{batch}Xkv->{batch}(XY)qv;{batch}q(XY)v;"
+            f"{pairs if read.bias is not None else ''};{pairs if read.mask is not None else ''}")
+    score, scale = _sdpa._scale_of(call.scaling, read.query.shape[3])
+    softcap = _variants._softcap(call.softcap)
+    return Problem(form, scale, float(call.dropout), read.relations, score, softcap)
+
+
+# ----------------------------------------------------------------------------------------- weights
+
+
+class _Weighted(torch.autograd.Function):
+    """The result and the weights.  A gradient of the weights is computed by the formula, whose
+    scores are stored meanwhile."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, problem: Problem, q: Tensor, k: Tensor, v: Tensor,
+                bias: Optional[Tensor], mask: Optional[Tensor]) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        o, lse, weights = _engine.forward_weights(problem, (q, k, v, bias, mask))
+        ctx.save_for_backward(q, k, v, bias, mask, o, lse)
+        ctx.problem, ctx.capped, ctx.scaling = problem, call.softcap, call.scaling
+        ctx.boolean = _dense(call)
+        return o, weights
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dout: Optional[Tensor], dweights: Optional[Tensor]) -> Any:
+        q, k, v, bias, mask, o, lse = ctx.saved_tensors
+        want = [*ctx.needs_input_grad[2:6], False]
+        found: list[Optional[Tensor]] = [None] * 4
+        if dout is not None and any(want):
+            read = q, k, v, bias, mask
+            grads = iter(_engine.backward(ctx.problem, dout, read, o, lse, None, want))
+            found = [next(grads) if wanted else None for wanted in want[:4]]
+        if dweights is not None:
+            for i, grad in zip((0, 1, 3), _through_formula(ctx, q, k, bias, dweights)):
+                if grad is not None and want[i]:
+                    before = found[i]
+                    found[i] = grad if before is None else before + grad
+        return (None, None, *found, None)
+
+
+def _through_formula(ctx: Any, q: Tensor, k: Tensor, bias: Optional[Tensor],
+                     dweights: Tensor) -> list[Optional[Tensor]]:
+    """The gradients of q, k and the bias for a gradient of the weights."""
+    sums = _engine.sums_of(q.dtype)
+    with torch.enable_grad():
+        given = [None if x is None else x.detach().requires_grad_() for x in (q, k, bias)]
+        query, key, added = given
+        assert query is not None and key is not None
+        keys = key.to(sums).repeat_interleave(q.shape[1] // k.shape[1], 1)
+        scores = query.to(sums) @ keys.transpose(2, 3)
+        scores = scores * (q.shape[3] ** -0.5 if ctx.scaling is None else ctx.scaling)
+        if ctx.capped:
+            scores = ctx.capped * torch.tanh(scores / ctx.capped)
+        scores = scores if added is None else scores + added
+        seen = ctx.boolean
+        if seen is not None and seen.dtype == torch.bool:
+            scores = scores.masked_fill(~seen, torch.finfo(sums).min)
+            weights = scores.softmax(-1) * seen
+        else:
+            weights = scores.softmax(-1)
+        learned = [x for x in given if x is not None]
+        grads = iter(torch.autograd.grad(weights, learned, dweights.to(sums)))
+    return [None if x is None else next(grads) for x in given]

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""attn.torch.register: masks, calls and refusals; whole models are in
+tests/parity/transformers_models.py.  Skipped without PyTorch or transformers."""
+import copy
+import pickle
+import types
+import unittest
+
+try:
+    import torch
+    import transformers
+    from transformers import masking_utils
+except ImportError as error:
+    raise unittest.SkipTest(f"{error.name} is not installed") from None
+
+import attn.torch
+
+TOLERANCE = 1e-5
+
+
+def llama(**options):
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=31, hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        attn_implementation="attn", **options)
+    return transformers.LlamaForCausalLM(config).eval()
+
+
+def functions():
+    """The functions of attention and of masks, as transformers has them."""
+    return transformers.AttentionInterface()["attn"], transformers.AttentionMaskInterface()["attn"]
+
+
+class Registered(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        attn.torch.register()
+
+    def setUp(self):
+        torch.manual_seed(5)
+        self.attention, self.mask = functions()
+
+    def near(self, found, wanted):
+        self.assertEqual(found.shape, wanted.shape)
+        most = float(wanted.abs().max())
+        self.assertLessEqual(float((found - wanted).abs().max()), TOLERANCE * max(most, 1e-3))
+
+
+class Models(Registered):
+    def test_forward_and_backward(self):
+        model, ids = llama(), torch.randint(0, 31, (2, 19))
+        results = []
+        for implementation in ("eager", "attn"):
+            model.set_attn_implementation(implementation)
+            model.zero_grad()
+            before = attn.torch.calls()
+            found = model(ids, labels=ids)
+            found.loss.backward()
+            results.append([found.logits.detach(), *(p.grad.clone() for p in model.parameters())])
+            self.assertEqual(attn.torch.calls() - before, 2 if implementation == "attn" else 0)
+        for found, wanted in zip(results[1], results[0]):
+            self.near(found, wanted)
+
+
+class Masks(Registered):
+    """The engine's forms of masks against the masks of all pairs."""
+
+    def patterns(self):
+        theirs, zeros = masking_utils, torch.zeros(2, dtype=torch.int64)
+        padding = torch.ones(2, 12, dtype=torch.bool)
+        padding[1, :3] = False
+        later = torch.ones(2, 12, dtype=torch.bool)
+        later[1, 7:] = False
+        positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4], [*range(9), 0, 1, 2]])
+        sequences = masking_utils.find_packed_sequence_indices(positions)
+
+        def packed(function):
+            remapped = theirs.remap_positions_for_packed_sequence(function, positions)
+            return theirs.and_masks(remapped, theirs.packed_sequence_mask_function(sequences))
+
+        sliding = theirs.sliding_window_causal_mask_function
+        both = theirs.sliding_window_bidirectional_mask_function
+        for queries, keys, q_offset, kv_offset in ((12, 12, 0, 0), (1, 12, 11, 0), (3, 12, 9, 0),
+                                                   (4, 12, 2, 0), (2, 6, 10, 6), (1, 5, 11, 7)):
+            sizes = {"q_length": queries, "kv_length": keys, "q_offset": q_offset,
+                     "kv_offset": kv_offset}
+            for function in (theirs.causal_mask_function, sliding(4), sliding(1), sliding(40),
+                             theirs.chunked_causal_mask_function(5, zeros)):
+                for attention_mask in (None, padding, later):
+                    yield function, attention_mask, sizes
+        sizes = {"q_length": 12, "kv_length": 12}
+        for function in (theirs.bidirectional_mask_function, both(3), both(0)):
+            for attention_mask in (None, padding):
+                yield function, attention_mask, sizes
+        yield theirs.bidirectional_mask_function, padding, {"q_length": 5, "kv_length": 12}
+        yield packed(theirs.causal_mask_function), None, sizes
+        yield packed(sliding(3)), None, sizes
+        left = torch.tensor([0, 3])
+        yield theirs.chunked_causal_mask_function(5, left), padding, sizes
+        yield theirs.or_masks(theirs.causal_mask_function, both(2)), None, sizes
+
+    def test_masks_are_those_of_all_pairs(self):
+        module, forms = types.SimpleNamespace(), set()
+        for function, attention_mask, sizes in self.patterns():
+            given = self.mask(2, mask_function=function, attention_mask=attention_mask, **sizes)
+            dense = masking_utils.sdpa_mask(
+                2, mask_function=function, attention_mask=attention_mask, allow_is_causal_skip=False,
+                **sizes)
+            with self.subTest(mask=repr(given), **sizes):
+                self.assertTrue(torch.equal(given & True, dense))
+                forms.add(type(given).__name__)
+                q = torch.randn(2, 4, sizes["q_length"], 8)
+                k, v = (torch.randn(2, 2, sizes["kv_length"], 8) for _ in range(2))
+                dout = torch.randn(2, sizes["q_length"], 4, 8)
+                results = []
+                for mask in (given, dense.clone()):
+                    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+                    o = self.attention(module, *leaves, mask)[0]
+                    results.append([o.detach(), *torch.autograd.grad(o, leaves, dout)])
+                for found, wanted in zip(*results):
+                    self.near(found, wanted)
+        self.assertEqual(forms, {"Mask", "Tensor"})
+
+    def test_mask_is_a_tensor(self):
+        """What a model or a program does with a mask has the numbers of an ordinary one."""
+        given = self.mask(2, 6, 6)
+        dense = masking_utils.sdpa_mask(2, 6, 6, allow_is_causal_skip=False)
+        self.assertEqual((given.shape, given.dtype), (dense.shape, dense.dtype))
+        self.assertEqual(given.device, dense.device)
+        self.assertTrue(torch.equal(given[:, :, 2:], dense[:, :, 2:]))
+        self.assertTrue(torch.equal(given.logical_not(), ~dense))
+        self.assertTrue(torch.equal(copy.deepcopy(given), dense))
+        self.assertTrue(torch.equal(pickle.loads(pickle.dumps(given)), dense))
+        self.assertEqual(given.sum().item(), dense.sum().item())
+        self.assertIn("hi=0", repr(given))
+
+
+class Refusals(Registered):
+    def test_names(self):
+        for name in ("sdpa", "flash_attention_2", "", None, 3, "a/b", "eager"):
+            with self.subTest(name=name), self.assertRaisesRegex(attn.ArgumentError, "name is"):
+                attn.torch.register(name)
+        attn.torch.register()  # once more
+
+    def test_eager_function_and_reasons(self):
+        model, ids = llama(), torch.randint(0, 31, (1, 9))
+        model.config.attention_dropout = 0.5
+        for layer in model.model.layers:
+            layer.self_attn.attention_dropout = 0.5
+        model.train()
+        before = attn.torch.calls()
+        model(ids, output_attentions=True)
+        self.assertEqual(attn.torch.calls(), before)
+        said = attn.torch.calls(verbose=True).splitlines()
+        self.assertEqual(said[0], f"{before} by attn")
+        self.assertTrue(any("eager function: weights are requested together with dropout" in line
+                            for line in said[1:]), said)
+
+    def test_without_eager_function(self):
+        x = torch.randn(1, 2, 3, 4, dtype=torch.complex64)
+        with self.assertRaisesRegex(attn.UnsupportedError, "query is of torch.complex64"):
+            self.attention(types.SimpleNamespace(), x, x, x)
+
+
+if __name__ == "__main__":
+    unittest.main()

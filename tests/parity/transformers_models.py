@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: MIT
+"""Small random models of Hugging Face's transformers: eager attention and attn.torch.register.
+
+    transformers_models.py [NAME...]     ATTN_LIBRARY and PYTHONPATH are the paths of library and
+                                         package; build and python if not
+
+For each model, with all numbers relative to the largest element: outputs and the gradient of every
+parameter, whole and with padding (at positions that are no padding); attention weights, and
+gradients of a loss of the weights; outputs and gradients in bfloat16 and under autocast, as
+multiples of the eager attention's difference from float32; and generation with a growing and with a
+static cache, token by token.  The eager function may compute weights with sinks, and no other call.
+"""
+import copy
+import os
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
+os.environ.setdefault("ATTN_LIBRARY", os.path.join(BUILD, "libattn.so"))
+sys.path.append(os.path.join(ROOT, "python"))
+
+try:
+    import torch
+    import transformers as hf
+except ImportError as error:
+    print(f"skipped: {error.name} is not installed")
+    sys.exit(0)
+
+import attn.torch  # noqa: E402 - after its place is known
+
+TOLERANCE = 1e-5
+ROUNDED = 1.5  # times the eager attention's own difference from float32, in bfloat16
+VOCABULARY = 97
+WIDTH = {"hidden_size": 48, "num_attention_heads": 4, "num_hidden_layers": 2,
+         "intermediate_size": 64}
+GROUPED = {**WIDTH, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": VOCABULARY,
+           "pad_token_id": 0, "max_position_embeddings": 128, "initializer_range": 0.2}
+BOTH = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+        "decoder_attention_heads": 4, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "init_std": 0.2}
+
+
+class Case:
+    """A model and its inputs; `real`, where an output is no padding."""
+
+    def __init__(self, model, inputs, real=None, generates=False, padded=None, weights=True):
+        self.model, self.inputs, self.real, self.generates = model, inputs, real, generates
+        self.padded, self.weights = padded, weights
+
+
+def still(config):
+    """The config without dropout."""
+    for name, value in list(vars(config).items()):
+        if ("drop" in name) and isinstance(value, float):
+            setattr(config, name, 0.0)
+    return config
+
+
+def tokens(batch, n):
+    return torch.randint(5, VOCABULARY, (batch, n))
+
+
+def padding(batch, n, left):
+    found = torch.ones(batch, n, dtype=torch.long)
+    for i in range(1, batch):
+        short = 2 + 3 * i
+        found[i, :short] = 0 if left else 1
+        if not left:
+            found[i, n - short:] = 0
+    return found
+
+
+def encoder(kind, model=None, n=23, **config):
+    def make():
+        made = still(getattr(hf, kind + "Config")(**{"vocab_size": VOCABULARY, **WIDTH, **config}))
+        return Case(getattr(hf, model or kind + "Model")(made), {"input_ids": tokens(3, n)},
+                    padded=("attention_mask", padding(3, n, False)))
+    return make
+
+
+def decoder(kind, n=23, of="Config", **config):
+    def make():
+        made = still(getattr(hf, kind + of)(**{**GROUPED, **config}))
+        return Case(getattr(hf, kind + "ForCausalLM")(made), {"input_ids": tokens(3, n)},
+                    generates=True, padded=("attention_mask", padding(3, n, True)))
+    return make
+
+
+def gpt2():
+    config = still(hf.GPT2Config(vocab_size=VOCABULARY, n_positions=64, n_embd=48, n_layer=2,
+                                 n_head=4, initializer_range=0.2, pad_token_id=0))
+    return Case(hf.GPT2LMHeadModel(config), {"input_ids": tokens(3, 23)}, generates=True,
+                padded=("attention_mask", padding(3, 23, True)))
+
+
+def t5():
+    config = still(hf.T5Config(vocab_size=VOCABULARY, d_model=48, d_kv=12, d_ff=64, num_layers=2,
+                               num_heads=4, decoder_start_token_id=0,
+                               feed_forward_proj="gated-gelu"))  # ReLU's kinks amplify rounding
+    return Case(hf.T5ForConditionalGeneration(config),
+                {"input_ids": tokens(3, 23), "decoder_input_ids": tokens(3, 11)}, generates=True,
+                padded=("attention_mask", padding(3, 23, False)))
+
+
+def bart():
+    config = still(hf.BartConfig(vocab_size=VOCABULARY, max_position_embeddings=64, **BOTH))
+    return Case(hf.BartForConditionalGeneration(config),
+                {"input_ids": tokens(3, 23), "decoder_input_ids": tokens(3, 11)}, generates=True,
+                padded=("attention_mask", padding(3, 23, False)))
+
+
+def whisper():
+    config = still(hf.WhisperConfig(vocab_size=VOCABULARY, num_mel_bins=8, max_source_positions=30,
+                                    max_target_positions=40, pad_token_id=0, bos_token_id=1,
+                                    eos_token_id=2, decoder_start_token_id=3, suppress_tokens=None,
+                                    begin_suppress_tokens=None, **BOTH))
+    return Case(hf.WhisperForConditionalGeneration(config),
+                {"input_features": torch.randn(2, 8, 60), "decoder_input_ids": tokens(2, 11)})
+
+
+def vit():
+    config = still(hf.ViTConfig(image_size=30, patch_size=6, **WIDTH))
+    return Case(hf.ViTModel(config), {"pixel_values": torch.randn(2, 3, 30, 30)})
+
+
+def packed():
+    """Three sequences in one row, and two in another, which position_ids tell apart."""
+    case = decoder("Mistral", sliding_window=5)()
+    positions = [torch.cat([torch.arange(n) for n in row]) for row in ((4, 12, 7), (15, 8))]
+    case.inputs = {"input_ids": tokens(2, 23), "position_ids": torch.stack(positions),
+                   "use_cache": False}
+    case.generates, case.padded = False, None
+    return case
+
+
+MODELS = {
+    "BERT": encoder("Bert"),
+    "RoBERTa": encoder("Roberta", max_position_embeddings=64),
+    "ESM-2": encoder("Esm", pad_token_id=1, mask_token_id=4, position_embedding_type="rotary"),
+    "ModernBERT": encoder("ModernBert", local_attention=8, global_attn_every_n_layers=2,
+                          num_hidden_layers=3, pad_token_id=0),
+    "ViT": vit,
+    "GPT-2": gpt2,
+    "Llama": decoder("Llama"),
+    "Mistral": decoder("Mistral", sliding_window=6),
+    "Mistral, packed": packed,
+    "Qwen 3": decoder("Qwen3", use_sliding_window=True, sliding_window=6, max_window_layers=1),
+    "Gemma 2": decoder("Gemma2", sliding_window=6, attn_logit_softcapping=3.0,
+                       query_pre_attn_scalar=16),
+    "Gemma 3": decoder("Gemma3", of="TextConfig", sliding_window=6, query_pre_attn_scalar=16),
+    "gpt-oss": decoder("GptOss", sliding_window=6, num_local_experts=4, num_experts_per_tok=2),
+    "Llama 4": decoder("Llama4", of="TextConfig", attention_chunk_size=8, num_local_experts=2,
+                       intermediate_size_mlp=64),
+    "T5": t5,
+    "BART": bart,
+    "Whisper": whisper,
+}
+
+
+def main_output(found):
+    return found.logits if getattr(found, "logits", None) is not None else found.last_hidden_state
+
+
+def weights_of(found):
+    return [x for name, group in found.items() if name.endswith("attentions") for x in group]
+
+
+def passed(case, implementation, inputs, dout, real, of_weights=False):
+    """The output, the weights and every gradient of one pass, forward and backward."""
+    model = case.model
+    model.set_attn_implementation(implementation)
+    model.zero_grad(set_to_none=True)
+    found = model(**inputs, **({"output_attentions": True} if of_weights else {}))
+    output = main_output(found)
+    weights = weights_of(found) if of_weights else []
+    loss = (output * dout.to(output.dtype) * real).sum()
+    for i, x in enumerate(weights):
+        loss = loss + (x * torch.linspace(-1, 1, x.shape[-1]).roll(i)).sum()
+    loss.backward()
+    grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    return (output.detach() * real).float(), [x.detach() for x in weights], grads
+
+
+def distance(found, wanted, scale=None):
+    largest = float(wanted.abs().max()) if scale is None else scale
+    return float((found.float() - wanted.float()).abs().max()) / max(largest, 1e-30)
+
+
+def of_grads(found, wanted):
+    """The largest difference.  A gradient that is zero by mathematics, as that of the bias of keys,
+    is measured by the model's largest gradient."""
+    assert found.keys() == wanted.keys(), f"no gradients of {sorted(found.keys() ^ wanted.keys())}"
+    largest = {name: float(x.abs().max()) for name, x in wanted.items()}
+    top = max(largest.values())
+    return max(distance(found[name], x, largest[name] if largest[name] > 1e-5 * top else top)
+               for name, x in wanted.items())
+
+
+def mean_distance(found, wanted):
+    """The norm of all differences, relative to that of all numbers."""
+    found, wanted = (torch.cat([x.flatten().float() for x in group]) for group in (found, wanted))
+    return float((found - wanted).norm() / wanted.norm())
+
+
+def real_of(case, inputs, output):
+    """Where outputs count: not at padding, if the padded tokens are those of the output."""
+    mask = None if case.padded is None else inputs.get(case.padded[0])
+    if mask is None or output.shape[1] != mask.shape[1]:
+        return torch.ones(())
+    return mask[..., None].float()
+
+
+class Calls:
+    """The calls that attn takes in a block, and that none is an eager function's."""
+
+    def __enter__(self):
+        self.before = attn.torch.calls(), attn.torch.calls(verbose=True).count("\n")
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            assert attn.torch.calls() > self.before[0], "attn took no call"
+            said = attn.torch.calls(verbose=True)
+            assert said.count("\n") == self.before[1], f"calls of the eager function: {said}"
+
+
+def check_pass(case, padded):
+    inputs = dict(case.inputs)
+    if padded:
+        inputs[case.padded[0]] = case.padded[1]
+    with torch.no_grad():
+        output = main_output(case.model(**inputs))
+    dout, real = torch.randn(output.shape), real_of(case, inputs, output)
+    wanted = passed(case, "eager", inputs, dout, real)
+    with Calls():
+        found = passed(case, "attn", inputs, dout, real)
+    return distance(found[0], wanted[0]), of_grads(found[2], wanted[2])
+
+
+def check_weights(case, strict):
+    output = main_output(case.model(**case.inputs))
+    dout, real = torch.randn(output.shape), torch.ones(())
+    wanted = passed(case, "eager", case.inputs, dout, real, True)
+    if strict:
+        with Calls():
+            found = passed(case, "attn", case.inputs, dout, real, True)
+    else:
+        found = passed(case, "attn", case.inputs, dout, real, True)
+    assert len(found[1]) == len(wanted[1]) > 0, f"{len(found[1])} weights, {len(wanted[1])} wanted"
+    return max(map(distance, found[1], wanted[1])), of_grads(found[2], wanted[2])
+
+
+def check_rounded(case, how):
+    """The difference from float32, as a multiple of the eager attention's."""
+    with torch.no_grad():
+        output = main_output(case.model(**case.inputs))
+    dout, real = torch.randn(output.shape), torch.ones(())
+    exact = passed(case, "eager", case.inputs, dout, real)
+    other = Case(copy.deepcopy(case.model), dict(case.inputs))
+    if how == "bfloat16":
+        other.model.to(torch.bfloat16)
+        for name, x in case.inputs.items():
+            if isinstance(x, torch.Tensor) and x.is_floating_point():
+                other.inputs[name] = x.to(torch.bfloat16)
+
+    def rounded(implementation):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+            found = passed(other, implementation, other.inputs, dout, real)
+        return [mean_distance(found[0:1], exact[0:1]),
+                mean_distance(found[2].values(), exact[2].values())]
+
+    eager = rounded("eager")
+    with Calls():
+        found = rounded("attn")
+    return max(a / b for a, b in zip(found, eager))
+
+
+def check_generation(case, cache):
+    """The largest difference of the scores of greedy generation, whose tokens are the same."""
+    inputs = {name: x for name, x in case.inputs.items() if not name.startswith("decoder")}
+    if case.padded:
+        inputs[case.padded[0]] = case.padded[1]
+    found = {}
+    for implementation in ("eager", "attn"):
+        case.model.set_attn_implementation(implementation)
+        case.model.eval()
+        found[implementation] = case.model.generate(
+            **inputs, max_new_tokens=14, min_new_tokens=14, do_sample=False, num_beams=1,
+            output_scores=True, return_dict_in_generate=True, cache_implementation=cache)
+    eager, ours = found["eager"], found["attn"]
+    assert torch.equal(eager.sequences, ours.sequences), "other tokens are generated"
+
+    def finite(x):
+        return x.masked_fill(torch.isinf(x), 0)
+    return max(distance(finite(a), finite(b)) for a, b in zip(ours.scores, eager.scores))
+
+
+def row(name):
+    torch.manual_seed(1)
+    case = MODELS[name]()
+    case.model.eval()
+    numbers = {}
+    numbers["output"], numbers["gradients"] = check_pass(case, False)
+    if case.padded is not None:
+        numbers["padded"], numbers["padded gradients"] = check_pass(case, True)
+    if case.weights:
+        numbers["weights"], numbers["their gradients"] = check_weights(case, name != "gpt-oss")
+    factors = {how: check_rounded(case, how) for how in ("bfloat16", "autocast")}
+    if case.generates:
+        with Calls():
+            numbers["generation"] = max(check_generation(case, x) for x in (None, "static"))
+    bad = [f"{what} {x:.1e}" for what, x in numbers.items() if not x <= TOLERANCE]
+    bad += [f"{what} {x:.2f}" for what, x in factors.items() if not x <= ROUNDED]
+    print(f"{name:16} " + "  ".join([f"{what} {x:.0e}" for what, x in numbers.items()]
+                                    + [f"{what} x{x:.2f}" for what, x in factors.items()])
+          + (f"  FAILED: {', '.join(bad)}" if bad else ""), flush=True)
+    return not bad
+
+
+def main():
+    try:
+        attn.torch.register()
+    except attn.UnsupportedError as error:
+        print(f"skipped: {error}")
+        return 0
+    names = sys.argv[1:] or list(MODELS)
+    return 0 if all([row(name) for name in names]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
