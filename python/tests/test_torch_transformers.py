@@ -123,7 +123,7 @@ class Masks(Registered):
         self.assertEqual(forms, {"Mask", "Tensor"})
 
     def test_mask_is_a_tensor(self):
-        """What a model or a program does with a mask has the numbers of an ordinary one."""
+        """Operations, copies and pickles have the numbers of an ordinary mask."""
         given = self.mask(2, 6, 6)
         dense = masking_utils.sdpa_mask(2, 6, 6, allow_is_causal_skip=False)
         self.assertEqual((given.shape, given.dtype), (dense.shape, dense.dtype))

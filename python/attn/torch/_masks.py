@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Masks of Hugging Face's transformers as the engine knows them: bands, keys, chunks, sequences."""
+"""Masks of Hugging Face's transformers in the engine's forms: bands, keys, chunks, sequences."""
 from __future__ import annotations
 
 import functools
