@@ -75,6 +75,12 @@ static const gradient_case cases[] = {
     {"bilinear-attention",
      "{\"query_size\": 5, \"key_size\": 3}",
      {{"queries", {2, 3, 5}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "30"}}},
+    {"multi-head-attention",
+     "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": \"additive\", \"query_size\": 5}",
+     {{"queries", {2, 3, 5}, NULL}, {"keys", {2, 4, 6}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "30"}}},
+    {"multi-head-attention",
+     "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": \"bilinear\", \"bias\": true}",
+     {{"queries", {2, 3, 6}, NULL}, {"keys", {2, 4, 6}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "24"}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
@@ -184,6 +190,10 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"bilinear-attention", "{\"query_size\": 0, \"key_size\": 3}", "query_size is 0; allowed: 1 to"},
         {"bilinear-attention", "{\"query_size\": 2, \"key_size\": 3, \"dropout\": 1}",
          "dropout is 1; allowed: 0 to 0.99"},
+        {"multi-head-attention", "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": \"dots\"}",
+         "score is \"dots\"; allowed: dot, additive, bilinear"},
+        {"multi-head-attention", "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": 1}",
+         "score must be a text, not an integer: 1"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;

@@ -231,16 +231,27 @@ ATTN_API attn_tensor *attn_nn_additive_attend(const attn_nn_additive *layer, att
                                               attn_tensor *projected, attn_tensor *values, bool time_major,
                                               const attn_nn_mask *mask, attn_tensor **weights);
 
-/* H heads of D/H channels: W_o(concat of heads).  Parameters W_q, W_k, W_v, W_o, each .weight [D,.] (and .bias).
+/* The score of a head's query and key. */
+typedef enum attn_nn_score {
+    ATTN_NN_SCORE_DOT = 0,  /* q k^T / sqrt(D/H) */
+    ATTN_NN_SCORE_ADDITIVE, /* that of attn_nn_additive, with D/H hidden channels */
+    ATTN_NN_SCORE_BILINEAR  /* q M k^T, M [D/H,D/H] (Luong et al. 2015, arXiv:1508.04025) */
+} attn_nn_score;
+/* H heads of D/H channels: W_o(concat of heads).  Parameters W_q, W_k, W_v, W_o, each .weight [D,.] (and .bias), and those
+ * of the score, which all heads share: attention.{W_k,W_q,w_v}.weight or attention.M.weight.
  * Heads are strides: nothing is copied.  (Vaswani et al. 2017, arXiv:1706.03762.) */
 typedef struct attn_nn_multi_head {
     attn_nn_linear w_q, w_k, w_v, w_o;
+    attn_nn_additive additive; /* with ATTN_NN_SCORE_ADDITIVE */
+    attn_nn_linear m;          /* with ATTN_NN_SCORE_BILINEAR */
+    attn_nn_score score;
     int64_t hidden, heads;
     double dropout;
 } attn_nn_multi_head;
 typedef struct attn_nn_multi_head_options {
     int64_t hidden, heads;                    /* heads divides hidden, else ATTN_ERROR_ARGUMENT */
     int64_t query_size, key_size, value_size; /* 0: hidden */
+    attn_nn_score score;
     bool bias;
     double dropout;
 } attn_nn_multi_head_options;

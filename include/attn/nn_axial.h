@@ -55,7 +55,8 @@ ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positi
                                                       attn_tensor *x);
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
- * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE. */
+ * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE; ATTN_ERROR_UNSUPPORTED: a
+ * score other than the dot product. */
 ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                               int axis, attn_causal causal);
 

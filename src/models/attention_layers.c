@@ -167,6 +167,9 @@ const attn__kind attn__kind_bilinear_attention = {
 
 /* ------------------------------------------------------------------------------------------ multi-head */
 
+static const char *const score_choices[] = {
+    [ATTN_NN_SCORE_DOT] = "dot", [ATTN_NN_SCORE_ADDITIVE] = "additive", [ATTN_NN_SCORE_BILINEAR] = "bilinear", NULL};
+
 static const attn_setting multi_head_keys[] = {
     ATTN__KEY_COUNT("num_hiddens", NULL, "channels of the result"),
     ATTN__KEY_COUNT("num_heads", NULL, "heads; divides num_hiddens"),
@@ -175,6 +178,8 @@ static const attn_setting multi_head_keys[] = {
     ATTN__KEY_COUNT("query_size", "", "channels of the queries; default num_hiddens"),
     ATTN__KEY_COUNT("key_size", "", "channels of the keys; default num_hiddens"),
     ATTN__KEY_COUNT("value_size", "", "channels of the values; default num_hiddens"),
+    {"score", ATTN_CONFIG_TYPE_TEXT, "dot", 0, 0, score_choices,
+     "of a head's query and key: dot (divided by the root of its channels), additive or bilinear (without a scale)"},
     ATTN__KEY_FILL,
     ATTN__KEY_INIT};
 
@@ -186,11 +191,13 @@ typedef struct multi_head {
 static void multi_head_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     multi_head *m = self;
+    int score = attn__config_choice(config, "score", score_choices);
     attn_nn_multi_head_options options = {.hidden = attn_config_int(config, "num_hiddens", 0),
                                           .heads = attn_config_int(config, "num_heads", 0),
                                           .query_size = attn_config_int(config, "query_size", 0),
                                           .key_size = attn_config_int(config, "key_size", 0),
                                           .value_size = attn_config_int(config, "value_size", 0),
+                                          .score = (attn_nn_score)score,
                                           .bias = attn_config_bool(config, "bias", false),
                                           .dropout = attn_config_real(config, "dropout", 0)};
     m->fill = attn_config_real(config, "mask_fill", 0);

@@ -13,6 +13,16 @@
 
 const char *const attn__init_choices[] = {"xavier", "torch", NULL};
 
+int attn__config_choice(const attn_config *config, const char *key, const char *const *choices)
+{
+    const char *value = attn_config_text(config, key, choices[0]);
+    int i = 0;
+    while (choices[i + 1] && strcmp(choices[i], value) != 0) {
+        i++;
+    }
+    return i;
+}
+
 /* Weights without memory wait for their numbers if they will be packed then; the others get memory here. */
 static void settle_waiting(attn_model *model)
 {

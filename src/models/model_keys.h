@@ -54,6 +54,9 @@ enum { ATTN__MAX_BLOCKS = 64 };
 
 extern const char *const attn__init_choices[];
 
+/* The place of a key's value among its choices, which the table of keys has checked; without a value the first. */
+int attn__config_choice(const attn_config *config, const char *key, const char *const *choices);
+
 /* The fields that most descriptions of an architecture consist of. */
 #define ATTN__PORTS(k, in, out)                                                                                        \
     .nkeys = ATTN__COUNT(k), .keys = (k), .ninputs = ATTN__COUNT(in), .inputs = (in), .noutputs = ATTN__COUNT(out),    \

@@ -43,21 +43,12 @@ typedef struct regression {
     double sigma;
 } regression;
 
-static int index_of(const char *const *choices, const char *text)
-{
-    int i = 0;
-    while (choices[i] && strcmp(choices[i], text) != 0) {
-        i++;
-    }
-    return i;
-}
-
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     (void)builder;
-    *(regression *)self = (regression){.kernel = index_of(kernels, attn_config_text(config, "kernel", "gaussian")),
-                                       .empty = index_of(empties, attn_config_text(config, "empty", "error")),
-                                       .classify = index_of(tasks, attn_config_text(config, "task", tasks[0])) == 1,
+    *(regression *)self = (regression){.kernel = attn__config_choice(config, "kernel", kernels),
+                                       .empty = attn__config_choice(config, "empty", empties),
+                                       .classify = attn__config_choice(config, "task", tasks) == 1,
                                        .classes = attn_config_int(config, "num_classes", 0),
                                        .sigma = attn_config_real(config, "sigma", 1)};
 }

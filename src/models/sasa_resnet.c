@@ -11,7 +11,6 @@
 #include "nn/named.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { STAGES = 4, EXPANSION = 4, MAX_BLOCKS = 6 };
 
@@ -63,15 +62,6 @@ typedef struct resnet {
     attn_nn_linear dense;
 } resnet;
 
-static int index_of(const char *const *choices, const char *text)
-{
-    int i = 0;
-    while (choices[i + 1] && strcmp(choices[i], text) != 0) {
-        i++;
-    }
-    return i;
-}
-
 static int depth_of(int64_t layers)
 {
     int i = 0;
@@ -96,17 +86,16 @@ static void attention_init(attn_nn_image_attention *attention, attn_nn_builder *
     attn_nn_push(builder, "conv2.0");
     attn_nn_image_attention_init(
         attention, builder,
-        &(attn_nn_image_attention_options){
-            .in_channels = width,
-            .mid = width / heads,
-            .out_channels = width,
-            .heads = heads,
-            .window = attn_config_int(config, "kernel_size", 7),
-            .relative = true,
-            .whole = true,
-            .head_major = true,
-            .scale = 1,
-            .border = borders[index_of(paddings, attn_config_text(config, "padding", "zero"))]});
+        &(attn_nn_image_attention_options){.in_channels = width,
+                                           .mid = width / heads,
+                                           .out_channels = width,
+                                           .heads = heads,
+                                           .window = attn_config_int(config, "kernel_size", 7),
+                                           .relative = true,
+                                           .whole = true,
+                                           .head_major = true,
+                                           .scale = 1,
+                                           .border = borders[attn__config_choice(config, "padding", paddings)]});
     attn_nn_pop(builder);
 }
 
@@ -133,7 +122,7 @@ static void block_init(bottleneck *b, attn_nn_builder *builder, const attn_confi
 static void stem_init(resnet *r, attn_nn_builder *builder, const attn_config *config, int64_t width)
 {
     int64_t in = attn_config_int(config, "in_channels", 3);
-    r->stem_kind = index_of(stems, attn_config_text(config, "stem", "conv"));
+    r->stem_kind = attn__config_choice(config, "stem", stems);
     if (r->stem_kind == STEM_ATTENTION) {
         attn_nn_push(builder, "init.0");
         attn_nn_attention_stem_init(&r->attention_stem, builder, in, width);

@@ -9,7 +9,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 const char *const attn__norm_choices[] = {"post", "pre", NULL};
 const char *const attn__activation_choices[] = {"relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu", NULL};
@@ -18,17 +17,6 @@ static const attn_activation activations[] = {ATTN_ACTIVATION_RELU, ATTN_ACTIVAT
 const char *const attn__position_choices[] = {"interleaved", "halves", "halves-t2t", "learned", "none", NULL};
 const char *const attn__scale_choices[] = {"sqrt", "one", NULL};
 const char *const attn__tie_choices[] = {"none", "decoder", "all", NULL};
-
-/* The place of a key's value among its choices, which the table of keys has checked. */
-static int choice(const attn_config *config, const char *key, const char *const *choices)
-{
-    const char *value = attn_config_text(config, key, choices[0]);
-    int i = 0;
-    while (choices[i + 1] && strcmp(choices[i], value) != 0) {
-        i++;
-    }
-    return i;
-}
 
 int64_t attn__transformer_size(const attn_config *config, attn__half half, const char *key)
 {
@@ -57,8 +45,9 @@ void attn__transformer_front_build(attn__transformer_front *front, attn_nn_build
                                    int64_t vocabulary, attn_tensor *shared)
 {
     int64_t hidden = attn_config_int(config, "num_hiddens", 0);
-    double scale = choice(config, "embedding_scale", attn__scale_choices) == 0 ? sqrt((double)hidden) : 1;
-    attn_nn_position_kind kind = (attn_nn_position_kind)choice(config, "positions", attn__position_choices);
+    double scale = attn__config_choice(config, "embedding_scale", attn__scale_choices) == 0 ? sqrt((double)hidden) : 1;
+    attn_nn_position_kind kind =
+        (attn_nn_position_kind)attn__config_choice(config, "positions", attn__position_choices);
     if (shared) {
         front->embedding = (attn_nn_embedding){.weight = shared, .scale = scale};
     } else {
@@ -125,7 +114,8 @@ attn_nn_block_options attn__transformer_block_options(const attn_config *config,
                                    .heads = attn__transformer_size(config, half, "num_heads"),
                                    .dropout = attn_config_real(config, "dropout", 0),
                                    .bias = bias,
-                                   .pre_norm = choice(config, "norm", attn__norm_choices) == 1,
-                                   .activation = activations[choice(config, "activation", attn__activation_choices)],
+                                   .pre_norm = attn__config_choice(config, "norm", attn__norm_choices) == 1,
+                                   .activation =
+                                       activations[attn__config_choice(config, "activation", attn__activation_choices)],
                                    .eps = attn_config_real(config, "eps", 0)};
 }

@@ -37,6 +37,11 @@ void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *build
 attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
                                      attn_causal causal)
 {
+    if (layer->score != ATTN_NN_SCORE_DOT) {
+        attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
+                   "attention along an axis has the score of the dot product only");
+        return NULL;
+    }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);
     attn_tensor *k = attn_nn_linear_forward(&layer->w_k, tape, x);
     attn_tensor *v = attn_nn_linear_forward(&layer->w_v, tape, x);

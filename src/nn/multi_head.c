@@ -14,11 +14,29 @@ static void project_init(attn_nn_linear *linear, attn_nn_builder *builder, const
     attn__nn_linear_named(linear, builder, name, in > 0 ? in : out, out, bias);
 }
 
+/* Parameters of the score, in addition to those of the projections. */
+static void score_init(attn_nn_multi_head *layer, attn_nn_builder *builder)
+{
+    int64_t dim = layer->hidden / layer->heads;
+    attn_nn_push(builder, "attention");
+    if (layer->score == ATTN_NN_SCORE_ADDITIVE) {
+        attn_nn_additive_init(&layer->additive, builder, dim, dim, dim, 0);
+    } else if (layer->score == ATTN_NN_SCORE_BILINEAR) {
+        attn__nn_linear_named(&layer->m, builder, "M", dim, dim, false);
+    }
+    attn_nn_pop(builder);
+}
+
 void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder,
                              const attn_nn_multi_head_options *options)
 {
     int64_t hidden = options->hidden, heads = options->heads;
-    *layer = (attn_nn_multi_head){.hidden = hidden, .heads = heads, .dropout = options->dropout};
+    *layer =
+        (attn_nn_multi_head){.hidden = hidden, .heads = heads, .score = options->score, .dropout = options->dropout};
+    if (attn__check_choice(builder->context, "attn_nn_multi_head_options.score", (int)options->score,
+                           ATTN_NN_SCORE_BILINEAR)) {
+        return;
+    }
     if (heads < 1 || hidden < 1 || hidden % heads != 0) {
         attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "%s%s%lld heads do not divide %lld channels", builder->prefix,
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)hidden);
@@ -28,6 +46,34 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
     project_init(&layer->w_k, builder, "W_k", options->key_size, hidden, options->bias);
     project_init(&layer->w_v, builder, "W_v", options->value_size, hidden, options->bias);
     project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
+    score_init(layer, builder);
+}
+
+/* x [B,T,D] by a weight [D/H,D/H] that all heads share. */
+static attn_tensor *project_heads(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
+                                  const attn_nn_linear *linear)
+{
+    int64_t shape[3] = {attn_tensor_length(x, 0), attn_tensor_length(x, 1), layer->hidden};
+    int64_t apart[4] = {shape[0], shape[1], layer->heads, layer->hidden / layer->heads};
+    attn_tensor *y = attn_nn_linear_forward(linear, tape, attn_reshape(tape, x, 4, apart));
+    return attn_reshape(tape, y, 3, shape);
+}
+
+/* Another score than the dot product is one between projected heads. */
+static void set_score(const attn_nn_multi_head *layer, attn_tape *tape, attn_attention *a)
+{
+    if (layer->score == ATTN_NN_SCORE_BILINEAR) {
+        a->k.tensor = project_heads(layer, tape, a->k.tensor, &layer->m);
+        a->problem.scale = 1;
+    } else if (layer->score == ATTN_NN_SCORE_ADDITIVE) {
+        a->q.tensor = project_heads(layer, tape, a->q.tensor, &layer->additive.w_q);
+        a->k.tensor = project_heads(layer, tape, a->k.tensor, &layer->additive.w_k);
+        a->w = layer->additive.w_v;
+        a->problem.score = ATTN_SCORE_ADDITIVE;
+        for (int i = 0; i < a->problem.ndims; i++) {
+            a->problem.dims[i].w = a->problem.dims[i].role == ATTN_ROLE_CONTRACT;
+        }
+    }
 }
 
 /* Attention of projected q [B,Tq,D] to the first `keys` of the `capacity` rows of k and v [B,capacity,D]. */
@@ -60,7 +106,8 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
     a->problem.dims[0].k = a->problem.dims[0].v = capacity * layer->hidden;
     a->problem.dtype = attn_tensor_dtype(q);
     a->problem.mask_fill = mask ? mask->fill : 0;
-    return true;
+    set_score(layer, tape, a);
+    return a->q.tensor && a->k.tensor;
 }
 
 /* The same, and the last projection. */

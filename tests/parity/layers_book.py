@@ -63,15 +63,29 @@ def multi_head_case(rng):
         weights[name + ".weight"] = linear(rng, h, width)
         if bias:
             weights[name + ".bias"] = normal(rng, h)
+    score, d = str(rng.choice(["dot", "additive", "bilinear"])), h // heads
+    if score == "additive":
+        weights |= {f"attention.{name}.weight": linear(rng, d, d) for name in ("W_k", "W_q")}
+        weights["attention.w_v.weight"] = linear(rng, 1, d)
+    elif score == "bilinear":
+        weights["attention.M.weight"] = linear(rng, d, d)
+
+    def score_of(w, q, k):
+        if score == "bilinear":
+            return q @ w["attention.M.weight"] @ k.mT
+        if score == "dot":
+            return q @ k.mT / math.sqrt(d)
+        q, k = q @ w["attention.W_q.weight"].T, k @ w["attention.W_k.weight"].T
+        return torch.tanh(q[..., :, None, :] + k[..., None, :, :]) @ w["attention.w_v.weight"][0]
 
     def forward(w, x):
         q, k, v = (split(F.linear(x[name], w[p + ".weight"], w.get(p + ".bias")), heads)
                    for name, p in (("queries", "W_q"), ("keys", "W_k"), ("values", "W_v")))
-        scores, lens = q @ k.mT / math.sqrt(h // heads), x.get("valid_lens")
+        scores, lens = score_of(w, q, k), x.get("valid_lens")
         maps = torch.stack([masked_softmax(scores[:, i], lens) for i in range(heads)], 1)
         return {"out": F.linear(merge(maps @ v), w["W_o.weight"], w.get("W_o.bias")), "weights": maps}
     config = {"num_hiddens": h, "num_heads": heads, "bias": bias, "dropout": 0.0,
-              "query_size": dq, "key_size": dk, "value_size": dv}
+              "query_size": dq, "key_size": dk, "value_size": dv, "score": score}
     return config, weights, attention_inputs(rng, dq, dk, dv), forward
 
 
