@@ -10,6 +10,7 @@
 #   make install PREFIX=/usr/local                               make package  .deb and .tar.gz in build/packages
 #   make api    the reference of the C interface, in build/api   make wheel    the Python package, in build/packages
 #   make wheels  Python packages for every Linux, x86-64 and aarch64
+#   make figures   runs the benches and rewrites the tables of docs/performance.md; PAIRS=FILE: translation, too
 #   make clean
 BUILD ?= build
 JOBS ?= $(shell nproc)
@@ -91,6 +92,14 @@ bench: all
 	$(BUILD)/attn bench products
 	$(BUILD)/attn bench --sets
 
+# The peers' libraries are installed in $(BUILD)/venv.  A bench that fails leaves its tables as they are.
+FIGURES ?= $(BUILD)/figures
+figures: all
+	ATTN_BUILD=$(BUILD) sh scripts/install-parity --peers
+	export ATTN_BUILD=$(CURDIR)/$(BUILD); status=0; \
+	    python3 scripts/figures measure $(FIGURES) $(if $(PAIRS),--pairs $(PAIRS)) || status=1; \
+	    python3 scripts/figures write $(FIGURES) && exit $$status
+
 lint: all
 	sh scripts/lint
 
@@ -122,4 +131,4 @@ api:
 clean:
 	rm -rf build build-amx build-asan build-tsan build-debug out
 
-.PHONY: all run test test-isa test-amx asan tsan test-parity bench lint fuzz docs install package wheel wheels api clean
+.PHONY: all run test test-isa test-amx asan tsan test-parity bench figures lint fuzz docs install package wheel wheels api clean

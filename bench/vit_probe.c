@@ -5,10 +5,10 @@
  *     cc -O2 -pthread -Iinclude -Icli bench/vit_probe.c cli/bench_vit.c build/libattn.a \
  *         $(pkg-config --libs jansson cairo libpng) -ljpeg -lz -lm -o vit_probe
  *
- * vit_probe forward BATCH   ViT-B/16 on 224 x 224, 1,000 classes
- * vit_probe infer BATCH     the same with weights packed once (attn_model_pack_weights)
- * vit_probe train BATCH     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward,
- *                           cross-entropy and backward
+ * vit_probe forward BATCH [SECONDS]   ViT-B/16 on 224 x 224, 1,000 classes
+ * vit_probe infer BATCH [SECONDS]     the same with weights packed once (attn_model_pack_weights)
+ * vit_probe train BATCH [SECONDS]     the ViT of Dive into Deep Learning (96 x 96, patch 16, 512 wide, 2 blocks): forward,
+ *                                     cross-entropy and backward
  *
  * Timed next to bench/peers/vit.py.  ATTN_THREADS, ATTN_PRECISION and ATTN_ISA apply. */
 #define _POSIX_C_SOURCE 200809L
@@ -34,7 +34,7 @@ static void check(const attn_context *context, attn_status status)
     exit(1);
 }
 
-static void run(const bench_vit_shape *shape, const char *what)
+static void run(const bench_vit_shape *shape, const char *what, double budget)
 {
     attn_context *context;
     bench_vit vit = {0};
@@ -43,7 +43,7 @@ static void run(const bench_vit_shape *shape, const char *what)
     check(context, bench_vit_open(&vit, context, shape));
     for (int warm_up = 0; warm_up < 2; warm_up++)
         check(context, bench_vit_run(&vit));
-    double best = 1e30, end = seconds() + 4;
+    double best = 1e30, end = seconds() + budget;
     uint64_t allocations = 0, before = 0;
     int runs = 0;
     attn_context_memory(context, NULL, NULL, &before);
@@ -69,15 +69,16 @@ int main(int argc, char **argv)
 {
     static const char *const words[] = {"forward", "infer", "train"};
     static const char *const names[] = {"forward", "forward, packed weights", "training step"};
-    for (int pass = BENCH_VIT_FORWARD; argc == 3 && atoll(argv[2]) > 0 && pass <= BENCH_VIT_TRAIN; pass++) {
+    for (int pass = BENCH_VIT_FORWARD; (argc == 3 || argc == 4) && atoll(argv[2]) > 0 && pass <= BENCH_VIT_TRAIN;
+         pass++) {
         bench_vit_shape shape = pass == BENCH_VIT_TRAIN ? bench_vit_d2l : bench_vit_base;
         shape.batch = atoll(argv[2]);
         shape.pass = (bench_vit_pass)pass;
         if (strcmp(argv[1], words[pass]) != 0)
             continue;
-        run(&shape, names[pass]);
+        run(&shape, names[pass], argc == 4 ? atof(argv[3]) : 4);
         return 0;
     }
-    fputs("vit_probe forward|infer|train BATCH\n", stderr);
+    fputs("vit_probe forward|infer|train BATCH [SECONDS]\n", stderr);
     return 2;
 }

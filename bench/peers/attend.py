@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Times attention in PyTorch and ONNX Runtime, and in attn where it is built, and prints the ratios.
 
-    attend.py [--threads LIST] [--peers LIST] [--attn COMMAND] [--json] [PROBLEM...]
+    attend.py [--threads LIST] [--peers LIST] [--attn COMMAND] [--seconds X] [--json] [PROBLEM...]
 
 PROBLEM is b2h8q512k512d64[:causal][,bf16] or one of the layers of attend_layers.py; without any, a list of both.
 Every thread count is measured in a process of its own.
@@ -42,10 +42,11 @@ def timers(name, peers):
             for peer in peers if peer != "pytorch-math" or scores <= MOST_SCORES], problem.dtype
 
 
-def child(names, peers, threads):
+def child(names, peers, threads, seconds):
     """Measures in this process; one JSON object a line, with a problem's peers one after the other."""
     import torch
     torch.set_num_threads(threads)
+    measure.SECONDS = seconds
     for name in names:
         available, dtype = timers(name, peers)
         for direction in ("forward", "backward"):
@@ -56,8 +57,8 @@ def child(names, peers, threads):
                                       "threads": threads, "ms": round(ms, 4)}), flush=True)
 
 
-def peers_rows(names, peers, threads):
-    command = [sys.executable, os.path.abspath(__file__), "--child", str(threads), "--peers", peers, *names]
+def peers_rows(names, peers, threads, seconds):
+    command = [sys.executable, os.path.abspath(__file__), "--child", str(threads), "--peers", peers, "--seconds", str(seconds), *names]
     environment = measure.environment(threads, True)
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -65,11 +66,11 @@ def peers_rows(names, peers, threads):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def attn_problem_rows(attn, name, threads):
+def attn_problem_rows(attn, name, threads, seconds):
     """The output of `attn bench attend` for one problem, as it is spelt here; None, with a note, if it fails."""
     totals = {}
     for part in ATTN_NAMES.get(name, [name]):
-        command = [attn, "bench", "attend", "--json", "--threads", str(threads), part]
+        command = [attn, "bench", "attend", "--json", "--threads", str(threads), "--seconds", str(seconds / 2), part]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode != 0:
             print(f"attend.py: attn does not measure {part}: {done.stderr.strip()}", file=sys.stderr)
@@ -80,8 +81,8 @@ def attn_problem_rows(attn, name, threads):
     return list(totals.values())
 
 
-def attn_rows(attn, names, threads):
-    return [row for name in names if os.access(attn, os.X_OK) for row in attn_problem_rows(attn, name, threads)]
+def attn_rows(attn, names, threads, seconds):
+    return [row for name in names if os.access(attn, os.X_OK) for row in attn_problem_rows(attn, name, threads, seconds)]
 
 
 def print_table(rows, peers):
@@ -108,6 +109,7 @@ def main():
     parser.add_argument("--peers", default=PEERS)
     parser.add_argument("--attn", default=os.path.join(os.environ.get("ATTN_BUILD", os.path.join(root, "build")), "attn"))
     parser.add_argument("--json", action="store_true", help="an array of objects instead of the table")
+    parser.add_argument("--seconds", type=float, default=measure.SECONDS, help="for each time of a peer; attn has half of it")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = options.problems or problems.DEFAULT + LAYER_NAMES
@@ -118,11 +120,12 @@ def main():
             except ValueError as error:
                 parser.error(str(error))
     if options.child:
-        return child(names, options.peers.split(","), options.child)
+        return child(names, options.peers.split(","), options.child, options.seconds)
     rows = []
     for threads in map(int, options.threads.split(",")):
         for name in names:  # side by side, so that both meet the machine in the same state
-            rows += peers_rows([name], options.peers, threads) + attn_rows(options.attn, [name], threads)
+            rows += peers_rows([name], options.peers, threads, options.seconds)
+            rows += attn_rows(options.attn, [name], threads, options.seconds)
     if options.json:
         print(json.dumps(rows, indent=2))
     else:

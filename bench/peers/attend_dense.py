@@ -30,10 +30,10 @@ def pytorch(problem, direction, backend=None):
     with sdpa_kernel([backend] if backend else [SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
         if direction == "forward":
             with torch.no_grad():
-                return measure.median_ms(forward, 0.6)
+                return measure.median_ms(forward, measure.SECONDS)
         inputs = [x.requires_grad_() for x in (q, k, v)]
         out = forward()
-        return measure.median_ms(lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True), 0.6)
+        return measure.median_ms(lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True), measure.SECONDS)
 
 
 def pytorch_math(problem, direction):
@@ -71,7 +71,7 @@ def onnxruntime(problem, direction):
         binding.bind_cpu_input(name, np.ascontiguousarray(tensor.transpose(1, 2).flatten(2).numpy()))
     out = np.empty((problem.batch, problem.queries, problem.heads * problem.width), np.float32)
     binding.bind_ortvalue_output("o", ort.OrtValue.ortvalue_from_numpy(out))
-    return measure.median_ms(lambda: session.run_with_iobinding(binding), 0.6)
+    return measure.median_ms(lambda: session.run_with_iobinding(binding), measure.SECONDS)
 
 
 PEERS = {"pytorch": pytorch, "pytorch-math": pytorch_math, "onnxruntime": onnxruntime}

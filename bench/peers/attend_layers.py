@@ -109,7 +109,7 @@ def pytorch(name, direction):
     inputs = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
     with torch.no_grad():
         if direction == "forward":
-            return measure.median_ms(lambda: layer(*inputs), 0.5, warm_up=1)
+            return measure.median_ms(lambda: layer(*inputs), measure.SECONDS, warm_up=1)
         grad = torch.randn(layer(*inputs).shape, generator=generator, dtype=dtype)
     out = layer(*(x.requires_grad_() for x in inputs))
-    return measure.median_ms(lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True), 0.5, warm_up=1)
+    return measure.median_ms(lambda: torch.autograd.grad(out, inputs, grad, retain_graph=True), measure.SECONDS, warm_up=1)

@@ -4,6 +4,8 @@ import os
 import statistics
 import time
 
+SECONDS = 0.6  # for each median of attend.py
+
 
 def times_ms(call, budget_s=2.0, least=3, warm_up=2):
     """The times of calls in milliseconds: at least `least` calls, more while the budget lasts."""

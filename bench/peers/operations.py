@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: MIT
 """Times single operations of tensors, forward and backward, and PyTorch's, in f32.
 
-    operations.py [--threads N] [--seconds X] [NAME:N,N...]
+    operations.py [--threads N] [--seconds X] [--json] [NAME:N,N...]
 
 Without any problem, a list.  bench/operations.c, which this compiles, has the meaning of the numbers.  PyTorch and attn run in
 processes of their own, one problem after the other, and the shortest time of each counts.  Needs build/libattn.a.
 """
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -132,6 +133,7 @@ def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=0.5)
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of the table")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("problems", nargs="*", metavar="PROBLEM")
     options = parser.parse_args()
@@ -141,14 +143,20 @@ def main():
     environment = os.environ | {"ATTN_THREADS": str(options.threads), "OMP_NUM_THREADS": str(options.threads),
                                 "OMP_WAIT_POLICY": "passive"}
     with tempfile.TemporaryDirectory() as directory:
-        own = attn_command(directory)
-        print(f"{'operation, ms':36} {'forward: attn':>13} {'PyTorch':>9} {'ratio':>6} {'backward: attn':>14} {'PyTorch':>9} {'ratio':>6}")
+        own, rows = attn_command(directory), []
+        if not options.json:
+            print(f"{'operation, ms':36} {'forward: attn':>13} {'PyTorch':>9} {'ratio':>6} {'backward: attn':>14} {'PyTorch':>9} {'ratio':>6}")
         for problem in problems:
             peer = times([sys.executable, os.path.abspath(__file__), "--child", "--threads", str(options.threads), "--seconds",
                           str(options.seconds), problem], environment)
             ours = times([own, str(options.seconds), problem], environment)
-            print(f"{problem:36} {ours[0]:13.4f} {peer[0]:9.4f} {peer[0] / ours[0]:6.2f} {ours[1]:14.4f} {peer[1]:9.4f} "
-                  f"{peer[1] / ours[1]:6.2f}", flush=True)
+            rows += [{"operation": problem, "direction": direction, "threads": options.threads, "attn_ms": own_ms,
+                      "pytorch_ms": round(peer_ms, 5)} for direction, own_ms, peer_ms in zip(("forward", "backward"), ours, peer)]
+            if not options.json:
+                print(f"{problem:36} {ours[0]:13.4f} {peer[0]:9.4f} {peer[0] / ours[0]:6.2f} {ours[1]:14.4f} {peer[1]:9.4f} "
+                      f"{peer[1] / ours[1]:6.2f}", flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2))
     return None
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Times products of matrices in f32: attn's, PyTorch's MKL and oneDNN, and the system's oneDNN.
 
-    products.py [--threads N] [--seconds X] [--isa avx2|avx512] [SHAPE...]
+    products.py [--threads N] [--seconds X] [--isa avx2|avx512] [--json] [SHAPE...]
 
 SHAPE is m,n,k with an optional letter: t multiplies by B transposed, as a linear layer does, p has attn do the same with B
 packed before, a multiplies A transposed, as the gradient of its weights does; without any, the list of `attn bench products`.
@@ -11,6 +11,7 @@ ONEDNN_MAX_CPU_ISA and MKL_ENABLE_INSTRUCTIONS).  Needs build/libattn.a.
 import argparse
 import ctypes
 import ctypes.util
+import json
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ class Attn:
 
     def __init__(self):
         path = os.path.join(tempfile.mkdtemp(), "products.so")
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/include", f"{ROOT}/cli/bench_product.c",
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/src", f"{ROOT}/cli/bench_product.c",
                         f"{BUILD}/libattn.a", "-lm", "-ldl", "-o", path], check=True)
         self.library, self.context = ctypes.CDLL(path), ctypes.c_void_p()
         self.library.bench_product_at.restype = ctypes.c_char_p
@@ -113,6 +114,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=2.0, help="for each shape")
     parser.add_argument("--isa", choices=SETS, default="avx512")
+    parser.add_argument("--json", action="store_true", help="an array of objects, in GFLOP/s, instead of the table")
     options = parser.parse_args()
     onednn, mkl = SETS[options.isa]
     held = {"ONEDNN_MAX_CPU_ISA": onednn, "DNNL_MAX_CPU_ISA": onednn, "MKL_ENABLE_INSTRUCTIONS": mkl, "ATTN_ISA": options.isa,
@@ -122,14 +124,21 @@ def main():
     import torch
     torch.set_num_threads(options.threads)
     attn, sgemm = Attn(), system_onednn()
-    print(f"{'product':24} {'m,n,k':16} {'attn':>7} {'MKL':>7} {'oneDNN':>7} {'sgemm':>7}   ratio to the best, GFLOP/s")
+    rows = []
+    if not options.json:
+        print(f"{'product':24} {'m,n,k':16} {'attn':>7} {'MKL':>7} {'oneDNN':>7} {'sgemm':>7}   ratio to the best, GFLOP/s")
     for what, shape in [("given", shape) for shape in options.shapes] or attn.shapes():
         product, functions = calls(torch, attn, sgemm, shape)
         flops = 2e-9 * product.shape.m * product.shape.n * product.shape.k
         rates = [flops / t for t in measure.best_of_turns(functions, options.seconds)]
-        rest = [f"{rate:7.1f}" for rate in rates] + ["      -"] * (4 - len(rates))
-        print(f"{what:24} {shape:16} {' '.join(rest)}   {rates[0] / max(rates[1:]):.2f}", flush=True)
         attn.close(product)
+        rows.append({"model": what, "product": shape, "threads": options.threads, "isa": options.isa,
+                     **{name: round(rate, 2) for name, rate in zip(("attn", "mkl", "onednn", "sgemm"), rates)}})
+        if not options.json:
+            rest = [f"{rate:7.1f}" for rate in rates] + ["      -"] * (4 - len(rates))
+            print(f"{what:24} {shape:16} {' '.join(rest)}   {rates[0] / max(rates[1:]):.2f}", flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

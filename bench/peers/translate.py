@@ -2,7 +2,7 @@
 """Times translation by attn and by CTranslate2: the same weights, the same sentences, the same searches.
 
     translate.py DATA [--shape small|base] [--sentences N] [--rounds N] [--precision f32|int8] [--batch N]
-                 [--cpu] [--keep DIR]
+                 [--cpu] [--keep DIR] [--json]
 
 DATA has sentence pairs, a tab between, plain or gzip.  A MarianMT directory with random weights is made from vocabularies
 that SentencePiece learns from it, and converted for CTranslate2.  Hardly a sentence ends before the limit with such weights, so
@@ -194,6 +194,7 @@ def run_round(worker):
 
 
 def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision, own_batch):
+    """A search by attn and by each way of CTranslate2: an object for each way."""
     words = sum(len(line.split()) for line in lines)
     ways = [("attn", 1, ""), ("ctranslate2", 1, "")]  # the workers matter to CTranslate2 alone
     if threads > 1 and batch > 1:
@@ -207,13 +208,19 @@ def compare(folders, lines, name, beam, batch, threads, rounds, cpu, precision, 
     best = [dict(min(rounds, key=lambda r: r["seconds"]), memory=max(r["memory"] for r in rounds)) for rounds in zip(*found)]
     ours = best[0]
     longest = sum(len(t.split()) for t in ours["texts"]) / words
-    for (_, _, way), theirs in zip(ways[1:], best[1:]):
-        same = sum(a == b for a, b in zip(ours["texts"], theirs["texts"])) / len(lines)
-        use = f"{threads} thread{'s' if threads > 1 else ''}{way}"
-        print(f"{name:22} {use:23}  attn {words / ours['seconds']:7.0f} words/s"
-              f"  CTranslate2 {words / theirs['seconds']:7.0f}  {theirs['seconds'] / ours['seconds']:5.2f} x"
-              f"  same {100 * same:6.2f} %  memory {ours['memory']:5.0f} and {theirs['memory']:5.0f} MiB"
-              f"  ({len(lines)} sentences, {longest:.2f} words out a word in)", flush=True)
+    return [{"search": name, "precision": precision, "threads": threads, "way": way.lstrip(", "), "sentences": len(lines),
+             "words_out_per_word": round(longest, 2), "same": sum(a == b for a, b in zip(ours["texts"], theirs["texts"])),
+             "attn_words_per_s": round(words / ours["seconds"], 1),
+             "ctranslate2_words_per_s": round(words / theirs["seconds"], 1), "attn_mib": round(ours["memory"]),
+             "ctranslate2_mib": round(theirs["memory"])} for (_, _, way), theirs in zip(ways[1:], best[1:])]
+
+
+def print_row(row):
+    threads, own, peer = row["threads"], row["attn_words_per_s"], row["ctranslate2_words_per_s"]
+    use = f"{threads} thread{'s' if threads > 1 else ''}{', ' if row['way'] else ''}{row['way']}"
+    print(f"{row['search']:22} {use:23}  attn {own:7.0f} words/s  CTranslate2 {peer:7.0f}  {own / peer:5.2f} x"
+          f"  same {100 * row['same'] / row['sentences']:6.2f} %  memory {row['attn_mib']:5} and {row['ctranslate2_mib']:5} MiB"
+          f"  ({row['sentences']} sentences, {row['words_out_per_word']:.2f} words out a word in)", flush=True)
 
 
 def main():
@@ -232,18 +239,24 @@ def main():
     parser.add_argument("--batch", type=int, default=32, help="attn's, at most CTranslate2's 32")
     parser.add_argument("--only", type=int, help="one of the searches: 0, 1, 2")
     parser.add_argument("--keep", default="/tmp/attn-bench-translate")
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of the lines")
     args = parser.parse_args()
     pairs = read_pairs(args.data)
     random.Random(1).shuffle(pairs)
     marian, peer = prepare(SHAPES[args.shape], pairs, os.path.join(args.keep, args.shape))
     folders = {"attn": marian, "ctranslate2": peer}
     sources = [pair[0] for pair in pairs[-args.sentences:]]
+    rows = []
     for threads in args.threads:
         for i, (name, beam, batch, share) in enumerate(SEARCHES):
             if args.only in (None, i):
                 lines = sources[:max(1, int(share * len(sources)))]
-                compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu,
-                        args.precision, args.batch)
+                found = compare(folders, lines, name, beam, batch, threads, args.rounds, args.cpu, args.precision, args.batch)
+                rows += [{"shape": args.shape, **row} for row in found]
+                for row in [] if args.json else found:
+                    print_row(row)
+    if args.json:
+        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

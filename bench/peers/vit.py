@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Times Vision Transformers in PyTorch and ONNX Runtime, to compare with bench/vit_probe.c.
+"""Times Vision Transformers in PyTorch and ONNX Runtime, and in attn where build/libattn.a is there (bench/vit_probe.c).
 
-    vit.py forward BATCH [THREADS]   ViT-B/16: PyTorch with its fused attention, and ONNX Runtime on the exported graph
-    vit.py train BATCH [THREADS]     the ViT of Dive into Deep Learning: forward, cross-entropy and backward
+    vit.py [--seconds X] [--json] forward BATCH [THREADS]   ViT-B/16: PyTorch with its fused attention, ONNX Runtime on the
+                                                            exported graph, attn with weights packed once
+    vit.py [--seconds X] [--json] train BATCH [THREADS]     the ViT of Dive into Deep Learning: forward, cross-entropy, backward
+
+Each in f32 and in bf16; attn's forward pass in int8, too.
 """
+import argparse
+import json
 import os
+import re
 import statistics
+import subprocess
 import sys
 import tempfile
 
@@ -14,6 +21,9 @@ from torch import nn
 from torch.nn import functional
 
 import measure
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
 
 
 class Attention(nn.Module):
@@ -64,16 +74,18 @@ class ViT(nn.Module):
         return self.head(self.norm(self.blocks(x))[:, 0])
 
 
-def report(name, times):
-    print(f"{name}: {statistics.median(times):.1f} ms (fastest {min(times):.1f})", flush=True)
+def row(peer, precision, times):
+    return {"peer": peer, "precision": precision, "ms": round(statistics.median(times), 2), "fastest_ms": round(min(times), 2)}
 
 
-def forward(batch, threads):
+def forward(batch, threads, seconds):
     model, x = ViT(224, 16, 768, 3072, 12, 12, 1000, True, True).eval(), torch.randn(batch, 3, 224, 224)
     with torch.inference_mode():
-        report(f"PyTorch forward, batch {batch}", measure.times_ms(lambda: model(x), 5))
+        in_f32 = measure.times_ms(lambda: model(x), seconds)
         with torch.autocast("cpu", torch.bfloat16):
-            report(f"PyTorch forward in bf16, batch {batch}", measure.times_ms(lambda: model(x), 3))
+            in_bf16 = measure.times_ms(lambda: model(x), seconds)
+    yield row("pytorch", "f32", in_f32)
+    yield row("pytorch", "bf16", in_bf16)
     try:
         import onnxruntime as ort
     except ImportError:
@@ -86,12 +98,12 @@ def forward(batch, threads):
         options.intra_op_num_threads = threads
         session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         feed = {"x": x.numpy()}
-        report(f"ONNX Runtime forward, batch {batch}", measure.times_ms(lambda: session.run(None, feed), 5))
+        yield row("onnxruntime", "f32", measure.times_ms(lambda: session.run(None, feed), seconds))
 
 
-def train(batch):
+def train(batch, threads, seconds):
     labels, x = torch.arange(batch) % 10, torch.randn(batch, 3, 96, 96)
-    for name, packed in ("the book's attention", False), ("packed and fused", True):
+    for name, packed in ("pytorch-book", False), ("pytorch", True):
         model = ViT(96, 16, 512, 2048, 8, 2, 10, packed, False).train()
 
         def step(bf16=False):
@@ -100,18 +112,47 @@ def train(batch):
                 loss = functional.cross_entropy(model(x), labels)
             loss.backward()
 
-        report(f"PyTorch training step, batch {batch}, {name}", measure.times_ms(step, 5))
-        report(f"PyTorch training step in bf16, batch {batch}, {name}", measure.times_ms(lambda: step(True), 3))
+        yield row(name, "f32", measure.times_ms(step, seconds))
+        yield row(name, "bf16", measure.times_ms(lambda: step(True), seconds))
+
+
+def attn_rows(what, batch, threads, seconds):
+    """bench/vit_probe.c, compiled and run."""
+    if not os.path.exists(os.path.join(BUILD, "libattn.a")):
+        print(f"attn is not built in {BUILD}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        probe = os.path.join(folder, "vit_probe")
+        libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
+                                   text=True).stdout.split()
+        subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/cli", f"{ROOT}/bench/vit_probe.c",
+                        f"{ROOT}/cli/bench_vit.c", f"{BUILD}/libattn.a", *libraries, "-ljpeg", "-lz", "-lm", "-o", probe], check=True)
+        for precision in ("f32", "bf16", "int8") if what == "forward" else ("f32", "bf16"):
+            environment = os.environ | {"ATTN_THREADS": str(threads), "ATTN_PRECISION": precision}
+            done = subprocess.run([probe, "infer" if what == "forward" else "train", str(batch), str(seconds)], check=True,
+                                  capture_output=True, text=True, env=environment)
+            yield row("attn", precision, [float(re.search(r"fastest ([0-9.]+) ms", done.stdout)[1])])
 
 
 def main():
-    batch, threads = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 2
-    torch.set_num_threads(threads)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["forward", "train"])
+    parser.add_argument("batch", type=int, metavar="BATCH")
+    parser.add_argument("threads", type=int, nargs="?", default=2, metavar="THREADS")
+    parser.add_argument("--seconds", type=float, default=4, help="for each time")
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of the lines")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    if sys.argv[1] == "forward":
-        forward(batch, threads)
-    else:
-        train(batch)
+    rows = []
+    for rows_of in ({"forward": forward, "train": train}[options.what], lambda *rest: attn_rows(options.what, *rest)):
+        for found in rows_of(options.batch, options.threads, options.seconds):
+            rows.append({"what": options.what, "batch": options.batch, "threads": options.threads, **found})
+            if not options.json:
+                print(f"{options.what}, batch {options.batch}, {found['peer']}, {found['precision']}: {found['ms']:.1f} ms "
+                      f"(fastest {found['fastest_ms']:.1f})", flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

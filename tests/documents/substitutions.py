@@ -51,7 +51,6 @@ RULES = [
          "bench --sets: a small ViT, no alarms"),
     Rule(r"build/attn bench train" + REST, r"build/attn bench train d2l\1 --seconds 0.05 --threads 2",
          "bench train: the small shape, measured briefly"),
-    Rule(r"(bench/table\.py --unfused \./unfused)", r"\1 --threads 1 b1h2q64k64d64", "the table of one small problem"),
     Rule(r"src/base/\*\.c src/kernels/\*/\*\.c src/attend/\*/\*\.c(.*?)-lm", r"\1 build/libattn.a -lm",
          "the engine's sources: the objects that the build made of them; tests/engine_alone.sh compiles them"),
     Rule(r"\$\(pkg-config --cflags --libs attn\)", "-Wall -Wextra -Werror -Iinclude -Lbuild -lattn -Wl,-rpath,$PWD/build",
@@ -80,8 +79,6 @@ NOT_RUN = [
 ]
 
 if not _has_header("dnnl.h"):
-    RULES.insert(0, Rule(r"bench/table\.py --unfused \./unfused", "bench/table.py --threads 1 b1h2q64k64d64",
-                         "the table of one small problem, without the unfused path, which needs oneDNN"))
     NOT_RUN.append((r"cc .* -ldnnl", "needs oneDNN, which the machine has not"))
 
 # Pages whose Python is not run.
