@@ -26,7 +26,7 @@ printf '<!-- figures: peak -->\n<!-- end of figures -->\n' > page.md
 grep -q '^| problem | A machine, plain C, one thread |$' page.md || fail "the column that was measured: $(cat page.md)"
 grep -qE '^\| `b[^|]*` \| [0-9.,]+, [0-9.,]+; [0-9.]+, [0-9.]+ \|$' page.md || fail "the rows that were measured: $(cat page.md)"
 
-# What is wrong is named.
+# An error names what is wrong.
 refuses() {
     pattern=$1
     shift
