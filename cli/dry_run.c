@@ -2,6 +2,8 @@
  * attn convert --dry-run: what of a checkpoint fits a model, and a names file to begin with. */
 #include "foreign.h"
 
+#include "io/array.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,17 +20,11 @@ typedef struct dry_run {
     int64_t fits, misshapen, missing, left;
 } dry_run;
 
-static bool same_shape(const attn_checkpoint_entry *e, const attn_tensor *t)
-{
-    return e->rank == attn_tensor_rank(t) &&
-           (e->rank == 0 || memcmp(e->shape, attn_tensor_shape(t), (size_t)e->rank * sizeof *e->shape) == 0);
-}
-
 /* How a tensor of this shape could become one of that: NULL not at all. */
 static const char *operation_for(const attn_checkpoint_entry *e, const attn_tensor *t)
 {
     int rank = attn_tensor_rank(t);
-    if (same_shape(e, t))
+    if (attn__array_fits(e->rank, e->shape, t))
         return "";
     if (e->rank == 2 && rank == 2 && e->shape[0] == attn_tensor_length(t, 1) && e->shape[1] == attn_tensor_length(t, 0))
         return "transpose";
@@ -119,7 +115,7 @@ static void print_tensors(dry_run *d)
             continue;
         }
         const attn_named *p = &d->parameters->items[parameter];
-        bool same = same_shape(&e, p->tensor);
+        bool same = attn__array_fits(e.rank, e.shape, p->tensor);
         cli_shape_text(attn_tensor_rank(p->tensor), attn_tensor_shape(p->tensor), b);
         print_row(source, a, p->name, b, same ? "fits" : "another shape");
         d->fits += same;

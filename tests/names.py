@@ -158,6 +158,8 @@ BOOK = {"num_hiddens": 12, "ffn_num_hiddens": 20, "num_heads": 3, "num_blks": 2}
 ROWS = [
     ("self-attention", {"dim": 12, "heads": 3}, "x kv?", self_attention(12, 12)),
     ("self-attention", {"dim": 12, "heads": 3, "dim_heads": 5}, "x kv?", self_attention(12, 15)),
+    ("self-attention", {"dim": 12, "heads": 3, "project": False}, "x kv?",
+     {name + ".weight": [12, 12] for name in ("query", "key", "value")}),
     *(("axial-attention", {"dim": 16, "num_dimensions": n, "dim_index": i, "sum_axial_out": s}, "x",
        numbered("axial_attentions.%d.fn.", n, self_attention(16, 16)))
       for n in (1, 2, 3) for i in (-1, 1, 2) for s in (True, False)),
@@ -190,6 +192,9 @@ ROWS = [
      image_attention(3, 6, 5, 2, 5)),
     ("local-self-attention", {**IMAGE, "kernel_size": 5, "padding": "zero", "relative": False}, "x",
      image_attention(3, 6, 5, 2, 0)),
+    ("local-self-attention", {"in_channels": 3, "mid_channels": 3, "out_channels": 3, "num_heads": 1, "kernel_size": 3,
+                              "relative": False, "bias": False, "project": False}, "x",
+     {name + ".weight": [3, 3, 1, 1] for name in ("query", "key", "value")}),
     *(("nadaraya-watson", {"kernel": kernel, "sigma": 0.5}, "x_train y_train x_val", {})
       for kernel in ("gaussian", "boxcar", "constant", "epanechnikov")),
     ("masked-softmax", {}, "x valid_lens?", {}),

@@ -81,6 +81,13 @@ static const gradient_case cases[] = {
     {"multi-head-attention",
      "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": \"bilinear\", \"bias\": true}",
      {{"queries", {2, 3, 6}, NULL}, {"keys", {2, 4, 6}, NULL}, {"values", {2, 4, 6}, NULL}, {"valid_lens", {2}, "24"}}},
+    {"self-attention",
+     "{\"dim\": 5, \"heads\": 2, \"dim_heads\": 3, \"project\": false}",
+     {{"x", {2, 3, 5}, NULL}, {"kv", {2, 4, 5}, NULL}}},
+    {"local-self-attention",
+     "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 3, \"num_heads\": 1, \"kernel_size\": 3, "
+     "\"relative\": false, \"bias\": false, \"project\": false}",
+     {{"x", {2, 3, 4, 5}, NULL}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
@@ -194,6 +201,13 @@ static void wrong_settings_are_refused_in_words(void **state)
          "score is \"dots\"; allowed: dot, additive, bilinear"},
         {"multi-head-attention", "{\"num_hiddens\": 6, \"num_heads\": 2, \"score\": 1}",
          "score must be a text, not an integer: 1"},
+        {"self-attention", "{\"dim\": 5, \"heads\": 2, \"project\": false}", "2 heads do not divide 5 channels"},
+        {"self-attention", "{\"dim\": 4, \"heads\": 2, \"project\": \"no\"}",
+         "project must be true or false, not a text: \"no\""},
+        {"local-self-attention",
+         "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 4, \"num_heads\": 1, \"kernel_size\": 3, "
+         "\"relative\": false, \"project\": false}",
+         "without the last projection there are heads * mid output channels (1 heads of 3 channels, window 3, 3 in, 4 out)"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;
@@ -273,14 +287,38 @@ static void the_branch_is_dropped_in_training_only(void **state)
     attn_model_destroy(model);
 }
 
+/* The listings of self-attention without a last projection have linear layers query, key and value, of images too. */
+static void linear_weights_load_into_windows(void **state)
+{
+    static const char *const names[] = {"query.weight", "key.weight", "value.weight"};
+    fixture *f = *state;
+    attn_model *model = make_well(f, "local-self-attention",
+                                  "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 3, \"num_heads\": 1, "
+                                  "\"kernel_size\": 3, \"relative\": false, \"bias\": false, \"project\": false}");
+    attn_named_list source = {.context = f->context};
+    for (int i = 0; i < 3; i++)
+        attn_named_add(&source, names[i], test_random(f->tape, ATTN_F64, 2, (int64_t[]){3, 3}, (uint64_t)i + 5));
+    assert_int_equal(attn_weights_assign(attn_model_parameters(model), &source, NULL, NULL), ATTN_OK);
+    for (int i = 0; i < 3; i++) {
+        const attn_tensor *x = attn_named_find(attn_model_parameters(model), names[i]);
+        assert_int_equal(attn_tensor_rank(x), 4);
+        for (int64_t j = 0; j < 9; j++)
+            assert_true(test_at(x, j) == test_at(source.items[i].tensor, j));
+    }
+    source.items[0].tensor = test_random(f->tape, ATTN_F64, 2, (int64_t[]){9, 1}, 5);
+    assert_int_equal(attn_weights_assign(attn_model_parameters(model), &source, NULL, NULL), ATTN_ERROR_SHAPE);
+    expect_error(f, "query.weight", "expected [3,3,1,1], found [9,1]");
+    attn_named_clear(&source);
+    attn_model_destroy(model);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(gradients_are_the_slopes),
-        TEST(wrong_settings_are_refused_in_words),
-        TEST(wrong_inputs_are_refused_in_words),
-        TEST(the_branch_is_dropped_in_training_only),
+        TEST(gradients_are_the_slopes),          TEST(wrong_settings_are_refused_in_words),
+        TEST(wrong_inputs_are_refused_in_words), TEST(the_branch_is_dropped_in_training_only),
+        TEST(linear_weights_load_into_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,6 +245,7 @@ typedef struct attn_nn_multi_head {
     attn_nn_additive additive; /* with ATTN_NN_SCORE_ADDITIVE */
     attn_nn_linear m;          /* with ATTN_NN_SCORE_BILINEAR */
     attn_nn_score score;
+    bool plain;
     int64_t hidden, heads;
     double dropout;
 } attn_nn_multi_head;
@@ -252,6 +253,7 @@ typedef struct attn_nn_multi_head_options {
     int64_t hidden, heads;                    /* heads divides hidden, else ATTN_ERROR_ARGUMENT */
     int64_t query_size, key_size, value_size; /* 0: hidden */
     attn_nn_score score;
+    bool plain; /* the heads side by side are the result: no W_o, and the others are called query, key and value */
     bool bias;
     double dropout;
 } attn_nn_multi_head_options;

@@ -56,7 +56,7 @@ ATTN_API attn_tensor *attn_nn_axial_positions_forward(const attn_nn_axial_positi
 
 /* Multi-head attention of x [...,D] to itself along `axis`, the axes before the last but that one being batch; with a
  * mask, positions see themselves and those before.  Nothing is permuted.  ATTN_ERROR_SHAPE; ATTN_ERROR_UNSUPPORTED: a
- * score other than the dot product. */
+ * score other than the dot product, no last projection. */
 ATTN_API attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x,
                                               int axis, attn_causal causal);
 

@@ -78,6 +78,10 @@ attn_dtype attn__array_dtype(const attn__array *array, const attn_weights_option
 /* "[2,3]" */
 void attn__array_shape_text(char text[128], int rank, const int64_t *shape);
 
+/* Whether an array of this shape fills the tensor: the same shape, or for a convolution of one pixel, [out,in,1,...], that
+ * of a linear layer's weight, [out,in]. */
+bool attn__array_fits(int rank, const int64_t *shape, const attn_tensor *tensor);
+
 /* The array of a .npy file, without a name. */
 attn_status attn__npy_find(attn__array *array, const attn__input *input);
 

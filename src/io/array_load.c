@@ -30,11 +30,13 @@ static const attn__array **find_array(const attn__array **sorted, int64_t n, cha
     return n ? bsearch(&key, sorted, (size_t)n, sizeof *sorted, attn__array_by_name) : NULL;
 }
 
-static bool same_shape(const attn__array *array, const attn_tensor *tensor)
+bool attn__array_fits(int rank, const int64_t *shape, const attn_tensor *tensor)
 {
-    int rank = attn_tensor_rank(tensor);
-    return array->rank == rank &&
-           (rank == 0 || memcmp(array->shape, attn_tensor_shape(tensor), (size_t)rank * sizeof(int64_t)) == 0);
+    const int64_t *wanted = attn_tensor_shape(tensor);
+    int axes = attn_tensor_rank(tensor);
+    while (rank == 2 && axes > 2 && wanted[axes - 1] == 1)
+        axes--;
+    return axes == rank && (rank == 0 || memcmp(shape, wanted, (size_t)rank * sizeof *shape) == 0);
 }
 
 static void complain_shape(complaints *c, const attn__array *array, const attn_tensor *tensor)
@@ -84,7 +86,7 @@ static void match(complaints *c, const attn_named_list *parameters, const attn__
             attn__array_shape_text(shape, attn_tensor_rank(parameter->tensor), attn_tensor_shape(parameter->tensor));
             snprintf(detail, sizeof detail, " %s", shape);
             complain(c, &c->missing, "missing", parameter->name, detail);
-        } else if (found && !same_shape(*found, parameter->tensor)) {
+        } else if (found && !attn__array_fits((*found)->rank, (*found)->shape, parameter->tensor)) {
             complain_shape(c, *found, parameter->tensor);
         } else if (found && (*found)->element == ATTN__I8 && !(*found)->scales &&
                    attn_tensor_dtype(parameter->tensor) <= ATTN_F64) {

@@ -9,17 +9,46 @@
 
 #include <string.h>
 
+static void layer_build(attn_nn_self_attention *layer, attn_nn_builder *builder, const attn_config *config)
+{
+    attn_nn_self_attention_init(layer, builder, attn_config_int(config, "dim", 0), attn_config_int(config, "heads", 0),
+                                attn_config_int(config, "dim_heads", 0));
+}
+
+typedef struct self_attention {
+    attn_nn_self_attention layer;
+    attn_nn_multi_head plain; /* without a last projection */
+    bool project;
+} self_attention;
+
 static void self_attention_build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    attn_nn_self_attention_init(self, builder, attn_config_int(config, "dim", 0), attn_config_int(config, "heads", 0),
-                                attn_config_int(config, "dim_heads", 0));
+    self_attention *s = self;
+    int64_t dim = attn_config_int(config, "dim", 0), heads = attn_config_int(config, "heads", 0);
+    s->project = attn_config_bool(config, "project", true);
+    if (s->project) {
+        layer_build(&s->layer, builder, config);
+        return;
+    }
+    int64_t dim_head = attn_config_int(config, "dim_heads", 0);
+    attn_nn_multi_head_init(&s->plain, builder,
+                            &(attn_nn_multi_head_options){.hidden = dim_head > 0 ? heads * dim_head : dim,
+                                                          .heads = heads,
+                                                          .query_size = dim,
+                                                          .key_size = dim,
+                                                          .value_size = dim,
+                                                          .plain = true});
 }
 
 static void self_attention_forward(const void *self, const attn__call *call)
 {
+    const self_attention *s = self;
     attn_tensor *weights = NULL, **wanted = attn__wanted(call, "weights", &weights);
     attn_tensor *x = attn__input(call, "x"), *kv = attn__input(call, "kv");
-    attn__output(call, "out", attn_nn_self_attention_forward(self, call->tape, x, kv, wanted));
+    kv = kv ? kv : x;
+    attn__output(call, "out",
+                 s->project ? attn_nn_self_attention_forward(&s->layer, call->tape, x, kv, wanted)
+                            : attn_nn_multi_head_forward(&s->plain, call->tape, x, kv, kv, NULL, wanted));
     attn__output(call, "weights", weights);
 }
 
@@ -27,19 +56,23 @@ static const attn_setting self_keys[] = {
     ATTN__KEY_COUNT("dim", NULL, "channels"),
     ATTN__KEY_COUNT("heads", NULL, "heads; divides dim where dim_heads is not given"),
     ATTN__KEY_COUNT("dim_heads", "", "channels of a head; default dim / heads"),
+    ATTN__KEY_FLAG("project", "true",
+                   "a projection of the heads to dim channels; false: the heads side by side are the result, and the "
+                   "weights are called query, key and value"),
     ATTN__KEY_INIT,
 };
 static const attn_port self_inputs[] = {ATTN__PORT("x", "(b,t,dim)", ""),
                                         ATTN__PORT_OPTIONAL("kv", "(b,s,dim)", "what is attended to; default x")};
-static const attn_port self_outputs[] = {ATTN__PORT("out", "(b,t,dim)", ""),
-                                         ATTN__PORT_OPTIONAL("weights", "(b,h,t,s)", "attention weights")};
+static const attn_port self_outputs[] = {
+    ATTN__PORT("out", "(b,t,dim)", "without project as many channels as the heads have"),
+    ATTN__PORT_OPTIONAL("weights", "(b,h,t,s)", "attention weights")};
 
 const attn__kind attn__kind_self_attention = {
     .about = {.name = "self-attention",
               .summary = "multi-head attention of a sequence to itself, or to another one",
               .source = "Ho et al. 2019, arXiv:1912.12180; lucidrains/axial-attention",
               ATTN__PORTS(self_keys, self_inputs, self_outputs)},
-    .size = sizeof(attn_nn_self_attention),
+    .size = sizeof(self_attention),
     .build = self_attention_build,
     .forward = self_attention_forward,
 };
@@ -71,7 +104,7 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
     }
     for (int i = 0; i < a->axes; i++) {
         attn_nn_pushf(builder, "axial_attentions.%d.fn", i);
-        self_attention_build(&a->layer[i], builder, config);
+        layer_build(&a->layer[i], builder, config);
         attn_nn_pop(builder);
     }
 }

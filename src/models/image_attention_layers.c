@@ -31,6 +31,9 @@ static const attn_setting local_keys[] = {
     {"padding", ATTN_CONFIG_TYPE_TEXT, "zero", 0, 0, paddings,
      "pixels outside: zero: black ones that take part; mask: left out; shift: the window moves inwards until it fits"},
     ATTN__KEY_FLAG("relative", "true", "relative positions in the scores"),
+    ATTN__KEY_FLAG(
+        "project", "true",
+        "a last projection; false: the heads side by side are the result, out_channels = num_heads * mid_channels"),
     ATTN__KEY_FLAG("bias", "true", "biases of the projections"),
     {"scale", ATTN_CONFIG_TYPE_REAL, "0", 0, 1e30, NULL, "of the scores; 0: 1/sqrt(in_channels); the paper has 1"},
     {"head_order", ATTN_CONFIG_TYPE_TEXT, "interleaved", 0, 0, orders,
@@ -84,6 +87,7 @@ static void local_build(void *self, attn_nn_builder *builder, const attn_config 
                                                     : ATTN_BORDER_SHIFT;
     o.relative = attn_config_bool(config, "relative", true);
     o.bias = attn_config_bool(config, "bias", true);
+    o.project = attn_config_bool(config, "project", true);
     o.scale = attn_config_real(config, "scale", 0);
     o.head_major = text_is(config, "head_order", "major");
     o.whole = text_is(config, "relative_span", "whole");

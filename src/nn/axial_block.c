@@ -37,9 +37,9 @@ void attn_nn_axial_block_init(attn_nn_axial_block *block, attn_nn_builder *build
 attn_tensor *attn_nn_multi_head_axis(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *x, int axis,
                                      attn_causal causal)
 {
-    if (layer->score != ATTN_NN_SCORE_DOT) {
+    if (layer->score != ATTN_NN_SCORE_DOT || layer->plain) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_UNSUPPORTED,
-                   "attention along an axis has the score of the dot product only");
+                   "attention along an axis has the score of the dot product, and a last projection");
         return NULL;
     }
     attn_tensor *q = attn_nn_linear_forward(&layer->w_q, tape, x);

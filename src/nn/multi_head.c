@@ -31,8 +31,11 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
                              const attn_nn_multi_head_options *options)
 {
     int64_t hidden = options->hidden, heads = options->heads;
-    *layer =
-        (attn_nn_multi_head){.hidden = hidden, .heads = heads, .score = options->score, .dropout = options->dropout};
+    *layer = (attn_nn_multi_head){.hidden = hidden,
+                                  .heads = heads,
+                                  .score = options->score,
+                                  .plain = options->plain,
+                                  .dropout = options->dropout};
     if (attn__check_choice(builder->context, "attn_nn_multi_head_options.score", (int)options->score,
                            ATTN_NN_SCORE_BILINEAR)) {
         return;
@@ -42,10 +45,13 @@ void attn_nn_multi_head_init(attn_nn_multi_head *layer, attn_nn_builder *builder
                    builder->prefix[0] ? ": " : "", (long long)heads, (long long)hidden);
         return;
     }
-    project_init(&layer->w_q, builder, "W_q", options->query_size, hidden, options->bias);
-    project_init(&layer->w_k, builder, "W_k", options->key_size, hidden, options->bias);
-    project_init(&layer->w_v, builder, "W_v", options->value_size, hidden, options->bias);
-    project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
+    const bool plain = options->plain;
+    project_init(&layer->w_q, builder, plain ? "query" : "W_q", options->query_size, hidden, options->bias);
+    project_init(&layer->w_k, builder, plain ? "key" : "W_k", options->key_size, hidden, options->bias);
+    project_init(&layer->w_v, builder, plain ? "value" : "W_v", options->value_size, hidden, options->bias);
+    if (!plain) {
+        project_init(&layer->w_o, builder, "W_o", hidden, hidden, options->bias);
+    }
     score_init(layer, builder);
 }
 
@@ -110,6 +116,11 @@ static bool describe(const attn_nn_multi_head *layer, attn_tape *tape, attn_tens
     return a->q.tensor && a->k.tensor;
 }
 
+static attn_tensor *project_out(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *y)
+{
+    return layer->plain ? y : attn_nn_linear_forward(&layer->w_o, tape, y);
+}
+
 /* The same, and the last projection. */
 static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *q, attn_tensor *k,
                            attn_tensor *v, int64_t keys, const attn_nn_mask *mask, attn_tensor **weights)
@@ -119,7 +130,7 @@ static attn_tensor *attend(const attn_nn_multi_head *layer, attn_tape *tape, att
         return NULL;
     }
     a.weights = weights;
-    return attn_nn_linear_forward(&layer->w_o, tape, attn_attend(tape, &a));
+    return project_out(layer, tape, attn_attend(tape, &a));
 }
 
 attn_tensor *attn_nn_multi_head_forward(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,
@@ -151,7 +162,7 @@ attn_tensor *attn__nn_multi_head_guided(const attn_nn_multi_head *layer, attn_ta
     }
     attn_tensor *y = attn_attend(tape, &a);
     *weights = y ? attn__nn_weigh(tape, &a) : NULL;
-    return *weights ? attn_nn_linear_forward(&layer->w_o, tape, y) : NULL;
+    return *weights ? project_out(layer, tape, y) : NULL;
 }
 
 attn_tensor *attn_nn_multi_head_cached(const attn_nn_multi_head *layer, attn_tape *tape, attn_tensor *queries,

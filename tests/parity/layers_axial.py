@@ -26,12 +26,23 @@ def self_attention_case(rng):
     inputs = {"x": normal(rng, 2, size(rng), dim)}
     if rng.integers(2):
         inputs["kv"] = normal(rng, 2, size(rng), dim)
+    config = {"dim": dim, "heads": heads, "dim_heads": dim_heads}
+    if rng.integers(3) == 0:
+        weights = {name + ".weight": linear(rng, heads * dim_heads, dim) for name in ("query", "key", "value")}
+        return config | {"project": False}, weights, inputs, lambda w, x: plain_attention(w, x, heads)
 
     def forward(w, x):
         out, maps = self_attention(w, x["x"], x.get("kv", x["x"]), heads)
         return {"out": out, "weights": maps}
-    return ({"dim": dim, "heads": heads, "dim_heads": dim_heads},
-            self_attention_weights(rng, dim, heads * dim_heads), inputs, forward)
+    return config, self_attention_weights(rng, dim, heads * dim_heads), inputs, forward
+
+
+def plain_attention(w, x, heads):
+    """The heads side by side are the result."""
+    q, k, v = (split(a @ w[name + ".weight"].T, heads) for a, name in
+               ((x["x"], "query"), (x.get("kv", x["x"]), "key"), (x.get("kv", x["x"]), "value")))
+    maps = torch.softmax(q @ k.mT / q.shape[-1] ** 0.5, -1)
+    return {"out": merge(maps @ v), "weights": maps}
 
 
 def axial_case(rng):

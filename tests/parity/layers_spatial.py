@@ -76,12 +76,13 @@ def conv_weights(rng, name, out, ins, spatial, bias=True):
     return found | ({name + ".bias": normal(rng, out)} if bias else {})
 
 
-def image_weights(rng, c, rows, span, bias=True):
+def image_weights(rng, c, rows, span, bias=True, project=True):
     all_channels = c["mid_channels"] * c["num_heads"]
     weights = {}
     for name in "query", "key", "value":
         weights |= conv_weights(rng, name, all_channels, c["in_channels"], 2, bias)
-    weights |= conv_weights(rng, "wout", c["out_channels"], all_channels, 2, bias)
+    if project:
+        weights |= conv_weights(rng, "wout", c["out_channels"], all_channels, 2, bias)
     if rows:
         weights |= {f"{name}_embedding.weight": normal(rng, rows, span // 2) for name in ("row", "col")}
     return weights
@@ -135,12 +136,17 @@ def local_case(rng):
     bias, major, channel = bool(rng.integers(4)), bool(rng.integers(2)), bool(rng.integers(4) == 0)
     whole = channel or bool(rng.integers(2))
     h, width = (int(n) for n in rng.integers(k if padding == "shift" else 1, 10, 2))
+    if not relative:
+        c["mid_channels"] = int(rng.choice([1, 3, 4]))
+    project = bool(rng.integers(3))
+    if not project:
+        c |= {"out_channels": c["mid_channels"] * c["num_heads"], "project": False}
     c |= {"kernel_size": k, "stride": step, "padding": padding, "relative": relative, "bias": bias,
           "scale": float(rng.choice([0, 1])), "head_order": "major" if major else "interleaved",
           "relative_span": "whole" if whole else "head", "scores": "channel" if channel else "dot"}
     everything = c["mid_channels"] * c["num_heads"]
     rows = 2 * k - 1 if padding == "shift" else k
-    weights = image_weights(rng, c, rows if relative else 0, everything if whole else c["mid_channels"], bias)
+    weights = image_weights(rng, c, rows if relative else 0, everything if whole else c["mid_channels"], bias, project)
     scale = c["scale"] or 1 / math.sqrt(c["in_channels"])
 
     def split_heads(x, axis):
@@ -170,9 +176,8 @@ def local_case(rng):
         maps = torch.softmax(scores.flatten(-2), -1).unflatten(-1, (k, k))
         out = torch.einsum("bhyxij,bhcyxij->bhcyx", maps, values)
         out = out.movedim(1, 2).flatten(1, 2) if not (major or channel) else out.flatten(1, 2)
-        return {"out": conv1(w, "wout", out), "weights": maps}
+        return {"out": conv1(w, "wout", out) if project else out, "weights": maps}
     return c, weights, {"x": normal(rng, 2, c["in_channels"], h, width)}, forward
-
 
 
 # ------------------------------------------------------------------------------------------ non-local blocks
