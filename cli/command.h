@@ -131,7 +131,7 @@ void cli_print_cell(FILE *file, const char *text, int width);
 
 /* --------------------------------------------------------------------------------------------- help.c */
 
-void cli_help_overview(FILE *file); /* attn alone: what it is and three examples */
+void cli_help_overview(FILE *file); /* attn alone: what it is, and first examples */
 void cli_help_all(FILE *file);      /* attn --help */
 void cli_help_command(FILE *file, const cli_command *command);
 /* A name and what it means, in turn; NULL-terminated. */

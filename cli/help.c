@@ -160,20 +160,34 @@ void cli_help_command(FILE *file, const cli_command *command)
 
 /* ------------------------------------------------------------------------------------------- overview */
 
+static const struct {
+    const char *first, *name;
+} groups[] = {{"train translate", "sentences"},
+              {"train classify", "pictures"},
+              {"contacts", "protein families"},
+              {"eval", "any model and weights"},
+              {"bench", "speed"},
+              {"version", "this program"}};
+
 static void print_commands(FILE *file)
 {
     fputs("\nCommands:\n", file);
-    for (int i = 0; cli_commands[i]; i++)
+    for (int i = 0; cli_commands[i]; i++) {
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+            if (strcmp(cli_commands[i]->name, groups[g].first) == 0)
+                fprintf(file, " %s:\n", groups[g].name);
         fprintf(file, "  %-17s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    }
 }
 
 void cli_help_overview(FILE *file)
 {
     fputs("attn - train attention networks, use them, and see what they attend to\n\n"
           "Try:\n"
-          "  attn demo                                                   the whole way, in a minute\n"
-          "  attn train translate --data pairs.tsv --out my-model        learn from your sentences\n"
-          "  attn translate my-model \"Is the door open?\"                 and translate\n",
+          "  attn demo                                              train a small translator, draw its attention\n"
+          "  attn translate out/demo \"Is the door open?\"            translate by it\n"
+          "  attn show out/demo \"Is the door open?\" -o page.html    see what it attends to, in a browser\n"
+          "  attn train translate --data pairs.tsv --out my-model   learn from your own sentences\n",
           file);
     print_commands(file);
     fputs("\nattn COMMAND --help explains a command.\n", file);

@@ -7,6 +7,7 @@ expect 0 'attn demo' "$attn"
 expect 0 'Exit status' "$attn" --help
 expect 0 'instruction set' "$attn" --version
 same "commands in the overview" "$("$attn" help --names | wc -l)" "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^  [a-z]')"
+same "groups in the overview" 6 "$("$attn" | sed -n '/^Commands/,/^$/p' | grep -c '^ [a-z][a-z ]*:$')"
 
 for command in demo "train translate" translate eval show info list run version help; do
     # shellcheck disable=SC2086
