@@ -26,13 +26,17 @@ static const char *const examples[] = {"attn list",
                                        "attn list transformer --json",
                                        NULL};
 
-static const char *type_name(attn_config_type type)
+static const char *type_name(const attn_setting *key)
 {
     static const char *const names[] = {[ATTN_CONFIG_TYPE_NULL] = "none",   [ATTN_CONFIG_TYPE_BOOL] = "true or false",
                                         [ATTN_CONFIG_TYPE_INT] = "integer", [ATTN_CONFIG_TYPE_REAL] = "number",
                                         [ATTN_CONFIG_TYPE_TEXT] = "text",   [ATTN_CONFIG_TYPE_INTS] = "integers",
-                                        [ATTN_CONFIG_TYPE_TEXTS] = "texts"};
-    return names[type];
+                                        [ATTN_CONFIG_TYPE_TEXTS] = "texts", [ATTN_CONFIG_TYPE_REALS] = "numbers"};
+    if (key->min < key->max && key->type == ATTN_CONFIG_TYPE_INTS)
+        return "integer or integers";
+    if (key->min < key->max && key->type == ATTN_CONFIG_TYPE_REALS)
+        return "number or numbers";
+    return names[key->type];
 }
 
 /* A model with the settings given or sample ones.  CLI_OK with *model NULL: no model can be had with the latter. */
@@ -58,7 +62,7 @@ static int build(const cli_call *cli, const attn_architecture *architecture, att
 static void print_key(const attn_setting *key)
 {
     char doc[512];
-    int used = snprintf(doc, sizeof doc, "%s (%s", key->doc, type_name(key->type));
+    int used = snprintf(doc, sizeof doc, "%s (%s", key->doc, type_name(key));
     for (int i = 0; key->choices && key->choices[i] && used < (int)sizeof doc; i++)
         used += snprintf(doc + used, sizeof doc - (size_t)used, "%s%s", i ? ", " : ": ", key->choices[i]);
     if (used < (int)sizeof doc)
@@ -118,7 +122,7 @@ static void json_keys(attn_json *json, const attn_architecture *a)
         const attn_setting *key = &a->keys[i];
         attn_json_object(json, NULL);
         attn_json_text(json, "name", key->name);
-        attn_json_text(json, "type", type_name(key->type));
+        attn_json_text(json, "type", type_name(key));
         attn_json_bool(json, "required", !key->default_text);
         attn_json_text(json, "default", key->default_text);
         attn_json_array(json, "choices");

@@ -66,7 +66,9 @@ static void list_text(const attn_config_value *value, char *out, size_t size)
     size_t used = (size_t)snprintf(out, size, "[");
     for (int64_t i = 0; i < value->n && used < size; i++) {
         const char *comma = i ? ", " : "";
-        used += (size_t)(value->type == ATTN_CONFIG_TYPE_INTS
+        used += (size_t)(value->type == ATTN_CONFIG_TYPE_REALS
+                             ? snprintf(out + used, size - used, "%s%.10g", comma, value->reals[i])
+                         : value->type == ATTN_CONFIG_TYPE_INTS
                              ? snprintf(out + used, size - used, "%s%lld", comma, (long long)value->integers[i])
                              : snprintf(out + used, size - used, "%s%s", comma, value->texts[i]));
     }

@@ -88,6 +88,12 @@ static const gradient_case cases[] = {
      "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 3, \"num_heads\": 1, \"kernel_size\": 3, "
      "\"relative\": false, \"bias\": false, \"project\": false}",
      {{"x", {2, 3, 4, 5}, NULL}}},
+    {"nadaraya-watson",
+     "{\"sigma\": [0.5, 3]}",
+     {{"x_train", {5, 2}, NULL}, {"y_train", {5, 3}, NULL}, {"x_val", {4, 2}, NULL}}},
+    {"nadaraya-watson",
+     "{\"kernel\": \"epanechnikov\", \"sigma\": [9, 8, 7]}",
+     {{"x_train", {5, 3}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 3}, NULL}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
@@ -208,6 +214,14 @@ static void wrong_settings_are_refused_in_words(void **state)
          "{\"in_channels\": 3, \"mid_channels\": 3, \"out_channels\": 4, \"num_heads\": 1, \"kernel_size\": 3, "
          "\"relative\": false, \"project\": false}",
          "without the last projection there are heads * mid output channels (1 heads of 3 channels, window 3, 3 in, 4 out)"},
+        {"nadaraya-watson", "{\"sigma\": [1, 0]}", "sigma[1] is 0; allowed: 1e-30 to 1e+30"},
+        {"nadaraya-watson", "{\"sigma\": [0.5, -2.5]}", "sigma[1] is -2.5; allowed: 1e-30 to 1e+30"},
+        {"nadaraya-watson", "{\"sigma\": -1}", "sigma is -1; allowed: 1e-30 to 1e+30"},
+        {"nadaraya-watson", "{\"sigma\": []}", "sigma is an empty list"},
+        {"nadaraya-watson", "{\"sigma\": [0.5, \"x\"]}", "sigma must be a number or a list of at most 64 numbers"},
+        {"nadaraya-watson", "{\"sigma\": \"wide\"}",
+         "sigma must be a number or a list of numbers, not a text: \"wide\""},
+        {"nadaraya-watson", "{\"sigmas\": [0.5, 1]}", "there is no key \"sigmas.0\""},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;
@@ -231,6 +245,14 @@ static void wrong_inputs_are_refused_in_words(void **state)
           "{\"query_size\": 5, \"key_size\": 3}",
           {{"queries", {2, 3, 4}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}}},
          "queries: 5 channels wanted in axis 2 (counted from 0), 4 found"},
+        {{"nadaraya-watson",
+          "{\"sigma\": [0.5, 3]}",
+          {{"x_train", {5, 3}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 3}, NULL}}},
+         "sigma has 2 numbers, x_train points of 3"},
+        {{"nadaraya-watson",
+          "{\"kernel\": \"boxcar\", \"sigma\": [1e-9, 3]}",
+          {{"x_train", {5, 2}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 2}, NULL}}},
+         "within reach of x_val[0] (kernel boxcar, sigma of each coordinate)"},
     };
     fixture *f = *state;
     for (size_t w = 0; w < sizeof wrong / sizeof *wrong; w++) {
@@ -287,6 +309,36 @@ static void the_branch_is_dropped_in_training_only(void **state)
     attn_model_destroy(model);
 }
 
+/* Coordinates in units of their widths and sigma 1 give the same, and the list is in the config of the model. */
+static void widths_of_coordinates_divide_them(void **state)
+{
+    static const double widths[] = {0.5, 3};
+    static const char *const names[] = {"x_train", "y_train", "x_val"};
+    fixture *f = *state;
+    attn_model *list = make_well(f, "nadaraya-watson", "{\"sigma\": [0.5, 3.0]}");
+    attn_model *one = make_well(f, "nadaraya-watson", "{\"sigma\": 1}");
+    const attn_config_value *sigma = attn_config_get(attn_model_config(list), "sigma");
+    assert_true(sigma->type == ATTN_CONFIG_TYPE_REALS && sigma->n == 2 && sigma->reals[0] == widths[0]);
+    attn_named_list in = {.context = f->context}, scaled = in, out = in, out_one = in;
+    for (int i = 0; i < 3; i++) {
+        attn_tensor *x = test_random(f->tape, ATTN_F64, 2, (int64_t[]){6, 2}, (uint64_t)i + 1);
+        attn_tensor *y = attn_affine(f->tape, x, 1, 0);
+        for (int64_t j = 0; i != 1 && j < 12; j++)
+            test_set(y, j, test_at(x, j) / widths[j % 2]);
+        attn_named_add(&in, names[i], x);
+        attn_named_add(&scaled, names[i], y);
+    }
+    assert_int_equal(attn_model_forward(list, f->tape, &in, &out), ATTN_OK);
+    assert_int_equal(attn_model_forward(one, f->tape, &scaled, &out_one), ATTN_OK);
+    assert_true(test_distance(attn_named_find(&out, "y_hat"), attn_named_find(&out_one, "y_hat")) < 1e-14);
+    attn_named_clear(&in);
+    attn_named_clear(&scaled);
+    attn_named_clear(&out);
+    attn_named_clear(&out_one);
+    attn_model_destroy(list);
+    attn_model_destroy(one);
+}
+
 /* The listings of self-attention without a last projection have linear layers query, key and value, of images too. */
 static void linear_weights_load_into_windows(void **state)
 {
@@ -318,7 +370,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(gradients_are_the_slopes),          TEST(wrong_settings_are_refused_in_words),
         TEST(wrong_inputs_are_refused_in_words), TEST(the_branch_is_dropped_in_training_only),
-        TEST(linear_weights_load_into_windows),
+        TEST(linear_weights_load_into_windows),  TEST(widths_of_coordinates_divide_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

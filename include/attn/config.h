@@ -19,8 +19,9 @@ typedef enum attn_config_type {
     ATTN_CONFIG_TYPE_INT,
     ATTN_CONFIG_TYPE_REAL,
     ATTN_CONFIG_TYPE_TEXT,
-    ATTN_CONFIG_TYPE_INTS, /* a list of integers: shapes */
-    ATTN_CONFIG_TYPE_TEXTS /* a list of texts: factors, class names */
+    ATTN_CONFIG_TYPE_INTS,  /* a list of integers: shapes */
+    ATTN_CONFIG_TYPE_TEXTS, /* a list of texts: factors, class names */
+    ATTN_CONFIG_TYPE_REALS  /* a list of numbers: widths */
 } attn_config_type;
 
 typedef struct attn_config_value {
@@ -32,6 +33,7 @@ typedef struct attn_config_value {
     int64_t n; /* of the lists */
     const int64_t *integers;
     const char *const *texts;
+    const double *reals;
 } attn_config_value;
 
 typedef struct attn_config attn_config;
@@ -63,13 +65,15 @@ ATTN_API bool attn_config_bool(const attn_config *config, const char *key, bool 
 ATTN_API const char *attn_config_text(const attn_config *config, const char *key, const char *fallback);
 
 /* The type and range of a key of a config: one line of the table that describes an architecture's or a training's
- * settings. `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS or TEXTS. */
+ * settings. `type` BOOL, INT, REAL (an INT is taken too), TEXT, INTS, TEXTS or REALS.  INTS and REALS with a range take a
+ * single number too, which stays one; REALS take a list of integers, and the members NAME.0, NAME.1, ... that a list of
+ * numbers has in a config.json. */
 typedef struct attn_setting {
     const char *name;
     attn_config_type type;
     const char *default_text;   /* the default, as text: "0.1", "true", "gaussian"; "" if none is needed;
                                  * NULL: the key is required */
-    double min, max;            /* of numbers, where min < max; else any */
+    double min, max;            /* of numbers, of lists too, where min < max; else any */
     const char *const *choices; /* of texts, NULL-terminated; NULL: any.  For an INT of which only some values are
                                  * allowed: these, as decimals; such a number is also taken as a text */
     const char *doc;

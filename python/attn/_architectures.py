@@ -9,7 +9,8 @@ from . import _library as c
 from ._library import lib
 
 _TYPES = {c.TYPE_NULL: "none", c.TYPE_BOOL: "bool", c.TYPE_INT: "int", c.TYPE_REAL: "float", c.TYPE_TEXT: "str",
-          c.TYPE_INTS: "list of int", c.TYPE_TEXTS: "list of str"}
+          c.TYPE_INTS: "list of int", c.TYPE_TEXTS: "list of str", c.TYPE_REALS: "list of float"}
+_SINGLE = {c.TYPE_INTS: "int or ", c.TYPE_REALS: "float or "}  # with a range one number will do
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ def _key(key: c.Setting) -> Setting:
     while key.choices and key.choices[len(choices)]:
         choices.append(key.choices[len(choices)].decode())
     default = None if key.default_text is None else key.default_text.decode()
-    return Setting(_text(key.name), _TYPES[key.type], default, tuple(choices), key.min, key.max, _text(key.doc))
+    single = _SINGLE.get(key.type, "") if key.min < key.max else ""
+    return Setting(_text(key.name), single + _TYPES[key.type], default, tuple(choices), key.min, key.max, _text(key.doc))
 
 
 def _port(port: c.Port) -> Port:

@@ -27,7 +27,7 @@ FORWARD, BACKWARD = range(2)
  WITH_BLOCKS, WITH_BF16_KEYS) = (1 << bit for bit in range(9))
 WANT_LSE, WANT_WEIGHTS, WANT_DQ, WANT_DK, WANT_DV, WANT_DBIAS = (1 << bit for bit in range(16, 22))
 WANT_DSINKS = 1 << 24
-TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS = range(7)
+TYPE_NULL, TYPE_BOOL, TYPE_INT, TYPE_REAL, TYPE_TEXT, TYPE_INTS, TYPE_TEXTS, TYPE_REALS = range(8)
 STRIDES = ("q", "k", "v", "o", "bias", "mask", "lens", "lse", "weights", "w", "sinks", "blocks", "dq", "dk", "dv", "dout", "dbias")
 
 
@@ -109,7 +109,7 @@ class ContextOptions(c.Structure):
 class ConfigValue(c.Structure):
     _fields_ = [("type", c.c_int), ("boolean", c.c_bool), ("integer", c.c_int64), ("real", c.c_double),
                 ("text", c.c_char_p), ("n", c.c_int64), ("integers", c.POINTER(c.c_int64)),
-                ("texts", c.POINTER(c.c_char_p))]
+                ("texts", c.POINTER(c.c_char_p)), ("reals", c.POINTER(c.c_double))]
 
 
 class Named(c.Structure):

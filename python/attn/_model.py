@@ -46,11 +46,13 @@ def _encode(value: Any) -> Any:
 def _list_of(value: c.ConfigValue) -> Any:
     if value.type == c.TYPE_INTS:
         return [value.integers[i] for i in range(value.n)]
+    if value.type == c.TYPE_REALS:
+        return [value.reals[i] for i in range(value.n)]
     return [value.texts[i].decode() for i in range(value.n)]
 
 
 def _python_value(value: c.ConfigValue) -> Any:
-    if value.type in (c.TYPE_INTS, c.TYPE_TEXTS):
+    if value.type in (c.TYPE_INTS, c.TYPE_TEXTS, c.TYPE_REALS):
         return _list_of(value)
     return {c.TYPE_NULL: None, c.TYPE_BOOL: value.boolean, c.TYPE_INT: value.integer, c.TYPE_REAL: value.real,
             c.TYPE_TEXT: value.text.decode() if value.text else None}[value.type]

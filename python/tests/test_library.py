@@ -20,7 +20,7 @@ CONSTANTS = {"ATTN_MAX_RANK": "MAX_RANK", "ATTN_MAX_DIMS": "MAX_DIMS", "ATTN_MAX
              **{f"ATTN_ROLE_{n}": n for n in ("BATCH", "QUERY", "KEY", "CONTRACT", "VALUE")},
              **{f"ATTN_DIRECTION_{n}": n for n in ("FORWARD", "BACKWARD")},
              **{f"ATTN_CONFIG_{n}": n for n in ("TYPE_NULL", "TYPE_BOOL", "TYPE_INT", "TYPE_REAL", "TYPE_TEXT", "TYPE_INTS",
-                                                "TYPE_TEXTS")}}
+                                                "TYPE_TEXTS", "TYPE_REALS")}}
 
 
 class Headers(unittest.TestCase):

@@ -27,6 +27,7 @@ static void free_value(attn_context *context, attn_config_value *value)
         attn__free(context, (void *)(uintptr_t)value->texts[i]);
     attn__free(context, (void *)(uintptr_t)value->texts);
     attn__free(context, (void *)(uintptr_t)value->integers);
+    attn__free(context, (void *)(uintptr_t)value->reals);
     attn__free(context, (void *)(uintptr_t)value->text);
     *value = (attn_config_value){0};
 }
@@ -43,14 +44,14 @@ static bool copy_texts(attn_context *context, attn_config_value *to, const attn_
     return texts != NULL;
 }
 
-static bool copy_integers(attn_context *context, attn_config_value *to, const attn_config_value *from)
+/* A copy of n numbers of 8 bytes. */
+static void *copy_numbers(attn_context *context, const void *from, int64_t n)
 {
-    size_t size = attn__size_mul((size_t)from->n, sizeof *from->integers);
-    int64_t *integers = attn__alloc(context, size);
-    to->integers = integers;
-    if (integers && size > 0)
-        memcpy(integers, from->integers, size);
-    return integers != NULL;
+    size_t size = attn__size_mul((size_t)n, sizeof(int64_t));
+    void *numbers = attn__alloc(context, size);
+    if (numbers && size > 0)
+        memcpy(numbers, from, size);
+    return numbers;
 }
 
 /* Only what the type uses is copied.  False, with nothing held, without memory. */
@@ -69,7 +70,13 @@ static bool copy_value(attn_context *context, attn_config_value *to, const attn_
         break;
     case ATTN_CONFIG_TYPE_INTS:
         to->n = from->n;
-        done = copy_integers(context, to, from);
+        to->integers = copy_numbers(context, from->integers, from->n);
+        done = to->integers != NULL;
+        break;
+    case ATTN_CONFIG_TYPE_REALS:
+        to->n = from->n;
+        to->reals = copy_numbers(context, from->reals, from->n);
+        done = to->reals != NULL;
         break;
     case ATTN_CONFIG_TYPE_TEXTS:
         to->n = from->n;
@@ -92,8 +99,9 @@ static bool same_lists(const attn_config_value *a, const attn_config_value *b)
 {
     bool same = a->n == b->n;
     for (int64_t i = 0; same && i < a->n; i++)
-        same =
-            a->type == ATTN_CONFIG_TYPE_INTS ? a->integers[i] == b->integers[i] : strcmp(a->texts[i], b->texts[i]) == 0;
+        same = a->type == ATTN_CONFIG_TYPE_INTS    ? a->integers[i] == b->integers[i]
+               : a->type == ATTN_CONFIG_TYPE_REALS ? !(a->reals[i] < b->reals[i]) && !(a->reals[i] > b->reals[i])
+                                                   : strcmp(a->texts[i], b->texts[i]) == 0;
     return same;
 }
 
@@ -113,6 +121,7 @@ bool attn_config_value_equal(const attn_config_value *a, const attn_config_value
         return strcmp(a->text, b->text) == 0;
     case ATTN_CONFIG_TYPE_INTS:
     case ATTN_CONFIG_TYPE_TEXTS:
+    case ATTN_CONFIG_TYPE_REALS:
         return same_lists(a, b);
     default:
         return true;
@@ -163,7 +172,7 @@ static bool has_room(attn_config *config)
 
 attn_status attn_config_set(attn_config *config, const char *key, const attn_config_value *value)
 {
-    if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_TEXTS)
+    if (!key || !*key || value->n < 0 || value->type < ATTN_CONFIG_TYPE_NULL || value->type > ATTN_CONFIG_TYPE_REALS)
         return attn__fail(config->context, ATTN_ERROR_ARGUMENT, "a setting without a name or of no known type");
     attn_config_value copy;
     if (!copy_value(config->context, &copy, value))

@@ -42,6 +42,22 @@ const attn_setting *attn__key_find(const attn__keys *keys, const char *name)
     return NULL;
 }
 
+bool attn__key_has_member(const attn_setting *key, const char *name)
+{
+    size_t n = strlen(key->name);
+    return key->type == ATTN_CONFIG_TYPE_REALS && strncmp(name, key->name, n) == 0 && name[n] == '.' &&
+           name[n + 1 + strspn(name + n + 1, "0123456789")] == '\0';
+}
+
+/* The key of the table that `name` is, or is a member of. */
+static bool is_known(const attn__keys *keys, const char *name)
+{
+    bool known = attn__key_find(keys, name) != NULL;
+    for (int i = 0; !known && i < keys->n; i++)
+        known = attn__key_has_member(&keys->keys[i], name);
+    return known;
+}
+
 /* ------------------------------------------------------------------------------------------- checking */
 
 static attn_status check_names(const work *w)
@@ -49,7 +65,7 @@ static attn_status check_names(const work *w)
     for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++) {
         const char *name = attn_config_key(w->given, i);
         /* Config files of models contain the name of their architecture. */
-        if (w->options.select || attn__key_find(w->keys, name) || strcmp(name, "architecture") == 0)
+        if (w->options.select || is_known(w->keys, name) || strcmp(name, "architecture") == 0)
             continue;
         line allowed = {0};
         attn_nearest nearest = {.word = name};
@@ -79,15 +95,33 @@ static attn_status check_choice(const work *w, const attn_setting *key, const ch
                         : ATTN_OK;
 }
 
+static bool is_list_of_numbers(const attn_setting *key)
+{
+    return key->type == ATTN_CONFIG_TYPE_INTS || key->type == ATTN_CONFIG_TYPE_REALS;
+}
+
+static attn_config_type element_of(const attn_setting *list)
+{
+    return list->type == ATTN_CONFIG_TYPE_INTS ? ATTN_CONFIG_TYPE_INT : ATTN_CONFIG_TYPE_REAL;
+}
+
+/* Integers are real numbers too. */
+static bool takes(attn_config_type wanted, attn_config_type given)
+{
+    return given == wanted || (wanted == ATTN_CONFIG_TYPE_REAL && given == ATTN_CONFIG_TYPE_INT) ||
+           (wanted == ATTN_CONFIG_TYPE_REALS && given == ATTN_CONFIG_TYPE_INTS);
+}
+
 static attn_status check_type(const work *w, const attn_setting *key, const attn_config_value *value)
 {
     static const char *const names[] = {
         [ATTN_CONFIG_TYPE_NULL] = "nothing",          [ATTN_CONFIG_TYPE_BOOL] = "true or false",
         [ATTN_CONFIG_TYPE_INT] = "an integer",        [ATTN_CONFIG_TYPE_REAL] = "a number",
         [ATTN_CONFIG_TYPE_TEXT] = "a text",           [ATTN_CONFIG_TYPE_INTS] = "a list of integers",
-        [ATTN_CONFIG_TYPE_TEXTS] = "a list of texts",
+        [ATTN_CONFIG_TYPE_TEXTS] = "a list of texts", [ATTN_CONFIG_TYPE_REALS] = "a list of numbers",
     };
-    if (value->type == key->type || (key->type == ATTN_CONFIG_TYPE_REAL && value->type == ATTN_CONFIG_TYPE_INT))
+    bool single = is_list_of_numbers(key) && key->min < key->max; /* one number will do */
+    if (takes(key->type, value->type) || (single && takes(element_of(key), value->type)))
         return ATTN_OK;
     /* Numbers with a list of choices were once written as strings ("26"); such files are still read. */
     if (key->type == ATTN_CONFIG_TYPE_INT && key->choices && value->type == ATTN_CONFIG_TYPE_TEXT)
@@ -101,8 +135,24 @@ static attn_status check_type(const work *w, const attn_setting *key, const attn
         snprintf(found, sizeof found, ": \"%.40s\"", value->text);
     else if (value->type == ATTN_CONFIG_TYPE_BOOL)
         snprintf(found, sizeof found, ": %s", value->boolean ? "true" : "false");
-    return attn__fail(w->context, w->options.refusal, "%s%s must be %s, not %s%s", w->prefix, key->name,
-                      names[key->type], names[value->type], found);
+    return attn__fail(w->context, w->options.refusal, "%s%s must be %s%s%s, not %s%s", w->prefix, key->name,
+                      single ? names[element_of(key)] : "", single ? " or " : "", names[key->type], names[value->type],
+                      found);
+}
+
+/* Each number of a list with a range, of which there must be one. */
+static attn_status check_list(const work *w, const attn_setting *key, const attn_config_value *value)
+{
+    bool bounded = key->min < key->max;
+    if (bounded && value->n == 0)
+        return attn__fail(w->context, w->options.refusal, "%s%s is an empty list", w->prefix, key->name);
+    for (int64_t i = 0; bounded && i < value->n; i++) {
+        double number = value->type == ATTN_CONFIG_TYPE_INTS ? (double)value->integers[i] : value->reals[i];
+        if (!(number >= key->min && number <= key->max))
+            return attn__fail(w->context, w->options.refusal, "%s%s[%lld] is %g; allowed: %g to %g", w->prefix,
+                              key->name, (long long)i, number, key->min, key->max);
+    }
+    return ATTN_OK;
 }
 
 static attn_status check_value(const work *w, const attn_setting *key, const attn_config_value *value)
@@ -115,6 +165,8 @@ static attn_status check_value(const work *w, const attn_setting *key, const att
     if (is_number && bounded && !(value->real >= key->min && value->real <= key->max))
         return attn__fail(w->context, w->options.refusal, "%s%s is %g; allowed: %g to %g", w->prefix, key->name,
                           value->real, key->min, key->max);
+    if (value->type == ATTN_CONFIG_TYPE_INTS || value->type == ATTN_CONFIG_TYPE_REALS)
+        return check_list(w, key, value);
     if (key->type == ATTN_CONFIG_TYPE_TEXT || (key->choices && value->type == ATTN_CONFIG_TYPE_TEXT))
         return check_choice(w, key, value->text);
     if (key->type == ATTN_CONFIG_TYPE_INT && key->choices) {
@@ -152,17 +204,49 @@ static attn_status set_default(attn_config *config, const attn_setting *key, con
     case ATTN_CONFIG_TYPE_BOOL:
         return attn_config_set_bool(config, key->name, strcmp(text, "true") == 0);
     case ATTN_CONFIG_TYPE_INT:
+    case ATTN_CONFIG_TYPE_INTS:
         return attn_config_set_int(config, key->name, strtoll(text, NULL, 10));
     case ATTN_CONFIG_TYPE_REAL:
+    case ATTN_CONFIG_TYPE_REALS:
         return attn_config_set_real(config, key->name, attn__real_of_text(text, NULL));
     default:
         return attn_config_set_text(config, key->name, text);
     }
 }
 
+/* A list of numbers in a config.json that are not all integers has a key for each: collects NAME.0, NAME.1, ... in `to`.
+ * *found: there was one. */
+static attn_status collect_members(const work *w, const attn_setting *key, attn_config *to, bool *found)
+{
+    enum { MOST = 64 };
+    double numbers[MOST];
+    attn_config_value list = {.type = ATTN_CONFIG_TYPE_REALS, .reals = numbers};
+    int64_t members = 0;
+    for (int64_t i = 0; w->given && i < attn_config_size(w->given); i++)
+        members += attn__key_has_member(key, attn_config_key(w->given, i));
+    *found = members > 0;
+    for (; list.n < members; list.n++) {
+        char name[128];
+        snprintf(name, sizeof name, "%s.%lld", key->name, (long long)list.n);
+        const attn_config_value *value = attn_config_get(w->given, name);
+        if (list.n == MOST || !value || !takes(ATTN_CONFIG_TYPE_REAL, value->type))
+            return attn__fail(w->context, w->options.refusal, "%s%s must be a number or a list of at most %d numbers",
+                              w->prefix, key->name, MOST);
+        numbers[list.n] = value->real;
+    }
+    attn_status status = *found ? check_value(w, key, &list) : ATTN_OK;
+    return *found && status == ATTN_OK ? attn_config_set(to, key->name, &list) : status;
+}
+
 static attn_status resolve_key(const work *w, const attn_setting *key, attn_config *to)
 {
     const attn_config_value *value = w->given ? attn_config_get(w->given, key->name) : NULL;
+    if (!value && key->type == ATTN_CONFIG_TYPE_REALS) {
+        bool found;
+        attn_status status = collect_members(w, key, to, &found);
+        if (found)
+            return status;
+    }
     if (!value || value->type == ATTN_CONFIG_TYPE_NULL) {
         const char *otherwise = default_of(w, key);
         return otherwise ? set_default(to, key, otherwise)
@@ -172,7 +256,8 @@ static attn_status resolve_key(const work *w, const attn_setting *key, attn_conf
     attn_status status = check_value(w, key, value);
     if (status != ATTN_OK)
         return status;
-    if (key->type == ATTN_CONFIG_TYPE_REAL)
+    if (takes(ATTN_CONFIG_TYPE_REAL, value->type) &&
+        (key->type == ATTN_CONFIG_TYPE_REAL || key->type == ATTN_CONFIG_TYPE_REALS))
         return attn_config_set_real(to, key->name, value->real);
     return key->type == ATTN_CONFIG_TYPE_INT && value->type == ATTN_CONFIG_TYPE_TEXT
                ? set_default(to, key, value->text)

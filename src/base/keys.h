@@ -33,6 +33,9 @@ typedef struct attn__keys_options {
 
 const attn_setting *attn__key_find(const attn__keys *keys, const char *name); /* NULL: there is none */
 
+/* Whether `name` is a member, "KEY.0", of a key of type REALS. */
+bool attn__key_has_member(const attn_setting *key, const char *name);
+
 /* A new config with every key of the table in its order: from `given` (may be NULL; null values count as not given)
  * or its default.  A REAL given as an INT becomes one.  A key with an empty default is left out.  *to is NULL on
  * failure.  `options` may be NULL. */

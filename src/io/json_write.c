@@ -233,6 +233,12 @@ void attn_json_value(attn_json *json, const char *key, const attn_config_value *
     case ATTN_CONFIG_TYPE_INTS:
         put_integers(json, key, value);
         break;
+    case ATTN_CONFIG_TYPE_REALS:
+        attn_json_array(json, key);
+        for (int64_t i = 0; i < value->n; i++)
+            attn_json_real(json, NULL, value->reals[i]);
+        attn_json_end(json);
+        break;
     case ATTN_CONFIG_TYPE_TEXTS:
         attn_json_array(json, key);
         for (int64_t i = 0; i < value->n; i++)

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const kernels[] = {"gaussian", "boxcar", "constant", "epanechnikov", NULL};
@@ -19,7 +20,7 @@ static const char *const empties[] = {"error", "nan", "zero", NULL};
 static const attn_setting keys[] = {
     {"kernel", ATTN_CONFIG_TYPE_TEXT, "gaussian", 0, 0, kernels,
      "of the distance over sigma; epanechnikov is the triangle max(0, 1 - |u|), as the book has it"},
-    {"sigma", ATTN_CONFIG_TYPE_REAL, "1", 1e-30, 1e30, NULL, "width of the kernel"},
+    {"sigma", ATTN_CONFIG_TYPE_REALS, "1", 1e-30, 1e30, NULL, "width of the kernel; a list: one for each coordinate"},
     {"empty", ATTN_CONFIG_TYPE_TEXT, "error", 0, 0, empties,
      "what a query without any training point in its kernel's reach gives: an error, NaN or zero"},
     {"task", ATTN_CONFIG_TYPE_TEXT, "regression", 0, 0, tasks,
@@ -39,18 +40,26 @@ static const attn_port outputs[] = {
 typedef struct regression {
     int kernel, empty;
     bool classify;
-    int64_t classes; /* 0: as many as there are */
-    double sigma;
+    int64_t classes;      /* 0: as many as there are */
+    double sigma;         /* 1 if there is one for each coordinate */
+    attn_tensor *inverse; /* [d], of these; else NULL */
 } regression;
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
-    (void)builder;
+    const attn_config_value *sigma = attn_config_get(config, "sigma");
+    const bool list = sigma && (sigma->type == ATTN_CONFIG_TYPE_REALS || sigma->type == ATTN_CONFIG_TYPE_INTS);
+    attn_tensor *inverse = list ? attn_nn_constant(builder, "inverse_sigma", 1, &sigma->n) : NULL;
+    for (int64_t i = 0; inverse && i < sigma->n; i++) {
+        attn__set_number(inverse, i,
+                         1 / (sigma->type == ATTN_CONFIG_TYPE_INTS ? (double)sigma->integers[i] : sigma->reals[i]));
+    }
     *(regression *)self = (regression){.kernel = attn__config_choice(config, "kernel", kernels),
                                        .empty = attn__config_choice(config, "empty", empties),
                                        .classify = attn__config_choice(config, "task", tasks) == 1,
                                        .classes = attn_config_int(config, "num_classes", 0),
-                                       .sigma = attn_config_real(config, "sigma", 1)};
+                                       .sigma = attn_config_real(config, "sigma", 1),
+                                       .inverse = inverse};
 }
 
 /* Columns of a vector or matrix; -1, with an error noted, if it is neither. */
@@ -99,15 +108,17 @@ static void set_nan(attn_tensor *y, int64_t begin, int64_t end)
 static attn_tensor *treat_empty(const attn__call *call, const regression *r, attn_tensor *y, const attn_tensor *all)
 {
     int64_t c = y ? attn_tensor_length(y, 1) : 0;
+    char width[32];
+    snprintf(width, sizeof width, r->inverse ? "of each coordinate" : "%g", r->sigma);
     for (int64_t i = 0; y && i < attn_tensor_length(y, 0); i++) {
         if (strcmp(empties[r->empty], "zero") == 0 || attn__number(all, i * (c + 1) + c) != 0) {
             continue;
         }
         if (strcmp(empties[r->empty], "error") == 0) {
             attn__fail(attn_tape_context(call->tape), ATTN_ERROR_ARGUMENT,
-                       "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %g); a larger sigma, "
+                       "no training point is within reach of x_val[%" PRId64 "] (kernel %s, sigma %s); a larger sigma, "
                        "or empty=nan or zero",
-                       i, kernels[r->kernel], r->sigma);
+                       i, kernels[r->kernel], width);
             return NULL;
         }
         set_nan(y, i * c, (i + 1) * c);
@@ -142,6 +153,12 @@ static attn_tensor *one_hot(const attn__call *call, const regression *r, const a
     return hot;
 }
 
+/* Coordinates in units of their own widths. */
+static attn_tensor *in_widths(attn_tape *tape, const regression *r, attn_tensor *x)
+{
+    return r->inverse ? attn_mul(tape, x, r->inverse) : x;
+}
+
 static void forward(const void *self, const attn__call *call)
 {
     const regression *r = self;
@@ -160,8 +177,14 @@ static void forward(const void *self, const attn__call *call)
                    train, d, attn_tensor_length(y, 0), d_val);
         return;
     }
-    attn_attention a = {.q = {at, 0},
-                        .k = {x, 0},
+    if (r->inverse && attn_tensor_length(r->inverse, 0) != d) {
+        attn__fail(attn_tape_context(call->tape), ATTN_ERROR_SHAPE,
+                   "sigma has %" PRId64 " numbers, x_train points of %" PRId64, attn_tensor_length(r->inverse, 0), d);
+        return;
+    }
+    attn_tensor *places = in_widths(call->tape, r, x), *asked = in_widths(call->tape, r, at);
+    attn_attention a = {.q = {asked, 0},
+                        .k = {places, 0},
                         .v = {with_ones(call->tape, y, c), 0},
                         .rank = 2,
                         .shape = {val, c + 1},
@@ -170,7 +193,7 @@ static void forward(const void *self, const attn__call *call)
                         .weights_shape = {train, val}};
     describe(&a.problem, r, train, val, d, c + 1);
     a.problem.dtype = attn_tensor_dtype(at);
-    attn_tensor *all = a.v.tensor ? attn_attend(call->tape, &a) : NULL;
+    attn_tensor *all = a.v.tensor && places && asked ? attn_attend(call->tape, &a) : NULL;
     attn_tensor *estimate = treat_empty(call, r, all ? attn_slice(call->tape, all, 1, 0, c) : NULL, all);
     attn__output(call, "y_hat", attn_tensor_rank(y) == 1 ? attn_reshape(call->tape, estimate, 1, &val) : estimate);
     attn__output(call, "weights", weights);

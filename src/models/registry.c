@@ -3,6 +3,8 @@
  * The one list of architectures.  A new one is a file that defines its attn__kind, and a line here. */
 #include "models/kind.h"
 
+#include "base/keys.h"
+
 #include <string.h>
 
 #define KINDS(X)                                                                                                       \
@@ -83,10 +85,14 @@ const attn_architecture *attn_architecture_find(const char *name)
 attn_status attn_architecture_select(const attn_architecture *architecture, const attn_config *from, attn_config *to)
 {
     for (int i = 0; i < architecture->nkeys; i++) {
-        const attn_config_value *value = attn_config_get(from, architecture->keys[i].name);
-        attn_status status = value ? attn_config_set(to, architecture->keys[i].name, value) : ATTN_OK;
-        if (status != ATTN_OK) {
-            return status;
+        const attn_setting *key = &architecture->keys[i];
+        for (int64_t j = 0; j < attn_config_size(from); j++) {
+            const char *name = attn_config_key(from, j);
+            bool taken = strcmp(name, key->name) == 0 || attn__key_has_member(key, name);
+            attn_status status = taken ? attn_config_set(to, name, attn_config_get(from, name)) : ATTN_OK;
+            if (status != ATTN_OK) {
+                return status;
+            }
         }
     }
     return ATTN_OK;

@@ -101,13 +101,17 @@ def positional_case(rng):
 def nadaraya_watson_case(rng):
     kernel = str(rng.choice(["gaussian", "boxcar", "constant", "epanechnikov"]))
     sigma = float(rng.uniform(3, 9))  # wide enough that every query has keys
+    several = int(rng.integers(4))    # coordinates; 0: one, without an axis
+    if several:
+        sigma = [float(s) for s in rng.uniform(6, 12, several)]
     kernels = {"gaussian": lambda u: torch.exp(-u ** 2 / 2), "boxcar": lambda u: (u < 1).to(u.dtype),
                "constant": torch.ones_like, "epanechnikov": lambda u: torch.relu(1 - u)}
-    inputs = {"x_train": normal(rng, size(rng)), "x_val": normal(rng, size(rng))}
+    inputs = {name: normal(rng, size(rng), *([several] if several else [])) for name in ("x_train", "x_val")}
     inputs["y_train"] = normal(rng, len(inputs["x_train"]), *([3] * int(rng.integers(2))))
 
     def forward(w, x):
-        k = kernels[kernel]((x["x_train"][:, None] - x["x_val"]).abs() / sigma)
+        apart = (x["x_train"][:, None] - x["x_val"]) / torch.tensor(sigma, dtype=x["x_val"].dtype)
+        k = kernels[kernel](apart.square().sum(-1).sqrt() if several else apart.abs())
         maps = k / k.sum(0)
         return {"y_hat": maps.T @ x["y_train"], "weights": maps}
     return {"kernel": kernel, "sigma": sigma}, {}, inputs, forward
