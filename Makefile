@@ -92,12 +92,13 @@ bench: all
 	$(BUILD)/attn bench products
 	$(BUILD)/attn bench --sets
 
-# The peers' libraries are installed in $(BUILD)/venv.  A bench that fails leaves its tables as they are.
+# The peers' libraries are installed in $(BUILD)/venv.  A bench that fails leaves its tables as they are.  FIGURES_OPTIONS: of
+# scripts/figures measure, such as --only attention.
 FIGURES ?= $(BUILD)/figures
 figures: all
 	ATTN_BUILD=$(BUILD) sh scripts/install-parity --peers
 	export ATTN_BUILD=$(CURDIR)/$(BUILD); status=0; \
-	    python3 scripts/figures measure $(FIGURES) $(if $(PAIRS),--pairs $(PAIRS)) || status=1; \
+	    python3 scripts/figures measure $(FIGURES) $(if $(PAIRS),--pairs $(PAIRS)) $(FIGURES_OPTIONS) || status=1; \
 	    python3 scripts/figures write $(FIGURES) && exit $$status
 
 lint: all

@@ -2,9 +2,12 @@
 """Clocks and memory for the peers' benchmarks."""
 import os
 import statistics
+import subprocess
 import time
 
 SECONDS = 0.6  # for each median of attend.py
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
 
 
 def times_ms(call, budget_s=2.0, least=3, warm_up=2):
@@ -36,6 +39,17 @@ def best_of_turns(calls, seconds, clock=time.perf_counter, before=lambda call: N
             best[i] = min(best[i], clock() - begin)
         turns += 1
     return best
+
+
+def probe(folder, name, *sources):
+    """bench/NAME.c with further sources, compiled with build/libattn.a into a folder: its path."""
+    path = os.path.join(folder, name)
+    libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
+                               text=True).stdout.split()
+    subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/cli", f"{ROOT}/bench/{name}.c",
+                    *[os.path.join(ROOT, source) for source in sources], os.path.join(BUILD, "libattn.a"), *libraries, "-ljpeg",
+                    "-lz", "-lm", "-o", path], check=True)
+    return path
 
 
 def status_mib(field):

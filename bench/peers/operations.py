@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
+import measure
+
 PROBLEMS = ["add:1576,768", "multiply:1576,768", "add_vector:1576,768", "sum_rows:1576,768", "mean:1576,768",
             "relu:1576,3072", "gelu:1576,3072", "gelu_tanh:1576,3072", "silu:1576,3072", "tanh:1576,768",
             "sigmoid:1576,768", "softmax:1576,197", "softmax:512,10000", "dropout:1576,768", "layer_norm:1576,768",
@@ -114,16 +114,6 @@ def child(problems, threads, seconds):
         print(problem, 1e3 * best[0], 1e3 * best[1], flush=True)
 
 
-def attn_command(directory):
-    """bench/operations.c, compiled into a directory."""
-    path = os.path.join(directory, "operations")
-    libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
-                               text=True).stdout.split()
-    subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"{ROOT}/bench/operations.c", f"{BUILD}/libattn.a",
-                    *libraries, "-ljpeg", "-lz", "-lm", "-o", path], check=True)
-    return path
-
-
 def times(command, environment):
     line = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout.split()
     return [float(ms) for ms in line[1:]]
@@ -143,7 +133,7 @@ def main():
     environment = os.environ | {"ATTN_THREADS": str(options.threads), "OMP_NUM_THREADS": str(options.threads),
                                 "OMP_WAIT_POLICY": "passive"}
     with tempfile.TemporaryDirectory() as directory:
-        own, rows = attn_command(directory), []
+        own, rows = measure.probe(directory, "operations"), []
         if not options.json:
             print(f"{'operation, ms':36} {'forward: attn':>13} {'PyTorch':>9} {'ratio':>6} {'backward: attn':>14} {'PyTorch':>9} {'ratio':>6}")
         for problem in problems:

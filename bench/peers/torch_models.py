@@ -2,7 +2,7 @@
 """Models with random weights, as they are and under attn.torch.enable(), and layers whose attention attn.torch replaces:
 whether outputs and gradients agree, and how long a forward pass and a training step take.
 
-    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_models.py [--time] [NAME...]
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_models.py [--time] [--json] [NAME...]
 
 It needs transformers.  Agreement is checked with all calls taken, time with those that enable() takes.  A model's `share` is
 the part of PyTorch's forward pass inside attention.  Both sides take turns, so that what else the machine does falls on
@@ -10,6 +10,7 @@ both, and the fastest turn of each counts.
 """
 import argparse
 import contextlib
+import json
 import sys
 import time
 
@@ -190,17 +191,28 @@ def share(case):
     return sorted(parts)[4]
 
 
+def print_row(row):
+    line = f"{'ok  ' if row['ok'] else 'FAIL'} {row['name']}: largest difference {row['difference']:.1e}"
+    if "share" in row:
+        line += ", {calls} calls, share {share:.2f}".format(**row)
+    if "step_ratio" in row:
+        line += ("; forward {forward_ratio:.2f} x ({forward_attn_ms:.1f} ms, {forward_taken} taken), "
+                 "training step {step_ratio:.2f} x ({step_attn_ms:.1f} ms, {step_taken} taken)").format(**row)
+    print(line, flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of names")
     parser.add_argument("--time", action="store_true")
+    parser.add_argument("--json", action="store_true", help="an array of objects instead of the lines")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     cases = {**{name: (Replaced, make) for name, make in MODELS.items()},
              **{name: (Swapped, make) for name, make in LAYERS.items()}}
-    failed = 0
+    rows = []
     for name, (kind, make) in cases.items():
         if options.names and not any(part.lower() in name.lower() for part in options.names):
             continue
@@ -211,15 +223,18 @@ def main():
             got = step(case, True)
         error, calls = difference(got, wanted), attn.torch.calls() - before
         ok = error <= TOLERANCE and (calls > 0 or kind is Swapped)
-        failed += not ok
-        line = f"{'ok  ' if ok else 'FAIL'} {name}: largest difference {error:.1e}"
+        row = {"name": name, "threads": options.threads, "ok": ok, "difference": error}
         if options.time:
-            part = "" if kind is Swapped else f", {calls} calls, share {share(case):.2f}"
-            figures = [ratio(work, case, options.seconds) for work in (forward, step)]
-            line += "{}; forward {:.2f} x ({:.1f} ms, {} taken), training step {:.2f} x ({:.1f} ms, {} taken)".format(
-                part, *figures[0], *figures[1])
-        print(line, flush=True)
-    return bool(failed)
+            row |= {} if kind is Swapped else {"calls": calls, "share": round(share(case), 3)}
+            for work in (forward, step):
+                row |= dict(zip((f"{work.__name__}_{what}" for what in ("ratio", "attn_ms", "taken")),
+                                ratio(work, case, options.seconds)))
+        rows.append(row)
+        if not options.json:
+            print_row(row)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+    return not all(row["ok"] for row in rows)
 
 
 if __name__ == "__main__":

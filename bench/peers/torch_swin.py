@@ -2,10 +2,12 @@
 """A block of Swin with shifted windows, 56 x 56, 96 channels in 3 heads, batch 4: what part of its time the attention between its
 projections takes, how fast the block would be without it, and how fast attn makes both.
 
-    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_swin.py
+    PYTHONPATH=python ATTN_LIBRARY=build/libattn.so build/venv/bin/python bench/peers/torch_swin.py [--json]
 
 One thread and processor time, the least of calls in turns.
 """
+import json
+import sys
 import time
 
 import torch
@@ -55,12 +57,17 @@ def main():
                                                             (wide, 4 * wide))]
     whole = [x.requires_grad_() for x in (torch.randn(batch, size, size, wide), inputs[3].detach(), *weights)]
     step(block(theirs, heads, channels), whole)  # so that the allocator keeps memory of this size from here on
+    rows = []
     for work in (forward, step):
         a, b = times(work, (theirs, ours), inputs)
         c, d, e = times(work, [block(x, heads, channels) for x in (theirs, ours, None)], whole)
-        print(f"{work.__name__}: attention {a:.1f} and {b:.1f} ms, {a / b:.2f} times as fast; "
-              f"block {c:.1f} and {d:.1f} ms, {c / d:.2f} times; without attention {e:.1f} ms, {c / e:.2f} times; "
-              f"share {1 - e / c:.2f}", flush=True)
+        rows.append({"pass": work.__name__, "attention_ms": [a, b], "block_ms": [c, d], "without_attention_ms": e})
+        if "--json" not in sys.argv:
+            print(f"{work.__name__}: attention {a:.1f} and {b:.1f} ms, {a / b:.2f} times as fast; "
+                  f"block {c:.1f} and {d:.1f} ms, {c / d:.2f} times; without attention {e:.1f} ms, {c / e:.2f} times; "
+                  f"share {1 - e / c:.2f}", flush=True)
+    if "--json" in sys.argv:
+        print(json.dumps(rows, indent=2))
 
 
 if __name__ == "__main__":

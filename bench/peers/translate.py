@@ -102,7 +102,9 @@ class Attn:
 
     class Options(ctypes.Structure):
         _fields_ = [("beam", ctypes.c_int64), ("length_penalty", ctypes.c_double), ("batch", ctypes.c_int64),
-                    ("max_len", ctypes.c_int64), ("nbest", ctypes.c_int64), ("mbr", ctypes.c_bool),
+                    ("max_len", ctypes.c_int64), ("length_factor", ctypes.c_double), ("min_len", ctypes.c_int64),
+                    ("no_repeat_ngram", ctypes.c_int64), ("repetition_penalty", ctypes.c_double),
+                    ("suppressed", ctypes.c_void_p), ("nsuppressed", ctypes.c_int64), ("nbest", ctypes.c_int64), ("mbr", ctypes.c_bool),
                     ("prefixes", ctypes.c_void_p), ("alignments", ctypes.c_bool), ("shortlist", ctypes.c_void_p),
                     ("shortlist_first", ctypes.c_int64), ("shortlist_best", ctypes.c_int64),
                     ("all_references", ctypes.c_bool), ("sample", ctypes.c_void_p), ("user", ctypes.c_void_p),

@@ -22,9 +22,6 @@ from torch.nn import functional
 
 import measure
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-BUILD = os.environ.get("ATTN_BUILD", os.path.join(ROOT, "build"))
-
 
 class Attention(nn.Module):
     """Multi-head self-attention; separate projections as the book has them, or one for all three as timm has it."""
@@ -118,15 +115,11 @@ def train(batch, threads, seconds):
 
 def attn_rows(what, batch, threads, seconds):
     """bench/vit_probe.c, compiled and run."""
-    if not os.path.exists(os.path.join(BUILD, "libattn.a")):
-        print(f"attn is not built in {BUILD}", file=sys.stderr)
+    if not os.path.exists(os.path.join(measure.BUILD, "libattn.a")):
+        print(f"attn is not built in {measure.BUILD}", file=sys.stderr)
         return
     with tempfile.TemporaryDirectory() as folder:
-        probe = os.path.join(folder, "vit_probe")
-        libraries = subprocess.run(["pkg-config", "--libs", "jansson", "cairo", "libpng"], check=True, capture_output=True,
-                                   text=True).stdout.split()
-        subprocess.run(["cc", "-O2", "-pthread", f"-I{ROOT}/include", f"-I{ROOT}/cli", f"{ROOT}/bench/vit_probe.c",
-                        f"{ROOT}/cli/bench_vit.c", f"{BUILD}/libattn.a", *libraries, "-ljpeg", "-lz", "-lm", "-o", probe], check=True)
+        probe = measure.probe(folder, "vit_probe", "cli/bench_vit.c")
         for precision in ("f32", "bf16", "int8") if what == "forward" else ("f32", "bf16"):
             environment = os.environ | {"ATTN_THREADS": str(threads), "ATTN_PRECISION": precision}
             done = subprocess.run([probe, "infer" if what == "forward" else "train", str(batch), str(seconds)], check=True,
