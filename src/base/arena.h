@@ -19,4 +19,14 @@ static inline void *attn__arena_take(attn__arena *arena, int64_t count, size_t s
     return at;
 }
 
+static inline float *attn__arena_floats(attn__arena *arena, int64_t count)
+{
+    return (float *)attn__arena_take(arena, count, sizeof(float));
+}
+
+static inline int64_t *attn__arena_offsets(attn__arena *arena, int64_t count)
+{
+    return (int64_t *)attn__arena_take(arena, count, sizeof(int64_t));
+}
+
 #endif

@@ -29,6 +29,18 @@ void attn__dropout_rows(const attn__canonical *canonical, const attn_arrays *arr
 /* The same in halves, up to a multiple of `lanes` with that of the last one again. */
 void attn__dropout_lanes(const attn__canonical *canonical, const attn_arrays *arrays, int64_t batch, int64_t first,
                          int64_t count, int64_t lanes, uint32_t *low, uint32_t *high);
+/* A tile's dropout, as kernels/softmax_backward takes it; nothing if there is none. */
+static inline void attn__dropout_tile(const attn__canonical *canonical, const uint64_t *key, const uint32_t *column,
+                                      attn__softmax_backward_args *args)
+{
+    if (!canonical->has_dropout)
+        return;
+    args->drop_key = key;
+    args->drop_column = (const int32_t *)column;
+    args->drop_below = attn__dropout_threshold(canonical->problem.dropout);
+    args->drop_scale = (float)attn__dropout_factor(canonical);
+}
+
 /* Columns of keys [first, first + count). */
 void attn__dropout_columns(const attn__canonical *canonical, int64_t first, int64_t count, uint32_t *column);
 

@@ -32,7 +32,6 @@ int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, 
 static void repair_row(const attn__finite_sums *t, int64_t r)
 {
     const float *x = t->x + r * t->x_row;
-    int64_t group = t->x_group ? t->x_group : t->channels, step = t->x_group ? t->x_step : 0;
     for (int64_t i = 0; i < t->outs; i++) {
         int64_t pair = i * t->w_out + r * t->w_row;
         if (t->alive ? !(t->alive[pair] & t->bit) : t->w[pair] == 0.0f)
@@ -40,7 +39,7 @@ static void repair_row(const attn__finite_sums *t, int64_t r)
         float weight = t->w[pair] * (t->out_factor ? t->factor * t->out_factor[i] : t->factor);
         float *out = t->out + (t->out_at ? t->out_at[i] : i * t->out_row);
         for (int64_t c = 0; c < t->channels; c++)
-            out[c * t->out_channel] += weight * x[c / group * step + c % group];
+            out[c * t->out_channel] += weight * x[c];
     }
 }
 

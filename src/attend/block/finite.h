@@ -10,6 +10,7 @@
 #ifndef ATTN_ATTEND_FINITE_H
 #define ATTN_ATTEND_FINITE_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -17,6 +18,20 @@
  * returns how many. */
 int64_t attn__finite_clean(const float *x, int64_t ld, int64_t rows, int64_t n, float *clean, int64_t ld_clean,
                            int64_t *bad);
+
+/* alive = whether a pair is attended, by its score before the softmax, and dropout cannot take its weight, ... */
+static inline void attn__finite_note(const float *s, int64_t n, float masked, bool dropout, uint8_t *alive)
+{
+    for (int64_t i = 0; i < n; i++)
+        alive[i] = s[i] != masked && s[i] != -INFINITY && !dropout;
+}
+
+/* ... or, after dropout, its weight is not 0. */
+static inline void attn__finite_note_weights(const float *p, int64_t n, uint8_t *alive)
+{
+    for (int64_t i = 0; i < n; i++)
+        alive[i] |= p[i] != 0.0f;
+}
 
 /* out[i][c] += weight(i, r) * x[r][c] for each listed row r: the terms that a product of the clean copy lacks. */
 typedef struct attn__finite_sums {
@@ -27,9 +42,8 @@ typedef struct attn__finite_sums {
     int64_t w_out, w_row;
     float factor;
     const float *out_factor; /* NULL: none */
-    /* x[r * x_row + c], the original; with x_group > 0 channels lie in groups of so many, x_step from one to the next. */
-    const float *x;
-    int64_t x_row, x_group, x_step;
+    const float *x;          /* x[r * x_row + c]: the original */
+    int64_t x_row;
     float *out; /* out[(out_at ? out_at[i] : i * out_row) + c * out_channel] */
     const int64_t *out_at;
     int64_t out_row, out_channel;

@@ -26,6 +26,17 @@ int64_t attn__packed_sequence(const attn__canonical *canonical, int64_t batch);
 void attn__sequence_at(attn__sequence *one, const attn__canonical *canonical, const attn_arrays *arrays,
                        int64_t sequence);
 
+/* If sequences are packed, the problem and the arrays become those of the one that a batch index belongs to. */
+static inline void attn__sequence_enter(attn__sequence *one, const attn__canonical **canonical,
+                                        const attn_arrays **arrays, int64_t batch)
+{
+    if (!attn__is_packed(*canonical))
+        return;
+    attn__sequence_at(one, *canonical, *arrays, attn__packed_sequence(*canonical, batch));
+    *canonical = &one->canonical;
+    *arrays = &one->arrays;
+}
+
 /* ------------------------------------------------------------------------------------------------- items */
 
 typedef struct attn__items {

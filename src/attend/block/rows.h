@@ -7,11 +7,14 @@
 #ifndef ATTN_ATTEND_ROWS_H
 #define ATTN_ATTEND_ROWS_H
 
+#include "attend/block/prefetch.h"
 #include "attend/problem/canonical.h"
 #include "attend/problem/operand.h"
 #include "base/bf16.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/softmax_backward/softmax_backward.h"
+
+#include <string.h>
 
 /* Which stride of attn__axis: ATTN__STRIDE(dim.q), ATTN__STRIDE(drop), ... */
 #define ATTN__STRIDE(field) offsetof(attn__axis, field)
@@ -19,6 +22,28 @@
 static inline size_t attn__stride_of(attn__operand op)
 {
     return offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+}
+
+/* The group that an operand's channels, or its rows, belong to. */
+static inline const attn__group *attn__channels_of(const attn__canonical *canonical, attn__operand op)
+{
+    return attn__operand_table[op].roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
+}
+
+static inline const attn__group *attn__rows_of(const attn__canonical *canonical, attn__operand op)
+{
+    return attn__operand_table[op].roles & ATTN__IN_QUERY ? &canonical->query : &canonical->key;
+}
+
+/* The caller's array of an operand. */
+static inline void *attn__operand_array(const attn_arrays *arrays, attn__operand op)
+{
+#define ATTN_X(NAME, field, roles, positional) [ATTN__OP_##NAME] = offsetof(attn_arrays, field),
+    static const size_t places[] = {ATTN__OPERAND_MAP(ATTN_X)};
+#undef ATTN_X
+    void *data;
+    memcpy(&data, (const char *)arrays + places[op], sizeof data);
+    return data;
 }
 
 /* out[i] = offset of index first + i, for count of them; */
@@ -34,6 +59,15 @@ static inline void attn__query_offsets(const attn__canonical *canonical, size_t 
 {
     attn__offsets_from(&canonical->query, stride, attn__offsets_one(&canonical->batch, stride, batch), first, count,
                        out);
+}
+
+/* of the rows of an operand, of a batch index. */
+static inline void attn__operand_offsets(const attn__canonical *canonical, attn__operand op, int64_t batch,
+                                         int64_t first, int64_t count, int64_t *out)
+{
+    size_t stride = attn__stride_of(op);
+    attn__offsets_from(attn__rows_of(canonical, op), stride, attn__offsets_one(&canonical->batch, stride, batch), first,
+                       count, out);
 }
 
 /* The index along one axis of the group, of the group's index. */
@@ -57,6 +91,33 @@ static inline const int64_t *attn__offsets_channels(const attn__group *group, si
     attn__offsets_fill(group, stride, 0, group->size, at);
     *room += group->size;
     return at;
+}
+
+/* The same of several operands, to channel[op]; returns the place behind them. */
+static inline int64_t *attn__channels_find(const attn__canonical *canonical, const attn__operand *ops, size_t n,
+                                           const int64_t *channel[ATTN__OPERANDS], int64_t *room)
+{
+    for (size_t i = 0; i < n; i++)
+        channel[ops[i]] = attn__offsets_channels(attn__channels_of(canonical, ops[i]), attn__stride_of(ops[i]), &room);
+    return room;
+}
+
+/* Whether the channels of all these operands are adjacent. */
+static inline bool attn__channels_adjacent(const attn__canonical *canonical, const attn__operand *ops, size_t n)
+{
+    bool all = true;
+    for (size_t i = 0; i < n; i++)
+        all = all && attn__offsets_adjacent(attn__channels_of(canonical, ops[i]), attn__stride_of(ops[i]));
+    return all;
+}
+
+/* Whether each index of the group has elements of its own: no axis has a stride of 0, but that of packed sequences. */
+static inline bool attn__group_moves(const attn__group *group, attn__operand op)
+{
+    bool all = true;
+    for (int a = 0; a < group->n; a++)
+        all = all && (group->axis[a].dim.n <= 1 || group->axis[a].packed || attn__stride(&group->axis[a].dim, op) != 0);
+    return all;
 }
 
 /* True if index i has the offset i * step. */
@@ -101,6 +162,23 @@ void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kerne
                       int64_t ld, float scale, bool add);
 /* Fetches a row that will be written; nothing past the last one. */
 void attn__rows_prefetch(const attn__rows *rows, int64_t r);
+
+/* Prefetches, as portions of `list`, rows [from, to) of `heads` neighbouring batch indices of an operand with adjacent
+ * channels.  False: rows lie along several dims and are left to the machine. */
+static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
+                                            const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
+                                            int64_t from, int64_t to)
+{
+    const attn__group *group = attn__rows_of(canonical, op);
+    size_t stride = attn__stride_of(op);
+    int64_t size = (int64_t)attn_dtype_size(attn__operand_dtype(&canonical->problem, op));
+    int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
+    int64_t at = attn__offsets_one(&canonical->batch, stride, batch) + from * step;
+    if (group->n == 1)
+        attn__prefetch_add(list, (const char *)attn__operand_array(arrays, op) + at * size, step * size, NULL,
+                           to - from, heads * attn__channels_of(canonical, op)->size * size);
+    return group->n == 1;
+}
 
 /* ----------------------------------------------------------------------------------- elements as doubles */
 

@@ -80,12 +80,13 @@ static bool is_softmax(const work *w)
 
 static int64_t length_of(const work *w, attn__operand op)
 {
-    return attn__operand_table[op].roles & ATTN__IN_VALUE ? w->values : w->channels;
+    return attn__channels_of(w->canonical, op)->size;
 }
 
-static const float *read_channels(const work *w, attn__operand op, const void *base, int64_t offset, float *to)
+/* The row of an operand's channels at an offset: where it is, or `to`. */
+static const float *read_channels(const work *w, attn__operand op, int64_t offset, float *to)
 {
-    const float *from = (const float *)base + offset;
+    const float *from = (const float *)attn__operand_array(w->arrays, op) + offset;
     const int64_t *channel = w->plan->channel[op];
     if (!channel)
         return from;
@@ -94,10 +95,10 @@ static const float *read_channels(const work *w, attn__operand op, const void *b
     return to;
 }
 
-/* base[offset + channels] += a * row. */
-static void add_channels(const work *w, attn__operand op, void *base, int64_t offset, float a, const float *row)
+/* The row of a gradient at an offset increases by a * row. */
+static void add_channels(const work *w, attn__operand op, int64_t offset, float a, const float *row)
 {
-    float *to = (float *)base + offset;
+    float *to = (float *)attn__operand_array(w->arrays, op) + offset;
     const int64_t *channel = w->plan->channel[op];
     if (!channel)
         w->plan->kernel->axpy(a, row, to, length_of(w, op));
@@ -134,8 +135,8 @@ static void row_start(work *w, int64_t batch, int64_t query)
 {
     const attn_arrays *a = w->arrays;
     attn__row_at(&w->row, w->canonical, a, batch, query);
-    w->q = read_channels(w, ATTN__OP_Q, a->q, w->row.offset[ATTN__OP_Q], w->s.q);
-    w->w = read_channels(w, ATTN__OP_W, a->w, w->row.offset[ATTN__OP_W], w->s.w);
+    w->q = read_channels(w, ATTN__OP_Q, w->row.offset[ATTN__OP_Q], w->s.q);
+    w->w = read_channels(w, ATTN__OP_W, w->row.offset[ATTN__OP_W], w->s.w);
     memset(w->s.sum, 0, (size_t)attn__max(w->channels, w->values) * sizeof(float));
 }
 
@@ -158,7 +159,7 @@ static float score_of(work *w, const attn__spot *spot)
     if (spot->kind != ATTN__SPOT_KEY)
         return spot->kind == ATTN__SPOT_FILL ? (float)p->mask_fill : -INFINITY;
     w->k = spot->outside ? memset(w->s.k, 0, (size_t)w->channels * sizeof(float))
-                         : read_channels(w, ATTN__OP_K, w->arrays->k, spot->offset[ATTN__OP_K], w->s.k);
+                         : read_channels(w, ATTN__OP_K, spot->offset[ATTN__OP_K], w->s.k);
     float sum = kernel->additive(w->q, w->k, w->w, w->s.tanh, w->channels);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
@@ -175,8 +176,8 @@ static const float *value_of(work *w, const attn__spot *spot)
 {
     const attn_problem *p = &w->canonical->problem;
     size_t size = (size_t)w->values * sizeof(float);
-    const float *v = spot->outside ? memset(w->s.v, 0, size)
-                                   : read_channels(w, ATTN__OP_V, w->arrays->v, spot->offset[ATTN__OP_V], w->s.v);
+    const float *v =
+        spot->outside ? memset(w->s.v, 0, size) : read_channels(w, ATTN__OP_V, spot->offset[ATTN__OP_V], w->s.v);
     for (int i = 0; i < p->nrelatives; i++) {
         if (p->relatives[i].kind != ATTN_RELATIVE_VALUE)
             continue;
@@ -276,14 +277,14 @@ static void add_score_gradient(work *w, const attn__spot *spot, float gradient)
         kernel->axpy(gradient, w->table[i], of_query ? w->s.sum : dk, w->channels);
     }
     if (wanted && gather)
-        add_channels(w, ATTN__OP_DK, w->arrays->dk, spot->offset[ATTN__OP_DK], 1, dk);
+        add_channels(w, ATTN__OP_DK, spot->offset[ATTN__OP_DK], 1, dk);
 }
 
 static void add_value_gradient(work *w, const attn__spot *spot, float kept)
 {
     const attn_problem *p = &w->canonical->problem;
     if ((p->flags & ATTN_WANT_DV) && !spot->outside)
-        add_channels(w, ATTN__OP_DV, w->arrays->dv, spot->offset[ATTN__OP_DV], kept, w->dout);
+        add_channels(w, ATTN__OP_DV, spot->offset[ATTN__OP_DV], kept, w->dout);
     for (int i = 0; i < p->nrelatives; i++)
         if (p->relatives[i].kind == ATTN_RELATIVE_VALUE)
             add_to_table(w, i, spot->table[i], kept, w->dout);
@@ -362,8 +363,8 @@ static void backward_row(work *w, int64_t batch, int64_t query)
     if (lse == -INFINITY)
         return;
     find_normalizer(w, lse);
-    w->o = read_channels(w, ATTN__OP_O, a->o, w->row.offset[ATTN__OP_O], w->s.o);
-    w->dout = read_channels(w, ATTN__OP_DOUT, a->dout, w->row.offset[ATTN__OP_DOUT], w->s.dout);
+    w->o = read_channels(w, ATTN__OP_O, w->row.offset[ATTN__OP_O], w->s.o);
+    w->dout = read_channels(w, ATTN__OP_DOUT, w->row.offset[ATTN__OP_DOUT], w->s.dout);
     double delta = kernel->dot_f64(w->o, w->dout, w->values); /* differences from it cancel where all keys are alike */
     if (w->canonical->extras & ATTN__DLSE)
         delta -= (double)((const float *)a->dlse)[w->row.offset[ATTN__OP_LSE]];
@@ -379,7 +380,7 @@ static void backward_row(work *w, int64_t batch, int64_t query)
             to[w->row.offset[ATTN__OP_W] + (channel ? channel[c] : c)] += (double)w->s.dw[c];
     }
     if (w->canonical->problem.flags & ATTN_WANT_DQ)
-        add_channels(w, ATTN__OP_DQ, a->dq, w->row.offset[ATTN__OP_DQ], 1, w->s.sum);
+        add_channels(w, ATTN__OP_DQ, w->row.offset[ATTN__OP_DQ], 1, w->s.sum);
 }
 
 /* ----------------------------------------------------------------------------------------------------------- items */
@@ -400,9 +401,9 @@ static size_t take_scratch(scratch *s, const attn__canonical *canonical, char *m
     int64_t n = attn__max(canonical->contract.size, canonical->value.size);
     attn__arena arena = {memory, 0};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        *rows[i] = attn__arena_take(&arena, n, sizeof(float));
+        *rows[i] = attn__arena_floats(&arena, n);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
-        s->table[i] = attn__arena_take(&arena, n, sizeof(float));
+        s->table[i] = attn__arena_floats(&arena, n);
     return arena.used;
 }
 
@@ -490,17 +491,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     if (!made)
         return ATTN_ERROR_MEMORY;
     made->kernel = attn__additive_for(canonical->isa);
-    int64_t *next = made->memory;
-    for (int i = 0; i < OPS; i++) {
-        const attn__operand_info *info = &attn__operand_table[ops[i]];
-        const attn__group *group = info->roles & ATTN__IN_VALUE ? &canonical->value : &canonical->contract;
-        size_t stride = offsetof(attn__axis, dim) + info->offset;
-        if (attn__offsets_adjacent(group, stride))
-            continue;
-        attn__offsets_fill(group, stride, 0, group->size, next);
-        made->channel[ops[i]] = next;
-        next += group->size;
-    }
+    int64_t *next = attn__channels_find(canonical, ops, OPS, made->channel, made->memory);
     for (int i = 0; i < canonical->problem.nrelatives; i++) {
         made->table[i] = next;
         next = attn__table_channel_offsets(canonical, i, next);

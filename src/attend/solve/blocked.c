@@ -31,18 +31,15 @@ static bool repeats(const attn__canonical *canonical, const attn__group *group, 
 /* The gradients (ATTN_WANT_...) where several batch indices or pairs add to one element. */
 static unsigned blocked_broadcast(const attn__canonical *canonical)
 {
-    const struct {
-        unsigned want;
-        attn__operand op;
-        const attn__group *groups[3];
-    } gradients[] = {{ATTN_WANT_DQ, ATTN__OP_DQ, {&canonical->batch, &canonical->query, &canonical->contract}},
-                     {ATTN_WANT_DK, ATTN__OP_DK, {&canonical->batch, &canonical->key, &canonical->contract}},
-                     {ATTN_WANT_DV, ATTN__OP_DV, {&canonical->batch, &canonical->key, &canonical->value}},
-                     {ATTN_WANT_DBIAS, ATTN__OP_DBIAS, {&canonical->batch, &canonical->query, &canonical->key}}};
+    static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV, ATTN_WANT_DBIAS};
+    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DBIAS};
     unsigned shared = canonical->extras & ATTN__BIAS_MEETS ? ATTN_WANT_DBIAS : 0u;
-    for (int i = 0; i < 4; i++)
-        for (int g = 0; g < 3; g++)
-            shared |= repeats(canonical, gradients[i].groups[g], gradients[i].op) ? gradients[i].want : 0u;
+    for (int i = 0; i < 4; i++) {
+        const attn__group *last = i < 3 ? attn__channels_of(canonical, ops[i]) : &canonical->key;
+        if (repeats(canonical, &canonical->batch, ops[i]) || repeats(canonical, last, ops[i]) ||
+            repeats(canonical, attn__rows_of(canonical, ops[i]), ops[i]))
+            shared |= wants[i];
+    }
     return shared & canonical->problem.flags;
 }
 
@@ -95,11 +92,11 @@ static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *
     m->dp.pairs = take(arena, backward && (windows || p->wide) ? pairs : 0);
     m->slope = take(arena, canonical->problem.softcap != 0 ? pairs : 0);
     m->seen = attn__arena_take(arena, pairs, 1);
-    m->position = attn__arena_take(arena, canonical->key.n * pairs, sizeof(int64_t));
-    m->column = attn__arena_take(arena, windows * pairs, sizeof(int64_t));
-    m->position_of = attn__arena_take(arena, windows * p->columns, sizeof(int64_t));
-    m->bias_at = attn__arena_take(arena, canonical->has_bias ? pairs : 0, sizeof(int64_t));
-    m->dbias_at = attn__arena_take(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0, sizeof(int64_t));
+    m->position = attn__arena_offsets(arena, canonical->key.n * pairs);
+    m->column = attn__arena_offsets(arena, windows * pairs);
+    m->position_of = attn__arena_offsets(arena, windows * p->columns);
+    m->bias_at = attn__arena_offsets(arena, canonical->has_bias ? pairs : 0);
+    m->dbias_at = attn__arena_offsets(arena, canonical->problem.flags & ATTN_WANT_DBIAS ? pairs : 0);
     m->drop_at = attn__arena_take(arena, canonical->has_dropout ? pairs : 0, sizeof *m->drop_at);
     attn__visible_rows_take(&b->rows, &p->visible, arena, p->queries, ATTN__VISIBLE_ANY);
     attn__visible_keys_take(&b->keys, &p->visible, arena, pairs, ATTN__VISIBLE_ANY);
@@ -139,14 +136,14 @@ static void take_wide(blocked *b, const blocked_plan *p, const attn__canonical *
     int64_t rows = attn__round_up(p->queries, DEPTH), most = attn__max(p->queries, p->columns);
     bool keeps = canonical->problem.dtype == ATTN_BF16 && canonical->key.size > p->pairs;
     wide_take(&b->wide, &p->kernels, arena, most, p->ld_s);
-    m->s.singles = attn__arena_take(arena, rows * p->ld_s, sizeof(float));
-    m->dp.singles = attn__arena_take(arena, canonical->backward ? rows * p->ld_s : 0, sizeof(float));
-    m->sums = attn__arena_take(arena, keeps ? p->queries * canonical->value.size : 0, sizeof(float));
+    m->s.singles = attn__arena_floats(arena, rows * p->ld_s);
+    m->dp.singles = attn__arena_floats(arena, canonical->backward ? rows * p->ld_s : 0);
+    m->sums = attn__arena_floats(arena, keeps ? p->queries * canonical->value.size : 0);
     m->delta = take(arena, p->queries);
-    m->factor = attn__arena_take(arena, rows, sizeof(float));
-    m->was = attn__arena_take(arena, rows, sizeof(float));
+    m->factor = attn__arena_floats(arena, rows);
+    m->was = attn__arena_floats(arena, rows);
     for (int i = 0; i < BLOCKED_ROW_AT; i++)
-        m->row_at[i] = attn__arena_take(arena, most, sizeof(int64_t));
+        m->row_at[i] = attn__arena_offsets(arena, most);
 }
 
 /* A thread's memory, by the plan's problem. */
@@ -168,7 +165,7 @@ static void blocked_take(blocked *b, const blocked_plan *p, const attn__canonica
     m->finite = take(arena, rows * channels);
     m->product = take(arena, p->product_size);
     rows = attn__max(p->positions.size, attn__max(canonical->key.size, p->queries));
-    m->offsets = attn__arena_take(arena, attn__max(rows, channels), sizeof(int64_t));
+    m->offsets = attn__arena_offsets(arena, attn__max(rows, channels));
 }
 
 /* ------------------------------------------------------------------------------------------------- threads */
@@ -204,26 +201,20 @@ static void start_threads(const blocked_job *j)
 static blocked *blocked_begin(const blocked_job *j, int64_t batch, int thread)
 {
     blocked *b = state_of(j, thread);
-    const wide_kernels *kernels = &j->plan->kernels;
     b->canonical = j->canonical;
     b->arrays = j->arrays;
-    if (attn__is_packed(j->canonical)) {
-        attn__sequence_at(&b->one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, batch));
-        b->canonical = &b->one.canonical;
-        b->arrays = &b->one.arrays;
-    }
+    attn__sequence_enter(&b->one, &b->canonical, &b->arrays, batch);
     for (int64_t i = 0; i < attn__max(j->plan->queries, j->plan->columns) && j->plan->wide; i++)
         b->wide.ones[i] = 1.0f;
-    if (kernels->amx || kernels->bf16)
-        (kernels->amx ? kernels->amx : kernels->bf16)->begin();
+    if (j->plan->kernels.amx)
+        j->plan->kernels.amx->begin();
     return b;
 }
 
 static void blocked_end(const blocked *b)
 {
-    const wide_kernels *kernels = &b->plan->kernels;
-    if (kernels->amx || kernels->bf16)
-        (kernels->amx ? kernels->amx : kernels->bf16)->end();
+    if (b->plan->kernels.amx)
+        b->plan->kernels.amx->end();
 }
 
 /* ---------------------------------------------------------------------------------------------------------- forward */
@@ -342,7 +333,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
         blocked_drop(b, t, i, s);
         blocked_scatter_pairs(b, t, &b->at.s, i);
     }
-    wide_add(b, wide_of(b, t, ATTN_ARRAY_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
+    wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
 }
 
 /* Sums that were kept in memory go to o. */
@@ -360,7 +351,7 @@ static void wide_forward_block(blocked *b, blocked_tile *t)
 {
     const attn__canonical *canonical = b->canonical;
     int64_t last = -1, values = canonical->value.size;
-    wide_rows o = wide_of(b, t, ATTN_ARRAY_O, 2), sums = o;
+    wide_rows o = wide_of(b, t, ATTN__OP_O, 2), sums = o;
     blocked_start_block(b, t);
     for (; t->pair < canonical->key.size; t->pair += b->plan->pairs)
         last = blocked_start_tile(b, t) ? t->pair : last;
@@ -623,15 +614,15 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
 {
     static const struct {
         unsigned want;
-        attn_array in, out;
-    } gradients[] = {{ATTN_WANT_DV, ATTN_ARRAY_DOUT, ATTN_ARRAY_DV},
-                     {ATTN_WANT_DK, ATTN_ARRAY_Q, ATTN_ARRAY_DK},
-                     {ATTN_WANT_DQ, ATTN_ARRAY_K, ATTN_ARRAY_DQ}};
+        attn__operand in, out;
+    } gradients[] = {{ATTN_WANT_DV, ATTN__OP_DOUT, ATTN__OP_DV},
+                     {ATTN_WANT_DK, ATTN__OP_Q, ATTN__OP_DK},
+                     {ATTN_WANT_DQ, ATTN__OP_K, ATTN__OP_DQ}};
     const float *ones = b->wide.ones;
     memset(b->at.delta, 0, (size_t)t->queries * sizeof(double));
-    wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_DOUT, 0),
-                                        .b = wide_of(b, t, ATTN_ARRAY_V, 1),
-                                        .with = wide_of(b, t, ATTN_ARRAY_O, 2),
+    wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN__OP_DOUT, 0),
+                                        .b = wide_of(b, t, ATTN__OP_V, 1),
+                                        .with = wide_of(b, t, ATTN__OP_O, 2),
                                         .channels = b->canonical->value.size,
                                         .factor = 1.0f,
                                         .out = b->at.dp.singles,
@@ -652,10 +643,10 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
 static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
-    static const attn_array arrays[] = {ATTN_ARRAY_DQ, ATTN_ARRAY_DK, ATTN_ARRAY_DV};
+    static const attn__operand ops[] = {ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
     for (int g = 0; g < 3; g++)
         if (gradients & b->canonical->problem.flags & wants[g]) {
-            wide_rows rows = wide_of(b, t, arrays[g], 0);
+            wide_rows rows = wide_of(b, t, ops[g], 0);
             wide_clear(&b->wide, &rows, rows.operand.channels->size);
         }
 }
@@ -692,21 +683,19 @@ static void normalize_again(blocked *b, blocked_tile *t)
 }
 
 /* Rows [first, first + n) of a gradient, where it is wanted. */
-static void store(const blocked *b, unsigned want, attn_array array, unsigned adds, int64_t first, int64_t n,
+static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
     const attn__canonical *canonical = b->canonical;
-    const attn__group *group = array == ATTN_ARRAY_DQ            ? &canonical->query
-                               : canonical->problem.nwindows > 0 ? &b->plan->positions
-                                                                 : &canonical->key;
-    const attn__group *channels = channels_of(b, array);
-    attn__strides strides = attn__operand_strides(channels, attn__arrays_table[array].operand);
-    int64_t base = attn__offsets_one(&canonical->batch, stride_of(array), b->batch);
-    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++) {
-        int64_t offset = base + attn__offsets_one(group, stride_of(array), first + i);
-        attn__scatter(channels, &strides, canonical->problem.dtype, attn__arrays_get(b->arrays, array), offset,
-                      rows + i * channels->size, adds & want);
-    }
+    bool positions = canonical->problem.nwindows > 0 && op != ATTN__OP_DQ;
+    const attn__group *group = positions ? &b->plan->positions : attn__rows_of(canonical, op);
+    const attn__group *channels = attn__channels_of(canonical, op);
+    attn__strides strides = attn__operand_strides(channels, op);
+    int64_t base = attn__offsets_one(&canonical->batch, attn__stride_of(op), b->batch);
+    for (int64_t i = 0; i < n && (canonical->problem.flags & want); i++)
+        attn__scatter(channels, &strides, canonical->problem.dtype, attn__operand_array(b->arrays, op),
+                      base + attn__offsets_one(group, attn__stride_of(op), first + i), rows + i * channels->size,
+                      adds & want);
 }
 
 /* The sums of a block's gradients in double. */
@@ -726,7 +715,7 @@ static void store_sums(const blocked *b, const blocked_tile *t, unsigned adds)
         add_columns(b, t, b->at.dk, t->dk, b->canonical->contract.size);
         add_columns(b, t, b->at.dv, t->dv, b->canonical->value.size);
     }
-    store(b, ATTN_WANT_DQ, ATTN_ARRAY_DQ, adds, t->query, t->queries, b->at.dq);
+    store(b, ATTN_WANT_DQ, ATTN__OP_DQ, adds, t->query, t->queries, b->at.dq);
 }
 
 static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
@@ -799,8 +788,8 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     blocked_gather_batch(b, batch);
     memset(b->at.dk, 0, (size_t)(keys * channels) * sizeof(double));
     memset(b->at.dv, 0, (size_t)(keys * values) * sizeof(double));
-    store(b, ATTN_WANT_DK & clear, ATTN_ARRAY_DK, 0, 0, keys, b->at.dk);
-    store(b, ATTN_WANT_DV & clear, ATTN_ARRAY_DV, 0, 0, keys, b->at.dv);
+    store(b, ATTN_WANT_DK & clear, ATTN__OP_DK, 0, 0, keys, b->at.dk);
+    store(b, ATTN_WANT_DV & clear, ATTN__OP_DV, 0, 0, keys, b->at.dv);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
         memset(b->at.table[i].dt, 0,
                (size_t)(plan->table[i].rows * attn__table_channels(canonical, i)->size) * sizeof(double));
@@ -809,8 +798,8 @@ static void run_batch(blocked *b, int64_t batch, unsigned adds, unsigned clear)
     backward_blocks(b, adds);
     if (plan->linear)
         blocked_linear_key_gradients(b);
-    store(b, ATTN_WANT_DK, ATTN_ARRAY_DK, adds, 0, keys, b->at.dk);
-    store(b, ATTN_WANT_DV, ATTN_ARRAY_DV, adds, 0, keys, b->at.dv);
+    store(b, ATTN_WANT_DK, ATTN__OP_DK, adds, 0, keys, b->at.dk);
+    store(b, ATTN_WANT_DV, ATTN__OP_DV, adds, 0, keys, b->at.dv);
     store_tables(b);
 }
 
@@ -927,13 +916,12 @@ enum { WIDE_BLOCK = 256, WIDE_QUERIES = 288 };
 /* Whether AMX takes f32: each step along k must be a run of adjacent channels in every operand. */
 static bool wide_uses_amx(const attn__canonical *canonical)
 {
-    static const attn_array arrays[] = {ATTN_ARRAY_Q,    ATTN_ARRAY_K,  ATTN_ARRAY_V,  ATTN_ARRAY_O,
-                                        ATTN_ARRAY_DOUT, ATTN_ARRAY_DQ, ATTN_ARRAY_DK, ATTN_ARRAY_DV};
-    const blocked b = {.canonical = canonical};
+    static const attn__operand ops[] = {ATTN__OP_Q,    ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DOUT, ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV};
     bool fit = wide_stream_pays(canonical) && !(canonical->backward && blocked_broadcast(canonical));
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) {
-        wide_operand x = wide_operand_of(channels_of(&b, arrays[i]), stride_of(arrays[i]), canonical->problem.dtype);
-        fit = fit && (!attn__arrays_used(canonical, arrays[i]) || wide_streams(&x));
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        wide_operand x = wide_operand_of(canonical, ops[i]);
+        fit = fit && (!attn__operand_used(&canonical->problem, ops[i]) || wide_streams(&x));
     }
     return fit;
 }
@@ -975,17 +963,17 @@ static int64_t part_of(int64_t n, int64_t most, int64_t unit)
 static void choose_wide_blocks(blocked_plan *p, const attn__canonical *canonical)
 {
     enum { KEYS = 512, AMX_KEYS = 256, UNIT = 8, FEW_ITEMS = 8 };
-    bool amx = p->kernels.amx || p->kernels.bf16;
+    bool stream = p->kernels.terms == TERMS;
     int64_t keys = canonical->key.size, queries = p->segment;
     if (canonical->backward) {
         p->pairs = part_of(keys, WIDE_BLOCK, 1);
         p->queries = part_of(queries, WIDE_BLOCK, 1);
     } else {
-        p->pairs = part_of(keys, p->kernels.amx ? AMX_KEYS : KEYS, amx ? DEPTH : UNIT);
+        p->pairs = part_of(keys, stream ? AMX_KEYS : KEYS, p->kernels.amx ? DEPTH : UNIT);
         int64_t most = (int64_t)canonical->caches.l2 / 2 / (int64_t)sizeof(float) / p->pairs;
         int64_t pieces = attn__ceil_div(queries, attn__min(attn__max(most, 2 * SIDE), WIDE_QUERIES));
         /* On AMX a block with a number that is not finite has other bits: blocks may not depend on the threads. */
-        int64_t items = p->kernels.amx ? FEW_ITEMS : canonical->threads;
+        int64_t items = stream ? FEW_ITEMS : canonical->threads;
         if (canonical->batch.size < items)
             pieces = attn__max(pieces, items);
         p->queries = attn__round_up(attn__ceil_div(queries, pieces), UNIT);
@@ -1014,9 +1002,9 @@ static void choose_wide_kernels(blocked_plan *p, const attn__canonical *canonica
     k->lanes = attn__online_softmax_for(canonical->isa);
     k->store = attn__softmax_backward_for(canonical->isa);
     k->channels = attn__additive_for(canonical->isa);
-    k->amx = wide_uses_amx(canonical) ? attn__bf16x3_for(canonical->isa) : NULL;
-    k->bf16 = wide_uses_bf16(canonical) ? attn__bf16x3_for(canonical->isa) : NULL;
-    k->chunk = k->bf16 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
+    k->terms = wide_uses_bf16(canonical) ? 1 : wide_uses_amx(canonical) ? TERMS : 0;
+    k->amx = k->terms ? attn__bf16x3_for(canonical->isa) : NULL;
+    k->chunk = k->terms == 1 ? WIDE_AMX_CHUNK : WIDE_CHUNK;
 }
 
 /* How many indices along a key axis the pairs of a tile have. */
@@ -1228,7 +1216,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
     if (canonical->backward)
         recipe->workspace = attn__size_add(recipe->workspace, attn__slots_size(canonical));
     if (p->wide) {
-        const char *terms = p->kernels.amx ? ", 3 bf16 terms" : p->kernels.bf16 ? ", 1 bf16 term" : "";
+        const char *terms = p->kernels.terms == 1 ? ", 1 bf16 term" : p->kernels.terms ? ", 3 bf16 terms" : "";
         snprintf(recipe->text, sizeof recipe->text, "%s%s, blocks of %d queries x %d keys, %d channels a step",
                  attn__isa_text(*terms ? canonical->isa : p->kernels.tile->isa), terms, (int)p->queries,
                  (int)p->columns, (int)p->kernels.chunk);

@@ -25,7 +25,6 @@
 #include "attend/block/table.h"
 #include "attend/block/visible.h"
 #include "attend/block/window_base.h"
-#include "attend/problem/arrays.h"
 #include "attend/scores/score.h"
 #include "attend/solve/blocked_wide.h"
 #include "base/integers.h"
@@ -317,38 +316,27 @@ static void transpose(const double *rows, int64_t n, int64_t channels, double fa
                 to[c * ld + i] = factor * rows[i * channels + c];
 }
 
-static const attn__group *channels_of(const blocked *b, attn_array array)
-{
-    bool values = attn__operand_table[attn__arrays_table[array].operand].roles & ATTN__IN_VALUE;
-    return values ? &b->canonical->value : &b->canonical->contract;
-}
-
-static size_t stride_of(attn_array array)
-{
-    return offsetof(attn__axis, dim) + attn__arrays_table[array].strides;
-}
-
 /* Rows [first, first + n) over a group: those of the array where they lie one after another, else copies in `to`. */
-static const double *gather(blocked *b, attn_array array, const attn__group *group, int64_t first, int64_t n,
+static const double *gather(blocked *b, attn__operand op, const attn__group *group, int64_t first, int64_t n,
                             double *to)
 {
     attn_dtype dtype = b->canonical->problem.dtype;
-    const attn__group *channels = channels_of(b, array);
-    size_t stride = stride_of(array);
+    const attn__group *channels = attn__channels_of(b->canonical, op);
+    const void *array = attn__operand_array(b->arrays, op);
+    size_t stride = attn__stride_of(op);
     int64_t *at = b->at.offsets;
     int64_t base = attn__offsets_one(&b->canonical->batch, stride, b->batch);
     const double *data = to;
     if (dtype == ATTN_F64 && attn__offsets_adjacent(channels, stride) &&
         attn__offsets_even(group, stride, channels->size)) {
-        data = (const double *)attn__arrays_get(b->arrays, array) + base + first * channels->size;
+        data = (const double *)array + base + first * channels->size;
     } else {
-        attn__strides strides = attn__operand_strides(channels, attn__arrays_table[array].operand);
-        attn__offsets_fill(group, stride, first, n, at);
+        attn__strides strides = attn__operand_strides(channels, op);
+        attn__offsets_from(group, stride, base, first, n, at);
         for (int64_t i = 0; i < n; i++)
-            attn__gather(channels, &strides, dtype, attn__arrays_get(b->arrays, array), base + at[i],
-                         to + i * channels->size);
+            attn__gather(channels, &strides, dtype, array, at[i], to + i * channels->size);
     }
-    b->has_nonfinite |= array != ATTN_ARRAY_O && !b->plan->kernel->finite(data, n * channels->size);
+    b->has_nonfinite |= op != ATTN__OP_O && !b->plan->kernel->finite(data, n * channels->size);
     return data;
 }
 
@@ -417,8 +405,8 @@ static void blocked_gather_batch(blocked *b, int64_t batch)
     if (b->plan->wide)
         return;
     b->has_nonfinite = false;
-    b->k = gather(b, ATTN_ARRAY_K, group, 0, group->size, b->at.k);
-    b->v = gather(b, ATTN_ARRAY_V, group, 0, group->size, b->at.v);
+    b->k = gather(b, ATTN__OP_K, group, 0, group->size, b->at.k);
+    b->v = gather(b, ATTN__OP_V, group, 0, group->size, b->at.v);
     if (!canonical->problem.nwindows) /* else block by block */
         blocked_transpose(b, b->k, b->at.k_t, b->v, b->at.v_t, group->size);
     for (int i = 0; i < canonical->problem.nrelatives; i++)
@@ -435,11 +423,11 @@ static void blocked_gather_queries(blocked *b, const blocked_tile *t)
     if (b->plan->wide)
         return;
     const attn__group *group = &canonical->query;
-    b->q = gather(b, ATTN_ARRAY_Q, group, t->query, t->queries, b->at.q);
+    b->q = gather(b, ATTN__OP_Q, group, t->query, t->queries, b->at.q);
     if (!canonical->backward)
         return;
-    b->o = gather(b, ATTN_ARRAY_O, group, t->query, t->queries, b->at.o);
-    b->dout = gather(b, ATTN_ARRAY_DOUT, group, t->query, t->queries, b->at.dout);
+    b->o = gather(b, ATTN__OP_O, group, t->query, t->queries, b->at.o);
+    b->dout = gather(b, ATTN__OP_DOUT, group, t->query, t->queries, b->at.dout);
 }
 
 /* ------------------------------------------------------------------------------------------ of a block */
@@ -1057,18 +1045,13 @@ static void score_distances(blocked *b, const blocked_tile *t)
 }
 
 /* The rows of a tile's queries, or keys, where they lie; their offsets go to the `which`-th array. */
-static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn_array array, int which)
+static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
 {
     const attn__canonical *canonical = b->canonical;
-    size_t stride = stride_of(array);
-    bool queries = attn__operand_table[attn__arrays_table[array].operand].roles & ATTN__IN_QUERY;
-    int64_t n = queries ? t->queries : t->pairs, offset = attn__offsets_one(&canonical->batch, stride, b->batch);
-    int64_t *at = b->at.row_at[which];
-    attn__offsets_fill(queries ? &canonical->query : &canonical->key, stride, queries ? t->query : t->pair, n, at);
-    for (int64_t i = 0; i < n; i++)
-        at[i] += offset;
-    wide_operand operand = wide_operand_of(channels_of(b, array), stride, canonical->problem.dtype);
-    return (wide_rows){operand, attn__arrays_get(b->arrays, array), at, n};
+    bool queries = attn__operand_table[op].roles & ATTN__IN_QUERY;
+    int64_t n = queries ? t->queries : t->pairs, *at = b->at.row_at[which];
+    attn__operand_offsets(canonical, op, b->batch, queries ? t->query : t->pair, n, at);
+    return (wide_rows){wide_operand_of(canonical, op), attn__operand_array(b->arrays, op), at, n};
 }
 
 /* The scores of the tile's columns, scaled; no table, bias or mask is in them yet. */
@@ -1077,8 +1060,8 @@ static void blocked_score(blocked *b, const blocked_tile *t)
     int64_t channels = b->canonical->contract.size;
     attn_score score = b->canonical->problem.score;
     if (b->plan->wide) {
-        wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN_ARRAY_Q, 0),
-                                            .b = wide_of(b, t, ATTN_ARRAY_K, 1),
+        wide_score(&b->wide, &(wide_scores){.a = wide_of(b, t, ATTN__OP_Q, 0),
+                                            .b = wide_of(b, t, ATTN__OP_K, 1),
                                             .channels = channels,
                                             .factor = b->plan->single ? attn__score_factor(b->canonical)
                                                                       : (float)b->canonical->problem.scale,

@@ -47,8 +47,8 @@ typedef struct wide_kernels {
     const attn__online_softmax_kernel *lanes;
     const attn__softmax_backward_kernel *store;
     const attn__additive_kernel *channels;
-    const attn__bf16x3_kernel *amx;  /* f32 products on AMX; NULL: none */
-    const attn__bf16x3_kernel *bf16; /* the same of bf16, one term */
+    const attn__bf16x3_kernel *amx; /* products on AMX, ... */
+    int terms;                      /* ... of so many bf16 terms per number: 1 of bf16, TERMS of f32; NULL: 0 */
     int64_t chunk;
 } wide_kernels;
 
@@ -98,14 +98,15 @@ typedef struct wide {
 
 /* ------------------------------------------------------------------------------------------------ chunks */
 
-static wide_operand wide_operand_of(const attn__group *channels, size_t stride, attn_dtype dtype)
+static wide_operand wide_operand_of(const attn__canonical *canonical, attn__operand op)
 {
-    wide_operand x = {channels, stride, dtype, 1};
+    const attn__group *channels = attn__channels_of(canonical, op);
+    wide_operand x = {channels, attn__stride_of(op), canonical->problem.dtype, 1};
     for (int a = channels->n - 1; a >= 0; a--) {
-        const attn__axis *axis = &channels->axis[a];
-        if (axis->dim.n > 1 && *(const int64_t *)(const void *)((const char *)axis + stride) != x.run)
+        const attn_dim *dim = &channels->axis[a].dim;
+        if (dim->n > 1 && attn__stride(dim, op) != x.run)
             break;
-        x.run *= axis->dim.n;
+        x.run *= dim->n;
     }
     return x;
 }
@@ -283,6 +284,23 @@ static attn__feed_side stream_side(const wide_rows *rows, attn__feed_kind kind, 
     return s;
 }
 
+/* c (+)= a b, for so many rows and columns; f32 products are interleaved with the feed. */
+static void tiles_multiply(wide *w, int64_t m, int64_t n, attn__bf16x3_side a, attn__bf16x3_side b, int64_t steps,
+                           float *c, int64_t ldc, bool accumulate)
+{
+    const wide_kernels *k = w->kernels;
+    attn__bf16x3_args args = {.m = attn__ceil_div(m, SIDE),
+                              .n = attn__ceil_div(n, SIDE),
+                              .k = steps,
+                              .parts = k->terms,
+                              .a = a,
+                              .b = b,
+                              .c = c,
+                              .ldc = ldc,
+                              .accumulate = accumulate};
+    k->amx->run_interleaved(&args, k->terms == TERMS ? &w->stream.feed.interleaved : NULL);
+}
+
 /* ------------------------------------------------------------------------------------------------- scores */
 
 /* out[a's row, b's row] = sum over channels of a * factor * b. */
@@ -339,19 +357,12 @@ static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-static void stream_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps)
+/* Of a chunk whose tiles are packed. */
+static void tiles_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps, int at)
 {
-    int at = (int)(first / WIDE_CHUNK % 2);
-    attn__bf16x3_args args = {.m = attn__ceil_div(s->a.rows, SIDE),
-                              .n = attn__ceil_div(s->b.rows, SIDE),
-                              .k = steps,
-                              .parts = TERMS,
-                              .a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, TERMS),
-                              .b = attn__bf16x3_packed(w->stream.tiles[at][1], steps, TERMS),
-                              .c = s->out,
-                              .ldc = w->ld,
-                              .accumulate = first > 0};
-    w->kernels->amx->run_interleaved(&args, &w->stream.feed.interleaved);
+    attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, w->kernels->terms);
+    attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[at][1], steps, w->kernels->terms);
+    tiles_multiply(w, s->a.rows, s->b.rows, a, b, steps, s->out, w->ld, first > 0);
 }
 
 static void stream_scores(wide *w, const wide_scores *s)
@@ -365,7 +376,7 @@ static void stream_scores(wide *w, const wide_scores *s)
         int64_t n = attn__min(s->channels - first, WIDE_CHUNK);
         stream_feed_scores(w, s, first + WIDE_CHUNK, squares * (n / DEPTH) * PORTIONS);
         if (finite)
-            stream_score_chunk(w, s, first, n / DEPTH);
+            tiles_score_chunk(w, s, first, n / DEPTH, (int)(first / WIDE_CHUNK % 2));
         bool next = attn__bf16x3_feed_end(&w->stream.feed);
         if (!finite)
             score_chunk(w, s, first, n);
@@ -381,7 +392,7 @@ static void stream_scores(wide *w, const wide_scores *s)
  * infinite or NaN. */
 static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_side to)
 {
-    const attn__bf16x3_kernel *amx = w->kernels->bf16;
+    const attn__bf16x3_kernel *amx = w->kernels->amx;
     bool (*split)(const attn__bf16x3_rows *, const attn__bf16x3_side *) = pairs ? amx->split_pairs : amx->split_rows;
     int64_t unit = pairs ? SIDE : DEPTH, next = pairs ? to.block : to.step;
     attn__bf16x3_rows rows = {
@@ -413,16 +424,8 @@ static void bf16_score_chunk(wide *w, const wide_scores *s, int64_t first, int64
                       b = attn__bf16x3_packed(w->stream.tiles[0][1], steps, 1);
     bf16_split(w, &(wide_chunk){s->a, first, n}, false, a);
     bf16_split(w, &(wide_chunk){s->b, first, n}, false, b);
-    w->kernels->bf16->transpose(b.data, attn__ceil_div(s->b.rows, SIDE) * b.block / ATTN__BF16X3_TILE);
-    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__ceil_div(s->a.rows, SIDE),
-                                               .n = attn__ceil_div(s->b.rows, SIDE),
-                                               .k = steps,
-                                               .parts = 1,
-                                               .a = a,
-                                               .b = b,
-                                               .c = s->out,
-                                               .ldc = w->ld,
-                                               .accumulate = first > 0});
+    w->kernels->amx->transpose(b.data, attn__ceil_div(s->b.rows, SIDE) * b.block / ATTN__BF16X3_TILE);
+    tiles_score_chunk(w, s, first, steps, 0);
 }
 
 /* ------------------------------------------------------------------------------------------------- scores */
@@ -430,13 +433,13 @@ static void bf16_score_chunk(wide *w, const wide_scores *s, int64_t first, int64
 static void wide_score(wide *w, const wide_scores *s)
 {
     const wide_kernels *kernels = w->kernels;
-    if (kernels->amx) {
+    if (kernels->terms == TERMS) {
         stream_scores(w, s);
         return;
     }
     for (int64_t first = 0, n; first < s->channels; first += n) {
         n = attn__min(s->channels - first, kernels->chunk);
-        if (kernels->bf16) {
+        if (kernels->amx) {
             bf16_score_chunk(w, s, first, n);
             continue;
         }
@@ -447,7 +450,7 @@ static void wide_score(wide *w, const wide_scores *s)
         for (int64_t r = 0; r < s->a.rows; r++)
             s->dots[r] += (double)kernels->store->dot(w->in + r * kernels->chunk, w->out + r * kernels->chunk, n);
     }
-    for (int64_t r = 0; r < s->a.rows && kernels->bf16; r++)
+    for (int64_t r = 0; r < s->a.rows && kernels->amx; r++)
         for (int64_t j = 0; j < s->b.rows; j++)
             s->out[r * w->ld + j] *= s->factor;
 }
@@ -538,27 +541,12 @@ static void stream_feed_product(wide *w, const wide_product *p, int64_t first, i
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-static void stream_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t columns)
-{
-    int at = (int)(first / WIDE_CHUNK % 2);
-    int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
-    attn__bf16x3_args args = {.m = attn__ceil_div(p->out.rows, SIDE),
-                              .n = columns / SIDE,
-                              .k = steps,
-                              .parts = TERMS,
-                              .a = w->stream.weights,
-                              .b = attn__bf16x3_packed(w->stream.tiles[at][0], steps, TERMS),
-                              .c = w->stream.sums[at],
-                              .ldc = WIDE_CHUNK};
-    w->kernels->amx->run_interleaved(&args, &w->stream.feed.interleaved);
-}
-
 /* The weights as A's tiles.  False if any is infinite or NaN, unless one term holds any number. */
 static bool split_weights(wide *w, const wide_product *p)
 {
-    const attn__bf16x3_kernel *amx = w->kernels->bf16 ? w->kernels->bf16 : w->kernels->amx;
+    const attn__bf16x3_kernel *amx = w->kernels->amx;
     attn__bf16x3_side *to = &w->stream.weights;
-    int terms = w->kernels->bf16 ? 1 : TERMS;
+    int terms = w->kernels->terms;
     attn__bf16x3_rows from = {.data = p->weight, .dtype = ATTN_F32, .ld = w->ld, .factor = 1.0f, .parts = terms};
     *to = attn__bf16x3_packed(to->data, attn__ceil_div(p->in.rows, DEPTH), terms);
     from.rows = p->across ? p->in.rows : p->out.rows;
@@ -570,6 +558,14 @@ static bool split_weights(wide *w, const wide_product *p)
     return finite || terms == 1;
 }
 
+/* The weights times a chunk whose tiles are packed. */
+static void tiles_product_chunk(wide *w, const wide_product *p, int64_t n, int at, float *out)
+{
+    int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
+    attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[at][0], steps, w->kernels->terms);
+    tiles_multiply(w, p->out.rows, n, w->stream.weights, b, steps, out, w->kernels->chunk, false);
+}
+
 static void stream_product(wide *w, const wide_product *p)
 {
     int64_t waiting = -1, squares = attn__ceil_div(p->out.rows, 2 * SIDE) * attn__ceil_div(p->in.rows, DEPTH);
@@ -578,8 +574,9 @@ static void stream_product(wide *w, const wide_product *p)
     for (int64_t first = 0; first < p->channels; first += WIDE_CHUNK) {
         int64_t n = attn__min(p->channels - first, WIDE_CHUNK);
         stream_feed_product(w, p, first + WIDE_CHUNK, waiting, squares * n / DEPTH * PORTIONS);
+        int at = (int)(first / WIDE_CHUNK % 2);
         if (finite)
-            stream_product_chunk(w, p, first, n);
+            tiles_product_chunk(w, p, n, at, w->stream.sums[at]);
         bool next = attn__bf16x3_feed_end(&w->stream.feed);
         if (!finite)
             product_chunk(w, p, first, n);
@@ -592,28 +589,20 @@ static void stream_product(wide *w, const wide_product *p)
 
 static void bf16_product_chunk(wide *w, const wide_product *p, int64_t first, int64_t n)
 {
-    int64_t steps = attn__ceil_div(p->in.rows, DEPTH);
-    attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[0][0], steps, 1);
+    attn__bf16x3_side b = attn__bf16x3_packed(w->stream.tiles[0][0], attn__ceil_div(p->in.rows, DEPTH), 1);
     if (!bf16_split(w, &(wide_chunk){p->in, first, n}, true, b) && p->hides) {
         product_chunk(w, p, first, n);
         return;
     }
-    w->kernels->bf16->run(&(attn__bf16x3_args){.m = attn__ceil_div(p->out.rows, SIDE),
-                                               .n = attn__ceil_div(n, SIDE),
-                                               .k = steps,
-                                               .parts = 1,
-                                               .a = w->stream.weights,
-                                               .b = b,
-                                               .c = w->out,
-                                               .ldc = w->kernels->chunk});
+    tiles_product_chunk(w, p, n, 0, w->out);
     wide_store(w, &(wide_chunk){p->out, first, n}, p->factor, p->was);
 }
 
 static void wide_multiply_all(wide *w, const wide_product *p)
 {
     const wide_kernels *kernels = w->kernels;
-    bool split = (kernels->amx || kernels->bf16) && split_weights(w, p);
-    if (split && kernels->amx) {
+    bool split = kernels->amx && split_weights(w, p);
+    if (split && kernels->terms == TERMS) {
         stream_product(w, p);
         return;
     }
@@ -629,18 +618,18 @@ static void wide_multiply_all(wide *w, const wide_product *p)
 static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, int64_t rows, int64_t ld)
 {
     int64_t side = attn__round_up(rows, DEPTH), panel = side * kernels->chunk;
-    int terms = kernels->bf16 ? 1 : TERMS;
+    int terms = kernels->terms;
     w->kernels = kernels;
     w->ld = ld;
-    w->in = attn__arena_take(arena, panel, sizeof(float));
-    w->across = attn__arena_take(arena, kernels->chunk * ld, sizeof(float));
-    w->out = attn__arena_take(arena, panel, sizeof(float));
-    w->ones = attn__arena_take(arena, side, sizeof(float));
-    w->table = attn__arena_take(arena, kernels->chunk, sizeof(int64_t));
-    if (!kernels->amx && !kernels->bf16)
+    w->in = attn__arena_floats(arena, panel);
+    w->across = attn__arena_floats(arena, kernels->chunk * ld);
+    w->out = attn__arena_floats(arena, panel);
+    w->ones = attn__arena_floats(arena, side);
+    w->table = attn__arena_offsets(arena, kernels->chunk);
+    if (!kernels->amx)
         return;
     wide_stream *s = &w->stream;
-    w->dots = attn__arena_take(arena, side * SIDE, sizeof(float));
+    w->dots = attn__arena_floats(arena, side * SIDE);
     s->tiles[0][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][0] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     /* Scores have two operands to split; products one, and weights and sums. */
@@ -648,8 +637,8 @@ static void wide_take(wide *w, const wide_kernels *kernels, attn__arena *arena, 
     s->tiles[0][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->tiles[1][1] = attn__arena_take(arena, panel * terms, sizeof(uint16_t));
     s->weights.data = attn__arena_take(&both, side * side * terms, sizeof(uint16_t));
-    s->sums[0] = attn__arena_take(&both, panel, sizeof(float));
-    s->sums[1] = attn__arena_take(&both, panel, sizeof(float));
+    s->sums[0] = attn__arena_floats(&both, panel);
+    s->sums[1] = attn__arena_floats(&both, panel);
     if (both.used > arena->used)
         arena->used = both.used;
 }

@@ -5,6 +5,7 @@
 #include "attend/solve/flash.h"
 
 #include "attend/block/dropout.h"
+#include "attend/block/finite.h"
 #include "attend/block/items.h"
 #include "attend/block/rows.h"
 #include "attend/block/scores.h"
@@ -25,36 +26,17 @@
  * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
  * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
  * keys at position d, and O^T += T^T D^T. */
-static void choose_tables(attn__flash *f, const attn__canonical *canonical)
-{
-    int64_t wide = f->tile->lanes * f->vectors;
-    f->ntables = canonical->problem.nrelatives;
-    for (int i = 0; i < f->ntables; i++) {
-        attn__flash_table *table = &f->table[i];
-        table->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
-        table->panel = attn__table_panel_make(canonical, i, attn__odd_lines(f->values), f->tile->lanes);
-        table->ld = attn__odd_lines(attn__table_most_rows(canonical, i, wide, f->key_block));
-    }
-}
-
 static void take_tables(const attn__flash *f, attn__arena *arena, attn__flash_scratch *s)
 {
     int64_t wide = f->tile->lanes * f->vectors;
-    for (int i = 0; i < f->ntables; i++) {
+    for (int i = 0; i < f->tables.n; i++) {
         attn__flash_table_memory *x = &s->table[i];
-        attn__table_memory_take(&f->table[i].panel, arena, f->table[i].value, &x->panel);
-        x->terms = attn__arena_take(arena, wide * f->table[i].ld, sizeof(float));
-        x->query = attn__arena_take(arena, f->query_block, sizeof(int64_t));
-        x->key = attn__arena_take(arena, f->key_block, sizeof(int64_t));
-        x->lane = attn__arena_take(arena, wide, sizeof(int64_t));
+        attn__table_memory_take(&f->tables.of[i].panel, arena, f->tables.of[i].value, &x->panel);
+        x->terms = attn__arena_floats(arena, wide * f->tables.of[i].ld);
+        x->query = attn__arena_offsets(arena, f->query_block);
+        x->key = attn__arena_offsets(arena, f->key_block);
+        x->lane = attn__arena_offsets(arena, wide);
     }
-}
-
-/* Before an execution, of each thread. */
-static void start_tables(const attn__flash *f, const attn__flash_scratch *s)
-{
-    for (int i = 0; i < f->ntables; i++)
-        attn__table_memory_start(&s->table[i].panel);
 }
 
 /* --------------------------------------------------------------------------------------------------- scratch memory */
@@ -62,15 +44,15 @@ static void start_tables(const attn__flash *f, const attn__flash_scratch *s)
 static void take_queries(attn__arena *p, const attn__flash *f, const attn__canonical *canonical, attn__flash_scratch *s)
 {
     int64_t n = f->query_block;
-    s->q = attn__arena_take(p, n * f->channels, sizeof(float));
-    s->o = attn__arena_take(p, n * f->held, sizeof(float));
+    s->q = attn__arena_floats(p, n * f->channels);
+    s->o = attn__arena_floats(p, n * f->held);
     s->pairs.q = attn__arena_take(p, f->pairs ? n * f->channel_pairs : 0, sizeof(uint32_t));
-    s->m = attn__arena_take(p, n, sizeof(float));
-    s->l = attn__arena_take(p, n, sizeof(float));
-    s->shrink = attn__arena_take(p, n, sizeof(float));
-    s->query_at.q = attn__arena_take(p, n, sizeof(int64_t));
-    s->query_at.o = attn__arena_take(p, n, sizeof(int64_t));
-    s->query_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->m = attn__arena_floats(p, n);
+    s->l = attn__arena_floats(p, n);
+    s->shrink = attn__arena_floats(p, n);
+    s->at[ATTN__OP_Q] = attn__arena_offsets(p, n);
+    s->at[ATTN__OP_O] = attn__arena_offsets(p, n);
+    s->at[ATTN__OP_BIAS] = attn__arena_offsets(p, canonical->has_bias ? n : 0);
     s->key_low = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->key_high = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     s->span = attn__arena_take(p, f->subtiles, sizeof(attn__flash_span));
@@ -81,20 +63,24 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
 {
     int64_t n = f->key_block, width = f->tile->lanes * f->vectors, square = n * width;
     int64_t group = f->tile->group, groups = attn__round_up(f->values, group);
-    s->s = attn__arena_take(p, square, sizeof(float));
-    s->other_s = attn__arena_take(p, f->amx ? attn__round_up(n, ATTN__BF16X3_SIDE) * width : 0, sizeof(float));
-    s->top = attn__arena_take(p, width, sizeof(float));
-    bool extra = canonical->has_bias || canonical->has_mask || f->ntables > 1;
-    s->extra = attn__arena_take(p, extra ? square : 0, sizeof(float));
-    s->hidden = attn__arena_take(p, square, 1);
-    s->k = attn__arena_take(p, f->pairs ? 0 : n * f->ldk, sizeof(float));
+    s->s = attn__arena_floats(p, square);
+    s->other_s = attn__arena_floats(p, f->amx ? attn__round_up(n, ATTN__BF16X3_SIDE) * width : 0);
+    s->top = attn__arena_floats(p, width);
+    bool extra = canonical->has_bias || canonical->has_mask || f->tables.n > 1;
+    s->extra = attn__arena_floats(p, extra ? square : 0);
+    bool careful = f->tables.n || attn__flash_may_hide(canonical, f);
+    s->alive = attn__arena_take(p, careful ? square : 0, 1);
+    s->clean = attn__arena_floats(p, careful ? n * groups : 0);
+    s->bad = attn__arena_offsets(p, careful ? n * groups / group : 0);
+    s->nbad = attn__arena_offsets(p, groups / group);
+    s->k = attn__arena_floats(p, f->pairs ? 0 : n * f->ldk);
     s->pairs.k = attn__arena_take(p, f->pairs ? n * f->ld_pairs : 0, sizeof(uint32_t));
     s->pairs.v = attn__arena_take(p, f->pairs ? (n + 1) / 2 * f->ldv : 0, sizeof(uint32_t));
     s->pairs.p = attn__arena_take(p, f->pairs ? square : 0, sizeof(uint32_t));
-    s->v = attn__arena_take(p, n * (groups > f->ldv ? groups : f->ldv), sizeof(float));
-    s->key_at.k = attn__arena_take(p, n, sizeof(int64_t));
-    s->key_at.v = attn__arena_take(p, n, sizeof(int64_t));
-    s->key_at.bias = attn__arena_take(p, canonical->has_bias ? n : 0, sizeof(int64_t));
+    s->v = attn__arena_floats(p, n * (groups > f->ldv ? groups : f->ldv));
+    s->at[ATTN__OP_K] = attn__arena_offsets(p, n);
+    s->at[ATTN__OP_V] = attn__arena_offsets(p, n);
+    s->bias_key = attn__arena_offsets(p, canonical->has_bias ? n : 0);
     s->column = attn__arena_take(p, canonical->has_dropout ? n : 0, sizeof(uint32_t));
     attn__visible_keys_take(&s->keys, &f->visible, p, n, ATTN__VISIBLE_ANY);
 }
@@ -247,29 +233,24 @@ static void fill_flash(attn__flash *f, const attn__canonical *canonical)
     describe(f, canonical);
     f->ldk = panel_width(f->channels);
     f->ldv = panel_width(f->values);
-    int64_t *next = f->tables;
-    f->q_channel = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &next);
-    f->k_channel = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &next);
-    f->v_channel = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
-    f->o_channel = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_O};
+    int64_t *next = attn__channels_find(canonical, ops, 4, f->channel, f->offsets);
     bool tables = canonical->problem.nrelatives; /* whose products are in f32, on vectors */
-    bool adjacent = !f->k_channel && !f->v_channel;
+    bool adjacent = !f->channel[ATTN__OP_K] && !f->channel[ATTN__OP_V];
     if (canonical->problem.dtype == ATTN_BF16 && adjacent && !tables && attn__cpu_has(ATTN__CPU_BF16_DOT))
         f->pairs = attn__gemm_tile_bf16_for(canonical->isa);
     f->channel_pairs = (f->channels + 1) / 2;
     f->ld_pairs = panel_width(f->channel_pairs);
-    if (!f->q_channel && !f->k_channel && !f->v_channel && !tables && amx_pays(f, canonical))
+    if (!f->channel[ATTN__OP_Q] && adjacent && !tables && amx_pays(f, canonical))
         choose_amx(f, canonical);
     else
         choose_blocks(f, canonical);
     if (canonical->has_blocks)
         f->key_block = attn__visible_fit(canonical->problem.blocks.keys, f->key_block, f->amx ? ATTN__BF16X3_DEPTH : 8,
                                          f->key_block);
-    choose_tables(f, canonical);
-    for (int i = 0; i < f->ntables; i++) {
-        f->table[i].panel.channel = next;
-        next = attn__table_channel_offsets(canonical, i, next);
-    }
+    attn__flash_tables_choose(&f->tables, canonical, f->tile->lanes, attn__odd_lines(f->values),
+                              attn__odd_lines(f->values), f->tile->lanes * f->vectors, f->key_block);
+    attn__flash_tables_channels(&f->tables, canonical, next);
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
@@ -326,8 +307,8 @@ static void gather_queries(attn__flash_item *t)
         attn__flash_subtile sub = subtile_at(t, i);
         attn__lane_view view = {(void *)(uintptr_t)t->arrays->q,
                                 t->canonical->problem.dtype,
-                                t->s.query_at.q + sub.lane,
-                                f->q_channel,
+                                t->s.at[ATTN__OP_Q] + sub.lane,
+                                f->channel[ATTN__OP_Q],
                                 f->channels,
                                 sub.lanes};
         float *q = t->s.q + sub.lane * f->channels;
@@ -362,9 +343,9 @@ static void find_spans(attn__flash_item *t, int64_t batch)
 
 static void read_tables(const attn__flash_item *t, int64_t batch)
 {
-    for (int i = 0; i < t->flash->ntables; i++) {
+    for (int i = 0; i < t->flash->tables.n; i++) {
         int64_t at = attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(table) + (size_t)i * sizeof(int64_t), batch);
-        attn__table_panel_read(&t->flash->table[i].panel, t->canonical, t->arrays, at, 1.0f, &t->s.table[i].panel);
+        attn__table_panel_read(&t->flash->tables.of[i].panel, t->canonical, t->arrays, at, 1.0f, &t->s.table[i].panel);
         attn__offsets_indices(&t->canonical->query, t->canonical->problem.relatives[i].query_dim, t->first, t->count,
                               t->s.table[i].query);
     }
@@ -378,14 +359,12 @@ static void begin(attn__flash_item *t, int64_t batch)
     int64_t lanes = t->flash->tile->lanes;
     t->batch = batch;
     t->padded = attn__round_up(t->count, lanes);
-    attn__query_offsets(canonical, ATTN__STRIDE(dim.q), batch, t->first, t->count, s->query_at.q);
-    attn__query_offsets(canonical, ATTN__STRIDE(dim.o), batch, t->first, t->count, s->query_at.o);
+    attn__operand_offsets(canonical, ATTN__OP_Q, batch, t->first, t->count, s->at[ATTN__OP_Q]);
+    attn__operand_offsets(canonical, ATTN__OP_O, batch, t->first, t->count, s->at[ATTN__OP_O]);
     if (canonical->has_bias)
-        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, t->first, t->count, s->query_at.bias);
+        attn__query_offsets(canonical, ATTN__STRIDE(dim.bias), batch, t->first, t->count, s->at[ATTN__OP_BIAS]);
     if (canonical->has_dropout)
         attn__dropout_lanes(canonical, t->arrays, batch, t->first, t->count, lanes, s->key_low, s->key_high);
-    t->k_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.k), batch);
-    t->v_base = attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.v), batch);
     attn__running_begin(canonical, t->arrays, batch, t->first, t->count, t->padded, s->m, s->l);
     divide_subtiles(t);
     find_spans(t, batch);
@@ -396,22 +375,33 @@ static void begin(attn__flash_item *t, int64_t batch)
 
 enum { STEP = 2 * ATTN__BF16X3_SIDE }; /* keys of one call of the product of pairs */
 
-/* Channels of values as rows of A.  False if any is not finite. */
+/* Channels of values as rows of A.  False if a number is not finite. */
 static bool pack_values(attn__flash_item *t, const attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
     int64_t group = f->tile->group;
-    attn_dtype dtype = f->keys_dtype;
+    const int64_t *channel = f->channel[ATTN__OP_V];
     bool finite = true;
     for (int64_t c = 0; c < f->values; c += group) {
         const char *base = t->arrays->v;
-        if (!f->v_channel)
-            base += c * (int64_t)attn_dtype_size(dtype);
-        finite = f->lanes->copy(base, dtype, t->s.key_at.v, f->v_channel ? f->v_channel + c : NULL, b->keys,
+        if (!channel)
+            base += c * (int64_t)attn_dtype_size(f->keys_dtype);
+        finite = f->lanes->copy(base, f->keys_dtype, t->s.at[ATTN__OP_V], channel ? channel + c : NULL, b->keys,
                                 attn__min(f->values - c, group), t->s.v + c * b->keys, group) &&
                  finite;
     }
     return finite;
+}
+
+/* The same with zeros for keys that have another number in a group. */
+static void pack_clean_values(attn__flash_item *t, const attn__flash_keys *b)
+{
+    int64_t group = t->flash->tile->group, values = t->flash->values;
+    pack_values(t, b);
+    for (int64_t c = 0; c < values; c += group)
+        t->s.nbad[c / group] =
+            attn__finite_clean(t->s.v + c * b->keys, group, b->keys, attn__min(values - c, group),
+                               t->s.clean + c * b->keys, group, t->s.bad + c / group * t->flash->key_block);
 }
 
 /* Keys as rows of A.  A panel is near whatever the strides are, but one subtile alone does not repay the copy. */
@@ -420,34 +410,27 @@ static void pack_keys(attn__flash_item *t, attn__flash_keys *b)
     const attn__flash *f = t->flash;
     attn_dtype dtype = f->keys_dtype;
     int64_t step = attn__offsets_one(&t->canonical->key, ATTN__STRIDE(dim.k), 1);
-    bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->k_channel && t->canonical->key.n == 1;
-    b->k = here ? (const float *)t->arrays->k + t->s.key_at.k[0] : t->s.k;
+    bool here = t->subtiles == 1 && dtype == ATTN_F32 && !f->channel[ATTN__OP_K] && t->canonical->key.n == 1;
+    b->k = here ? (const float *)t->arrays->k + t->s.at[ATTN__OP_K][0] : t->s.k;
     b->ldk = here ? step : f->ldk;
     if (!here)
-        f->lanes->copy(t->arrays->k, dtype, t->s.key_at.k, f->k_channel, b->keys, f->channels, t->s.k, f->ldk);
+        f->lanes->copy(t->arrays->k, dtype, t->s.at[ATTN__OP_K], f->channel[ATTN__OP_K], b->keys, f->channels, t->s.k,
+                       f->ldk);
 }
 
 /* --------------------------------------------------------------------------------------- relative tables of a block */
 
-/* The indices of the block's keys. */
-static void find_table_keys(const attn__flash_item *t, const attn__flash_keys *b)
-{
-    for (int i = 0; i < t->flash->ntables; i++)
-        attn__offsets_indices(&t->canonical->key, t->canonical->problem.relatives[i].key_dim, b->at, b->keys,
-                              t->s.table[i].key);
-}
-
 static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash_table_memory *x = &t->s.table[i];
-    return attn__table_reach_of(&t->flash->table[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
+    return attn__table_reach_of(&t->flash->tables.of[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
 }
 
 /* Of queries: X, and where a key of index 0 would meet each lane. */
 static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash *f = t->flash;
-    const attn__flash_table *table = &f->table[i];
+    const attn__flash_table *table = &f->tables.of[i];
     const attn__flash_table_memory *x = &t->s.table[i];
     attn__table_reach reach = reach_of(t, b, sub, i);
     f->tile->run(&(attn__gemm_tile_args){.m = sub.lanes,
@@ -483,8 +466,8 @@ static void transpose_terms(const attn__flash_item *t, const attn__flash_keys *b
 static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     bool any = false;
-    for (int i = 0; i < t->flash->ntables; i++) {
-        if (t->flash->table[i].value)
+    for (int i = 0; i < t->flash->tables.n; i++) {
+        if (t->flash->tables.of[i].value)
             continue;
         multiply_table(t, b, sub, i);
         transpose_terms(t, b, sub, i, any ? t->s.extra : t->s.s);
@@ -495,28 +478,18 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
     return any;
 }
 
-/* Those of values. */
-static bool tables_finite(const attn__flash_item *t)
-{
-    bool finite = true;
-    for (int i = 0; i < t->flash->ntables; i++)
-        finite = finite && (!t->flash->table[i].value || *t->s.table[i].panel.finite);
-    return finite;
-}
-
 /* Pair by pair, without those that do not see each other: a product would have each row meet weights of 0. */
 static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                                 int64_t low)
 {
-    const attn__table_panel *panel = &t->flash->table[i].panel;
+    const attn__table_panel *panel = &t->flash->tables.of[i].panel;
     const attn__flash_table_memory *x = &t->s.table[i];
     float *o = t->s.o + sub.lane * t->flash->held;
     for (int64_t key = 0; key < b->keys; key++)
         for (int64_t lane = 0; lane < sub.lanes; lane++) {
             float p = t->s.s[key * sub.width + lane];
             int64_t row = low + x->key[key] - x->query[sub.lane + lane];
-            bool counts = p != 0.0f || !t->s.hidden[key * sub.width + lane];
-            for (int64_t c = 0; counts && c < panel->channels; c++)
+            for (int64_t c = 0; t->s.alive[key * sub.width + lane] && c < panel->channels; c++)
                 o[c * sub.width + lane] += p * x->panel.rows[row * panel->ld + c];
         }
 }
@@ -538,11 +511,11 @@ static void collect_weights(const attn__flash_item *t, const attn__flash_keys *b
 static void add_table_values(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    for (int i = 0; i < f->ntables; i++) {
-        const attn__table_panel *panel = &f->table[i].panel;
+    for (int i = 0; i < f->tables.n; i++) {
+        const attn__table_panel *panel = &f->tables.of[i].panel;
         const attn__flash_table_memory *x = &t->s.table[i];
         int64_t low = panel->queries - 1;
-        if (!f->table[i].value)
+        if (!f->tables.of[i].value)
             continue;
         if (b->careful) {
             add_table_carefully(t, b, sub, i, low);
@@ -569,26 +542,27 @@ static void add_table_values(const attn__flash_item *t, const attn__flash_keys *
 static void load_panels(attn__flash_item *t, attn__flash_keys *b)
 {
     const attn__flash *f = t->flash;
-    attn__offsets_from(&t->canonical->key, ATTN__STRIDE(dim.k), t->k_base, b->at, b->keys, t->s.key_at.k);
-    attn__offsets_from(&t->canonical->key, ATTN__STRIDE(dim.v), t->v_base, b->at, b->keys, t->s.key_at.v);
+    attn__operand_offsets(t->canonical, ATTN__OP_K, t->batch, b->at, b->keys, t->s.at[ATTN__OP_K]);
+    attn__operand_offsets(t->canonical, ATTN__OP_V, t->batch, b->at, b->keys, t->s.at[ATTN__OP_V]);
     bool finite;
     if (f->amx && (finite = attn__flash_amx_panels(t, b), b->amx)) {
         b->careful = !finite && attn__flash_may_hide(t->canonical, f);
         if (b->careful)
-            pack_values(t, b);
+            pack_clean_values(t, b);
         return;
     }
     gather_queries(t);
     if (f->pairs) {
-        f->pairs->copy_rows(t->arrays->k, t->s.key_at.k, b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
-        finite = f->pairs->pair_rows(t->arrays->v, t->s.key_at.v, b->keys, f->values, t->s.pairs.v, f->ldv);
+        f->pairs->copy_rows(t->arrays->k, t->s.at[ATTN__OP_K], b->keys, f->channels, t->s.pairs.k, f->ld_pairs);
+        finite = f->pairs->pair_rows(t->arrays->v, t->s.at[ATTN__OP_V], b->keys, f->values, t->s.pairs.v, f->ldv);
     } else {
         pack_keys(t, b);
         finite = pack_values(t, b);
     }
-    b->careful = !tables_finite(t) || (!finite && attn__flash_may_hide(t->canonical, f));
-    if (b->careful && f->pairs)
-        pack_values(t, b);
+    b->careful =
+        !attn__flash_tables_finite(&f->tables, t->s.table, false) || (!finite && attn__flash_may_hide(t->canonical, f));
+    if (b->careful)
+        pack_clean_values(t, b);
 }
 
 /* What masks, bias, dropout and tables need of the block's keys. */
@@ -596,17 +570,17 @@ static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
     if (t->canonical->has_bias)
-        attn__offsets_fill(&t->canonical->key, ATTN__STRIDE(dim.bias), b->at, b->keys, t->s.key_at.bias);
+        attn__offsets_fill(&t->canonical->key, ATTN__STRIDE(dim.bias), b->at, b->keys, t->s.bias_key);
     if (t->canonical->has_dropout)
         attn__dropout_columns(t->canonical, b->at, b->keys, t->s.column);
-    find_table_keys(t, b);
+    attn__flash_tables_keys(&t->flash->tables, t->canonical, b->at, b->keys, t->s.table);
 }
 
 static void add_bias(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash_scratch *s = &t->s;
     attn__bias bias =
-        attn__bias_of(t->canonical, t->arrays, false, s->query_at.bias + sub.lane, sub.lanes, s->key_at.bias, b->keys);
+        attn__bias_of(t->canonical, t->arrays, false, s->at[ATTN__OP_BIAS] + sub.lane, sub.lanes, s->bias_key, b->keys);
     attn__bias_lanes(&bias, t->flash->lanes, (float)ATTN__LOG2E, s->extra, sub.width);
     t->flash->lanes->add(s->s, s->extra, b->keys * sub.width, 1.0f);
 }
@@ -628,43 +602,17 @@ bool attn__flash_mask(attn__flash_item *t, const attn__flash_keys *b, attn__flas
     return capped || hidden || canonical->has_bias;
 }
 
-/* Notes the scores of masked keys. */
-static void note_hidden(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    float fill = attn__masked_score(t->canonical);
-    for (int64_t i = 0; i < b->keys * sub.width; i++)
-        t->s.hidden[i] = t->s.s[i] == fill || t->canonical->has_dropout;
-}
-
-static float value_of(const attn__flash_item *t, const attn__flash_keys *b, int64_t key, int64_t channel)
-{
-    int64_t group = t->flash->tile->group;
-    return t->s.v[channel / group * group * b->packed + key * group + channel % group];
-}
-
-static bool value_is_finite(const attn__flash_item *t, const attn__flash_keys *b, int64_t key)
-{
-    float check = 0.0f;
-    for (int64_t c = 0; c < t->flash->values; c++)
-        check += value_of(t, b, key, c) * 0.0f;
-    return check == check;
-}
-
-/* Adds the values of keys [from, to) of the block. */
-static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t from,
-                       int64_t to)
+static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
     int64_t group = f->tile->group;
-    if (from == to)
-        return;
     attn__gemm_tile_packed_args args = {.m = f->values,
-                                        .k = to - from,
+                                        .k = b->keys,
                                         .vectors = (int)(sub.width / f->tile->lanes),
-                                        .a = t->s.v + from * group,
+                                        .a = b->careful ? t->s.clean : t->s.v,
                                         .ak = group,
                                         .group = group * b->packed,
-                                        .b = t->s.s + from * sub.width,
+                                        .b = t->s.s,
                                         .c = t->s.o + sub.lane * f->held,
                                         .accumulate = t->s.span[sub.index].started,
                                         .hook = {attn__prefetch_portion, &t->prefetch}};
@@ -672,35 +620,31 @@ static void add_values(attn__flash_item *t, const attn__flash_keys *b, attn__fla
     t->s.span[sub.index].started = true;
 }
 
-/* One key, for the lanes that give it a weight, or that do see it. */
-static void add_value_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int64_t key)
+/* Adds the values that are not finite, for the lanes that attend them. */
+static void repair_values(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     const attn__flash *f = t->flash;
-    const float *p = t->s.s + key * sub.width;
-    const uint8_t *hidden = t->s.hidden + key * sub.width;
-    float *o = t->s.o + sub.lane * f->held;
-    bool started = t->s.span[sub.index].started;
-    for (int64_t c = 0; c < f->values; c++) {
-        float v = value_of(t, b, key, c);
-        for (int64_t i = 0; i < sub.width; i++) {
-            float sum = started ? o[c * sub.width + i] : 0.0f;
-            o[c * sub.width + i] = hidden[i] && p[i] == 0.0f ? sum : sum + p[i] * v;
-        }
+    int64_t group = f->tile->group;
+    for (int64_t c = 0; c < f->values; c += group) {
+        const int64_t *bad = t->s.bad + c / group * f->key_block;
+        attn__finite_sums sums = {.outs = sub.width,
+                                  .channels = attn__min(f->values - c, group),
+                                  .w = t->s.s,
+                                  .alive = t->s.alive,
+                                  .bit = 1,
+                                  .w_out = 1,
+                                  .w_row = sub.width,
+                                  .factor = 1.0f,
+                                  .x = t->s.v + c * b->packed,
+                                  .x_row = group,
+                                  .out = t->s.o + sub.lane * f->held + c * sub.width,
+                                  .out_row = 1,
+                                  .out_channel = sub.width};
+        int64_t n = t->s.nbad[c / group];
+        while (n > 0 && bad[n - 1] >= b->keys)
+            n--;
+        attn__finite_repair(&sums, bad, n);
     }
-    t->s.span[sub.index].started = true;
-}
-
-static void add_values_carefully(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
-{
-    int64_t from = 0;
-    for (int64_t key = 0; key < b->keys; key++) {
-        if (value_is_finite(t, b, key))
-            continue;
-        add_values(t, b, sub, from, key);
-        add_value_carefully(t, b, sub, key);
-        from = key + 1;
-    }
-    add_values(t, b, sub, from, b->keys);
 }
 
 static void add_value_pairs(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
@@ -803,15 +747,18 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     }
     top_known = !attn__flash_mask(t, b, sub) && top_known;
     if (b->careful)
-        note_hidden(t, b, sub);
+        attn__finite_note(t->s.s, b->keys * sub.width, attn__masked_score(t->canonical), t->canonical->has_dropout,
+                          t->s.alive);
     if (attn__flash_softmax(t, b, sub, top_known ? t->s.top : NULL) && t->s.span[sub.index].started)
         t->flash->lanes->scale(t->s.o + sub.lane * t->flash->held, t->flash->values, sub.width, t->s.shrink + sub.lane);
     if (b->careful)
-        add_values_carefully(t, b, sub);
-    else if (t->flash->pairs)
+        attn__finite_note_weights(t->s.s, b->keys * sub.width, t->s.alive);
+    if (t->flash->pairs && !b->careful)
         add_value_pairs(t, b, sub);
     else
-        add_values(t, b, sub, 0, b->keys);
+        add_values(t, b, sub);
+    if (b->careful)
+        repair_values(t, b, sub);
     add_table_values(t, b, sub);
 }
 
@@ -832,24 +779,17 @@ static bool sees(const attn__flash_item *t, const attn__flash_keys *b, attn__fla
 
 enum { STORES = 4096 }; /* bytes that the store buffers absorb */
 
-/* Rows [from, to) of an operand along a group of one dim; several dims are left to the machine. */
-static void stream(attn__flash_item *t, const void *base, attn_dtype dtype, const attn__group *group, size_t stride,
-                   int64_t offset, int64_t from, int64_t to, int64_t channels)
+/* Rows [from, to) of an operand of a batch index. */
+static void stream(attn__flash_item *t, attn__operand op, int64_t batch, int64_t from, int64_t to)
 {
-    int64_t size = (int64_t)attn_dtype_size(dtype);
-    int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
-    if (group->n == 1)
-        attn__prefetch_add(&t->prefetch, (const char *)base + (offset + from * step) * size, step * size, NULL,
-                           to - from, channels * size);
+    if (!t->flash->channel[op])
+        attn__rows_plan_prefetch(&t->prefetch, t->canonical, t->arrays, op, batch, 1, from, to);
 }
 
-static void stream_keys(attn__flash_item *t, int64_t k_base, int64_t v_base, int64_t from, int64_t to)
+static void stream_keys(attn__flash_item *t, int64_t batch, int64_t from, int64_t to)
 {
-    const attn__group *key = &t->canonical->key;
-    if (!t->flash->k_channel)
-        stream(t, t->arrays->k, t->flash->keys_dtype, key, ATTN__STRIDE(dim.k), k_base, from, to, t->flash->channels);
-    if (!t->flash->v_channel)
-        stream(t, t->arrays->v, t->flash->keys_dtype, key, ATTN__STRIDE(dim.v), v_base, from, to, t->flash->values);
+    stream(t, ATTN__OP_K, batch, from, to);
+    stream(t, ATTN__OP_V, batch, from, to);
 }
 
 /* How many of `rows` rows to prefetch: where they are split into bf16 terms, the first ones prefetch the others. */
@@ -863,10 +803,8 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
 {
     const attn__flash *f = t->flash;
     int64_t count = rows_near(t, attn__min(t->canonical->query.size - t->next_first, f->query_block));
-    if (!f->q_channel)
-        stream(t, t->arrays->q, t->canonical->problem.dtype, &t->canonical->query, ATTN__STRIDE(dim.q),
-               attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.q), t->next_batch),
-               t->next_first + count * part / parts, t->next_first + count * (part + 1) / parts, f->channels);
+    stream(t, ATTN__OP_Q, t->next_batch, t->next_first + count * part / parts,
+           t->next_first + count * (part + 1) / parts);
 }
 
 /* ... and of where this one's output goes: more stores than that to lines that are not there hold up everything behind
@@ -875,16 +813,8 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
 {
     int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), row = t->flash->values * size;
     int64_t from = t->count * part / parts, to = t->count * (part + 1) / parts;
-    if (!t->flash->o_channel && t->count * row > STORES)
-        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.query_at.o + from, to - from, row);
-}
-
-static void stream_next_keys(attn__flash_item *t)
-{
-    const attn__group *batch = &t->canonical->batch;
-    stream_keys(t, attn__offsets_one(batch, ATTN__STRIDE(dim.k), t->next_batch),
-                attn__offsets_one(batch, ATTN__STRIDE(dim.v), t->next_batch), 0,
-                rows_near(t, attn__min(t->canonical->key.size, t->flash->key_block)));
+    if (!t->flash->channel[ATTN__OP_O] && t->count * row > STORES)
+        attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
 /* What to prefetch during a key block: the next block, or after the last one the output rows and the next item's
@@ -898,9 +828,9 @@ static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t
     if (t->next_batch >= 0)
         stream_next_queries(t, part, parts);
     if (next < t->key_end)
-        stream_keys(t, t->k_base, t->v_base, next, next + rows_near(t, attn__min(t->key_end - next, block)));
+        stream_keys(t, t->batch, next, next + rows_near(t, attn__min(t->key_end - next, block)));
     else if (t->next_batch >= 0)
-        stream_next_keys(t);
+        stream_keys(t, t->next_batch, 0, rows_near(t, attn__min(t->canonical->key.size, block)));
     attn__prefetch_divide(&t->prefetch, portions);
 }
 
@@ -944,8 +874,12 @@ static void finish(attn__flash_item *t)
         float *o = t->s.o + sub.lane * f->held;
         if (!t->s.span[i].started)
             memset(o, 0, (size_t)(sub.width * f->values) * sizeof *o);
-        attn__lane_view view = {
-            t->arrays->o, t->canonical->problem.dtype, t->s.query_at.o + sub.lane, f->o_channel, f->values, sub.lanes};
+        attn__lane_view view = {t->arrays->o,
+                                t->canonical->problem.dtype,
+                                t->s.at[ATTN__OP_O] + sub.lane,
+                                f->channel[ATTN__OP_O],
+                                f->values,
+                                sub.lanes};
         f->lanes->scatter(&view, o, sub.width, t->s.shrink + sub.lane);
     }
     if (t->canonical->problem.flags & ATTN_WANT_LSE)
@@ -995,9 +929,9 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     job j = {.canonical = canonical, .flash = recipe->data, .workspace = workspace};
     attn__flash_scratch scratch;
     j.each = divide_memory(j.flash, canonical, NULL, &scratch);
-    for (int thread = 0; j.flash->ntables && thread < canonical->threads; thread++) {
+    for (int thread = 0; j.flash->tables.n && thread < canonical->threads; thread++) {
         divide_memory(j.flash, canonical, j.workspace + (size_t)thread * j.each, &scratch);
-        start_tables(j.flash, &scratch);
+        attn__flash_tables_start(&j.flash->tables, scratch.table);
     }
     j.items = attn__items_make(canonical, arrays, j.flash->query_block);
     attn__parallel_items(canonical->threads, j.items.n, run_item, &j);

@@ -18,22 +18,16 @@
 #define ATTN_ATTEND_FLASH_H
 
 #include "attend/block/prefetch.h"
-#include "attend/block/table.h"
+#include "attend/block/rows.h"
 #include "attend/block/visible.h"
 #include "attend/plan/solver.h"
+#include "attend/solve/flash_tables.h"
 #include "kernels/online_softmax/online_softmax.h"
 #include "kernels/bf16x3/bf16x3.h"
 #include "kernels/gemm_tile/gemm_tile.h"
 #include "kernels/gemm_tile/gemm_tile_bf16.h"
 
 enum { ATTN__FLASH_CHANNELS = 512 };
-
-/* A relative table. */
-typedef struct attn__flash_table {
-    bool value; /* of values; else of queries */
-    attn__table_panel panel;
-    int64_t ld; /* of the terms */
-} attn__flash_table;
 
 /* The plan; constant during execution. */
 typedef struct attn__flash {
@@ -50,12 +44,10 @@ typedef struct attn__flash {
     int64_t ldk, ldv;                         /* of the panels */
     int64_t subtiles;                         /* largest number in one item */
     int64_t vectors;                          /* largest number in a subtile */
-    /* Offsets of the channels; NULL where they are adjacent. */
-    const int64_t *q_channel, *k_channel, *v_channel, *o_channel;
+    const int64_t *channel[ATTN__OPERANDS];   /* offsets of the channels; NULL where they are adjacent */
     attn__visible visible;
-    int ntables;
-    attn__flash_table table[ATTN_MAX_RELATIVE];
-    int64_t tables[]; /* what the channel pointers point into */
+    attn__flash_tables tables;
+    int64_t offsets[]; /* what the channel pointers point into */
 } attn__flash;
 
 /* What a subtile sees. */
@@ -75,24 +67,6 @@ typedef struct attn__flash_tiles {
     attn__bf16x3_side q, k, v, p[2];
 } attn__flash_tiles;
 
-/* Where the rows of the block's queries begin in the caller's arrays. */
-typedef struct attn__flash_query_at {
-    int64_t *q, *o, *bias;
-} attn__flash_query_at;
-
-/* The same of the block's keys. */
-typedef struct attn__flash_key_at {
-    int64_t *k, *v, *bias;
-} attn__flash_key_at;
-
-/* A relative table and a subtile's products with it. */
-typedef struct attn__flash_table_memory {
-    attn__table_memory panel;
-    float *terms;         /* of queries: [width][ld]; of values: [ld][width], sums of weights */
-    int64_t *query, *key; /* indices of the block's queries and keys along the table's axes */
-    int64_t *lane;        /* of queries: offset in terms at which each lane meets a key of index 0 */
-} attn__flash_table_memory;
-
 /* One thread's memory. */
 typedef struct attn__flash_scratch {
     float *q; /* [subtile][channels][width], times scale * log2(e) unless in pairs */
@@ -106,14 +80,18 @@ typedef struct attn__flash_scratch {
                    * [key_block][ldv] */
     attn__flash_pairs pairs;
     attn__flash_tiles tiles;
-    uint8_t *hidden; /* [key_block][width]: masked, where a value is not finite */
+    /* Where a value is not finite: which pairs are attended, as s; the panel of values with zeros; and of each of its
+     * groups of channels the keys, [key_block], that have such numbers there. */
+    uint8_t *alive;
+    float *clean;
+    int64_t *bad, *nbad;
+    int64_t *at[ATTN__OPERANDS]; /* where the rows of the item's queries, and of the block's keys, begin */
+    int64_t *bias_key;           /* what these keys add, of a bias */
     /* Of the queries of the item. */
-    attn__flash_query_at query_at;
     attn__visible_rows rows;
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
     /* Of the keys of the block. */
-    attn__flash_key_at key_at;
     attn__visible_keys keys;
     uint32_t *column;
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
@@ -142,7 +120,6 @@ typedef struct attn__flash_item {
     int64_t batch;
     int64_t first, count, padded; /* queries: the first, how many, and that up to whole vectors */
     int64_t subtiles;
-    int64_t k_base, v_base;         /* the batch item's part of the offsets */
     bool q_ready;                   /* t->s.q is filled */
     bool q_finite;                  /* all queries are finite, and split into bf16 terms */
     int64_t key_begin, key_end;     /* outside, no query of the item has a key */

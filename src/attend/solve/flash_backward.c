@@ -37,55 +37,27 @@ static const char *refuse(const attn__canonical *canonical)
 
 /* -------------------------------------------------------------------------------------------------- relative tables */
 
-static void choose_tables(attn__flash_backward_plan *p, const attn__canonical *canonical)
-{
-    p->ntables = canonical->problem.nrelatives;
-    for (int i = 0; i < p->ntables; i++) {
-        attn__flash_backward_table *t = &p->table[i];
-        t->value = canonical->problem.relatives[i].kind == ATTN_RELATIVE_VALUE;
-        t->panel = attn__table_panel_make(canonical, i, t->value ? p->ldv : p->ldk, p->tile->lanes);
-        t->width = t->value ? p->dvp : p->dp;
-        t->ld_terms = attn__odd_lines(attn__table_most_rows(canonical, i, p->tile_q, p->block_k));
-    }
-}
-
-/* Writes the offsets of their channels to `room`, of contract or value for each table. */
-static void find_table_channels(attn__flash_backward_plan *p, const attn__canonical *canonical, int64_t *room)
-{
-    for (int i = 0; i < p->ntables; i++) {
-        p->table[i].panel.channel = room;
-        room = attn__table_channel_offsets(canonical, i, room);
-    }
-}
-
 static void place_tables(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_scratch *m)
 {
-    for (int i = 0; i < p->ntables; i++) {
-        const attn__flash_backward_table *t = &p->table[i];
-        attn__flash_backward_table_memory *x = &m->table[i];
+    for (int i = 0; i < p->tables.n; i++) {
+        const attn__flash_table *t = &p->tables.of[i];
+        attn__flash_table_memory *x = &m->table[i];
         attn__table_memory_take(&t->panel, arena, true, &x->panel);
-        x->sums = attn__arena_take(arena, t->panel.rows * t->panel.ld, sizeof(float));
-        x->terms = attn__arena_take(arena, p->tile_q * t->ld_terms, sizeof(float));
-        x->weights = attn__arena_take(arena, p->tile_q * t->ld_terms, sizeof(float));
-        x->query = attn__arena_take(arena, p->tile_q, sizeof(int64_t));
-        x->key = attn__arena_take(arena, p->block_k, sizeof(int64_t));
+        x->sums = attn__arena_floats(arena, t->panel.rows * t->panel.ld);
+        x->terms = attn__arena_floats(arena, p->tile_q * t->ld);
+        x->weights = attn__arena_floats(arena, p->tile_q * t->ld);
+        x->query = attn__arena_offsets(arena, p->tile_q);
+        x->key = attn__arena_offsets(arena, p->block_k);
     }
-}
-
-/* Before an execution, of each thread. */
-static void start_tables(const attn__flash_backward_plan *plan, const attn__flash_backward_scratch *m)
-{
-    for (int i = 0; i < plan->ntables; i++)
-        attn__table_memory_start(&m->table[i].panel);
 }
 
 /* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
 static void read_tables(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table *t = &plan->table[i];
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table *t = &plan->tables.of[i];
+        const attn__flash_table_memory *x = &run->m.table[i];
         attn__table_panel_read(&t->panel, run->canonical, run->arrays, run->item.place.table[i],
                                t->value ? 1.0f : plan->score_scale, &x->panel);
         if (run->want & ATTN_WANT_DTABLES)
@@ -97,11 +69,11 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 {
     if (!sums || !(run->want & ATTN_WANT_DTABLES))
         return;
-    for (int i = 0; i < run->plan->ntables; i++) {
-        const attn__table_panel *t = &run->plan->table[i].panel;
+    for (int i = 0; i < run->plan->tables.n; i++) {
+        const attn__table_panel *t = &run->plan->tables.of[i].panel;
         const attn_relative *r = &run->canonical->problem.relatives[i];
         double *to = sums->at[ATTN__SUM_TABLE + i] + run->item.place.table[i];
-        double factor = run->plan->table[i].value ? 1.0 : run->canonical->problem.scale;
+        double factor = run->plan->tables.of[i].value ? 1.0 : run->canonical->problem.scale;
         for (int64_t row = attn__max(0, -t->first); row < attn__min(t->rows, r->rows - t->first); row++) {
             const float *from = run->m.table[i].sums + row * t->ld;
             double *at = to + (t->first + row) * r->row_stride;
@@ -124,18 +96,6 @@ enum {
     MANY_ITEMS = 8 /* batch items that keep most machines busy by themselves */
 };
 
-/* True if no axis of the group stands still for this operand: each element has a place of its own. */
-static bool moves(const attn__group *group, size_t stride)
-{
-    for (int a = 0; a < group->n; a++) {
-        int64_t step;
-        memcpy(&step, (const char *)&group->axis[a] + stride, sizeof step);
-        if (group->axis[a].dim.n > 1 && step == 0 && !group->axis[a].packed)
-            return false;
-    }
-    return true;
-}
-
 typedef struct freedom {
     bool q, k;          /* chunks of queries (keys) never write the same element of any gradient */
     bool own_q, own_kv; /* each element of dq (of dk and dv) belongs to one batch item, row and channel */
@@ -144,17 +104,15 @@ typedef struct freedom {
 /* The same of all groups of a gradient but that of its rows. */
 static bool belongs(const attn__canonical *canonical, attn__operand op)
 {
-    bool contract = attn__operand_table[op].roles & ATTN__IN_CONTRACT;
-    return moves(&canonical->batch, attn__stride_of(op)) &&
-           moves(contract ? &canonical->contract : &canonical->value, attn__stride_of(op));
+    return attn__group_moves(&canonical->batch, op) && attn__group_moves(attn__channels_of(canonical, op), op);
 }
 
 static freedom find_freedom(const attn__canonical *canonical, unsigned want)
 {
     bool no_q = !(want & ATTN_WANT_DQ), no_k = !(want & ATTN_WANT_DK), no_v = !(want & ATTN_WANT_DV);
-    freedom f = {.q = no_q || moves(&canonical->query, ATTN__STRIDE(dim.dq)),
-                 .k = (no_k || moves(&canonical->key, ATTN__STRIDE(dim.dk))) &&
-                      (no_v || moves(&canonical->key, ATTN__STRIDE(dim.dv)))};
+    freedom f = {.q = no_q || attn__group_moves(&canonical->query, ATTN__OP_DQ),
+                 .k = (no_k || attn__group_moves(&canonical->key, ATTN__OP_DK)) &&
+                      (no_v || attn__group_moves(&canonical->key, ATTN__OP_DV))};
     f.own_q = f.q && (no_q || belongs(canonical, ATTN__OP_DQ));
     f.own_kv = f.k && (no_k || belongs(canonical, ATTN__OP_DK)) && (no_v || belongs(canonical, ATTN__OP_DV));
     return f;
@@ -209,8 +167,8 @@ static int64_t resident(const attn__flash_backward_plan *p)
 /* Two passes over chunks of keys and chunks of queries: dQ of a chunk of queries fits the scratch memory. */
 static void choose_passes(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
-    bool bias =
-        bias_meets(canonical, p) || ((p->want & ATTN_WANT_DBIAS) && !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
+    bool bias = bias_meets(canonical, p) ||
+                ((p->want & ATTN_WANT_DBIAS) && !attn__group_moves(&canonical->key, ATTN__OP_DBIAS));
     int64_t room = attn__max(1, resident(p) / ((int64_t)sizeof(float) * p->dp * p->tile_q)) * p->tile_q;
     int64_t share = attn__round_up(p->items * p->nq / CELLS, p->tile_q);
     p->waves = 1;
@@ -231,8 +189,8 @@ static int64_t count_waves(const attn__flash_backward_plan *p)
 static void choose_waves(const attn__canonical *canonical, attn__flash_backward_plan *p, freedom f)
 {
     bool bias = bias_meets(canonical, p) ||
-                ((p->want & ATTN_WANT_DBIAS) && !moves(&canonical->query, ATTN__STRIDE(dim.dbias)) &&
-                 !moves(&canonical->key, ATTN__STRIDE(dim.dbias)));
+                ((p->want & ATTN_WANT_DBIAS) && !attn__group_moves(&canonical->query, ATTN__OP_DBIAS) &&
+                 !attn__group_moves(&canonical->key, ATTN__OP_DBIAS));
     int64_t waves = count_waves(p);
     if (waves < 2 || p->bf16 || bias || !f.q || !f.k || fixed_order(canonical) ||
         (p->want & ATTN_WANT_DTABLES)) /* one thread sums them over an item */
@@ -264,28 +222,18 @@ static void choose_order(const attn__canonical *canonical, attn__flash_backward_
 
 /* ------------------------------------------------------------------------------------- scratch memory */
 
-/* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
-static float *floats(attn__arena *arena, int64_t n)
-{
-    return attn__arena_take(arena, n, sizeof(float));
-}
-
-static int64_t *offsets(attn__arena *arena, int64_t n)
-{
-    return attn__arena_take(arena, n, sizeof(int64_t));
-}
-
 static void place_keys(const attn__flash_backward_plan *p, attn__arena *arena, attn__flash_backward_keys *m)
 {
     bool apart = p->amx || p->pairs; /* f32 copies are for tiles with infinity or NaN alone */
     int64_t packed = apart ? p->strip : p->block_k, summed = p->amx ? p->ld_keys : p->block_k;
-    m->kt = floats(arena, packed * p->ldk);
-    m->vt = floats(arena, packed * p->ldv);
-    m->k = floats(arena, p->block_k * p->ldk);
-    m->dk = floats(arena, summed * p->ldk);
-    m->dv = floats(arena, summed * p->ldv);
-    m->v = apart ? floats(arena, p->block_k * p->ldv) : m->dv; /* needed as rows only until they are transposed */
-    m->dk_rows = p->amx ? m->k : m->dk;                        /* keys and values are, until their block is done */
+    m->kt = attn__arena_floats(arena, packed * p->ldk);
+    m->vt = attn__arena_floats(arena, packed * p->ldv);
+    m->k = attn__arena_floats(arena, p->block_k * p->ldk);
+    m->dk = attn__arena_floats(arena, summed * p->ldk);
+    m->dv = attn__arena_floats(arena, summed * p->ldv);
+    m->v = apart ? attn__arena_floats(arena, p->block_k * p->ldv)
+                 : m->dv;               /* needed as rows only until they are transposed */
+    m->dk_rows = p->amx ? m->k : m->dk; /* keys and values are, until their block is done */
     m->dv_rows = p->amx ? m->v : m->dv;
 }
 
@@ -295,31 +243,33 @@ static void place_offsets(const attn__flash_backward_plan *p, attn__arena *arena
                                         ATTN__OP_BIAS, ATTN__OP_DBIAS, ATTN__OP_K,  ATTN__OP_DK,
                                         ATTN__OP_V,    ATTN__OP_DV,    ATTN__OP_LSE};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        m->at[all[i]] = offsets(arena, attn__flash_backward_has_keys(all[i]) ? p->block_k : p->tile_q);
-    m->bias_key = offsets(arena, p->block_k);
-    m->dbias_key = offsets(arena, p->block_k);
+        m->at[all[i]] = attn__arena_offsets(arena, attn__flash_backward_has_keys(all[i]) ? p->block_k : p->tile_q);
+    m->bias_key = attn__arena_offsets(arena, p->block_k);
+    m->dbias_key = attn__arena_offsets(arena, p->block_k);
     for (int i = 0; i < ATTN__FLASH_BACKWARD_STREAMS; i++) {
-        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = offsets(arena, p->tile_q);
-        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = offsets(arena, p->block_k);
+        m->prefetch_at[ATTN__FLASH_BACKWARD_TILES][i] = attn__arena_offsets(arena, p->tile_q);
+        m->prefetch_at[ATTN__FLASH_BACKWARD_BLOCKS][i] = attn__arena_offsets(arena, p->block_k);
     }
 }
 
+/* Points `m` into `memory` (NULL: only measures); returns the bytes used. */
 static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, attn__flash_backward_scratch *m)
 {
     attn__arena arena = {memory, 0};
-    m->s = floats(&arena, p->tile_q * p->strip);
-    m->ds = floats(&arena, p->tile_q * p->strip);
-    m->q = floats(&arena, p->tile_q * p->ldk);
-    m->dout = floats(&arena, p->tile_q * p->ldv);
+    m->s = attn__arena_floats(&arena, p->tile_q * p->strip);
+    m->ds = attn__arena_floats(&arena, p->tile_q * p->strip);
+    m->q = attn__arena_floats(&arena, p->tile_q * p->ldk);
+    m->dout = attn__arena_floats(&arena, p->tile_q * p->ldv);
     place_keys(p, &arena, &m->keys);
-    m->dq = floats(&arena, attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
-    m->row = floats(&arena, p->dvp);
-    m->bias = floats(&arena, p->has_bias ? p->tile_q * p->strip : 0);
-    m->dbias = p->softcap != 0.0f && p->has_bias ? floats(&arena, p->tile_q * p->strip) : m->ds;
-    m->lse = floats(&arena, p->tile_q);
-    m->delta = floats(&arena, p->tile_q);
-    m->fill = floats(&arena, p->tile_q);
-    m->kept = floats(&arena, p->resident_q ? p->chunk_q : 0);
+    m->dq =
+        attn__arena_floats(&arena, attn__round_up(p->resident_q ? p->chunk_q : p->tile_q, ATTN__BF16X3_DEPTH) * p->ldk);
+    m->row = attn__arena_floats(&arena, p->dvp);
+    m->bias = attn__arena_floats(&arena, p->has_bias ? p->tile_q * p->strip : 0);
+    m->dbias = p->softcap != 0.0f && p->has_bias ? attn__arena_floats(&arena, p->tile_q * p->strip) : m->ds;
+    m->lse = attn__arena_floats(&arena, p->tile_q);
+    m->delta = attn__arena_floats(&arena, p->tile_q);
+    m->fill = attn__arena_floats(&arena, p->tile_q);
+    m->kept = attn__arena_floats(&arena, p->resident_q ? p->chunk_q : 0);
     m->known = attn__arena_take(&arena, p->resident_q ? attn__ceil_div(p->chunk_q, p->tile_q) : 0, 1);
     m->mask = attn__arena_take(&arena, p->tile_q * p->strip, 1);
     m->alive = attn__arena_take(&arena, p->tile_q * p->strip, 1);
@@ -333,19 +283,6 @@ static size_t place_scratch(const attn__flash_backward_plan *p, void *memory, at
     place_tables(p, &arena, m);
     attn__flash_backward_tile_place(p, &arena, m);
     return arena.used;
-}
-
-/* The offsets of an operand's channels, written to *room, or NULL where they are neighbours. */
-static void find_channels(const attn__canonical *canonical, attn__flash_backward_plan *p)
-{
-    int64_t *room = (int64_t *)(void *)(p + 1);
-    static const attn__operand all[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
-                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        p->channel[all[i]] = attn__offsets_channels(
-            attn__operand_table[all[i]].roles & ATTN__IN_CONTRACT ? &canonical->contract : &canonical->value,
-            attn__stride_of(all[i]), &room);
-    find_table_channels(p, canonical, room);
 }
 
 /* Sets what follows from the problem alone: kernels, sizes, requested gradients. */
@@ -364,8 +301,6 @@ static void start_plan(attn__flash_backward_plan *p, const attn__canonical *cano
     p->bf16 = canonical->problem.dtype == ATTN_BF16;
     p->row_step = 1;
     p->has_bias = canonical->has_bias;
-    p->drop_below = attn__dropout_threshold(canonical->problem.dropout);
-    p->drop_scale = (float)attn__dropout_factor(canonical);
     attn__visible_make(&p->visible, canonical, false);
     attn__canonical own = *canonical; /* the gradients that items share are summed in slots */
     own.problem.flags &= ATTN__WANT_OWN;
@@ -409,7 +344,7 @@ static void choose(attn__flash_backward_plan *p, const attn__canonical *canonica
     choose_order(canonical, p);
     p->items *= sequences;
     p->ld_keys = attn__round_up(p->block_k, ATTN__BF16X3_DEPTH) + ATTN__BF16X3_SIDE; /* rows apart in the first cache */
-    choose_tables(p, canonical);
+    attn__flash_tables_choose(&p->tables, canonical, p->tile->lanes, p->ldk, p->ldv, p->tile_q, p->block_k);
 }
 
 /* Waves add to every gradient once a step, and dQ that does not stay in scratch memory once a block of keys. */
@@ -424,12 +359,15 @@ static unsigned adds_often(const attn__canonical *canonical)
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
+    static const attn__operand ops[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                        ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
     int64_t channels_held = (4 + canonical->problem.nrelatives) * (canonical->contract.size + canonical->value.size);
     attn__flash_backward_plan *p = attn__alloc_zero(context, sizeof *p + (size_t)channels_held * sizeof(int64_t));
     if (!p)
         return ATTN_ERROR_MEMORY;
     choose(p, canonical);
-    find_channels(canonical, p);
+    int64_t *room = attn__channels_find(canonical, ops, sizeof ops / sizeof *ops, p->channel, (void *)(p + 1));
+    attn__flash_tables_channels(&p->tables, canonical, room);
     attn__flash_backward_scratch unused;
     p->thread_bytes = place_scratch(p, NULL, &unused);
     recipe->workspace = attn__size_mul(p->thread_bytes, (size_t)canonical->threads);
@@ -512,8 +450,8 @@ static void locate_keys(attn__flash_backward_run *run)
     const attn__group *key = &canonical->key;
     attn__flash_backward_scratch *m = &run->m;
     int64_t begin = run->block, n = run->block_n;
-    attn__flash_backward_find(run, ATTN__OP_K, &run->item.place.at, begin, n, m->at[ATTN__OP_K]);
-    attn__flash_backward_find(run, ATTN__OP_V, &run->item.place.at, begin, n, m->at[ATTN__OP_V]);
+    attn__flash_backward_find(run, ATTN__OP_K, begin, n);
+    attn__flash_backward_find(run, ATTN__OP_V, begin, n);
     if (canonical->has_bias)
         attn__offsets_fill(key, ATTN__STRIDE(dim.bias), begin, n, m->bias_key);
     if (run->want & ATTN_WANT_DBIAS)
@@ -552,7 +490,7 @@ static void find_deltas(attn__flash_backward_run *run)
         float *copy = m->dout + r * plan->ldv;
         if (!o.channel)
             attn__rows_prefetch(&o, r + ATTN__ROWS_AHEAD);
-        const float *gradient = run->queries_copied ? copy : row_of(plan, &dout, r, copy);
+        const float *gradient = run->queries.copied ? copy : row_of(plan, &dout, r, copy);
         m->delta[r] = plan->backward->dot(gradient, row_of(plan, &o, r, m->row), plan->dv);
     }
     attn__delta_finish(run->canonical, run->arrays, run->item.batch, run->tile, run->tile_n, m->lse, m->delta);
@@ -588,7 +526,7 @@ static void locate_queries(attn__flash_backward_run *run)
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if ((all[i] != ATTN__OP_BIAS || canonical->has_bias) &&
             (all[i] != ATTN__OP_DBIAS || (run->want & ATTN_WANT_DBIAS)))
-            attn__flash_backward_find(run, all[i], &run->item.place.at, begin, n, run->m.at[all[i]]);
+            attn__flash_backward_find(run, all[i], begin, n);
     if (canonical->has_dropout)
         attn__dropout_rows(canonical, run->arrays, run->item.batch, begin, n, run->m.drop_key);
 }
@@ -599,7 +537,7 @@ static void store_rows(const attn__flash_backward_run *run, attn__operand op, in
 {
     attn__rows to = attn__flash_backward_rows(run, op);
     to.rows = n;
-    attn__flash_backward_find(run, op, &run->item.place.at, first, n, run->m.at[op]);
+    attn__flash_backward_find(run, op, first, n);
     attn__rows_store(&to, run->plan->backward, from, ld, scale, add);
 }
 
@@ -643,8 +581,7 @@ static int64_t portions(const attn__flash_backward_run *run, int64_t tiles)
 
 typedef struct rows {
     attn__operand op;
-    const attn_dim *place;
-    int64_t begin, n;
+    int64_t batch, begin, n;
 } rows;
 
 /* Channels that are not neighbours are left to the machine. */
@@ -659,7 +596,7 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
         int64_t *at = run->m.prefetch_at[which][i];
         if (of.channel || r[i].n <= 0)
             continue;
-        attn__flash_backward_find(run, r[i].op, r[i].place, r[i].begin, r[i].n, at);
+        attn__operand_offsets(run->canonical, r[i].op, r[i].batch, r[i].begin, r[i].n, at);
         attn__prefetch_add(prefetch, of.data, size, at, r[i].n, of.n * size);
     }
     attn__prefetch_divide(prefetch, portion_count);
@@ -670,13 +607,13 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn_dim *at = &run->item.place.at, *next = at;
+    int64_t at = run->item.batch, next = at;
     bool last = run->tile + run->tile_n >= run->q_end, end = run->block + plan->block_k >= run->k_end;
     bool writes = (run->want & ATTN_WANT_DQ) && (end || !plan->resident_q);
     int64_t begin = last ? run->q_begin : run->tile + run->tile_n;
     int64_t n = (last && end) || begin == run->tile ? 0 : attn__min(plan->tile_q, run->q_end - begin);
     if (last && end && run->has_next) {
-        next = &run->next.place.at;
+        next = run->next_batch;
         begin = run->next_q;
         n = attn__min(plan->tile_q, plan->nq - begin);
     }
@@ -691,10 +628,10 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn_dim *at = &run->item.place.at, *next = at;
+    int64_t at = run->item.batch, next = at;
     int64_t begin = run->block + plan->block_k, n = attn__min(plan->block_k, run->k_end - begin);
     if (n <= 0 && run->has_next) {
-        next = &run->next.place.at;
+        next = run->next_batch;
         begin = run->next_k;
         n = attn__min(plan->block_k, plan->nk - begin);
     }
@@ -802,7 +739,7 @@ static void find_next(const work *w, int64_t cell, attn__flash_backward_run *run
     run->has_next = cell < plan->items * plan->waves && plan->shared == 1;
     if (!run->has_next)
         return;
-    run->next = find_item(w->canonical, plan, cell / plan->waves, 0);
+    run->next_batch = attn__batch_split_index(&plan->split, w->canonical, cell / plan->waves, 0);
     run->next_q = (chunk + w->step) % plan->waves * plan->chunk_q;
     run->next_k = chunk * plan->chunk_k;
 }
@@ -824,11 +761,9 @@ static void run_sequence(const attn__flash_backward_run *run, int64_t chunk_q, i
     attn__sequence one;
     attn__flash_backward_run of_one = *run;
     attn__flash_backward_plan plan = *run->plan;
-    attn__sequence_at(&one, run->canonical, run->arrays, attn__packed_sequence(run->canonical, run->item.batch));
+    attn__sequence_enter(&one, &of_one.canonical, &of_one.arrays, run->item.batch);
     plan.nq = one.canonical.query.size;
     plan.nk = one.canonical.key.size;
-    of_one.canonical = &one.canonical;
-    of_one.arrays = &one.arrays;
     of_one.plan = &plan;
     run_chunks(&of_one, chunk_q, chunk_k);
 }
@@ -931,10 +866,10 @@ static void apply(const attn__canonical *canonical, const attn__recipe *recipe, 
     const attn__flash_backward_plan *plan = recipe->data;
     work w = {.canonical = canonical, .plan = plan, .arrays = arrays, .workspace = workspace};
     bool tables = plan->want & ATTN_WANT_DTABLES;
-    for (int thread = 0; plan->ntables && thread < canonical->threads; thread++) {
+    for (int thread = 0; plan->tables.n && thread < canonical->threads; thread++) {
         attn__flash_backward_scratch m;
         place_thread(&w, thread, &m);
-        start_tables(plan, &m);
+        attn__flash_tables_start(&plan->tables, m.table);
     }
     if (plan->clears)
         attn__parallel_items(canonical->threads, plan->items, zero_cell, &w);

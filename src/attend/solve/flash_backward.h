@@ -43,7 +43,7 @@
 #include "attend/block/rows.h"
 #include "attend/block/gradient_sums.h"
 #include "attend/plan/solver.h"
-#include "attend/block/table.h"
+#include "attend/solve/flash_tables.h"
 #include "base/context.h"
 #include "kernels/softmax_backward/softmax_backward.h"
 #include "kernels/online_softmax/online_softmax.h"
@@ -59,7 +59,7 @@ enum {
     ATTN__FLASH_BACKWARD_STREAMS = 4
 };
 
-/* A relative table.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which lie close
+/* Relative tables.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which lie close
  * together.  For each table T of queries
  *
  *     X[q,d] = Q . T^T          A = rows of Q,  B = T^T;  S[q,k] starts as X[q, d(q,k)]
@@ -69,13 +69,6 @@ enum {
  *
  * and for one of values X = dO . T^T is where dP starts, D has the sums of P, and dT += D^T . dO.  With one KEY axis a
  * row of X or D and one of S differ by a shift alone.  dT is summed over one item in f32, over items in slots. */
-typedef struct attn__flash_backward_table {
-    bool value; /* of values: it meets dout and the weights; else q and the scores */
-    attn__table_panel panel;
-    int64_t width;    /* its channels, rounded up to the lanes */
-    int64_t ld_terms; /* from row to row of terms and weights */
-} attn__flash_backward_table;
-
 typedef struct attn__flash_backward_plan {
     const attn__gemm_tile_kernel *tile;
     const attn__softmax_backward_kernel *backward;
@@ -103,12 +96,9 @@ typedef struct attn__flash_backward_plan {
     bool resident_q;        /* scratch memory holds dQ of a whole chunk of queries */
     bool store_q, store_kv; /* each element belongs to one cell of a step: the first step stores instead of adding */
     bool clears;            /* a gradient is set to zero first */
-    uint32_t drop_below;
-    float drop_scale;
     size_t thread_bytes;
     const int64_t *channel[ATTN__OPERANDS]; /* offsets of an operand's channels; NULL: they are adjacent */
-    int ntables;
-    attn__flash_backward_table table[ATTN_MAX_RELATIVE];
+    attn__flash_tables tables;
 } attn__flash_backward_plan;
 
 /* One batch item: its index over the BATCH dims, and its offset in each operand and table. */
@@ -145,16 +135,6 @@ typedef struct attn__flash_backward_keys {
     float *dk_rows, *dv_rows; /* as k, v */
 } attn__flash_backward_keys;
 
-/* A relative table and the tile's products with it. */
-typedef struct attn__flash_backward_table_memory {
-    attn__table_memory panel;
-    float *sums;             /* as the panel's rows: the gradient of one item */
-    float *terms;            /* [tile_q][ld_terms]: products of queries, or of dout, with the rows in reach */
-    float *weights;          /* as terms: sums of dS, or of P */
-    attn__table_reach reach; /* of the tile and the block of keys */
-    int64_t *query, *key;    /* [tile_q], [block_k]: they meet at terms[query][key index - query index] */
-} attn__flash_backward_table_memory;
-
 /* The scratch memory of one thread: float arrays first, everything aligned to 64 bytes. */
 typedef struct attn__flash_backward_scratch {
     attn__flash_backward_keys keys;
@@ -179,8 +159,14 @@ typedef struct attn__flash_backward_scratch {
     int64_t *prefetch_at[ATTN__FLASH_BACKWARD_PREFETCHES][ATTN__FLASH_BACKWARD_STREAMS];
     attn__flash_backward_amx amx;
     attn__flash_backward_pairs pairs;
-    attn__flash_backward_table_memory table[ATTN_MAX_RELATIVE];
+    attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_scratch;
+
+/* Of the block's keys and values, or of the tile's queries and dout: whether they are finite; packed for AMX, or as pairs;
+ * and, as those need none, whether f32 rows of them were made. */
+typedef struct attn__flash_backward_side {
+    bool finite, split, copied;
+} attn__flash_backward_side;
 
 /* One run over a range of queries and keys of one batch item: the state of its steps. */
 typedef struct attn__flash_backward_run {
@@ -195,16 +181,13 @@ typedef struct attn__flash_backward_run {
     int64_t tile, tile_n;   /* first query and number of queries of the packed tile */
     float *dq;              /* of the tile */
     bool keeps;             /* delta of every tile */
-    bool keys_finite, queries_finite;
-    bool keys_split, queries_split;   /* packed for AMX, ... */
-    bool keys_copied, queries_copied; /* ... which needs no f32 rows: whether those were made, too */
-    bool plain;                       /* the strip has no mask, softcap, bias or dropout */
-    bool first;                       /* nothing has been added to the gradients yet */
+    attn__flash_backward_side keys, queries;
+    bool plain; /* the strip has no mask, softcap, bias or dropout */
+    bool first; /* nothing has been added to the gradients yet */
     attn__prefetch prefetch[ATTN__FLASH_BACKWARD_PREFETCHES];
     /* The cell that this thread will probably run next. */
     bool has_next;
-    attn__flash_backward_item next;
-    int64_t next_q, next_k; /* its first query and key */
+    int64_t next_batch, next_q, next_k; /* its batch index, first query and key */
 } attn__flash_backward_run;
 
 /* Whether an operand has rows of keys; else of queries. */
@@ -213,29 +196,22 @@ static inline bool attn__flash_backward_has_keys(attn__operand op)
     return !(attn__operand_table[op].roles & ATTN__IN_QUERY);
 }
 
-/* The rows of an operand with channels: those of the tile's queries or of the block's keys, which lie at run->m.at. */
+/* The rows of an operand with channels, of the tile's queries or of the block's keys, which run->m.at has. */
 static inline attn__rows attn__flash_backward_rows(const attn__flash_backward_run *run, attn__operand op)
 {
-    const attn_arrays *x = run->arrays;
-    const void *const data[] = {
-        [ATTN__OP_Q] = x->q,   [ATTN__OP_K] = x->k,   [ATTN__OP_V] = x->v,   [ATTN__OP_O] = x->o,
-        [ATTN__OP_DQ] = x->dq, [ATTN__OP_DK] = x->dk, [ATTN__OP_DV] = x->dv, [ATTN__OP_DOUT] = x->dout};
-    bool contract = attn__operand_table[op].roles & ATTN__IN_CONTRACT;
-    return (attn__rows){.data = data[op],
+    return (attn__rows){.data = attn__operand_array(run->arrays, op),
                         .dtype = run->canonical->problem.dtype,
                         .at = run->m.at[op],
                         .rows = attn__flash_backward_has_keys(op) ? run->block_n : run->tile_n,
                         .channel = run->plan->channel[op],
-                        .n = contract ? run->plan->d : run->plan->dv};
+                        .n = attn__channels_of(run->canonical, op)->size};
 }
 
-/* Finds where rows [first, first + n) of an operand lie, of the batch index at `place`. */
-static inline void attn__flash_backward_find(const attn__flash_backward_run *run, attn__operand op,
-                                             const attn_dim *place, int64_t first, int64_t n, int64_t *at)
+/* Finds where rows [first, first + n) of an operand begin. */
+static inline void attn__flash_backward_find(const attn__flash_backward_run *run, attn__operand op, int64_t first,
+                                             int64_t n)
 {
-    const attn__group *keys = &run->canonical->key, *queries = &run->canonical->query;
-    attn__offsets_from(attn__flash_backward_has_keys(op) ? keys : queries, attn__stride_of(op), attn__stride(place, op),
-                       first, n, at);
+    attn__operand_offsets(run->canonical, op, run->item.batch, first, n, run->m.at[op]);
 }
 
 /* flash_backward_tile.c */

@@ -5,6 +5,7 @@
  */
 #include "attend/solve/flash_backward.h"
 
+#include "attend/block/dropout.h"
 #include "attend/block/scores.h"
 #include "base/integers.h"
 #include "kernels/bf16x3/bf16x3_backward.h"
@@ -44,29 +45,27 @@ static void add_dbias(const attn__flash_backward_run *run, int64_t first, int64_
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* Copies two operands into f32 rows; returns whether all are finite. */
-static bool copy_rows(const attn__flash_backward_run *run, attn__operand op, float *to, attn__operand value_op,
-                      float *value_to)
+/* Copies two operands into f32 rows, unless they are copied already. */
+static void copy_rows(const attn__flash_backward_run *run, attn__flash_backward_side *side, attn__operand op, float *to,
+                      attn__operand value_op, float *value_to)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__rows rows = attn__flash_backward_rows(run, op), values = attn__flash_backward_rows(run, value_op);
-    bool finite = attn__rows_load(&rows, plan->lanes, to, plan->ldk);
-    return attn__rows_load(&values, plan->lanes, value_to, plan->ldv) && finite;
+    if (side->copied)
+        return;
+    side->finite = attn__rows_load(&rows, plan->lanes, to, plan->ldk);
+    side->finite = attn__rows_load(&values, plan->lanes, value_to, plan->ldv) && side->finite;
+    side->copied = true;
 }
 
-/* The block's keys and values, unless they are copied already. */
 static void copy_keys(attn__flash_backward_run *run)
 {
-    if (!run->keys_copied)
-        run->keys_finite = copy_rows(run, ATTN__OP_K, run->m.keys.k, ATTN__OP_V, run->m.keys.v);
-    run->keys_copied = true;
+    copy_rows(run, &run->keys, ATTN__OP_K, run->m.keys.k, ATTN__OP_V, run->m.keys.v);
 }
 
 static void copy_queries(attn__flash_backward_run *run)
 {
-    if (!run->queries_copied)
-        run->queries_finite = copy_rows(run, ATTN__OP_Q, run->m.q, ATTN__OP_DOUT, run->m.dout);
-    run->queries_copied = true;
+    copy_rows(run, &run->queries, ATTN__OP_Q, run->m.q, ATTN__OP_DOUT, run->m.dout);
 }
 
 static void transpose(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n, float factor,
@@ -91,27 +90,12 @@ typedef struct rectangle {
     int64_t row, rows, first, keys;
 } rectangle;
 
-static bool tables_finite(const attn__flash_backward_run *run)
-{
-    bool finite = true;
-    for (int i = 0; i < run->plan->ntables; i++)
-        finite = finite && *run->m.table[i].panel.finite;
-    return finite;
-}
-
-static void find_table_keys(const attn__flash_backward_run *run)
-{
-    for (int i = 0; i < run->plan->ntables; i++)
-        attn__offsets_indices(&run->canonical->key, run->canonical->problem.relatives[i].key_dim, run->block,
-                              run->block_n, run->m.table[i].key);
-}
-
 /* The rows that the tile and the block of keys reach.  Afterwards key j of the block and query r of the tile meet at
  * place key[j] - query[r] of the query's row of terms. */
 static void find_rows(attn__flash_backward_run *run, int i)
 {
-    const attn__table_panel *panel = &run->plan->table[i].panel;
-    attn__flash_backward_table_memory *x = &run->m.table[i];
+    const attn__table_panel *panel = &run->plan->tables.of[i].panel;
+    attn__flash_table_memory *x = &run->m.table[i];
     attn__offsets_indices(&run->canonical->query, run->canonical->problem.relatives[i].query_dim, run->tile,
                           run->tile_n, x->query);
     x->reach = attn__table_reach_of(panel, x->query, run->tile_n, x->key, run->block_n);
@@ -123,9 +107,9 @@ static void find_rows(attn__flash_backward_run *run, int i)
 static void multiply_tables(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table *t = &plan->table[i];
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table *t = &plan->tables.of[i];
+        const attn__flash_table_memory *x = &run->m.table[i];
         find_rows(run, i);
         plan->tile->run(&(attn__gemm_tile_args){.m = run->tile_n,
                                                 .n = attn__round_up(x->reach.n, plan->tile->lanes),
@@ -136,9 +120,9 @@ static void multiply_tables(attn__flash_backward_run *run)
                                                 .b = x->panel.across + x->reach.low,
                                                 .ldb = t->panel.ld_across,
                                                 .c = x->terms,
-                                                .ldc = t->ld_terms});
+                                                .ldc = t->ld});
         for (int64_t r = 0; r < run->tile_n; r++)
-            memset(x->weights + r * t->ld_terms, 0, (size_t)x->reach.n * sizeof(float));
+            memset(x->weights + r * t->ld, 0, (size_t)x->reach.n * sizeof(float));
     }
 }
 
@@ -167,16 +151,16 @@ static bool add_table_terms(const attn__flash_backward_run *run, bool value, con
 {
     const attn__flash_backward_plan *plan = run->plan;
     bool first = true;
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table_memory *x = &run->m.table[i];
         const int64_t *key = x->key + part->first, *query = x->query + part->row;
-        const float *terms = x->terms + part->row * plan->table[i].ld_terms;
-        if (plan->table[i].value != value)
+        const float *terms = x->terms + part->row * plan->tables.of[i].ld;
+        if (plan->tables.of[i].value != value)
             continue;
         for (int64_t from = 0, end = 0; from < part->keys; from = end) {
             bool steps = attn__table_run(key, from, part->keys, &end);
             for (int64_t r = 0; r < part->rows; r++)
-                add_row(plan->backward->store, terms + r * plan->table[i].ld_terms + (key[from] - query[r]), steps,
+                add_row(plan->backward->store, terms + r * plan->tables.of[i].ld + (key[from] - query[r]), steps,
                         end - from, first, s + r * plan->strip + from);
         }
         first = false;
@@ -209,15 +193,15 @@ static void collect_table_weights(const attn__flash_backward_run *run, const rec
 {
     const attn__flash_backward_plan *plan = run->plan;
     bool one_axis = run->canonical->key.n == 1;
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table *t = &plan->table[i];
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table *t = &plan->tables.of[i];
+        const attn__flash_table_memory *x = &run->m.table[i];
         const int64_t *key = x->key + part->first, *query = x->query + part->row;
         const float *weights = t->value ? p : ds;
         for (int64_t from = 0, end = 0; weights && from < part->keys; from = end) {
             bool steps = attn__table_run(key, from, part->keys, &end);
             for (int64_t r = 0; r < part->rows; r++) {
-                float *to = x->weights + (part->row + r) * t->ld_terms + (key[from] - query[r]);
+                float *to = x->weights + (part->row + r) * t->ld + (key[from] - query[r]);
                 if (one_axis) /* then all keys are one run, and each pair has a place of its own */
                     memcpy(to, weights + r * plan->strip, (size_t)part->keys * sizeof *to);
                 else
@@ -231,17 +215,17 @@ static void collect_table_weights(const attn__flash_backward_run *run, const rec
 static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    if (!run->keys_finite || !run->queries_finite || !tables_finite(run))
+    if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
         return; /* they went pair by pair */
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table *t = &plan->table[i];
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table *t = &plan->tables.of[i];
+        const attn__flash_table_memory *x = &run->m.table[i];
         int64_t ld = t->panel.ld;
-        attn__gemm_tile_args g = {.n = t->width, .a = x->weights, .ldb = ld, .accumulate = true};
+        attn__gemm_tile_args g = {.n = t->value ? plan->dvp : plan->dp, .a = x->weights, .ldb = ld, .accumulate = true};
         if (!t->value && (run->want & ATTN_WANT_DQ)) {
             g.m = run->tile_n;
             g.k = x->reach.n;
-            g.am = t->ld_terms;
+            g.am = t->ld;
             g.ak = 1;
             g.b = x->panel.rows + x->reach.low * ld;
             g.c = run->dq;
@@ -252,7 +236,7 @@ static void add_table_gradients(const attn__flash_backward_run *run)
             g.m = x->reach.n;
             g.k = run->tile_n;
             g.am = 1;
-            g.ak = t->ld_terms;
+            g.ak = t->ld;
             g.b = t->value ? run->m.dout : run->m.q;
             g.c = x->sums + x->reach.low * ld;
             g.ldc = ld;
@@ -266,9 +250,9 @@ static void add_table_pair(const attn__flash_backward_run *run, int64_t query, i
                            const float *ds)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    for (int i = 0; i < plan->ntables; i++) {
-        const attn__flash_backward_table *t = &plan->table[i];
-        const attn__flash_backward_table_memory *x = &run->m.table[i];
+    for (int i = 0; i < plan->tables.n; i++) {
+        const attn__flash_table *t = &plan->tables.of[i];
+        const attn__flash_table_memory *x = &run->m.table[i];
         const float *weight = t->value ? p : ds, *side = (t->value ? run->m.dout : run->m.q) + query * t->panel.ld;
         int64_t at = (x->reach.low + x->key[key] - x->query[query]) * t->panel.ld;
         for (int64_t c = 0; weight && c < t->panel.channels; c++) {
@@ -358,13 +342,8 @@ static attn__softmax_backward_args describe(attn__flash_backward_run *run, int64
     };
     if (run->m.dbias != run->m.ds && (run->want & ATTN_WANT_DBIAS))
         t.dbias = run->m.dbias + skip;
-    if (canonical->has_dropout) {
-        t.drop_key = run->m.drop_key + e.row;
-        t.drop_column = (const int32_t *)run->m.drop_column + first;
-        t.drop_below = plan->drop_below;
-        t.drop_scale = plan->drop_scale;
-    }
-    if (!run->keys_finite || !run->queries_finite || !tables_finite(run))
+    attn__dropout_tile(canonical, run->m.drop_key + e.row, run->m.drop_column + first, &t);
+    if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
         t.alive = run->m.alive + skip;
     run->plain = !t.alive && e.full && !t.mask && !canonical->has_mask && plan->visible.ranges &&
                  !canonical->has_bias && !canonical->has_dropout && !(t.softcap > 0.0f);
@@ -412,35 +391,29 @@ static rectangle rectangle_of(const attn__softmax_backward_args *t, int64_t firs
     return (rectangle){.row = row, .rows = t->rows, .first = first, .keys = t->keys};
 }
 
-/* S = Q K^T or dP = dO V^T of the rows, added to the terms of tables. */
-static void score(attn__flash_backward_run *run, const rectangle *part, bool value, const float *a, int64_t lda,
-                  const float *b, int64_t channels, float *c)
-{
-    const attn__flash_backward_plan *plan = run->plan;
-    int64_t columns = attn__round_up(part->keys, plan->tile->lanes),
-            packed = plan->amx || plan->pairs ? 0 : part->first;
-    attn__gemm_tile_args s = {.m = part->rows,
-                              .n = columns,
-                              .k = channels,
-                              .a = a + part->row * lda,
-                              .am = lda,
-                              .ak = 1,
-                              .b = b + packed * channels,
-                              .ldb = plan->strip,
-                              .c = c,
-                              .ldc = plan->strip,
-                              .accumulate = add_table_terms(run, value, part, columns, c),
-                              .hook = {prefetch_portion, run}};
-    plan->tile->run(&s);
-}
-
+/* S = Q K^T and dP = dO V^T of the rows, added to the terms of tables. */
 static void scores(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    int64_t columns = attn__round_up(t->keys, plan->tile->lanes), packed = plan->amx || plan->pairs ? 0 : first;
     rectangle part = rectangle_of(t, first, row);
-    score(run, &part, false, run->m.q, plan->ldk, run->m.keys.kt, plan->d, t->s);
-    if (t->dp)
-        score(run, &part, true, run->m.dout, plan->ldv, run->m.keys.vt, plan->dv, t->dp);
+    for (int value = 0; value < (t->dp ? 2 : 1); value++) {
+        int64_t channels = value ? plan->dv : plan->d, ld = value ? plan->ldv : plan->ldk;
+        float *to = value ? t->dp : t->s;
+        plan->tile->run(&(attn__gemm_tile_args){.m = t->rows,
+                                                .n = columns,
+                                                .k = channels,
+                                                .a = (value ? m->dout : m->q) + row * ld,
+                                                .am = ld,
+                                                .ak = 1,
+                                                .b = (value ? m->keys.vt : m->keys.kt) + packed * channels,
+                                                .ldb = plan->strip,
+                                                .c = to,
+                                                .ldc = plan->strip,
+                                                .accumulate = add_table_terms(run, value, &part, columns, to),
+                                                .hook = {prefetch_portion, run}});
+    }
 }
 
 /* dQ += dS K. */
@@ -464,59 +437,55 @@ static void query_gradients(attn__flash_backward_run *run, const attn__softmax_b
         plan->tile->run(&g);
 }
 
-/* dV^T += dO^T P, dK^T += Q^T dS. */
-static void gradients_across(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
-                             int64_t row)
+/* The two products for the keys: dV += P^T dO, dK += dS^T Q. */
+typedef struct key_product {
+    unsigned want;
+    const float *weights;         /* P or dS: [rows][strip] */
+    const float *rows;            /* dout or q of the tile, ... */
+    float *sums;                  /* ... and dV or dK of the block, transposed on AMX, ... */
+    int64_t ld, channels, padded; /* ... from row to row of both; their channels, padded to whole lanes */
+} key_product;
+
+static key_product key_product_of(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, bool value)
 {
-    const attn__flash_backward_plan *plan = run->plan;
-    attn__gemm_tile_args g = {.n = attn__round_up(t->keys, plan->tile->lanes),
-                              .k = t->rows,
-                              .am = 1,
-                              .ldb = plan->strip,
-                              .ldc = plan->ld_keys,
-                              .accumulate = true};
-    if (run->want & ATTN_WANT_DV) {
-        g.a = run->m.dout + row * plan->ldv;
-        g.m = plan->dvp;
-        g.ak = plan->ldv;
-        g.b = t->s;
-        g.c = run->m.keys.dv + first;
-        plan->tile->run(&g);
-    }
-    if (run->want & ATTN_WANT_DK) {
-        g.a = run->m.q + row * plan->ldk;
-        g.m = plan->dp;
-        g.ak = plan->ldk;
-        g.b = t->dp;
-        g.c = run->m.keys.dk + first;
-        plan->tile->run(&g);
-    }
-    query_gradients(run, t, first, row);
+    const attn__flash_backward_plan *p = run->plan;
+    const attn__flash_backward_scratch *m = &run->m;
+    if (value)
+        return (key_product){run->want & ATTN_WANT_DV, t->s, m->dout, m->keys.dv, p->ldv, p->dv, p->dvp};
+    return (key_product){run->want & ATTN_WANT_DK, t->dp, m->q, m->keys.dk, p->ldk, p->d, p->dp};
 }
 
-/* dV += P^T dO, dK += dS^T Q, dQ += dS K. */
-static void gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first, int64_t row)
+static void key_gradients(attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
+                          int64_t row)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn__gemm_tile_args g = {
-        .m = t->keys, .k = t->rows, .am = 1, .ak = plan->strip, .accumulate = true, .hook = {prefetch_portion, run}};
-    if (run->want & ATTN_WANT_DV) {
-        g.a = t->s;
-        g.n = plan->dvp;
-        g.ldb = g.ldc = plan->ldv;
-        g.b = run->m.dout + row * plan->ldv;
-        g.c = run->m.keys.dv + first * plan->ldv;
-        plan->tile->run(&g);
+    for (int value = 1; value >= 0; value--) {
+        const key_product x = key_product_of(run, t, value);
+        attn__gemm_tile_args g = {.m = t->keys,
+                                  .n = x.padded,
+                                  .k = t->rows,
+                                  .a = x.weights,
+                                  .am = 1,
+                                  .ak = plan->strip,
+                                  .b = x.rows + row * x.ld,
+                                  .ldb = x.ld,
+                                  .c = x.sums + first * x.ld,
+                                  .ldc = x.ld,
+                                  .accumulate = true,
+                                  .hook = {prefetch_portion, run}};
+        if (plan->amx) { /* the transpose */
+            g.m = x.padded;
+            g.n = attn__round_up(t->keys, plan->tile->lanes);
+            g.a = x.rows + row * x.ld;
+            g.ak = x.ld;
+            g.b = x.weights;
+            g.ldb = plan->strip;
+            g.c = x.sums + first;
+            g.ldc = plan->ld_keys;
+        }
+        if (x.want)
+            plan->tile->run(&g);
     }
-    g.a = t->dp;
-    g.n = plan->dp;
-    g.ldb = g.ldc = plan->ldk;
-    if (run->want & ATTN_WANT_DK) {
-        g.b = run->m.q + row * plan->ldk;
-        g.c = run->m.keys.dk + first * plan->ldk;
-        plan->tile->run(&g);
-    }
-    query_gradients(run, t, first, row);
 }
 
 /* A masked or dropped pair has weight 0, but 0 * NaN is NaN: a tile product would carry the garbage of padding into the
@@ -532,22 +501,20 @@ static void add_guarded(const attn__flash_backward_run *run, const attn__softmax
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_scratch *m = &run->m;
-    bool transposed = plan->amx != NULL; /* dK^T and dV^T */
-    int64_t step = transposed ? plan->ld_keys : 1;
+    int64_t step = plan->amx ? plan->ld_keys : 1; /* dK^T and dV^T */
     for (int64_t r = 0; r < t->rows; r++)
         for (int64_t j = 0; j < t->keys; j++) {
-            bool alive = t->alive[r * t->ld + j] & 1, counts = t->alive[r * t->ld + j] & 2;
-            int64_t key = first + j, query = row + r;
-            if ((run->want & ATTN_WANT_DV) && counts)
-                add(m->keys.dv + key * (transposed ? 1 : plan->ldv), step, t->s[r * t->ld + j],
-                    m->dout + query * plan->ldv, plan->dv);
-            if ((run->want & ATTN_WANT_DK) && alive)
-                add(m->keys.dk + key * (transposed ? 1 : plan->ldk), step, t->dp[r * t->ld + j],
-                    m->q + query * plan->ldk, plan->d);
+            int64_t key = first + j, query = row + r, pair = r * t->ld + j;
+            bool alive = t->alive[pair] & 1, counts = t->alive[pair] & 2;
+            for (int value = 1; value >= 0; value--) {
+                const key_product x = key_product_of(run, t, value);
+                if (x.want && (value ? counts : alive))
+                    add(x.sums + key * (plan->amx ? 1 : x.ld), step, x.weights[pair], x.rows + query * x.ld,
+                        x.channels);
+            }
             if ((run->want & ATTN_WANT_DQ) && alive)
-                add(run->dq + query * plan->ldk, 1, t->dp[r * t->ld + j], m->keys.k + key * plan->ldk, plan->d);
-            add_table_pair(run, query, key, counts ? t->s + r * t->ld + j : NULL,
-                           alive && t->dp ? t->dp + r * t->ld + j : NULL);
+                add(run->dq + query * plan->ldk, 1, t->dp[pair], m->keys.k + key * plan->ldk, plan->d);
+            add_table_pair(run, query, key, counts ? t->s + pair : NULL, alive && t->dp ? t->dp + pair : NULL);
         }
 }
 
@@ -555,17 +522,10 @@ static void add_guarded(const attn__flash_backward_run *run, const attn__softmax
 
 enum { PAIR = 2 };
 
-static bool all_adjacent(const attn__canonical *canonical)
-{
-    return attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.q)) &&
-           attn__offsets_adjacent(&canonical->contract, ATTN__STRIDE(dim.k)) &&
-           attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.v)) &&
-           attn__offsets_adjacent(&canonical->value, ATTN__STRIDE(dim.dout));
-}
-
 static void choose_pairs(attn__flash_backward_plan *p, const attn__canonical *canonical)
 {
-    bool fits = p->bf16 && !p->amx && all_adjacent(canonical) && attn__cpu_has(ATTN__CPU_BF16_DOT);
+    static const attn__operand ops[] = {ATTN__OP_Q, ATTN__OP_K, ATTN__OP_V, ATTN__OP_DOUT};
+    bool fits = p->bf16 && !p->amx && attn__channels_adjacent(canonical, ops, 4) && attn__cpu_has(ATTN__CPU_BF16_DOT);
     p->pairs = fits ? attn__gemm_tile_bf16_for(canonical->isa) : NULL;
 }
 
@@ -607,33 +567,34 @@ static void transpose_pairs(attn__flash_backward_run *run, attn__operand op, int
     }
 }
 
+/* Rows of an operand as pairs of rows; false if a number is not finite. */
+static bool pair_rows(const attn__flash_backward_run *run, attn__operand op, int64_t ld, uint32_t *to)
+{
+    attn__rows x = attn__flash_backward_rows(run, op);
+    return run->plan->pairs->pair_rows(x.data, x.at, x.rows, x.n, to, ld);
+}
+
 static void pack_key_pairs(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_scratch *m = &run->m;
     transpose_pairs(run, ATTN__OP_K, plan->d, m->keys.kt, m->pairs.kt);
     transpose_pairs(run, ATTN__OP_V, plan->dv, m->keys.vt, m->pairs.vt);
-    run->keys_finite =
-        plan->pairs->pair_rows(run->arrays->k, m->at[ATTN__OP_K], run->block_n, plan->d, m->pairs.k, plan->ldk);
+    run->keys.finite = pair_rows(run, ATTN__OP_K, plan->ldk, m->pairs.k);
     /* The products read values only transposed: their pairs of rows are made to find infinity and NaN. */
-    uint32_t *unread = (uint32_t *)(void *)m->keys.v;
-    run->keys_finite =
-        plan->pairs->pair_rows(run->arrays->v, m->at[ATTN__OP_V], run->block_n, plan->dv, unread, plan->ldv) &&
-        run->keys_finite;
+    run->keys.finite = pair_rows(run, ATTN__OP_V, plan->ldv, (void *)m->keys.v) && run->keys.finite;
 }
 
 static void pack_query_pairs(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    const attn__gemm_tile_bf16_kernel *pairs = plan->pairs;
-    const attn__flash_backward_scratch *m = &run->m;
-    const uint16_t *q = run->arrays->q, *dout = run->arrays->dout;
-    pairs->copy_rows(q, m->at[ATTN__OP_Q], run->tile_n, plan->d, m->pairs.q, row_of_pairs(plan, plan->d));
-    pairs->copy_rows(dout, m->at[ATTN__OP_DOUT], run->tile_n, plan->dv, m->pairs.dout, row_of_pairs(plan, plan->dv));
-    run->queries_finite = pairs->pair_rows(q, m->at[ATTN__OP_Q], run->tile_n, plan->d, m->pairs.q_rows, plan->ldk);
-    run->queries_finite =
-        pairs->pair_rows(dout, m->at[ATTN__OP_DOUT], run->tile_n, plan->dv, m->pairs.dout_rows, plan->ldv) &&
-        run->queries_finite;
+    const attn__flash_backward_pairs *m = &run->m.pairs;
+    const attn__rows q = attn__flash_backward_rows(run, ATTN__OP_Q),
+                     dout = attn__flash_backward_rows(run, ATTN__OP_DOUT);
+    plan->pairs->copy_rows(q.data, q.at, q.rows, q.n, m->q, row_of_pairs(plan, q.n));
+    plan->pairs->copy_rows(dout.data, dout.at, dout.rows, dout.n, m->dout, row_of_pairs(plan, dout.n));
+    run->queries.finite = pair_rows(run, ATTN__OP_Q, plan->ldk, m->q_rows);
+    run->queries.finite = pair_rows(run, ATTN__OP_DOUT, plan->ldv, m->dout_rows) && run->queries.finite;
 }
 
 /* ------------------------------------------------------------------------------------------------ products */
@@ -644,65 +605,47 @@ static void pair_scores(const attn__flash_backward_run *run, const attn__softmax
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__flash_backward_pairs *x = &run->m.pairs;
-    int64_t k = attn__ceil_div(plan->d, PAIR), ldq = row_of_pairs(plan, plan->d);
-    attn__gemm_tile_bf16_args g = {.m = t->rows,
-                                   .n = attn__round_up(t->keys, plan->tile->lanes),
-                                   .k = k,
-                                   .a = x->q + row * ldq,
-                                   .am = ldq,
-                                   .ak = 1,
-                                   .b = x->kt + first * k,
-                                   .ldb = plan->strip,
-                                   .c = t->s,
-                                   .ldc = plan->strip,
-                                   .factor = plan->score_scale};
-    plan->pairs->run(&g);
-    if (!t->dp)
-        return;
-    g.k = attn__ceil_div(plan->dv, PAIR);
-    g.am = row_of_pairs(plan, plan->dv);
-    g.a = x->dout + row * g.am;
-    g.b = x->vt + first * g.k;
-    g.c = t->dp;
-    g.factor = 1.0f;
-    plan->pairs->run(&g);
-}
-
-/* C += from^T B, which is a sum over the rows; g has B and C. */
-static void add_transposed(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, const float *from,
-                           attn__gemm_tile_bf16_args g)
-{
-    const attn__flash_backward_plan *plan = run->plan;
-    plan->pairs->round_rows(from, t->rows, plan->strip, run->m.pairs.across);
-    g.m = t->keys;
-    g.k = attn__ceil_div(t->rows, PAIR);
-    g.a = run->m.pairs.across;
-    g.am = 1;
-    g.ak = plan->strip;
-    g.factor = 1.0f;
-    g.accumulate = true;
-    plan->pairs->run(&g);
+    for (int value = 0; value < (t->dp ? 2 : 1); value++) {
+        int64_t channels = value ? plan->dv : plan->d, k = attn__ceil_div(channels, PAIR);
+        int64_t ld = row_of_pairs(plan, channels);
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->rows,
+                                                      .n = attn__round_up(t->keys, plan->tile->lanes),
+                                                      .k = k,
+                                                      .a = (value ? x->dout : x->q) + row * ld,
+                                                      .am = ld,
+                                                      .ak = 1,
+                                                      .b = (value ? x->vt : x->kt) + first * k,
+                                                      .ldb = plan->strip,
+                                                      .c = value ? t->dp : t->s,
+                                                      .ldc = plan->strip,
+                                                      .factor = value ? 1.0f : plan->score_scale});
+    }
 }
 
 /* dV += P^T dO, dK += dS^T Q. */
 static void pair_key_gradients(const attn__flash_backward_run *run, const attn__softmax_backward_args *t, int64_t first,
                                int64_t row)
 {
-    int64_t ldk = run->plan->ldk, ldv = run->plan->ldv;
-    attn__gemm_tile_bf16_args dv = {.n = run->plan->dvp,
-                                    .b = run->m.pairs.dout_rows + row / PAIR * ldv,
-                                    .ldb = ldv,
-                                    .c = run->m.keys.dv + first * ldv,
-                                    .ldc = ldv};
-    attn__gemm_tile_bf16_args dk = {.n = run->plan->dp,
-                                    .b = run->m.pairs.q_rows + row / PAIR * ldk,
-                                    .ldb = ldk,
-                                    .c = run->m.keys.dk + first * ldk,
-                                    .ldc = ldk};
-    if (run->want & ATTN_WANT_DV)
-        add_transposed(run, t, t->s, dv);
-    if (run->want & ATTN_WANT_DK)
-        add_transposed(run, t, t->dp, dk);
+    const attn__flash_backward_plan *plan = run->plan;
+    const attn__flash_backward_pairs *m = &run->m.pairs;
+    for (int value = 1; value >= 0; value--) {
+        const key_product x = key_product_of(run, t, value);
+        if (!x.want)
+            continue;
+        plan->pairs->round_rows(x.weights, t->rows, plan->strip, m->across);
+        plan->pairs->run(&(attn__gemm_tile_bf16_args){.m = t->keys,
+                                                      .n = x.padded,
+                                                      .k = attn__ceil_div(t->rows, PAIR),
+                                                      .a = m->across,
+                                                      .am = 1,
+                                                      .ak = plan->strip,
+                                                      .b = (value ? m->dout_rows : m->q_rows) + row / PAIR * x.ld,
+                                                      .ldb = x.ld,
+                                                      .c = x.sums + first * x.ld,
+                                                      .ldc = x.ld,
+                                                      .factor = 1.0f,
+                                                      .accumulate = true});
+    }
 }
 
 /* dQ += dS K; columns behind the keys are zero up to whole vectors. */
@@ -829,13 +772,12 @@ static void pack_key_tiles(attn__flash_backward_run *run)
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
     const attn__bf16x3_side none = {0};
-    run->keys_copied = false;
-    run->keys_finite = true;
+    run->keys.finite = true;
     if (plan->channel[ATTN__OP_K] || plan->channel[ATTN__OP_V])
         copy_keys(run);
-    run->keys_split = pack_tiles(run, ATTN__OP_K, m->keys.k, plan->dp, m->amx.kt, m->amx.k);
-    run->keys_split = pack_tiles(run, ATTN__OP_V, m->keys.v, plan->dvp, m->amx.vt, none) && run->keys_split;
-    if (!run->keys_split)
+    run->keys.split = pack_tiles(run, ATTN__OP_K, m->keys.k, plan->dp, m->amx.kt, m->amx.k);
+    run->keys.split = pack_tiles(run, ATTN__OP_V, m->keys.v, plan->dvp, m->amx.vt, none) && run->keys.split;
+    if (!run->keys.split)
         copy_keys(run);
     transpose_tiles(plan, &m->amx.kt, run->block_n);
     transpose_tiles(plan, &m->amx.vt, run->block_n);
@@ -847,14 +789,13 @@ static void pack_query_tiles(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
-    run->queries_copied = false;
-    run->queries_finite = true;
+    run->queries.finite = true;
     if (plan->channel[ATTN__OP_Q] || plan->channel[ATTN__OP_DOUT])
         copy_queries(run);
-    run->queries_split = pack_tiles(run, ATTN__OP_Q, m->q, plan->dp, m->amx.q, m->amx.q_across);
-    run->queries_split =
-        pack_tiles(run, ATTN__OP_DOUT, m->dout, plan->dvp, m->amx.dout, m->amx.dout_across) && run->queries_split;
-    if (!run->queries_split)
+    run->queries.split = pack_tiles(run, ATTN__OP_Q, m->q, plan->dp, m->amx.q, m->amx.q_across);
+    run->queries.split =
+        pack_tiles(run, ATTN__OP_DOUT, m->dout, plan->dvp, m->amx.dout, m->amx.dout_across) && run->queries.split;
+    if (!run->queries.split)
         copy_queries(run);
     transpose_tiles(plan, &m->amx.q_across, plan->d);
     transpose_tiles(plan, &m->amx.dout_across, plan->dv);
@@ -888,7 +829,7 @@ static void put_transposed(const attn__flash_backward_run *run, attn__operand op
 {
     const attn__flash_backward_plan *plan = run->plan;
     const attn__rows to = attn__flash_backward_rows(run, op);
-    attn__flash_backward_find(run, op, &run->item.place.at, run->block, to.rows, run->m.at[op]);
+    attn__flash_backward_find(run, op, run->block, to.rows);
     for (int64_t i = 0; i < ATTN__BF16X3_SIDE; i++)
         run->m.amx.ones[i] = scale;
     for (int64_t i = 0; i < to.rows; i += ATTN__BF16X3_SIDE) {
@@ -1063,7 +1004,7 @@ static unsigned run_amx(attn__flash_backward_run *run, attn__softmax_backward_ar
                 .p = m->p,
                 .across = m->across,
                 .along = m->along}};
-    if (!run->keys_split || !run->queries_split || !amx_weigh(&x))
+    if (!run->keys.split || !run->queries.split || !amx_weigh(&x))
         return run->want;
     if (!amx_gradients_of_weights(&x))
         return run->want & ~(unsigned)ATTN_WANT_DV;
@@ -1079,12 +1020,12 @@ void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
     const attn__flash_backward_plan *plan = run->plan;
     attn__flash_backward_scratch *m = &run->m;
     int64_t n = run->block_n;
-    find_table_keys(run);
+    run->keys.copied = false;
+    attn__flash_tables_keys(&plan->tables, run->canonical, run->block, n, run->m.table);
     if (plan->amx) {
         pack_key_tiles(run);
         return;
     }
-    run->keys_copied = false;
     if (plan->pairs)
         pack_key_pairs(run);
     else
@@ -1097,7 +1038,7 @@ void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
 
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run)
 {
-    run->queries_copied = false;
+    run->queries.copied = false;
     if (run->plan->amx)
         pack_query_tiles(run);
     else if (run->plan->pairs)
@@ -1117,15 +1058,14 @@ static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args 
     }
     scores(run, t, first, row);
     run->plan->backward->weights(t);
-    if (t->alive)
+    if (t->alive) {
         add_guarded(run, t, first, row);
-    else if (run->plan->amx)
-        gradients_across(run, t, first, row);
-    else
-        gradients(run, t, first, row);
+        return;
+    }
+    key_gradients(run, t, first, row);
+    query_gradients(run, t, first, row);
     rectangle part = rectangle_of(t, first, row);
-    if (!t->alive)
-        collect_table_weights(run, &part, t->s, t->dp);
+    collect_table_weights(run, &part, t->s, t->dp);
 }
 
 /* Keys first .. first + n of the block, n at most a strip, against the tile of queries. */

@@ -41,10 +41,10 @@
 /* The most queries, and the most keys, of a backward pass. */
 enum { MOST_ROWS = 1024, STEP = ATTN__SMALL_HEAD_STEP };
 
-static const size_t q_strides[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq),
-                                   ATTN__STRIDE(dim.dk)};
-static const size_t v_strides[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATTN__STRIDE(dim.dout),
-                                   ATTN__STRIDE(dim.dv)};
+/* The first four forward, all backward. */
+static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                         ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+enum { FORWARD = 4, ALL = 8 };
 
 static int64_t most_channels(const attn__canonical *canonical)
 {
@@ -75,28 +75,24 @@ static bool is_plain(const attn__canonical *canonical, const attn__visible *visi
            canonical->problem.softcap == 0 && !(canonical->extras & ATTN__SINKS);
 }
 
-/* Whether `n` neighbours along the last batch axis form one run with their channels, in these operands, and have the
- * same masks. */
-static bool joins(const attn__canonical *canonical, const size_t *q, const size_t *v, int n)
+/* Whether neighbours along the last batch axis form one run with their channels, in these operands, and have the same
+ * masks. */
+static bool joins(const attn__canonical *canonical, size_t n)
 {
     const attn__axis *head = &canonical->batch.axis[canonical->batch.n - 1];
     if (canonical->batch.n == 0 || head->packed || (canonical->has_mask && head->dim.mask != 0) ||
         (canonical->has_blocks && head->dim.blocks != 0) || (canonical->has_lens && head->dim.lens != 0))
         return false;
-    for (int i = 0; i < n; i++) {
-        const char *base = (const char *)head;
-        if (!attn__offsets_adjacent(&canonical->contract, q[i]) || !attn__offsets_adjacent(&canonical->value, v[i]) ||
-            *(const int64_t *)(const void *)(base + q[i]) != canonical->contract.size ||
-            *(const int64_t *)(const void *)(base + v[i]) != canonical->value.size)
+    for (size_t i = 0; i < n; i++)
+        if (attn__stride(&head->dim, operands[i]) != attn__channels_of(canonical, operands[i])->size)
             return false;
-    }
-    return true;
+    return attn__channels_adjacent(canonical, operands, n);
 }
 
 /* The largest divisor of the last batch axis whose heads fill at most `columns` of a staged row and leave `items`. */
-static int64_t heads_together(const attn__canonical *canonical, int operands, int64_t columns, int64_t items)
+static int64_t heads_together(const attn__canonical *canonical, size_t n_operands, int64_t columns, int64_t items)
 {
-    if (!joins(canonical, q_strides, v_strides, operands))
+    if (!joins(canonical, n_operands))
         return 1;
     int64_t n = canonical->batch.axis[canonical->batch.n - 1].dim.n, heads = 1;
     for (int64_t i = 2; i <= n && i * most_channels(canonical) <= columns; i++)
@@ -105,16 +101,8 @@ static int64_t heads_together(const attn__canonical *canonical, int operands, in
     return heads;
 }
 
-/* at[i] = where row from + i lies, of a batch item. */
-static void find_rows(const attn__canonical *canonical, const attn__group *group, size_t stride, int64_t batch,
-                      int64_t from, int64_t rows, int64_t *at)
-{
-    attn__offsets_from(group, stride, attn__offsets_one(&canonical->batch, stride, batch), from, rows, at);
-}
+/* ---------------------------------------------------------------------------------- the plan, the memory of a thread */
 
-/* ----------------------------------------------------------------------------------------------- the forward plan */
-
-/* Of both passes. */
 typedef struct small_plan {
     const attn__small_head_kernel *kernel;
     const attn__online_softmax_kernel *lanes;
@@ -126,15 +114,11 @@ typedef struct small_plan {
     int64_t stage_ld;
     bool plain; /* scores and weights stay as they are */
     attn__visible visible;
-    /* Forward. */
-    int64_t query_block, query_blocks, key_block;
-    bool keeps;   /* prefetched rows are copied */
-    int64_t step; /* keys of a tile of scores */
-    /* Backward. */
-    int64_t queries, keys; /* padded; of packed sequences the longest */
+    int64_t query_block, query_blocks, key_block; /* backward one block has all, padded */
+    int64_t step;                                 /* keys of a tile of scores; backward, queries */
+    bool keeps;                                   /* prefetched rows are copied */
     bool wants_dbias;
-    /* Offsets of a row's elements, forward; NULL where they are adjacent. */
-    const int64_t *q_column, *k_column, *v_column, *o_column;
+    const int64_t *column[ATTN__OPERANDS]; /* forward, offsets of a row's elements; NULL where they are adjacent */
     int64_t tables[];
 } small_plan;
 
@@ -145,27 +129,47 @@ typedef struct kept_rows {
     int64_t index, at;
 } kept_rows;
 
-typedef struct forward_scratch {
+typedef struct scratch {
+    float *stage; /* [rows][heads * channels] */
+    float *q;     /* [heads][channels][query_block]; backward [heads][query_block][channels] */
+    float *k;     /* [heads][key_block][channels] */
+    float *p;     /* [step][width] */
+    float *factor;
+    int64_t *at, *stage_at;
+    /* Forward. */
     kept_rows *kept;        /* of queries only where `at` is 0 */
     float *kept_rows[KEPT]; /* as stage */
-    float *stage;           /* [rows][heads * channels] */
-    float *q, *o;           /* [heads][channels][query_block] */
+    float *o;               /* [heads][channels][query_block] */
     float *m, *l;           /* [heads][query_block] */
-    float *k, *v;           /* [heads][key_block][channels] */
+    float *v;               /* as k */
     float *reach;           /* [heads][channels] */
-    float *p, *factor;      /* p: [step][width] */
-    int64_t *at, *stage_at;
-    /* Unless the plan is plain: */
+    /* Backward. */
+    float *o_stage;           /* as stage */
+    float *dout;              /* as q */
+    float *kt, *vt, *dk, *dv; /* [heads][channels][key_block] */
+    float *dq;                /* [heads][channels][query_block] */
+    float *lse, *delta;       /* [heads][query_block] */
+    float *ds, *transposed;   /* as p */
+    /* Unless the plan is plain; backward also where a number is not finite: */
     attn__visible_rows rows;
     attn__visible_keys keys;
-    float *bias, *flags;  /* as p: a tile's bias; 0 where it is masked */
-    float *shrink;        /* [width] */
-    uint8_t *alive;       /* as p */
-    uint32_t *low, *high; /* [heads][query_block]: dropout's keys */
-    uint32_t *column;     /* [key_block]: its columns */
-    int64_t *bias_row, *bias_key, *bias_head;
+    float *bias;                  /* as p: a tile's bias */
+    uint8_t *alive;               /* as p */
+    int64_t *bias_row, *bias_key; /* [query_block], [key_block] */
+    uint32_t *column;             /* [key_block]: dropout's columns */
+    /* Of these, forward: */
+    float *flags;                  /* as p: 0 where it is masked */
+    float *shrink;                 /* [width] */
+    uint32_t *low, *high;          /* [heads][query_block]: dropout's keys */
+    int64_t *bias_head;            /* [heads] */
     int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
-} forward_scratch;
+    /* Backward: */
+    uint8_t *mask;                  /* as p */
+    float *dbias;                   /* as p */
+    int32_t *from, *to;             /* [query_block]: all keys, where no range says which are visible */
+    uint64_t *drop_key;             /* [heads][query_block] */
+    int64_t *dbias_row, *dbias_key; /* as bias_row, bias_key */
+} scratch;
 
 static const char *refuse(const attn__canonical *canonical)
 {
@@ -189,195 +193,237 @@ static bool keeps_rows(const small_plan *t, const attn__canonical *canonical)
     const attn_dim *query = &canonical->query.axis[0].dim, *key = &canonical->key.axis[0].dim;
     bool whole = t->heads * canonical->contract.size % LINE == 0 && t->heads * canonical->value.size % LINE == 0;
     return canonical->problem.dtype == ATTN_F32 && whole && canonical->query.n == 1 && canonical->key.n == 1 &&
-           query->q != 0 && query->q % PAGE == 0 && key->k % PAGE == 0 && key->v % PAGE == 0 && !t->q_column &&
-           !t->k_column && !t->v_column && !attn__is_packed(canonical);
+           query->q != 0 && query->q % PAGE == 0 && key->k % PAGE == 0 && key->v % PAGE == 0 &&
+           !t->column[ATTN__OP_Q] && !t->column[ATTN__OP_K] && !t->column[ATTN__OP_V] && !attn__is_packed(canonical);
 }
 
 /* With these, all of a thread's memory stays in the second cache, and a tile of scores in the first. */
 enum { COLUMNS = 64, ROWS = 256, TILE = 2048 };
 
-/* A plan with what both passes have, and room for numbers; NULL: no memory. */
-static small_plan *make_plan(attn_context *context, const attn__canonical *canonical, int64_t numbers, int operands,
-                             int64_t columns, int64_t items)
+static void fill_forward(small_plan *t, const attn__canonical *canonical)
 {
-    small_plan *t = attn__alloc_zero(context, sizeof *t + (size_t)numbers * sizeof(int64_t));
-    if (!t)
-        return NULL;
-    t->kernel = attn__small_head_for(canonical->isa);
-    t->lanes = attn__online_softmax_for(canonical->isa);
-    t->size = size_of(canonical);
-    t->channels = 4 << t->size;
-    t->width = t->kernel->width[t->size];
-    t->heads = heads_together(canonical, operands, columns, items);
-    t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
-    attn__visible_make(&t->visible, canonical, false);
-    t->plain = is_plain(canonical, &t->visible);
-    return t;
-}
-
-static void fill(small_plan *t, const attn__canonical *canonical)
-{
-    int64_t queries = canonical->query.size, *next = t->tables;
+    int64_t queries = canonical->query.size;
+    t->heads = heads_together(canonical, FORWARD, COLUMNS, 1);
     t->key_block = attn__min(canonical->key.size, ROWS);
     t->query_blocks = attn__ceil_div(queries, ROWS);
     t->query_block = attn__round_up(attn__ceil_div(queries, t->query_blocks), t->width);
     t->query_blocks = attn__ceil_div(queries, t->query_block);
-    t->q_column = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.q), &next);
-    t->k_column = attn__offsets_channels(&canonical->contract, ATTN__STRIDE(dim.k), &next);
-    t->v_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.v), &next);
-    t->o_column = attn__offsets_channels(&canonical->value, ATTN__STRIDE(dim.o), &next);
+    attn__channels_find(canonical, operands, FORWARD, t->column, t->tables);
     t->keeps = keeps_rows(t, canonical);
     t->step = t->plain ? STEP : attn__min(ROWS, attn__max(STEP, TILE / t->width));
 }
 
-static void take_changes(const small_plan *t, const attn__canonical *canonical, attn__arena *p, forward_scratch *s)
+static void fill_backward(small_plan *t, const attn__canonical *canonical)
 {
-    int64_t tile = t->step * t->width, queries = t->heads * t->query_block, keys = t->heads * t->key_block;
+    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* that keep most machines busy */
+    t->backward = attn__softmax_backward_for(canonical->isa);
+    t->heads = heads_together(canonical, ALL, COLUMNS_BACKWARD, ITEMS);
+    t->query_blocks = 1;
+    t->query_block = attn__round_up(canonical->query.size, STEP);
+    t->key_block = attn__round_up(canonical->key.size, t->width);
+    t->step = STEP;
+    t->wants_dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
+}
+
+static void take_forward(const small_plan *t, const attn__canonical *canonical, attn__arena *p, scratch *s)
+{
+    int64_t rows = attn__max(t->query_block, t->key_block), queries = t->heads * t->query_block,
+            keys = t->heads * t->key_block, tile = t->plain ? 0 : t->step * t->width;
     bool flags = t->visible.mask || t->visible.blocks;
-    attn__visible_rows_take(&s->rows, &t->visible, p, t->query_block, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&s->keys, &t->visible, p, t->key_block, ATTN__VISIBLE_ANY);
-    s->bias = attn__arena_take(p, canonical->has_bias ? tile : 0, sizeof(float));
-    s->flags = attn__arena_take(p, flags ? tile : 0, sizeof(float));
-    s->shrink = attn__arena_take(p, t->width, sizeof(float));
-    s->alive = attn__arena_take(p, tile, 1);
+    s->kept = attn__arena_take(p, 1, sizeof *s->kept);
+    for (int i = 0; i < KEPT; i++)
+        s->kept_rows[i] = attn__arena_floats(p, t->keeps ? rows * t->stage_ld : 0);
+    s->o = attn__arena_floats(p, queries * t->channels);
+    s->m = attn__arena_floats(p, queries);
+    s->l = attn__arena_floats(p, queries);
+    s->v = attn__arena_floats(p, keys * t->channels);
+    s->reach = attn__arena_floats(p, t->heads * t->channels);
+    s->flags = attn__arena_floats(p, flags ? tile : 0);
+    s->shrink = attn__arena_floats(p, t->width);
     s->low = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
     s->high = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint32_t));
-    s->column = attn__arena_take(p, t->key_block, sizeof(uint32_t));
-    s->bias_row = attn__arena_take(p, t->query_block, sizeof(int64_t));
-    s->bias_key = attn__arena_take(p, t->key_block, sizeof(int64_t));
-    s->bias_head = attn__arena_take(p, t->heads, sizeof(int64_t));
-    s->bad = attn__arena_take(p, keys, sizeof(int64_t));
-    s->nbad = attn__arena_take(p, t->heads, sizeof(int64_t));
-    s->bad_now = attn__arena_take(p, t->step, sizeof(int64_t));
+    s->bias_head = attn__arena_offsets(p, t->heads);
+    s->bad = attn__arena_offsets(p, t->plain ? 0 : keys);
+    s->nbad = attn__arena_offsets(p, t->heads);
+    s->bad_now = attn__arena_offsets(p, t->step);
+}
+
+static void take_backward(const small_plan *t, const attn__canonical *canonical, attn__arena *p, scratch *s)
+{
+    int64_t queries = t->heads * t->query_block, keys = t->heads * t->key_block, square = t->step * t->width;
+    float **const by_query[] = {&s->dout, &s->dq}, **const by_key[] = {&s->kt, &s->vt, &s->dk, &s->dv};
+    s->o_stage = attn__arena_floats(p, t->query_block * t->stage_ld);
+    for (int i = 0; i < 2; i++)
+        *by_query[i] = attn__arena_floats(p, queries * t->channels);
+    for (int i = 0; i < 4; i++)
+        *by_key[i] = attn__arena_floats(p, keys * t->channels);
+    s->lse = attn__arena_floats(p, queries);
+    s->delta = attn__arena_floats(p, queries);
+    s->ds = attn__arena_floats(p, square);
+    s->transposed = attn__arena_floats(p, square);
+    s->mask = attn__arena_take(p, square, 1);
+    s->dbias = attn__arena_floats(p, t->wants_dbias ? square : 0);
+    s->from = attn__arena_take(p, t->query_block, sizeof(int32_t));
+    s->to = attn__arena_take(p, t->query_block, sizeof(int32_t));
+    s->drop_key = attn__arena_take(p, canonical->has_dropout ? queries : 0, sizeof(uint64_t));
+    s->dbias_row = attn__arena_offsets(p, t->query_block);
+    s->dbias_key = attn__arena_offsets(p, t->key_block);
 }
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-static size_t divide(const small_plan *t, const attn__canonical *canonical, char *base, forward_scratch *s)
+static size_t divide(const small_plan *t, const attn__canonical *canonical, char *base, scratch *s)
 {
     attn__arena p = {base, 0};
-    int64_t rows = attn__max(t->query_block, t->key_block), queries = t->heads * t->query_block;
-    s->kept = attn__arena_take(&p, 1, sizeof *s->kept);
-    for (int i = 0; i < KEPT; i++)
-        s->kept_rows[i] = attn__arena_take(&p, t->keeps ? rows * t->stage_ld : 0, sizeof(float));
-    s->stage = attn__arena_take(&p, rows * t->stage_ld, sizeof(float));
-    s->q = attn__arena_take(&p, queries * t->channels, sizeof(float));
-    s->o = attn__arena_take(&p, queries * t->channels, sizeof(float));
-    s->m = attn__arena_take(&p, queries, sizeof(float));
-    s->l = attn__arena_take(&p, queries, sizeof(float));
-    s->k = attn__arena_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
-    s->v = attn__arena_take(&p, t->heads * t->key_block * t->channels, sizeof(float));
-    s->reach = attn__arena_take(&p, t->heads * t->channels, sizeof(float));
-    s->p = attn__arena_take(&p, t->step * t->width, sizeof(float));
-    s->factor = attn__arena_take(&p, t->query_block, sizeof(float));
-    s->at = attn__arena_take(&p, rows, sizeof(int64_t));
-    s->stage_at = attn__arena_take(&p, rows, sizeof(int64_t));
-    if (!t->plain)
-        take_changes(t, canonical, &p, s);
+    int64_t rows = attn__max(t->query_block, t->key_block), tile = t->step * t->width;
+    s->stage = attn__arena_floats(&p, rows * t->stage_ld);
+    s->q = attn__arena_floats(&p, t->heads * t->query_block * t->channels);
+    s->k = attn__arena_floats(&p, t->heads * t->key_block * t->channels);
+    s->p = attn__arena_floats(&p, tile);
+    s->factor = attn__arena_floats(&p, rows);
+    s->at = attn__arena_offsets(&p, rows);
+    s->stage_at = attn__arena_offsets(&p, rows);
+    (t->backward ? take_backward : take_forward)(t, canonical, &p, s);
+    if (t->plain && !t->backward)
+        return p.used;
+    attn__visible_rows_take(&s->rows, &t->visible, &p, t->query_block, ATTN__VISIBLE_ANY);
+    attn__visible_keys_take(&s->keys, &t->visible, &p, t->key_block, ATTN__VISIBLE_ANY);
+    s->bias = attn__arena_floats(&p, canonical->has_bias ? tile : 0);
+    s->alive = attn__arena_take(&p, tile, 1);
+    s->column = attn__arena_take(&p, t->key_block, sizeof(uint32_t));
+    s->bias_row = attn__arena_offsets(&p, t->query_block);
+    s->bias_key = attn__arena_offsets(&p, t->key_block);
     return p.used;
 }
 
 static attn_status plan(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
 {
-    int64_t tables = 2 * (canonical->contract.size + canonical->value.size);
-    small_plan *t = make_plan(context, canonical, tables, 2, COLUMNS, 1);
+    size_t columns = 2 * (size_t)(canonical->contract.size + canonical->value.size);
+    small_plan *t = attn__alloc_zero(context, sizeof *t + columns * sizeof(int64_t));
     if (!t)
         return ATTN_ERROR_MEMORY;
-    fill(t, canonical);
+    t->kernel = attn__small_head_for(canonical->isa);
+    t->lanes = attn__online_softmax_for(canonical->isa);
+    t->size = size_of(canonical);
+    t->channels = 4 << t->size;
+    t->width = t->kernel->width[t->size];
+    attn__visible_make(&t->visible, canonical, false);
+    t->plain = is_plain(canonical, &t->visible);
+    (canonical->backward ? fill_backward : fill_forward)(t, canonical);
+    t->stage_ld = attn__round_up(t->heads * most_channels(canonical), 16);
     recipe->data = t;
-    forward_scratch unused;
+    scratch unused;
     recipe->workspace = attn__size_mul((size_t)canonical->threads, divide(t, canonical, NULL, &unused));
-    snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together, blocks of %d queries x %d keys",
-             attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads, (int)t->query_block, (int)t->key_block);
+    int written = snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together",
+                           attn__isa_text(t->kernel->isa), (int)t->channels, (int)t->heads);
+    if (!canonical->backward)
+        snprintf(recipe->text + written, sizeof recipe->text - (size_t)written, ", blocks of %d queries x %d keys",
+                 (int)t->query_block, (int)t->key_block);
     return ATTN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ a forward item */
+/* ----------------------------------------------------------------------------------------------- an item, its rows */
 
-typedef struct forward_item {
+typedef struct item {
     const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
     const small_plan *plan;
     const attn_arrays *arrays;
-    forward_scratch s;
+    scratch s;
     int64_t batch; /* of the group's first head */
     int64_t index;
     int64_t first, count, padded; /* queries */
-    const float *stage;           /* rows of this block */
-    bool careful;                 /* some of its values are not finite and may be masked */
-    const float *bias_there;      /* the bias whose tile is in s.bias */
+    int64_t keys;                 /* padded */
+    const float *stage;           /* staged rows: s.stage, or kept ones */
+    bool finite;                  /* backward: all inputs are */
+    bool careful;                 /* forward: a value of the block is not finite and may be masked */
+    const float *bias_there;      /* forward: the bias whose tile is in s.bias */
     attn__prefetch prefetch;
-} forward_item;
+} item;
 
-/* Where rows [from, from + rows) of the item's head `head` lie. */
-static void offsets(const forward_item *t, const attn__group *group, size_t stride, int64_t head, int64_t from,
-                    int64_t rows)
-{
-    find_rows(t->canonical, group, stride, t->batch + head, from, rows, t->s.at);
-}
-
-/* Rows of all heads of the group, as f32; false if any of it is not finite. */
-static bool to_stage(forward_item *t, const void *base, const int64_t *column, int64_t rows, int64_t channels)
+/* Rows [from, from + rows) of all heads of the group, as f32; false if a number is not finite. */
+static bool stage_rows(const item *t, attn__operand op, int64_t from, int64_t rows, float *stage)
 {
     const small_plan *n = t->plan;
-    t->stage = t->s.stage;
-    return n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, column, rows, n->heads * channels, t->s.stage,
-                          n->stage_ld);
+    attn__operand_offsets(t->canonical, op, t->batch, from, rows, t->s.at);
+    return n->lanes->copy(attn__operand_array(t->arrays, op), t->canonical->problem.dtype, t->s.at, n->column[op], rows,
+                          n->heads * attn__channels_of(t->canonical, op)->size, stage, n->stage_ld);
 }
 
+/* Zeros where rows or channels are padded. */
+static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
+{
+    if (rows < padded || channels < n->channels)
+        memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
+}
+
+/* Inlined, so that the compiler makes vectors of a known number of channels. */
+static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
+                                                             int64_t channels, float factor, float *restrict out,
+                                                             int64_t out_ld)
+{
+    for (int64_t i = 0; i < rows; i++, in += ld, out += out_ld)
+        for (int64_t c = 0; c < channels; c++)
+            out[c] = factor * in[c];
+}
+
+/* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
+static void pack_rows(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
+{
+    const small_plan *n = t->plan;
+    begin_panels(n, rows, padded, channels, panel);
+    for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
+        const float *in = t->stage + h * channels;
+        if (channels == 8 && n->channels == 8) /* the usual one */
+            scale_head(in, n->stage_ld, rows, 8, factor, panel, 8);
+        else if (factor != 1.0f)
+            scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
+        else
+            for (int64_t i = 0; i < rows; i++)
+                memcpy(panel + i * n->channels, in + i * n->stage_ld, (size_t)channels * sizeof *panel);
+    }
+}
+
+/* The same, with rows in the lanes. */
+static void pack_lanes(const item *t, int64_t rows, int64_t padded, int64_t channels, float factor, float *panel)
+{
+    const small_plan *n = t->plan;
+    begin_panels(n, padded, padded, channels, panel);
+    for (int64_t h = 0; h < n->heads; h++) {
+        attn__lane_view view = {
+            (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, rows};
+        n->lanes->gather(&view, panel + h * padded * n->channels, padded, factor);
+    }
+}
+
+/* -------------------------------------------------------------------------------------------------------- forward */
+
 /* True if rows of `which` from number `at` on are there already. */
-static bool take_kept(forward_item *t, int which, int64_t at)
+static bool take_kept(item *t, int which, int64_t at)
 {
     const kept_rows *kept = t->s.kept;
     bool there = t->plan->keeps && kept->index == t->index && kept->at == at;
-    if (there)
-        t->stage = t->s.kept_rows[which];
+    t->stage = there ? t->s.kept_rows[which] : t->s.stage;
     return there;
 }
 
-/* Rows of keys or values; false if any of it is not finite. */
-static bool stage_keys(forward_item *t, int which, int64_t at, int64_t keys)
+/* Rows of keys or values; false if a number is not finite. */
+static bool stage_keys(item *t, attn__operand op, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
-    bool values = which == ROWS_OF_V;
-    int64_t channels = values ? t->canonical->value.size : t->canonical->contract.size;
-    offsets(t, &t->canonical->key, values ? ATTN__STRIDE(dim.v) : ATTN__STRIDE(dim.k), 0, at, keys);
-    if (!take_kept(t, which, at))
-        return to_stage(t, values ? t->arrays->v : t->arrays->k, values ? n->v_column : n->k_column, keys, channels);
-    float *rows = t->s.kept_rows[which]; /* in place: to see whether they are finite */
+    bool values = op == ATTN__OP_V;
+    if (!take_kept(t, values ? ROWS_OF_V : ROWS_OF_K, at))
+        return stage_rows(t, op, at, keys, t->s.stage);
+    float *rows = t->s.kept_rows[values ? ROWS_OF_V : ROWS_OF_K]; /* copied to itself, which tells */
     return (values && n->plain) ||
-           n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys, n->heads * channels, rows, n->stage_ld);
+           n->lanes->copy(rows, ATTN_F32, t->s.stage_at, NULL, keys,
+                          n->heads * attn__channels_of(t->canonical, op)->size, rows, n->stage_ld);
 }
 
-static void pack_queries(forward_item *t)
+static void pack_queries(item *t)
 {
-    const small_plan *n = t->plan;
-    int64_t channels = t->canonical->contract.size, size = n->channels * n->query_block;
-    offsets(t, &t->canonical->query, ATTN__STRIDE(dim.q), 0, t->first, t->count);
     if (!take_kept(t, ROWS_OF_Q, 0))
-        to_stage(t, t->arrays->q, n->q_column, t->count, channels);
-    for (int64_t h = 0; h < n->heads; h++) {
-        attn__lane_view view = {
-            (void *)(uintptr_t)(t->stage + h * channels), ATTN_F32, t->s.stage_at, NULL, channels, t->count};
-        float *q = t->s.q + h * size;
-        n->lanes->gather(&view, q, n->query_block, attn__score_factor(t->canonical));
-        memset(q + channels * n->query_block, 0, (size_t)((n->channels - channels) * n->query_block) * sizeof *q);
-    }
-}
-
-/* One head's part of the staged rows. */
-static void pack_head(const forward_item *t, int64_t head, int64_t rows, int64_t channels, float *panel)
-{
-    const small_plan *n = t->plan;
-    const float *in = t->stage + head * channels;
-    if (channels == 8 && n->channels == 8) { /* the usual one, without calls */
-        for (int64_t i = 0; i < rows; i++)
-            memcpy(panel + i * 8, in + i * n->stage_ld, 8 * sizeof *panel);
-        return;
-    }
-    for (int64_t i = 0; i < rows; i++) {
-        memcpy(panel + i * n->channels, in + i * n->stage_ld, (size_t)channels * sizeof *panel);
-        for (int64_t c = channels; c < n->channels; c++)
-            panel[i * n->channels + c] = 0.0f;
-    }
+        stage_rows(t, ATTN__OP_Q, t->first, t->count, t->s.stage);
+    pack_lanes(t, t->count, t->plan->query_block, t->canonical->contract.size, attn__score_factor(t->canonical),
+               t->s.q);
 }
 
 /* The largest magnitude in each channel; infinity if the block has an infinite or NaN element. */
@@ -392,28 +438,23 @@ static void find_reach(const small_plan *n, const float *k, int64_t keys, bool f
     }
 }
 
-static void pack_keys(forward_item *t, int64_t at, int64_t keys)
+static void pack_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
     int64_t size = n->key_block * n->channels, values = t->canonical->value.size;
-    bool finite = stage_keys(t, ROWS_OF_K, at, keys);
-    for (int64_t h = 0; h < n->heads; h++) {
-        pack_head(t, h, keys, t->canonical->contract.size, t->s.k + h * size);
-        if (n->plain)
-            find_reach(n, t->s.k + h * size, keys, finite, t->s.reach + h * n->channels);
-    }
-    t->careful = !stage_keys(t, ROWS_OF_V, at, keys) && !n->plain;
-    for (int64_t h = 0; h < n->heads; h++) {
-        float *v = t->s.v + h * size;
-        pack_head(t, h, keys, values, v);
-        if (t->careful)
-            t->s.nbad[h] = attn__finite_clean(t->stage + h * values, n->stage_ld, keys, values, v, n->channels,
-                                              t->s.bad + h * n->key_block);
-    }
+    bool finite = stage_keys(t, ATTN__OP_K, at, keys);
+    pack_rows(t, keys, n->key_block, t->canonical->contract.size, 1.0f, t->s.k);
+    for (int64_t h = 0; h < n->heads && n->plain; h++)
+        find_reach(n, t->s.k + h * size, keys, finite, t->s.reach + h * n->channels);
+    t->careful = !stage_keys(t, ATTN__OP_V, at, keys) && !n->plain;
+    pack_rows(t, keys, n->key_block, values, 1.0f, t->s.v);
+    for (int64_t h = 0; h < n->heads && t->careful; h++)
+        t->s.nbad[h] = attn__finite_clean(t->stage + h * values, n->stage_ld, keys, values, t->s.v + h * size,
+                                          n->channels, t->s.bad + h * n->key_block);
 }
 
 /* Keys [key, key + keys) of the block and a tile of queries from number i on, of one head. */
-static attn__small_head_args tile_args(forward_item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
+static attn__small_head_args tile_args(item *t, int64_t head, int64_t i, int64_t key, int64_t keys)
 {
     const small_plan *n = t->plan;
     int64_t at = head * n->query_block, tile = at * n->channels + i;
@@ -431,7 +472,7 @@ static attn__small_head_args tile_args(forward_item *t, int64_t head, int64_t i,
                                    .hook = {attn__prefetch_portion, &t->prefetch}};
 }
 
-static void see_keys(forward_item *t, int64_t keys)
+static void see_keys(item *t, int64_t keys)
 {
     const small_plan *n = t->plan;
     for (int64_t h = 0; h < n->heads; h++) {
@@ -445,7 +486,7 @@ static void see_keys(forward_item *t, int64_t keys)
 /* ------------------------------------------------------------------------------------ scores that change in between */
 
 /* Before the first block: what belongs to the item's queries. */
-static void start_changes(forward_item *t)
+static void start_changes(item *t)
 {
     const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
@@ -461,10 +502,10 @@ static void start_changes(forward_item *t)
 }
 
 /* Softcap, bias and masks.  The bias is read once for heads that share it, as are masks (see change_tiles). */
-static void change_scores(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+static void change_scores(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
     const small_plan *n = t->plan;
-    forward_scratch *s = &t->s;
+    scratch *s = &t->s;
     int64_t count = tile->nkeys * n->width;
     float masked = attn__masked_score(t->canonical);
     if (t->canonical->problem.softcap != 0)
@@ -485,7 +526,7 @@ static void change_scores(forward_item *t, int64_t head, const attn__visible_til
 }
 
 /* Adds the values that are not finite, where they are attended. */
-static void repair(forward_item *t, int64_t head, const attn__small_head_args *args, int64_t key)
+static void repair(item *t, int64_t head, const attn__small_head_args *args, int64_t key)
 {
     const small_plan *n = t->plan;
     const int64_t *bad = t->s.bad + head * n->key_block;
@@ -493,8 +534,7 @@ static void repair(forward_item *t, int64_t head, const attn__small_head_args *a
     for (int64_t i = 0; i < t->s.nbad[head]; i++)
         if (bad[i] >= key && bad[i] < key + args->keys)
             t->s.bad_now[count++] = bad[i] - key;
-    for (int64_t i = 0; i < args->keys * n->width; i++)
-        t->s.alive[i] |= t->s.p[i] != 0.0f;
+    attn__finite_note_weights(t->s.p, args->keys * n->width, t->s.alive);
     attn__finite_sums sums = {.outs = n->width,
                               .channels = t->canonical->value.size,
                               .w = t->s.p,
@@ -511,17 +551,16 @@ static void repair(forward_item *t, int64_t head, const attn__small_head_args *a
     attn__finite_repair(&sums, t->s.bad_now, count);
 }
 
-static void change_tile(forward_item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
+static void change_tile(item *t, int64_t head, const attn__visible_tile *tile, unsigned parts)
 {
     const small_plan *n = t->plan;
-    forward_scratch *s = &t->s;
+    scratch *s = &t->s;
     bool changed, dropout = t->canonical->has_dropout;
-    float masked = attn__masked_score(t->canonical);
     attn__small_head_args args = tile_args(t, head, tile->row, tile->key, tile->nkeys);
     n->kernel->score[n->size](&args);
     change_scores(t, head, tile, parts);
-    for (int64_t i = 0; t->careful && i < tile->nkeys * n->width; i++)
-        s->alive[i] = s->p[i] != masked && s->p[i] != -INFINITY && !dropout;
+    if (t->careful)
+        attn__finite_note(s->p, tile->nkeys * n->width, attn__masked_score(t->canonical), dropout, s->alive);
     attn__online_softmax_args softmax = {s->p, tile->nkeys, n->width, NULL, args.m, args.l, s->shrink, &changed};
     n->lanes->softmax(&softmax);
     if (dropout) {
@@ -544,7 +583,7 @@ static void change_tile(forward_item *t, int64_t head, const attn__visible_tile 
 }
 
 /* All heads of one tile, which share its masks. */
-static void change_tiles(forward_item *t, const attn__visible_tile *tile, const attn__visible_span *span)
+static void change_tiles(item *t, const attn__visible_tile *tile, const attn__visible_span *span)
 {
     const small_plan *n = t->plan;
     unsigned parts = attn__visible_masks(&n->visible) ? attn__visible_of(tile, span) : (unsigned)ATTN__VISIBLE_ALL;
@@ -564,7 +603,7 @@ static void change_tiles(forward_item *t, const attn__visible_tile *tile, const 
 
 /* As see_keys, by way of tiles of scores.  They begin at a multiple of four keys, so that the order of sums does not
  * depend on where the first visible one stands. */
-static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
+static void see_changed_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
@@ -585,12 +624,12 @@ static void see_changed_keys(forward_item *t, int64_t at, int64_t keys)
 /* -------------------------------------------------------------------------------------------- outputs, and all items */
 
 /* o / l of each head; by way of the stage where rows of the group are runs of floats. */
-static void write_outputs(const forward_item *t)
+static void write_outputs(const item *t)
 {
     const small_plan *n = t->plan;
     int64_t values = t->canonical->value.size;
-    bool staged = t->canonical->problem.dtype == ATTN_F32 && !n->o_column;
-    offsets(t, &t->canonical->query, ATTN__STRIDE(dim.o), 0, t->first, t->count);
+    bool staged = t->canonical->problem.dtype == ATTN_F32 && !n->column[ATTN__OP_O];
+    attn__operand_offsets(t->canonical, ATTN__OP_O, t->batch, t->first, t->count, t->s.at);
     for (int64_t h = 0; h < n->heads; h++) {
         const float *l = t->s.l + h * n->query_block, *o = t->s.o + h * n->channels * n->query_block;
         float kept = (float)attn__dropout_factor(t->canonical);
@@ -599,7 +638,7 @@ static void write_outputs(const forward_item *t)
         attn__lane_view view = {staged ? t->s.stage + h * values : t->arrays->o,
                                 t->canonical->problem.dtype,
                                 staged ? t->s.stage_at : t->s.at,
-                                n->o_column,
+                                n->column[ATTN__OP_O],
                                 values,
                                 t->count};
         if (!staged && h > 0)
@@ -612,55 +651,41 @@ static void write_outputs(const forward_item *t)
         memcpy(out + t->s.at[i], t->s.stage + i * n->stage_ld, (size_t)(n->heads * values) * sizeof *out);
 }
 
-/* Rows of one operand that come next, and room for them.  Those along several axes are left to the machine. */
-static void want(forward_item *t, int which, const void *base, int64_t batch, const attn__group *group, int64_t from,
-                 int64_t rows, size_t stride, int64_t channels)
+/* Rows of one operand that come next, and room for them. */
+static void want(item *t, int which, attn__operand op, int64_t batch, int64_t from, int64_t rows)
 {
-    int64_t size = (int64_t)attn_dtype_size(t->canonical->problem.dtype), bytes = t->plan->heads * channels * size;
-    if (group->n != 1)
-        return;
-    int64_t step = group->size > 1 ? attn__offsets_one(group, stride, 1) : 0;
-    int64_t at = attn__offsets_one(&t->canonical->batch, stride, batch) + from * step;
-    attn__prefetch_add(&t->prefetch, (const char *)base + at * size, step * size, NULL,
-                       attn__min(rows, group->size - from), bytes);
-    if (rows > 0 && group->size > from && which < KEPT && t->plan->keeps)
-        attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], t->plan->stage_ld * (int64_t)sizeof(float));
+    const small_plan *n = t->plan;
+    int64_t to = attn__min(from + rows, attn__rows_of(t->canonical, op)->size);
+    if (!n->column[op] &&
+        attn__rows_plan_prefetch(&t->prefetch, t->canonical, t->arrays, op, batch, n->heads, from, to) && from < to &&
+        which < KEPT && n->keeps)
+        attn__prefetch_copy(&t->prefetch, t->s.kept_rows[which], n->stage_ld * (int64_t)sizeof(float));
 }
 
 /* Plans what to prefetch during the `keys` keys before `at`: the next block or, after the last one, the output rows and
  * the first rows of the item that this thread will probably run next. */
-static void prefetch_next(forward_item *t, int64_t at, int64_t keys)
+static void prefetch_next(item *t, int64_t at, int64_t keys)
 {
     const attn__canonical *canonical = t->canonical;
     const small_plan *n = t->plan;
-    const attn__group *query = &canonical->query, *key = &canonical->key;
-    int64_t channels = canonical->contract.size, values = canonical->value.size;
-    bool ends = at >= key->size;
+    bool ends = at >= canonical->key.size;
     int64_t next = ends ? t->index + 1 : t->index, from = ends ? 0 : at;
     int64_t first = next % n->query_blocks * n->query_block, b = next / n->query_blocks * n->heads;
     bool any = b < canonical->batch.size && (!ends || !attn__is_packed(canonical));
     attn__prefetch_clear(&t->prefetch);
-    if (ends && !n->q_column && any)
-        want(t, ROWS_OF_Q, t->arrays->q, b, query, first, n->query_block, ATTN__STRIDE(dim.q), channels);
-    if (!n->k_column && any)
-        want(t, ROWS_OF_K, t->arrays->k, b, key, from, n->key_block, ATTN__STRIDE(dim.k), channels);
-    if (!n->v_column && any)
-        want(t, ROWS_OF_V, t->arrays->v, b, key, from, n->key_block, ATTN__STRIDE(dim.v), values);
-    if (ends && !n->o_column)
-        want(t, KEPT, t->arrays->o, t->batch, query, t->first, t->count, ATTN__STRIDE(dim.o), values);
+    if (ends && any)
+        want(t, ROWS_OF_Q, ATTN__OP_Q, b, first, n->query_block);
+    if (any) {
+        want(t, ROWS_OF_K, ATTN__OP_K, b, from, n->key_block);
+        want(t, ROWS_OF_V, ATTN__OP_V, b, from, n->key_block);
+    }
+    if (ends)
+        want(t, KEPT, ATTN__OP_O, t->batch, t->first, t->count);
     *t->s.kept = (kept_rows){any ? next : -1, from};
     attn__prefetch_divide(&t->prefetch, n->heads * (t->padded / n->width) * attn__ceil_div(keys, n->step));
 }
 
-typedef struct job {
-    const attn__canonical *canonical;
-    const void *plan;
-    const attn_arrays *arrays;
-    char *workspace;
-    size_t each;
-} job;
-
-static void run_block(forward_item *t)
+static void run_block(item *t)
 {
     const small_plan *n = t->plan;
     pack_queries(t);
@@ -686,84 +711,13 @@ static void run_block(forward_item *t)
                             t->s.l + h * n->query_block);
 }
 
-static void run_item(void *user, int64_t index, int thread)
-{
-    const job *j = user;
-    const small_plan *n = j->plan;
-    forward_item t = {.canonical = j->canonical, .plan = n, .arrays = j->arrays, .index = index};
-    t.batch = index / n->query_blocks * n->heads;
-    t.first = index % n->query_blocks * n->query_block;
-    attn__sequence one;
-    if (attn__is_packed(j->canonical)) {
-        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
-        t.canonical = &one.canonical;
-        t.arrays = &one.arrays;
-    }
-    t.count = attn__min(t.canonical->query.size - t.first, n->query_block);
-    t.padded = attn__round_up(t.count, n->width);
-    if (t.count < 1)
-        return;
-    divide(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
-    for (int64_t i = 0; i < n->query_block || i < n->key_block; i++)
-        t.s.stage_at[i] = i * n->stage_ld;
-    run_block(&t);
-}
-
-static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                  void *workspace)
-{
-    const small_plan *n = recipe->data;
-    job j = {canonical, n, arrays, workspace, 0};
-    forward_scratch unused;
-    j.each = divide(n, canonical, NULL, &unused);
-    for (int i = 0; i < canonical->threads; i++) {
-        divide(n, canonical, j.workspace + (size_t)i * j.each, &unused);
-        unused.kept->index = -1;
-    }
-    attn__parallel_items(canonical->threads, canonical->batch.size / n->heads * n->query_blocks, run_item, &j);
-}
-
-/* ---------------------------------------------------------------------------------------------- the backward plan */
-
-typedef struct backward_scratch {
-    float *stage, *o_stage;   /* [rows][heads * channels] */
-    float *q, *dout;          /* [heads][queries][channels] */
-    float *k;                 /* [heads][keys][channels] */
-    float *kt, *vt, *dk, *dv; /* [heads][channels][keys] */
-    float *dq;                /* [heads][channels][queries] */
-    float *lse, *delta;       /* [heads][queries] */
-    float *p, *ds, *transposed, *factor;
-    int64_t *at, *stage_at;
-    /* Unless the plan is plain, or where something is not finite: */
-    attn__visible_rows rows;
-    attn__visible_keys keys;
-    uint8_t *mask, *alive;      /* as p */
-    float *bias, *dbias;        /* as p */
-    int32_t *from, *to;         /* [queries]: all keys, where no range says which are visible */
-    uint64_t *drop_key;         /* [heads][queries] */
-    uint32_t *column;           /* [keys]: dropout's */
-    int64_t *row_at, *key_at;   /* of a bias, */
-    int64_t *drow_at, *dkey_at; /* and of its gradient */
-} backward_scratch;
+/* ---------------------------------------------------------------------------------- what the backward pass accepts */
 
 /* Whether each pair of each head has an element of the gradient of the bias to itself. */
 static bool pairs_apart(const attn__canonical *canonical)
 {
-    const attn__group *const groups[] = {&canonical->batch, &canonical->query, &canonical->key};
-    for (int g = 0; g < 3; g++)
-        for (int a = 0; a < groups[g]->n; a++)
-            if (groups[g]->axis[a].dim.n != 1 && groups[g]->axis[a].dim.dbias == 0)
-                return false;
-    return true;
-}
-
-static bool adjacent(const attn__canonical *canonical)
-{
-    bool all = true;
-    for (int i = 0; i < 4; i++)
-        all = all && attn__offsets_adjacent(&canonical->contract, q_strides[i]) &&
-              attn__offsets_adjacent(&canonical->value, v_strides[i]);
-    return all;
+    return attn__group_moves(&canonical->batch, ATTN__OP_DBIAS) &&
+           attn__group_moves(&canonical->query, ATTN__OP_DBIAS) && attn__group_moves(&canonical->key, ATTN__OP_DBIAS);
 }
 
 static const char *refuse_backward(const attn__canonical *canonical)
@@ -779,7 +733,7 @@ static const char *refuse_backward(const attn__canonical *canonical)
         return "several pairs add to one element of the bias's gradient";
     if (attn__sums_meet(canonical))
         return "gradients summed over broadcast dims";
-    return adjacent(canonical) ? NULL : "channels are not adjacent";
+    return attn__channels_adjacent(canonical, operands, ALL) ? NULL : "channels are not adjacent";
 }
 
 /* Squares of 32 queries and keys are done whole; padded channels are multiplied too.  With 16 a tile is as quick or
@@ -797,148 +751,26 @@ static double cost_backward(const attn__canonical *canonical)
     return changed * (double)canonical->batch.size * queries * keys * each;
 }
 
-static void take_backward_changes(const small_plan *n, const attn__canonical *canonical, attn__arena *p,
-                                  backward_scratch *s)
+/* ------------------------------------------------------------------------------------------------- backward, rows */
+
+static void stage_all(item *t, attn__operand op, float *stage)
 {
-    int64_t square = STEP * n->width;
-    attn__visible_rows_take(&s->rows, &n->visible, p, n->queries, ATTN__VISIBLE_ANY);
-    attn__visible_keys_take(&s->keys, &n->visible, p, n->keys, ATTN__VISIBLE_ANY);
-    s->mask = attn__arena_take(p, square, 1);
-    s->alive = attn__arena_take(p, square, 1);
-    s->bias = attn__arena_take(p, canonical->has_bias ? square : 0, sizeof(float));
-    s->dbias = attn__arena_take(p, n->wants_dbias ? square : 0, sizeof(float));
-    s->from = attn__arena_take(p, n->queries, sizeof(int32_t));
-    s->to = attn__arena_take(p, n->queries, sizeof(int32_t));
-    s->drop_key = attn__arena_take(p, canonical->has_dropout ? n->heads * n->queries : 0, sizeof(uint64_t));
-    s->column = attn__arena_take(p, n->keys, sizeof(uint32_t));
-    s->row_at = attn__arena_take(p, n->queries, sizeof(int64_t));
-    s->key_at = attn__arena_take(p, n->keys, sizeof(int64_t));
-    s->drow_at = attn__arena_take(p, n->queries, sizeof(int64_t));
-    s->dkey_at = attn__arena_take(p, n->keys, sizeof(int64_t));
+    t->finite = stage_rows(t, op, 0, attn__rows_of(t->canonical, op)->size, stage) && t->finite;
 }
 
-/* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
-static size_t divide_backward(const small_plan *n, const attn__canonical *canonical, char *base, backward_scratch *s)
+static void pack_all_keys(item *t)
 {
-    attn__arena p = {base, 0};
-    int64_t rows = attn__max(n->queries, n->keys), q = n->heads * n->queries, k = n->heads * n->keys;
-    float **const by_query[] = {&s->q, &s->dout, &s->dq}, **const by_key[] = {&s->k, &s->kt, &s->vt, &s->dk, &s->dv};
-    s->stage = attn__arena_take(&p, rows * n->stage_ld, sizeof(float));
-    s->o_stage = attn__arena_take(&p, n->queries * n->stage_ld, sizeof(float));
-    for (int i = 0; i < 3; i++)
-        *by_query[i] = attn__arena_take(&p, q * n->channels, sizeof(float));
-    for (int i = 0; i < 5; i++)
-        *by_key[i] = attn__arena_take(&p, k * n->channels, sizeof(float));
-    s->lse = attn__arena_take(&p, q, sizeof(float));
-    s->delta = attn__arena_take(&p, q, sizeof(float));
-    s->p = attn__arena_take(&p, STEP * n->width, sizeof(float));
-    s->ds = attn__arena_take(&p, STEP * n->width, sizeof(float));
-    s->transposed = attn__arena_take(&p, STEP * n->width, sizeof(float));
-    s->factor = attn__arena_take(&p, rows, sizeof(float));
-    s->at = attn__arena_take(&p, rows, sizeof(int64_t));
-    s->stage_at = attn__arena_take(&p, rows, sizeof(int64_t));
-    take_backward_changes(n, canonical, &p, s);
-    return p.used;
-}
-
-static attn_status plan_backward(attn_context *context, const attn__canonical *canonical, attn__recipe *recipe)
-{
-    enum { COLUMNS_BACKWARD = 128, ITEMS = 32 }; /* that keep most machines busy */
-    small_plan *n = make_plan(context, canonical, 0, 4, COLUMNS_BACKWARD, ITEMS);
-    if (!n)
-        return ATTN_ERROR_MEMORY;
-    n->backward = attn__softmax_backward_for(canonical->isa);
-    n->queries = attn__round_up(canonical->query.size, STEP);
-    n->keys = attn__round_up(canonical->key.size, n->width);
-    n->wants_dbias = canonical->problem.flags & ATTN_WANT_DBIAS;
-    recipe->data = n;
-    backward_scratch unused;
-    recipe->workspace = attn__size_mul((size_t)canonical->threads, divide_backward(n, canonical, NULL, &unused));
-    snprintf(recipe->text, sizeof recipe->text, "%s heads of %d, %d together", attn__isa_text(n->kernel->isa),
-             (int)n->channels, (int)n->heads);
-    return ATTN_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------ a backward item */
-
-typedef struct backward_item {
-    const attn__canonical *canonical; /* of packed sequences the one's own, as the arrays */
-    const small_plan *plan;
-    const attn_arrays *arrays;
-    backward_scratch s;
-    int64_t batch;         /* of the group's first head */
-    int64_t queries, keys; /* padded */
-    bool finite;           /* all inputs are */
-} backward_item;
-
-/* Rows of all heads of the group. */
-static void stage_rows(backward_item *t, const void *base, const attn__group *group, size_t stride, int64_t channels,
-                       float *stage)
-{
-    const small_plan *n = t->plan;
-    find_rows(t->canonical, group, stride, t->batch, 0, group->size, t->s.at);
-    t->finite = n->lanes->copy(base, t->canonical->problem.dtype, t->s.at, NULL, group->size, n->heads * channels,
-                               stage, n->stage_ld) &&
-                t->finite;
-}
-
-/* Zeros where rows or channels are padded. */
-static void begin_panels(const small_plan *n, int64_t rows, int64_t padded, int64_t channels, float *panel)
-{
-    if (rows < padded || channels < n->channels)
-        memset(panel, 0, (size_t)(n->heads * padded * n->channels) * sizeof *panel);
-}
-
-/* Inlined, so that the compiler makes vectors of a number of channels that it knows. */
-static inline __attribute__((always_inline)) void scale_head(const float *restrict in, int64_t ld, int64_t rows,
-                                                             int64_t channels, float factor, float *restrict out,
-                                                             int64_t out_ld)
-{
-    for (int64_t i = 0; i < rows; i++, in += ld, out += out_ld)
-        for (int64_t c = 0; c < channels; c++)
-            out[c] = factor * in[c];
-}
-
-/* Each head's part of the staged rows times `factor`, padded with zeros; panels are `padded` rows apart. */
-static void pack_rows(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float factor,
-                      float *panel)
-{
-    const small_plan *n = t->plan;
-    begin_panels(n, rows, padded, channels, panel);
-    for (int64_t h = 0; h < n->heads; h++, panel += padded * n->channels) {
-        const float *in = t->s.stage + h * channels;
-        if (channels == 8 && n->channels == 8) /* the usual one */
-            scale_head(in, n->stage_ld, rows, 8, factor, panel, 8);
-        else
-            scale_head(in, n->stage_ld, rows, channels, factor, panel, n->channels);
-    }
-}
-
-/* The same, with rows in the lanes. */
-static void pack_lanes(const backward_item *t, int64_t rows, int64_t padded, int64_t channels, float *panel)
-{
-    const small_plan *n = t->plan;
-    begin_panels(n, rows, padded, channels, panel);
-    for (int64_t h = 0; h < n->heads; h++) {
-        attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
-        n->lanes->gather(&view, panel + h * padded * n->channels, padded, 1.0f);
-    }
-}
-
-static void pack_all_keys(backward_item *t)
-{
-    const attn__group *key = &t->canonical->key;
-    int64_t channels = t->canonical->contract.size, values = t->canonical->value.size;
-    stage_rows(t, t->arrays->k, key, ATTN__STRIDE(dim.k), channels, t->s.stage);
-    pack_rows(t, key->size, t->keys, channels, 1.0f, t->s.k);
-    pack_lanes(t, key->size, t->keys, channels, t->s.kt);
-    stage_rows(t, t->arrays->v, key, ATTN__STRIDE(dim.v), values, t->s.stage);
-    pack_lanes(t, key->size, t->keys, values, t->s.vt);
+    int64_t keys = t->canonical->key.size, channels = t->canonical->contract.size;
+    stage_all(t, ATTN__OP_K, t->s.stage);
+    pack_rows(t, keys, t->keys, channels, 1.0f, t->s.k);
+    pack_lanes(t, keys, t->keys, channels, 1.0f, t->s.kt);
+    stage_all(t, ATTN__OP_V, t->s.stage);
+    pack_lanes(t, keys, t->keys, t->canonical->value.size, 1.0f, t->s.vt);
 }
 
 /* delta = sum over channels of dout * o, both staged, less the gradient of the log-sum-exp; the latter.  Rows of padding
  * have a log-sum-exp of infinity, so that their weights are 0. */
-static void find_row_numbers(const backward_item *t)
+static void find_row_numbers(const item *t)
 {
     const small_plan *n = t->plan;
     int64_t queries = t->canonical->query.size;
@@ -949,46 +781,45 @@ static void find_row_numbers(const backward_item *t)
                                                     .heads = n->heads,
                                                     .values = t->canonical->value.size,
                                                     .delta = t->s.delta,
-                                                    .delta_ld = t->queries});
+                                                    .delta_ld = t->padded});
     for (int64_t h = 0; h < n->heads; h++) {
-        float *lse = t->s.lse + h * t->queries, *delta = t->s.delta + h * t->queries;
+        float *lse = t->s.lse + h * t->padded, *delta = t->s.delta + h * t->padded;
         attn__lse_load(t->canonical, t->arrays, t->batch + h, 0, queries, lse);
         attn__delta_finish(t->canonical, t->arrays, t->batch + h, 0, queries, lse, delta);
-        for (int64_t i = queries; i < t->queries; i++) {
+        for (int64_t i = queries; i < t->padded; i++) {
             lse[i] = INFINITY;
             delta[i] = 0.0f;
         }
     }
 }
 
-static void pack_all_queries(backward_item *t)
+static void pack_all_queries(item *t)
 {
-    const attn__group *query = &t->canonical->query;
-    int64_t channels = t->canonical->contract.size, values = t->canonical->value.size;
-    stage_rows(t, t->arrays->q, query, ATTN__STRIDE(dim.q), channels, t->s.stage);
-    pack_rows(t, query->size, t->queries, channels, attn__score_factor(t->canonical), t->s.q);
-    stage_rows(t, t->arrays->dout, query, ATTN__STRIDE(dim.dout), values, t->s.stage);
-    pack_rows(t, query->size, t->queries, values, 1.0f, t->s.dout);
-    stage_rows(t, t->arrays->o, query, ATTN__STRIDE(dim.o), values, t->s.o_stage);
+    int64_t queries = t->canonical->query.size;
+    stage_all(t, ATTN__OP_Q, t->s.stage);
+    pack_rows(t, queries, t->padded, t->canonical->contract.size, attn__score_factor(t->canonical), t->s.q);
+    stage_all(t, ATTN__OP_DOUT, t->s.stage);
+    pack_rows(t, queries, t->padded, t->canonical->value.size, 1.0f, t->s.dout);
+    stage_all(t, ATTN__OP_O, t->s.o_stage);
     find_row_numbers(t);
 }
 
-static attn__small_head_backward_args head_args(const backward_item *t, int64_t head)
+static attn__small_head_backward_args head_args(const item *t, int64_t head)
 {
-    const backward_scratch *s = &t->s;
-    int64_t q = head * t->queries * t->plan->channels, k = head * t->keys * t->plan->channels;
+    const scratch *s = &t->s;
+    int64_t q = head * t->padded * t->plan->channels, k = head * t->keys * t->plan->channels;
     return (attn__small_head_backward_args){.q = s->q + q,
                                             .dout = s->dout + q,
-                                            .lse = s->lse + head * t->queries,
-                                            .delta = s->delta + head * t->queries,
+                                            .lse = s->lse + head * t->padded,
+                                            .delta = s->delta + head * t->padded,
                                             .k = s->k + k,
                                             .kt = s->kt + k,
                                             .vt = s->vt + k,
                                             .dq = s->dq + q,
                                             .dk = s->dk + k,
                                             .dv = s->dv + k,
-                                            .queries = t->queries,
-                                            .query_ld = t->queries,
+                                            .queries = t->padded,
+                                            .query_ld = t->padded,
                                             .keys = t->canonical->key.size,
                                             .key_ld = t->keys,
                                             .p = s->p,
@@ -999,11 +830,11 @@ static attn__small_head_backward_args head_args(const backward_item *t, int64_t 
 /* ----------------------------------------------------------------------- squares whose scores or weights are changed */
 
 /* What belongs to the item's queries and keys, whichever the square. */
-static void start_squares(backward_item *t)
+static void start_squares(item *t)
 {
     const attn__canonical *canonical = t->canonical;
     const attn__group *query = &canonical->query, *key = &canonical->key;
-    backward_scratch *s = &t->s;
+    scratch *s = &t->s;
     attn__visible_rows_start(&s->rows, canonical, t->arrays, t->batch, 0, query->size, 1);
     attn__visible_keys_start(&s->keys, canonical, 0, key->size);
     for (int64_t i = 0; !t->plan->visible.ranges && i < query->size; i++) {
@@ -1011,12 +842,12 @@ static void start_squares(backward_item *t)
         s->to[i] = (int32_t)key->size;
     }
     if (canonical->has_bias) {
-        attn__offsets_fill(query, ATTN__STRIDE(dim.bias), 0, query->size, s->row_at);
-        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), 0, key->size, s->key_at);
+        attn__offsets_fill(query, ATTN__STRIDE(dim.bias), 0, query->size, s->bias_row);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.bias), 0, key->size, s->bias_key);
     }
     if (t->plan->wants_dbias) {
-        attn__offsets_fill(query, ATTN__STRIDE(dim.dbias), 0, query->size, s->drow_at);
-        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), 0, key->size, s->dkey_at);
+        attn__offsets_fill(query, ATTN__STRIDE(dim.dbias), 0, query->size, s->dbias_row);
+        attn__offsets_fill(key, ATTN__STRIDE(dim.dbias), 0, key->size, s->dbias_key);
     }
     if (!canonical->has_dropout)
         return;
@@ -1024,11 +855,11 @@ static void start_squares(backward_item *t)
     for (int64_t j = key->size; j < t->keys; j++)
         s->column[j] = 0;
     for (int64_t h = 0; h < t->plan->heads; h++)
-        attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->queries);
+        attn__dropout_rows(canonical, t->arrays, t->batch + h, 0, query->size, s->drop_key + h * t->padded);
 }
 
 /* The pairs of one square that count, one by one: others may read NaN. */
-static void add_alive(const backward_item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
+static void add_alive(const item *t, const attn__small_head_backward_args *a, int64_t nrows, int64_t nkeys)
 {
     int64_t channels = t->plan->channels, values = t->canonical->value.size;
     for (int64_t r = 0; r < nrows; r++)
@@ -1043,22 +874,22 @@ static void add_alive(const backward_item *t, const attn__small_head_backward_ar
         }
 }
 
-static void store_dbias(const backward_item *t, int64_t head, const attn__visible_tile *tile)
+static void store_dbias(const item *t, int64_t head, const attn__visible_tile *tile)
 {
     bool capped = t->canonical->problem.softcap != 0;
-    attn__bias dbias = attn__bias_of(t->canonical, t->arrays, true, t->s.drow_at + tile->row, tile->nrows,
-                                     t->s.dkey_at + tile->key, tile->nkeys);
+    attn__bias dbias = attn__bias_of(t->canonical, t->arrays, true, t->s.dbias_row + tile->row, tile->nrows,
+                                     t->s.dbias_key + tile->key, tile->nkeys);
     dbias.base += attn__offsets_one(&t->canonical->batch, ATTN__STRIDE(dim.dbias), t->batch + head);
     attn__bias_store(&dbias, t->plan->backward, capped ? t->s.dbias : t->s.ds, t->plan->width,
                      t->canonical->problem.accumulate);
 }
 
 /* One head's gradients of a square; `bytes`: s.mask says which pairs are visible. */
-static void run_square(backward_item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
+static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
 {
     const small_plan *n = t->plan;
     const attn__canonical *canonical = t->canonical;
-    const backward_scratch *s = &t->s;
+    const scratch *s = &t->s;
     attn__small_head_backward_args a = head_args(t, head);
     a.query = tile->row;
     a.key = tile->key;
@@ -1081,18 +912,13 @@ static void run_square(backward_item *t, int64_t head, const attn__visible_tile 
                                      .dbias = n->wants_dbias && capped ? s->dbias : NULL,
                                      .alive = t->finite ? NULL : s->alive};
     if (canonical->has_bias) {
-        attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->row_at + tile->row, tile->nrows,
-                                        s->key_at + tile->key, tile->nkeys);
+        attn__bias bias = attn__bias_of(canonical, t->arrays, false, s->bias_row + tile->row, tile->nrows,
+                                        s->bias_key + tile->key, tile->nkeys);
         bias.base += attn__offsets_one(&canonical->batch, ATTN__STRIDE(dim.bias), t->batch + head);
         attn__bias_rows(&bias, n->width, s->bias, n->width);
         w.bias = s->bias;
     }
-    if (canonical->has_dropout) {
-        w.drop_key = s->drop_key + head * t->queries + tile->row;
-        w.drop_column = (const int32_t *)s->column + tile->key;
-        w.drop_below = attn__dropout_threshold(canonical->problem.dropout);
-        w.drop_scale = (float)attn__dropout_factor(canonical);
-    }
+    attn__dropout_tile(canonical, s->drop_key + head * t->padded + tile->row, s->column + tile->key, &w);
     n->backward->weights(&w);
     size_t rest = (size_t)((STEP - tile->nrows) * n->width) * sizeof(float);
     memset(s->p + tile->nrows * n->width, 0, rest);
@@ -1106,7 +932,7 @@ static void run_square(backward_item *t, int64_t head, const attn__visible_tile 
 }
 
 /* All heads of each square, which share its masks. */
-static void run_squares(backward_item *t)
+static void run_squares(item *t)
 {
     const small_plan *n = t->plan;
     bool masks = attn__visible_masks(&n->visible);
@@ -1132,10 +958,10 @@ static void run_squares(backward_item *t)
     }
 }
 
-static void run_heads(backward_item *t)
+static void run_heads(item *t)
 {
     const small_plan *n = t->plan;
-    memset(t->s.dq, 0, (size_t)(n->heads * t->queries * n->channels) * sizeof(float));
+    memset(t->s.dq, 0, (size_t)(n->heads * t->padded * n->channels) * sizeof(float));
     memset(t->s.dk, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
     memset(t->s.dv, 0, (size_t)(n->heads * t->keys * n->channels) * sizeof(float));
     if (!n->plain || !t->finite) {
@@ -1149,20 +975,21 @@ static void run_heads(backward_item *t)
 }
 
 /* factor * the panels, by way of the stage, so that rows of all heads are written at once. */
-static void write_rows(const backward_item *t, const float *panel, int64_t padded, const attn__group *group,
-                       size_t stride, int64_t channels, double factor, void *out)
+static void write_rows(const item *t, attn__operand op, const float *panel, int64_t padded, double factor)
 {
     const small_plan *n = t->plan;
+    int64_t rows = attn__rows_of(t->canonical, op)->size, channels = attn__channels_of(t->canonical, op)->size;
     int64_t columns = n->heads * channels;
+    void *out = attn__operand_array(t->arrays, op);
     bool add = t->canonical->problem.accumulate;
     for (int64_t i = 0; i < padded; i++)
         t->s.factor[i] = (float)factor;
     for (int64_t h = 0; h < n->heads; h++) {
-        attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, group->size};
+        attn__lane_view view = {t->s.stage + h * channels, ATTN_F32, t->s.stage_at, NULL, channels, rows};
         n->lanes->scatter(&view, panel + h * padded * n->channels, padded, t->s.factor);
     }
-    find_rows(t->canonical, group, stride, t->batch, 0, group->size, t->s.at);
-    for (int64_t i = 0; i < group->size; i++) {
+    attn__operand_offsets(t->canonical, op, t->batch, 0, rows, t->s.at);
+    for (int64_t i = 0; i < rows; i++) {
         const float *row = t->s.stage + i * n->stage_ld;
         float *to = (float *)out + t->s.at[i];
         if (t->canonical->problem.dtype == ATTN_BF16)
@@ -1175,47 +1002,65 @@ static void write_rows(const backward_item *t, const float *panel, int64_t padde
     }
 }
 
-static void run_item_backward(void *user, int64_t index, int thread)
+static void run_backward(item *t)
+{
+    pack_all_keys(t);
+    pack_all_queries(t);
+    run_heads(t);
+    unsigned wanted = t->canonical->problem.flags;
+    double scale = t->canonical->problem.scale;
+    double half = t->plan->plain && t->finite ? 2.0 : 1.0; /* of a score's gradient */
+    if (wanted & ATTN_WANT_DQ)
+        write_rows(t, ATTN__OP_DQ, t->s.dq, t->padded, half * scale);
+    if (wanted & ATTN_WANT_DK) /* q came scaled to powers of two */
+        write_rows(t, ATTN__OP_DK, t->s.dk, t->keys, half / ATTN__LOG2E);
+    if (wanted & ATTN_WANT_DV)
+        write_rows(t, ATTN__OP_DV, t->s.dv, t->keys, 1.0);
+}
+
+/* ------------------------------------------------------------------------------------------------------- all items */
+
+typedef struct job {
+    const attn__canonical *canonical;
+    const small_plan *plan;
+    const attn_arrays *arrays;
+    char *workspace;
+    size_t each;
+} job;
+
+static void run_item(void *user, int64_t index, int thread)
 {
     const job *j = user;
     const small_plan *n = j->plan;
-    backward_item t = {
-        .canonical = j->canonical, .plan = n, .arrays = j->arrays, .batch = index * n->heads, .finite = true};
+    item t = {.canonical = j->canonical, .plan = n, .arrays = j->arrays, .index = index, .finite = true};
     attn__sequence one;
-    if (attn__is_packed(j->canonical)) {
-        attn__sequence_at(&one, j->canonical, j->arrays, attn__packed_sequence(j->canonical, t.batch));
-        t.canonical = &one.canonical;
-        t.arrays = &one.arrays;
-    }
-    const attn__group *query = &t.canonical->query, *key = &t.canonical->key;
-    t.queries = attn__round_up(query->size, STEP);
-    t.keys = attn__round_up(key->size, n->width);
-    divide_backward(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
-    for (int64_t i = 0; i < t.queries || i < t.keys; i++)
+    t.batch = index / n->query_blocks * n->heads;
+    t.first = index % n->query_blocks * n->query_block;
+    attn__sequence_enter(&one, &t.canonical, &t.arrays, t.batch);
+    t.count = attn__min(t.canonical->query.size - t.first, n->query_block);
+    t.padded = attn__round_up(t.count, n->backward ? STEP : n->width);
+    t.keys = attn__round_up(t.canonical->key.size, n->width);
+    if (t.count < 1 && !n->backward)
+        return;
+    divide(n, j->canonical, j->workspace + (size_t)thread * j->each, &t.s);
+    t.stage = t.s.stage;
+    for (int64_t i = 0; i < n->query_block || i < n->key_block; i++)
         t.s.stage_at[i] = i * n->stage_ld;
-    pack_all_keys(&t);
-    pack_all_queries(&t);
-    run_heads(&t);
-    unsigned want = t.canonical->problem.flags;
-    double scale = t.canonical->problem.scale, half = n->plain && t.finite ? 2.0 : 1.0; /* of a score's gradient */
-    if (want & ATTN_WANT_DQ)
-        write_rows(&t, t.s.dq, t.queries, query, ATTN__STRIDE(dim.dq), t.canonical->contract.size, half * scale,
-                   t.arrays->dq);
-    if (want & ATTN_WANT_DK) /* q came scaled to powers of two */
-        write_rows(&t, t.s.dk, t.keys, key, ATTN__STRIDE(dim.dk), t.canonical->contract.size, half / ATTN__LOG2E,
-                   t.arrays->dk);
-    if (want & ATTN_WANT_DV)
-        write_rows(&t, t.s.dv, t.keys, key, ATTN__STRIDE(dim.dv), t.canonical->value.size, 1.0, t.arrays->dv);
+    (n->backward ? run_backward : run_block)(&t);
 }
 
-static void apply_backward(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
-                           void *workspace)
+static void apply(const attn__canonical *canonical, const attn__recipe *recipe, const attn_arrays *arrays,
+                  void *workspace)
 {
     const small_plan *n = recipe->data;
     job j = {canonical, n, arrays, workspace, 0};
-    backward_scratch unused;
-    j.each = divide_backward(n, canonical, NULL, &unused);
-    attn__parallel_items(canonical->threads, canonical->batch.size / n->heads, run_item_backward, &j);
+    scratch memory;
+    j.each = divide(n, canonical, NULL, &memory);
+    for (int i = 0; i < canonical->threads && !n->backward; i++) {
+        divide(n, canonical, j.workspace + (size_t)i * j.each, &memory);
+        memory.kept->index = -1;
+    }
+    attn__parallel_items(canonical->threads, canonical->batch.size / n->heads * n->query_blocks, run_item, &j);
 }
 
 extern const attn__solver attn__solver_small_head, attn__solver_small_head_backward;
@@ -1231,7 +1076,7 @@ const attn__solver attn__solver_small_head_backward = {
     .name = "small_head_backward",
     .refuse = refuse_backward,
     .cost = cost_backward,
-    .plan = plan_backward,
-    .apply = apply_backward,
+    .plan = plan,
+    .apply = apply,
     .extras = ATTN__PACKED | ATTN__SOFTCAP | ATTN__DLSE | ATTN__BLOCKS,
 };

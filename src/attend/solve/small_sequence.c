@@ -115,19 +115,14 @@ typedef struct head {
 
 /* ------------------------------------------------------------------------------------------------- what is refused */
 
-static bool adjacent(const attn__group *group, const size_t *strides, int n)
-{
-    bool all = true;
-    for (int i = 0; i < n; i++)
-        all = all && attn__offsets_adjacent(group, strides[i]);
-    return all;
-}
+/* The first four forward, all backward. */
+static const attn__operand operands[] = {ATTN__OP_Q,  ATTN__OP_K,  ATTN__OP_V,  ATTN__OP_O,
+                                         ATTN__OP_DQ, ATTN__OP_DK, ATTN__OP_DV, ATTN__OP_DOUT};
+enum { FORWARD = 4, ALL = 8 };
 
 /* Why neither pass can run a problem. */
 static const char *refuse_both(const attn__canonical *canonical)
 {
-    static const size_t q[] = {ATTN__STRIDE(dim.q), ATTN__STRIDE(dim.k), ATTN__STRIDE(dim.dq), ATTN__STRIDE(dim.dk)};
-    static const size_t v[] = {ATTN__STRIDE(dim.v), ATTN__STRIDE(dim.o), ATTN__STRIDE(dim.dout), ATTN__STRIDE(dim.dv)};
     const char *unusual = attn__refuse_unusual(canonical);
     if (unusual)
         return unusual;
@@ -137,8 +132,7 @@ static const char *refuse_both(const attn__canonical *canonical)
         return "more than 96 queries or keys";
     if (canonical->contract.size > MOST_CHANNELS || canonical->value.size > MOST_CHANNELS)
         return "heads of more than 256 channels";
-    int gradients = canonical->backward ? 2 : 0;
-    if (!adjacent(&canonical->contract, q, 2 + gradients) || !adjacent(&canonical->value, v, 2 + gradients))
+    if (!attn__channels_adjacent(canonical, operands, canonical->backward ? ALL : FORWARD))
         return "channels are not adjacent";
     return NULL;
 }
@@ -148,20 +142,13 @@ static const char *refuse(const attn__canonical *canonical)
     return canonical->backward ? "forward only" : refuse_both(canonical);
 }
 
-static bool moves(const attn__group *group)
-{
-    for (int a = 0; a < group->n; a++)
-        if (group->axis[a].dim.n != 1 && group->axis[a].dim.dbias == 0)
-            return false;
-    return true;
-}
-
 static const char *refuse_backward(const attn__canonical *canonical)
 {
     const char *why = canonical->backward ? refuse_both(canonical) : "backward only";
     if (why)
         return why;
-    if ((canonical->problem.flags & ATTN_WANT_DBIAS) && !(moves(&canonical->query) && moves(&canonical->key)))
+    if ((canonical->problem.flags & ATTN_WANT_DBIAS) &&
+        !(attn__group_moves(&canonical->query, ATTN__OP_DBIAS) && attn__group_moves(&canonical->key, ATTN__OP_DBIAS)))
         return "several pairs of a head add to one element of the bias's gradient";
     if ((canonical->problem.flags & ATTN_WANT_DBIAS) && attn__is_packed(canonical))
         return "a gradient of the bias of packed sequences";
@@ -204,9 +191,9 @@ static size_t divide_shape(const head_plan *p, int64_t most_queries, int64_t mos
             keys = attn__round_up(most_keys, p->kernel->lanes);
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         int roles = attn__operand_table[op].roles;
-        s->query_at[op] = attn__arena_take(&arena, roles & ATTN__IN_QUERY ? queries : 0, sizeof(int64_t));
-        s->key_at[op] = attn__arena_take(&arena, roles & ATTN__IN_KEY ? keys : 0, sizeof(int64_t));
-        s->copy_at[op] = attn__arena_take(&arena, p->converts ? attn__max(queries, keys) : 0, sizeof(int64_t));
+        s->query_at[op] = attn__arena_offsets(&arena, roles & ATTN__IN_QUERY ? queries : 0);
+        s->key_at[op] = attn__arena_offsets(&arena, roles & ATTN__IN_KEY ? keys : 0);
+        s->copy_at[op] = attn__arena_offsets(&arena, p->converts ? attn__max(queries, keys) : 0);
     }
     s->drop_column = attn__arena_take(&arena, keys, sizeof(uint32_t));
     return arena.used;
@@ -223,16 +210,16 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
     int64_t queries = attn__round_up(shape->queries, p->kernel->lanes);
     float **const by_query[] = {&m->m, &m->l, &m->shrink, &m->lse, &m->delta, &m->fill_log};
     head_shape unused;
-    m->panel = attn__arena_take(&arena, channels * shape->width, sizeof(float));
-    m->s = attn__arena_take(&arena, size, sizeof(float));
-    m->ds = attn__arena_take(&arena, size, sizeof(float));
-    m->bias = attn__arena_take(&arena, p->has_bias ? size : 0, sizeof(float));
-    m->flags = attn__arena_take(&arena, p->has_bytes ? size : 0, sizeof(float));
+    m->panel = attn__arena_floats(&arena, channels * shape->width);
+    m->s = attn__arena_floats(&arena, size);
+    m->ds = attn__arena_floats(&arena, size);
+    m->bias = attn__arena_floats(&arena, p->has_bias ? size : 0);
+    m->flags = attn__arena_floats(&arena, p->has_bytes ? size : 0);
     m->mask = attn__arena_take(&arena, p->has_bytes ? size : 0, 1);
-    m->dbias = attn__arena_take(&arena, p->wants_dbias ? size : 0, sizeof(float));
-    m->dbias_now = attn__arena_take(&arena, p->wants_dbias && p->softcap != 0.0f ? size : 0, sizeof(float));
+    m->dbias = attn__arena_floats(&arena, p->wants_dbias ? size : 0);
+    m->dbias_now = attn__arena_floats(&arena, p->wants_dbias && p->softcap != 0.0f ? size : 0);
     for (size_t i = 0; i < sizeof by_query / sizeof *by_query; i++)
-        *by_query[i] = attn__arena_take(&arena, queries, sizeof(float));
+        *by_query[i] = attn__arena_floats(&arena, queries);
     m->from = attn__arena_take(&arena, queries, sizeof(int32_t));
     m->to = attn__arena_take(&arena, queries, sizeof(int32_t));
     m->low = attn__arena_take(&arena, queries, sizeof(uint32_t));
@@ -243,11 +230,11 @@ static size_t divide(const head_plan *p, bool packed, char *base, head_scratch *
         attn__visible_rows_take(&m->rows, &p->visible, &arena, queries, ATTN__VISIBLE_ANY);
         attn__visible_keys_take(&m->keys, &p->visible, &arena, shape->keys, ATTN__VISIBLE_ANY);
     }
-    m->clean = attn__arena_take(&arena, rows, sizeof(float));
-    m->bad = attn__arena_take(&arena, most, sizeof(int64_t));
-    m->out = attn__arena_take(&arena, p->converts ? rows : 0, sizeof(float));
+    m->clean = attn__arena_floats(&arena, rows);
+    m->bad = attn__arena_offsets(&arena, most);
+    m->out = attn__arena_floats(&arena, p->converts ? rows : 0);
     for (size_t i = 0; i < sizeof copied / sizeof *copied; i++)
-        m->copy[copied[i]] = attn__arena_take(&arena, p->copies || p->converts ? rows : 0, sizeof(float));
+        m->copy[copied[i]] = attn__arena_floats(&arena, p->copies || p->converts ? rows : 0);
     m->shape =
         attn__arena_take(&arena, packed ? (int64_t)divide_shape(p, shape->queries, shape->keys, NULL, &unused) : 0, 1);
     return arena.used;
@@ -328,12 +315,12 @@ static void fill_shape(const attn__canonical *canonical, const head_plan *p, hea
     s->width = attn__round_up(canonical->backward ? s->keys : s->queries, lanes);
     for (attn__operand op = 0; op < ATTN__OPERANDS; op++) {
         int roles = attn__operand_table[op].roles;
-        const attn__group *group = roles & ATTN__IN_QUERY ? query : key;
+        const attn__group *group = attn__rows_of(canonical, op);
         s->of[op] = (attn__small_sequence_rows){.step = attn__stride(&group->axis[group->n - 1].dim, op),
                                                 .row_at = roles & ATTN__IN_QUERY ? s->query_at[op] : s->key_at[op],
                                                 .rows = group->size,
                                                 .channels = roles & ATTN__IN_VALUE ? p->values : p->channels};
-        size_t stride = offsetof(attn__axis, dim) + attn__operand_table[op].offset;
+        size_t stride = attn__stride_of(op);
         if (roles & ATTN__IN_QUERY)
             fill_offsets(query, stride, lanes, s->query_at[op]);
         if (roles & ATTN__IN_KEY)
@@ -396,12 +383,7 @@ static attn_status make_plan(attn_context *context, const attn__canonical *canon
 /* The head's rows of an operand where they are. */
 static attn__small_sequence_rows rows_of(const head *h, attn__operand op)
 {
-    static const size_t places[ATTN__OPERANDS] = {
-        [ATTN__OP_Q] = offsetof(attn_arrays, q),       [ATTN__OP_K] = offsetof(attn_arrays, k),
-        [ATTN__OP_V] = offsetof(attn_arrays, v),       [ATTN__OP_O] = offsetof(attn_arrays, o),
-        [ATTN__OP_DOUT] = offsetof(attn_arrays, dout), [ATTN__OP_DQ] = offsetof(attn_arrays, dq),
-        [ATTN__OP_DK] = offsetof(attn_arrays, dk),     [ATTN__OP_DV] = offsetof(attn_arrays, dv)};
-    char *base = *(char *const *)(const void *)((const char *)h->arrays + places[op]);
+    char *base = attn__operand_array(h->arrays, op);
     int64_t size = h->plan->converts ? (int64_t)sizeof(uint16_t) : (int64_t)sizeof(float);
     attn__small_sequence_rows rows = h->shape->of[op];
     rows.at = (float *)(void *)(base + attn__stride(&h->now.at, op) * size);
@@ -673,13 +655,9 @@ static void weigh(head *h, bool finite)
     load_pairs(h);
     find_ranges(h, &args);
     read_lse(h);
-    if (dropout) {
+    if (dropout)
         attn__dropout_rows(h->canonical, h->arrays, h->number, 0, shape->queries, h->m.key);
-        args.drop_key = h->m.key;
-        args.drop_column = (const int32_t *)shape->drop_column;
-        args.drop_below = p->drop_below;
-        args.drop_scale = p->drop_scale;
-    }
+    attn__dropout_tile(h->canonical, h->m.key, shape->drop_column, &args);
     p->backward->weights(&args);
     if (p->wants_dbias)
         p->lanes->add(h->m.dbias, args.dbias ? h->m.dbias_now : h->m.ds, shape->queries * shape->width, 1.0f);
@@ -841,13 +819,13 @@ static void enter_sequence(const job *j, head *h, head_shape *shape, attn__seque
     int64_t sequence = attn__packed_sequence(j->canonical, h->number);
     if (sequence == h->sequence)
         return;
-    attn__sequence_at(one, j->canonical, j->arrays, sequence);
+    h->canonical = j->canonical;
+    h->arrays = j->arrays;
+    attn__sequence_enter(one, &h->canonical, &h->arrays, h->number);
     divide_shape(p, p->shape.queries, p->shape.keys, h->m.shape, shape);
     fill_shape(&one->canonical, p, shape);
     if (p->masks)
         attn__visible_keys_start(&h->m.keys, &one->canonical, 0, shape->keys);
-    h->canonical = &one->canonical;
-    h->arrays = &one->arrays;
     h->shape = shape;
     h->sequence = sequence;
     h->loaded = false;
