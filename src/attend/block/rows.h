@@ -164,7 +164,7 @@ void attn__rows_store(const attn__rows *rows, const attn__softmax_backward_kerne
 void attn__rows_prefetch(const attn__rows *rows, int64_t r);
 
 /* Prefetches, as portions of `list`, rows [from, to) of `heads` neighbouring batch indices of an operand with adjacent
- * channels.  False: rows lie along several dims and are left to the machine. */
+ * channels.  False: rows along several dims, which the hardware prefetches. */
 static inline bool attn__rows_plan_prefetch(attn__prefetch *list, const attn__canonical *canonical,
                                             const attn_arrays *arrays, attn__operand op, int64_t batch, int64_t heads,
                                             int64_t from, int64_t to)

@@ -130,7 +130,7 @@ static void add_to_table(const work *w, int i, int64_t offset, float a, const fl
 
 /* ----------------------------------------------------------------------------------------------------------- pairs */
 
-/* Goes to a row and reads q and w. */
+/* Finds a row and reads its q and w. */
 static void row_start(work *w, int64_t batch, int64_t query)
 {
     const attn_arrays *a = w->arrays;

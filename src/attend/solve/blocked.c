@@ -80,7 +80,7 @@ static void take_operands(blocked_memory *m, const blocked_plan *p, const attn__
     m->dv = take(arena, backward * positions * values);
 }
 
-/* What runs along the queries of a block, and along the pairs of a row. */
+/* Arrays along the queries of a block, and along the pairs of a row. */
 static void take_rows(blocked *b, const blocked_plan *p, const attn__canonical *canonical, attn__arena *arena)
 {
     blocked_memory *m = &b->at;
@@ -237,10 +237,10 @@ static void forward_tile(blocked *b, const blocked_tile *t)
                                                   {b->at.s.rows, b->plan->ld_s, false},
                                                   {t->v, values, false},
                                                   {b->at.o, values, true}});
-    blocked_apply_value_tables(b, t);
+    blocked_apply_tables(b, t);
 }
 
-/* What a row's sums are divided by; 0: it has nothing to give. */
+/* The divisor of a row's sums; 0: no key took part. */
 static double whole_of(const blocked *b, int64_t i)
 {
     attn_normalization normalization = b->canonical->problem.normalization;
@@ -336,7 +336,7 @@ static void wide_forward_tile(blocked *b, const blocked_tile *t, bool first, boo
     wide_add(b, wide_of(b, t, ATTN__OP_V, 0), o, b->at.s.singles, false, factor, first ? NULL : was);
 }
 
-/* Sums that were kept in memory go to o. */
+/* Stores sums that were kept in memory to o. */
 static void wide_move(const blocked *b, const wide_rows *from, const wide_rows *o)
 {
     int64_t values = b->canonical->value.size, chunk = b->plan->kernels.chunk;
@@ -446,7 +446,7 @@ static void store_bias(const blocked *b, const blocked_tile *t, int64_t i, unsig
     }
 }
 
-/* From the gradient of what the softmax sees to that of the scores without their scale. */
+/* From the gradient of the scores before the softmax to that of the scores without their scale. */
 static void scale_row(const blocked *b, const blocked_tile *t, double *ds)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -512,7 +512,7 @@ static void weigh(const blocked *b, const blocked_tile *t, double lse, double de
     }
 }
 
-/* A normalizer that is NaN shows in every key that the row sees; a masked one that scores has no gradient. */
+/* A normalizer that is NaN makes every visible key NaN; a masked one with mask_fill has no gradient. */
 static void spread_nan(const blocked *b, const blocked_tile *t, double nan, double *s, double *dp)
 {
     const uint8_t *seen = b->at.seen;
@@ -574,7 +574,7 @@ static void backward_tile(blocked *b, const blocked_tile *t, unsigned adds)
                                                   {b->dout, values, false},
                                                   {t->dv, values, true}});
     blocked_score_gradients(b, t);
-    blocked_apply_score_tables(b, t);
+    blocked_apply_tables(b, t);
     blocked_sum_table_gradients(b, t);
 }
 
@@ -639,7 +639,7 @@ static void wide_backward_tile(blocked *b, const blocked_tile *t, bool first, un
                      wide_fresh(t, first, adds) & gradients[g].want ? NULL : ones);
 }
 
-/* Zeroes these gradients of a tile's keys, or queries, where they are wanted. */
+/* Zeroes these gradients of a tile's keys, or queries, where they are requested. */
 static void wide_clear_gradients(const blocked *b, const blocked_tile *t, unsigned gradients)
 {
     static const unsigned wants[] = {ATTN_WANT_DQ, ATTN_WANT_DK, ATTN_WANT_DV};
@@ -660,7 +660,7 @@ static void clear_bias(blocked *b, const blocked_tile *t)
 
 /* ----------------------------------------------------------------------------------------------- a block */
 
-/* With windows: the gradients of the block's columns go to their positions. */
+/* With windows: adds the gradients of the block's columns to those of their positions. */
 static void add_columns(const blocked *b, const blocked_tile *t, double *to, const double *from, int64_t channels)
 {
     const int64_t *place = b->at.position_of;
@@ -682,7 +682,7 @@ static void normalize_again(blocked *b, blocked_tile *t)
     }
 }
 
-/* Rows [first, first + n) of a gradient, where it is wanted. */
+/* Rows [first, first + n) of a gradient, where it is requested. */
 static void store(const blocked *b, unsigned want, attn__operand op, unsigned adds, int64_t first, int64_t n,
                   const double *rows)
 {
@@ -752,7 +752,7 @@ static void backward_block(blocked *b, blocked_tile *t, unsigned adds)
 
 /* ----------------------------------------------------------------------------------------- a batch index */
 
-/* The gradients of the batch index's tables go to the sums that all share. */
+/* Adds the gradients of the batch index's tables to the sums that all share. */
 static void store_tables(const blocked *b)
 {
     const attn__canonical *canonical = b->canonical;
@@ -870,7 +870,7 @@ static double columns_along(const attn__canonical *canonical, int axis, int64_t 
     double taps = (double)canonical->key.axis[axis].dim.n;
     if (!w || w->query_dim != canonical->query.n - 1 || queries == 1)
         return taps;
-    /* A window that is moved inwards goes up to a dilation further. */
+    /* A window that is moved inwards ends up to a dilation further. */
     return (double)(queries - 1) * (double)w->step + (taps + 1) * (double)w->dilation;
 }
 
@@ -926,7 +926,7 @@ static bool wide_uses_amx(const attn__canonical *canonical)
     return fit;
 }
 
-/* Whether bf16 goes to AMX in one term: forward, and where whole tiles leave little empty. */
+/* Whether AMX multiplies bf16 as one term: forward, and where whole tiles leave little empty. */
 static bool wide_uses_bf16(const attn__canonical *canonical)
 {
     enum { LEAST = 24 };
@@ -1036,7 +1036,7 @@ static void find_rows(const attn__canonical *canonical, const blocked_plan *p, c
     table->ld_t = attn__round_up(table->rows, 8);
 }
 
-/* An upper bound of what src/gemm wants for a product of no more rows, columns and terms: both operands in panels, and
+/* An upper bound of what src/gemm needs for a product of no more rows, columns and terms: both operands in panels, and
  * the result. */
 static int64_t product_size(int64_t m, int64_t n, int64_t k)
 {

@@ -3,7 +3,7 @@
  * blocked_tile.h - a block of queries against some of their keys: what blocked.c does between its loops.
  *
  * A thread gathers the keys and values of a batch index into rows of double once for all of its blocks of queries;
- * this absorbs strides and types.  Rows of double that lie one after another are read where they are.  Wide problems
+ * this absorbs strides and types.  Adjacent rows of double are read in place.  Wide problems
  * (blocked_wide.h) read the caller's rows chunk by chunk instead, and S and dP are rows of float.
  *
  * A row has pairs, one for each key or tap, and S has columns, one for each row of K.  Without windows a tile's pairs
@@ -46,7 +46,7 @@ typedef struct blocked_scores {
     float *singles;
 } blocked_scores;
 
-/* A thread's memory; k and v may be stored twice, since a product wants its right side by rows. */
+/* A thread's memory; k and v may be stored twice, since a product reads its right side by rows. */
 typedef struct blocked_memory {
     double *k, *k_t, *v, *v_t;                         /* of all positions, [positions,channels] and transposed */
     double *block_k, *block_k_t, *block_v, *block_v_t; /* with windows: of a block's columns */
@@ -57,7 +57,7 @@ typedef struct blocked_memory {
     double *max, *sum, *count;       /* one for each query of a block */
     double *slope;                   /* of a row: the softcap's derivative */
     uint8_t *seen;                   /* of a row: ATTN__VISIBLE_... of each pair */
-    int64_t *position;               /* [key axes,pairs]: where a pair's key stands */
+    int64_t *position;               /* [key axes,pairs]: the position of a pair's key */
     int64_t *column;                 /* with windows: of a pair, ... */
     int64_t *position_of;            /* ... and a column's position, -1 outside */
     int64_t *bias_at, *dbias_at;     /* offsets of the tile's pairs, ... */
@@ -108,7 +108,7 @@ typedef struct blocked_plan {
     blocked_table table[ATTN_MAX_RELATIVE];
 } blocked_plan;
 
-/* Column c along a key axis stands at position start + c * step; from one tap to the next there are `spread` columns. */
+/* Column c along a key axis is position start + c * step; from one tap to the next there are `spread` columns. */
 typedef struct blocked_axis {
     int64_t start, step, spread, columns;
 } blocked_axis;
@@ -123,7 +123,7 @@ typedef struct blocked {
     int64_t batch;              /* whose keys are gathered; -1: none */
     const double *k, *v;        /* of all positions */
     const double *q, *o, *dout; /* of the block; forward o is memory */
-    attn__visible_rows rows;    /* what the block sees, ... */
+    attn__visible_rows rows;    /* what the block attends, ... */
     attn__visible_keys keys;    /* ... of the tile */
     attn__visible_span reach;
     unsigned hides;     /* attn__visible_of the tile */
@@ -269,7 +269,7 @@ static void multiply_by_m(blocked *b, const double *a, const double *m, bool tra
                {n, to_width, from_width}, {a, from_width, false}, {m, values, transposed}, {to, to_width, false}});
 }
 
-/* Of a batch index that was gathered: M = K^T V scale. */
+/* After a batch index was gathered: M = K^T V scale. */
 static void blocked_linear_keys(blocked *b)
 {
     double *m = b->at.m;
@@ -316,7 +316,7 @@ static void transpose(const double *rows, int64_t n, int64_t channels, double fa
                 to[c * ld + i] = factor * rows[i * channels + c];
 }
 
-/* Rows [first, first + n) over a group: those of the array where they lie one after another, else copies in `to`. */
+/* Rows [first, first + n) over a group: those of the array where they are adjacent, else copies in `to`. */
 static const double *gather(blocked *b, attn__operand op, const attn__group *group, int64_t first, int64_t n,
                             double *to)
 {
@@ -439,7 +439,7 @@ static int64_t base_of(const blocked *b, const attn_window *w, int64_t query)
                              attn__offsets_index(&canonical->query, w->query_dim, query));
 }
 
-/* Columns along a key axis: the positions that any query of the block touches, or the taps if they all stand alike. */
+/* Columns along a key axis: the positions that any query of the block touches, or the taps if all windows have one position. */
 static blocked_axis axis_of(const blocked *b, const blocked_tile *t, int axis)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, axis);
@@ -522,7 +522,7 @@ static void blocked_start_block(blocked *b, blocked_tile *t)
 
 /* ------------------------------------------------------------------------------------------- of a tile */
 
-/* Each pair's position along each key axis, and with windows its column, for a query whose windows stand at `start`. */
+/* Each pair's position along each key axis, and with windows its column, for a query whose windows begin at `start`. */
 static void find_positions(const blocked *b, const blocked_tile *t)
 {
     const attn__group *key = &b->canonical->key;
@@ -592,7 +592,7 @@ static int64_t moved(const blocked *b, const blocked_tile *t, int64_t i, int axi
     return w ? base_of(b, w, t->query + i) - b->axis[axis].start : 0;
 }
 
-/* What to add to position[key_dim][j] to get the distance from query i to pair j. */
+/* The distance from query i to pair j, less position[key_dim][j]. */
 static int64_t blocked_distance_shift(const blocked *b, const blocked_tile *t, int64_t i, int query_dim, int key_dim)
 {
     const attn_window *w = attn__window_of(&b->canonical->problem, key_dim);
@@ -613,7 +613,7 @@ static int64_t blocked_column_shift(const blocked *b, const blocked_tile *t, int
     return at;
 }
 
-/* What query i sees of each of the tile's pairs, ATTN__VISIBLE_...  NULL: it sees those in [from, to). */
+/* ATTN__VISIBLE_... of each of the tile's pairs for query i.  NULL: those in [from, to) are visible. */
 static const uint8_t *blocked_kinds(const blocked *b, const blocked_tile *t, int64_t i, int64_t *from, int64_t *to)
 {
     const attn_problem *p = &b->canonical->problem;
@@ -744,7 +744,8 @@ static walk walk_of(const blocked *b, const blocked_tile *t, int64_t i, int tabl
 
 static int64_t entry_of(const walk *w, int64_t i, int64_t j, int64_t ld)
 {
-    int64_t at = attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* a masked pair may ask for others */
+    int64_t at =
+        attn__min(attn__max(w->position[j] + w->row, 0), w->n - 1); /* the row of a masked pair may be outside */
     return (w->by_key ? w->first_column + (w->column ? w->column[j] : j) : i) * ld + at;
 }
 
@@ -792,24 +793,17 @@ static void apply_table(blocked *b, int table, double *rows, int64_t n)
                               {rows, channels, true}});
 }
 
-/* What these sums give to o, to the gradients of q and k, and to those of the tables. */
-static void blocked_apply_value_tables(blocked *b, const blocked_tile *t)
-{
-    for (int i = 0; i < b->canonical->problem.nrelatives; i++)
-        if (is_of(b, i, ATTN_RELATIVE_VALUE))
-            apply_table(b, i, b->at.o, t->queries);
-}
-
-static void blocked_apply_score_tables(blocked *b, const blocked_tile *t)
+/* Adds what follows from these sums: forward to o, backward to the gradients of q and k, and ... */
+static void blocked_apply_tables(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
-        if (is_of(b, i, ATTN_RELATIVE_QUERY))
-            apply_table(b, i, b->at.dq, t->queries);
-        if (is_of(b, i, ATTN_RELATIVE_KEY))
-            apply_table(b, i, t->dk, t->columns);
+        bool value = is_of(b, i, ATTN_RELATIVE_VALUE), key = is_of(b, i, ATTN_RELATIVE_KEY);
+        if (value != b->canonical->backward)
+            apply_table(b, i, value ? b->at.o : key ? t->dk : b->at.dq, key ? t->columns : t->queries);
     }
 }
 
+/* ... to those of the tables. */
 static void blocked_sum_table_gradients(blocked *b, const blocked_tile *t)
 {
     for (int i = 0; i < b->canonical->problem.nrelatives; i++) {
@@ -908,8 +902,8 @@ static void blocked_reset_softmax(const blocked *b, const blocked_tile *t)
     }
 }
 
-/* Updates the running maximum and sum and turns scores to weights.  Returns what is left of earlier weights beside a
- * larger maximum: a factor for their sums. */
+/* Updates the running maximum and sum and turns scores to weights.  Returns the factor of
+ * earlier sums, below 1 if the maximum grew. */
 static double blocked_softmax_step(const blocked *b, const blocked_tile *t, int64_t i, double *s)
 {
     const attn__rows_f64_kernel *kernel = b->plan->kernel;
@@ -1044,7 +1038,7 @@ static void score_distances(blocked *b, const blocked_tile *t)
         from_squares(b, blocked_row(b, &b->at.s, i), t->columns);
 }
 
-/* The rows of a tile's queries, or keys, where they lie; their offsets go to the `which`-th array. */
+/* The rows of a tile's queries, or keys, in place; the `which`-th array gets their offsets. */
 static wide_rows wide_of(const blocked *b, const blocked_tile *t, attn__operand op, int which)
 {
     const attn__canonical *canonical = b->canonical;
@@ -1183,7 +1177,7 @@ static void distance_gradients(blocked *b, const blocked_tile *t)
             t->dk[j * channels + c] += dk[c * ld_s + j];
 }
 
-/* Of w and w2, which all batch indices may share. */
+/* Adds those of w and w2, which all batch indices may share. */
 static void add_vector_gradients(blocked *b)
 {
     const attn__group *contract = &b->canonical->contract;

@@ -205,7 +205,7 @@ static void wide_clear(const wide *w, const wide_rows *rows, int64_t channels)
         wide_store(w, &(wide_chunk){*rows, first, attn__min(channels - first, chunk)}, w->ones, NULL);
 }
 
-/* Adds the chunk that begins at `first` to the prefetch list; the runs of one row may lie pages apart.  Chunks of runs of
+/* Adds the chunk that begins at `first` to the prefetch list; the runs of one row may be pages apart.  Chunks of runs of
  * unlike lengths, or of single channels, are left to the machine. */
 static void wide_prefetch(wide *w, const wide_rows *rows, int64_t first, int64_t channels)
 {
@@ -357,7 +357,7 @@ static void stream_feed_scores(wide *w, const wide_scores *s, int64_t first, int
     attn__bf16x3_feed_begin(feed, portions);
 }
 
-/* Of a chunk whose tiles are packed. */
+/* Adds a chunk whose tiles are packed. */
 static void tiles_score_chunk(wide *w, const wide_scores *s, int64_t first, int64_t steps, int at)
 {
     attn__bf16x3_side a = attn__bf16x3_packed(w->stream.tiles[at][0], steps, w->kernels->terms);
@@ -388,7 +388,7 @@ static void stream_scores(wide *w, const wide_scores *s)
 
 /* ---------------------------------------------------------------------------------------------- AMX, bf16 */
 
-/* Adjacent channels of a bf16 operand become tiles where they lie, others by way of the panel.  False if any number is
+/* Adjacent channels of a bf16 operand become tiles in place, others by way of the panel.  False if any number is
  * infinite or NaN. */
 static bool bf16_split(wide *w, const wide_chunk *x, bool pairs, attn__bf16x3_side to)
 {

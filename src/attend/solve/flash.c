@@ -21,7 +21,7 @@
 
 /* -------------------------------------------------------------------------------------- relative tables in the plan */
 
-/* A subtile's queries and a block of keys meet at relative positions that lie close together.  For a table T of queries,
+/* A subtile's queries and a block of keys meet at relative positions that are close together.  For a table T of queries,
  * X = Q T^T has a row for each query and a column for each such position.  The terms of query i and keys 0, 1, 2, ...
  * are neighbours in row i, from a column on that depends on i: X read from there on is transposed to S^T, to which the
  * product of keys and queries is added.  For a table of values, D^T[d,i] is the sum of the weights that query i has for
@@ -85,22 +85,16 @@ static void take_keys(attn__arena *p, const attn__flash *f, const attn__canonica
     attn__visible_keys_take(&s->keys, &f->visible, p, n, ATTN__VISIBLE_ANY);
 }
 
-/* Tiles of `blocks` times 16 rows or columns and `depth` numbers of each. */
-static attn__bf16x3_side take_tiles(attn__arena *p, const attn__flash *f, int64_t blocks, int64_t depth)
-{
-    attn__bf16x3_side side = attn__bf16x3_packed(NULL, attn__ceil_div(depth, ATTN__BF16X3_DEPTH), f->terms);
-    side.data = attn__arena_take(p, blocks * side.block, sizeof *side.data);
-    return side;
-}
-
 static void take_terms(attn__arena *p, const attn__flash *f, attn__flash_scratch *s)
 {
     enum { SIDE = ATTN__BF16X3_SIDE };
-    s->tiles.q = take_tiles(p, f, f->query_block / SIDE, f->channels);
-    s->tiles.k = take_tiles(p, f, attn__round_up(f->key_block, SIDE) / SIDE, f->channels);
-    s->tiles.v = take_tiles(p, f, f->held / SIDE, f->key_block);
+    int64_t channels = attn__ceil_div(f->channels, ATTN__BF16X3_DEPTH),
+            keys = attn__ceil_div(f->key_block, ATTN__BF16X3_DEPTH);
+    s->tiles.q = attn__flash_take_side(p, f->terms, f->query_block / SIDE, channels);
+    s->tiles.k = attn__flash_take_side(p, f->terms, attn__round_up(f->key_block, SIDE) / SIDE, channels);
+    s->tiles.v = attn__flash_take_side(p, f->terms, f->held / SIDE, keys);
     for (int i = 0; i < 2; i++)
-        s->tiles.p[i] = take_tiles(p, f, f->vectors, f->key_block);
+        s->tiles.p[i] = attn__flash_take_side(p, f->terms, f->vectors, keys);
 }
 
 /* Divides `base` into the arrays and returns the bytes used; NULL: only counts them. */
@@ -145,8 +139,7 @@ static void divide_queries(attn__flash *f, int64_t queries, int64_t most)
     f->subtiles = attn__ceil_div(f->query_block, lanes * f->vectors) + 1;
 }
 
-/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Threads have no say:
- * neither bits nor blocks depend on them. */
+/* Blocks as large as leave q, o and the panels in the second cache; the score tile in the first.  Neither bits nor blocks depend on the number of threads. */
 static void choose_blocks(attn__flash *f, const attn__canonical *canonical)
 {
     int64_t row = (f->channels + f->values) * (int64_t)sizeof(float), wide = f->tile->lanes * f->vectors;
@@ -278,12 +271,6 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 /* ------------------------------------------------------------------------------------------------ an item's queries */
 
 /* Subtiles share the vectors evenly: a lone vector would leave the tile product waiting for its sums. */
-static void divide_subtiles(attn__flash_item *t)
-{
-    int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes;
-    t->subtiles = (vectors + t->flash->vectors - 1) / t->flash->vectors;
-}
-
 static attn__flash_subtile subtile_at(const attn__flash_item *t, int64_t i)
 {
     int64_t lanes = t->flash->tile->lanes, vectors = t->padded / lanes, n = t->subtiles;
@@ -318,7 +305,7 @@ static void gather_queries(attn__flash_item *t)
     }
 }
 
-/* What the subtiles and the item see. */
+/* Finds the keys of the subtiles and of the item. */
 static void find_spans(attn__flash_item *t, int64_t batch)
 {
     attn__flash_scratch *s = &t->s;
@@ -366,7 +353,7 @@ static void begin(attn__flash_item *t, int64_t batch)
     if (canonical->has_dropout)
         attn__dropout_lanes(canonical, t->arrays, batch, t->first, t->count, lanes, s->key_low, s->key_high);
     attn__running_begin(canonical, t->arrays, batch, t->first, t->count, t->padded, s->m, s->l);
-    divide_subtiles(t);
+    t->subtiles = attn__ceil_div(t->padded / lanes, t->flash->vectors);
     find_spans(t, batch);
     read_tables(t, batch);
 }
@@ -426,7 +413,7 @@ static attn__table_reach reach_of(const attn__flash_item *t, const attn__flash_k
     return attn__table_reach_of(&t->flash->tables.of[i].panel, x->query + sub.lane, sub.lanes, x->key, b->keys);
 }
 
-/* Of queries: X, and where a key of index 0 would meet each lane. */
+/* For a table of queries: X, and where a key of index 0 would meet each lane. */
 static void multiply_table(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i)
 {
     const attn__flash *f = t->flash;
@@ -478,7 +465,7 @@ static bool set_table_terms(const attn__flash_item *t, const attn__flash_keys *b
     return any;
 }
 
-/* Pair by pair, without those that do not see each other: a product would have each row meet weights of 0. */
+/* Pair by pair, without masked ones: a product would have each row meet weights of 0. */
 static void add_table_carefully(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, int i,
                                 int64_t low)
 {
@@ -565,7 +552,7 @@ static void load_panels(attn__flash_item *t, attn__flash_keys *b)
         pack_clean_values(t, b);
 }
 
-/* What masks, bias, dropout and tables need of the block's keys. */
+/* Finds what masks, bias, dropout and tables need of the block's keys. */
 static void find_keys(attn__flash_item *t, const attn__flash_keys *b)
 {
     attn__visible_keys_start(&t->s.keys, t->canonical, b->at, b->keys);
@@ -762,7 +749,7 @@ static void see_keys(attn__flash_item *t, const attn__flash_keys *b, attn__flash
     add_table_values(t, b, sub);
 }
 
-/* Number of prefetch portions while a subtile sees a block: one after every STEP keys, or register tile. */
+/* Number of prefetch portions while a subtile meets a block: one after every STEP keys, or register tile. */
 static int64_t portions(const attn__flash *f, int64_t keys)
 {
     int64_t whole = (keys + f->values) / f->tile->rows;
@@ -807,7 +794,7 @@ static void stream_next_queries(attn__flash_item *t, int64_t part, int64_t parts
            t->next_first + count * (part + 1) / parts);
 }
 
-/* ... and of where this one's output goes: more stores than that to lines that are not there hold up everything behind
+/* ... and of this one's output rows: more stores than that to lines that are not there hold up everything behind
  * them. */
 static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
 {
@@ -817,7 +804,7 @@ static void stream_output(attn__flash_item *t, int64_t part, int64_t parts)
         attn__prefetch_add(&t->prefetch, t->arrays->o, size, t->s.at[ATTN__OP_O] + from, to - from, row);
 }
 
-/* What to prefetch during a key block: the next block, or after the last one the output rows and the next item's
+/* Plans the prefetches of a key block: the next block, or after the last one the output rows and the next item's
  * queries and first keys. */
 static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t portions)
 {
@@ -834,7 +821,7 @@ static void plan_prefetch(attn__flash_item *t, int64_t at, int64_t keys, int64_t
     attn__prefetch_divide(&t->prefetch, portions);
 }
 
-/* Lets every subtile see keys [at, at + keys). */
+/* Runs every subtile against keys [at, at + keys). */
 static void run_key_block(attn__flash_item *t, int64_t at, int64_t keys)
 {
     attn__flash_keys b = {.at = at, .keys = keys, .packed = keys};

@@ -50,7 +50,7 @@ typedef struct attn__flash {
     int64_t offsets[]; /* what the channel pointers point into */
 } attn__flash;
 
-/* What a subtile sees. */
+/* The keys of a subtile. */
 typedef struct attn__flash_span {
     int64_t begin, end; /* outside: no keys */
     attn__visible_span limits;
@@ -87,11 +87,11 @@ typedef struct attn__flash_scratch {
     int64_t *bad, *nbad;
     int64_t *at[ATTN__OPERANDS]; /* where the rows of the item's queries, and of the block's keys, begin */
     int64_t *bias_key;           /* what these keys add, of a bias */
-    /* Of the queries of the item. */
+    /* For the item's queries. */
     attn__visible_rows rows;
     uint32_t *key_low, *key_high;
     attn__flash_span *span; /* of each subtile */
-    /* Of the keys of the block. */
+    /* For the block's keys. */
     attn__visible_keys keys;
     uint32_t *column;
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
@@ -147,7 +147,7 @@ static inline bool attn__flash_may_hide(const attn__canonical *canonical, const 
     return canonical->has_bias || canonical->has_dropout || attn__visible_masks(&f->visible);
 }
 
-/* What hides keys of the block from the subtile. */
+/* The parts that hide keys of the block from the subtile. */
 static inline unsigned attn__flash_hidden(const attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__visible_tile tile = {&t->s.rows, sub.lane, sub.lanes, &t->s.keys, 0, b->keys};
@@ -171,7 +171,7 @@ void attn__flash_amx_score(attn__flash_item *t, const attn__flash_keys *b, attn_
 void attn__flash_amx_scale(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
 /* does everything else of a subtile with a block of keys, ... */
 void attn__flash_amx_see(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub);
-/* Number of prefetch portions while a subtile sees a block. */
+/* Number of prefetch portions while a subtile meets a block. */
 int64_t attn__flash_amx_portions(const attn__flash_item *t, const attn__flash_keys *b);
 /* ... but the product with the last one's values, which is pending until this call.  Call it before panels change. */
 void attn__flash_amx_end(attn__flash_item *t);

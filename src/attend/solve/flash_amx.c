@@ -162,7 +162,7 @@ static void weigh_and_drop(attn__flash_item *t, const attn__flash_keys *b, attn_
     attn__flash_amx_end(t);
 }
 
-/* The subtile's scores and the values of the one before the last, beside the exponentials of the last. */
+/* The subtile's scores and the values of the one before the last, interleaved with the exponentials of the last. */
 static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub)
 {
     attn__bf16x3_args products[2];
@@ -175,7 +175,7 @@ static void score_interleaved(attn__flash_item *t, const attn__flash_keys *b, at
     t->scored.any = false;
 }
 
-/* Which weights its exponentials will be; until then scores lie in one of two places, which take turns. */
+/* Which weights its exponentials will be; until then scores are in one of two arrays, which take turns. */
 static void refer(attn__flash_item *t, const attn__flash_keys *b, attn__flash_subtile sub, float factor)
 {
     int tiles = 1 - t->weighed.tiles;

@@ -51,7 +51,7 @@ static void place_tables(const attn__flash_backward_plan *p, attn__arena *arena,
     }
 }
 
-/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are wanted. */
+/* An item's start and end; `sums` are the slot's, NULL if no gradients of tables are requested. */
 static void read_tables(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -89,7 +89,7 @@ static void store_tables(const attn__flash_backward_run *run, const attn__sums *
 enum {
     TILE_Q = 64,           /* or a quarter more; with a strip, S and dS: 48 KiB, read once while the rest streams */
     STRIP = 96,            /* a multiple of the widest register tile of every kernel */
-    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much beside AMX, ... */
+    RESIDENT = 256 * 1024, /* bytes of dQ kept in scratch memory; twice as much with AMX, ... */
     RESIDENT_BF16 = 2 * 1024 * 1024, /* ... and enough of bf16 that lengths of several thousand do without two passes */
     CELLS = 64,                      /* enough pieces for any number of threads */
     FEW_CELLS = 32,
@@ -125,7 +125,7 @@ static int64_t share(int64_t n, int64_t count, int64_t to)
     return count > 1 ? attn__round_up(attn__ceil_div(n, count), to) : attn__round_up(n, to);
 }
 
-/* Where tiles and waves may not depend on lengths: of packed sequences none depends on the others'. */
+/* Whether tiles and waves must not depend on lengths: no packed sequence may depend on the others'. */
 static bool fixed_order(const attn__canonical *canonical)
 {
     return canonical->extras & (ATTN__BATCH_INVARIANT | ATTN__PACKED);
@@ -383,7 +383,7 @@ static attn_status plan(attn_context *context, const attn__canonical *canonical,
 
 /* ------------------------------------------------------------------------------------- gradients that start at zero */
 
-/* Of a batch item, or with `split` of all that share elements with it. */
+/* For a batch item, or with `split` for all that share elements with it. */
 static void zero_gradients(const attn__canonical *canonical, const attn_arrays *arrays, const attn_dim *at,
                            unsigned which, const attn__batch_split *split)
 {
@@ -443,7 +443,7 @@ static int64_t key_end(const attn__flash_backward_run *run)
     return attn__clamp(run->arrays->lens[run->item.place.at.lens], 0, run->plan->nk);
 }
 
-/* Where the keys of the block lie, in every array that is read, and dropout's columns. */
+/* Finds the keys of the block in every array that is read, and dropout's columns. */
 static void locate_keys(attn__flash_backward_run *run)
 {
     const attn__canonical *canonical = run->canonical;
@@ -516,7 +516,7 @@ static void pack_row_numbers(attn__flash_backward_run *run)
     }
 }
 
-/* Where the queries of the tile lie, in every array that is read, and their keys for dropout. */
+/* Finds the queries of the tile in every array that is read, and their keys for dropout. */
 static void locate_queries(attn__flash_backward_run *run)
 {
     static const attn__operand all[] = {ATTN__OP_Q,   ATTN__OP_O,    ATTN__OP_DOUT,
@@ -602,8 +602,8 @@ static void want(attn__flash_backward_run *run, int which, const rows r[ATTN__FL
     attn__prefetch_divide(prefetch, portion_count);
 }
 
-/* The tile after this one, or the first one again for the next block of keys, or the next cell's first; and where its
- * dQ goes. */
+/* The tile after this one, or the first one again for the next block of keys, or the next cell's first; and the
+ * rows of its dQ. */
 static void prefetch_next_tile(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -624,7 +624,7 @@ static void prefetch_next_tile(attn__flash_backward_run *run)
     want(run, ATTN__FLASH_BACKWARD_TILES, wanted, portions(run, 1));
 }
 
-/* The keys and values of the next block, or of the next cell's first one, and where this one's gradients go. */
+/* The keys and values of the next block, or of the next cell's first one, and the rows of this one's gradients. */
 static void prefetch_next_block(attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -728,7 +728,7 @@ typedef struct work {
     char *workspace;
     int64_t step;      /* of the waves */
     bool queries;      /* the second of two passes */
-    attn__slots slots; /* of the gradients of tables, if they are wanted; each runs some items in turn */
+    attn__slots slots; /* of the gradients of tables, if they are requested; each runs some items in turn */
 } work;
 
 /* `cell` is the number after this thread's own, mostly its next one too. */

@@ -27,7 +27,7 @@
  *
  * On AMX (kernels/bf16x3) the operands are tiles of bf16 terms, and the products for the keys are transposed,
  *
- *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted as it lies
+ *     dV^T[v,k] += dO^T . P       A = dO^T (packed),  B = P, converted in place
  *     dK^T[d,k] += Q^T . dS       A = Q^T (packed),   B = dS
  *
  * so that P and dS need no transpose.  The vector units compute P during the product dP, and dS during dV.  Keys and
@@ -59,7 +59,7 @@ enum {
     ATTN__FLASH_BACKWARD_STREAMS = 4
 };
 
-/* Relative tables.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which lie close
+/* Relative tables.  A tile of queries meets a block of keys at relative positions d = j - i + offset, which are close
  * together.  For each table T of queries
  *
  *     X[q,d] = Q . T^T          A = rows of Q,  B = T^T;  S[q,k] starts as X[q, d(q,k)]
@@ -146,7 +146,7 @@ typedef struct attn__flash_backward_scratch {
     float *dbias;              /* as s; with a softcap, else ds */
     float *lse, *delta, *fill; /* [tile_q]; fill: the logarithm of a masked key's weight */
     float *kept;               /* [chunk_q] delta of every tile that the run has seen, ... */
-    uint8_t *known;            /* ... which this says; used only if the run's queries are one chunk */
+    uint8_t *known;            /* ... where this is 1; used only if the run's queries are one chunk */
     uint8_t *mask, *alive;     /* as s */
     attn__visible_rows rows;
     int32_t *from, *to; /* [tile_q]: the range of keys of each row, if the problem leaves it one, or all */
@@ -162,7 +162,7 @@ typedef struct attn__flash_backward_scratch {
     attn__flash_table_memory table[ATTN_MAX_RELATIVE];
 } attn__flash_backward_scratch;
 
-/* Of the block's keys and values, or of the tile's queries and dout: whether they are finite; packed for AMX, or as pairs;
+/* The block's keys and values, or the tile's queries and dout: whether they are finite; packed for AMX, or as pairs;
  * and, as those need none, whether f32 rows of them were made. */
 typedef struct attn__flash_backward_side {
     bool finite, split, copied;

@@ -14,7 +14,7 @@
 
 /* ---------------------------------------------------------------------------------------------- what a tile attends */
 
-/* What hides keys first .. first + keys of the block from rows of the tile. */
+/* The parts that hide keys of the block from rows of the tile. */
 static unsigned find_hidden(const attn__flash_backward_run *run, const attn__visible_tile *tile)
 {
     attn__visible_span span = attn__visible_span_of(&run->m.rows, tile->row, tile->nrows);
@@ -45,27 +45,19 @@ static void add_dbias(const attn__flash_backward_run *run, int64_t first, int64_
 
 /* ------------------------------------------------------------------------------------------ operands as rows of f32 */
 
-/* Copies two operands into f32 rows, unless they are copied already. */
-static void copy_rows(const attn__flash_backward_run *run, attn__flash_backward_side *side, attn__operand op, float *to,
-                      attn__operand value_op, float *value_to)
+/* The f32 rows of the block's keys and values, or of the tile's queries and dout, unless they were made already. */
+static void copy_rows(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn__rows rows = attn__flash_backward_rows(run, op), values = attn__flash_backward_rows(run, value_op);
+    const attn__flash_backward_scratch *m = &run->m;
+    attn__flash_backward_side *side = keys ? &run->keys : &run->queries;
+    attn__rows rows = attn__flash_backward_rows(run, keys ? ATTN__OP_K : ATTN__OP_Q);
+    attn__rows values = attn__flash_backward_rows(run, keys ? ATTN__OP_V : ATTN__OP_DOUT);
     if (side->copied)
         return;
-    side->finite = attn__rows_load(&rows, plan->lanes, to, plan->ldk);
-    side->finite = attn__rows_load(&values, plan->lanes, value_to, plan->ldv) && side->finite;
+    side->finite = attn__rows_load(&rows, plan->lanes, keys ? m->keys.k : m->q, plan->ldk);
+    side->finite = attn__rows_load(&values, plan->lanes, keys ? m->keys.v : m->dout, plan->ldv) && side->finite;
     side->copied = true;
-}
-
-static void copy_keys(attn__flash_backward_run *run)
-{
-    copy_rows(run, &run->keys, ATTN__OP_K, run->m.keys.k, ATTN__OP_V, run->m.keys.v);
-}
-
-static void copy_queries(attn__flash_backward_run *run)
-{
-    copy_rows(run, &run->queries, ATTN__OP_Q, run->m.q, ATTN__OP_DOUT, run->m.dout);
 }
 
 static void transpose(const attn__flash_backward_run *run, attn__operand op, int64_t first, int64_t n, float factor,
@@ -187,7 +179,7 @@ static void collect_row(store_function *add, const float *from, bool steps, int6
     to[0] += sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-/* Adds P and dS (NULL: not wanted). */
+/* Adds P and dS (NULL: not requested). */
 static void collect_table_weights(const attn__flash_backward_run *run, const rectangle *part, const float *p,
                                   const float *ds)
 {
@@ -216,7 +208,7 @@ static void add_table_gradients(const attn__flash_backward_run *run)
 {
     const attn__flash_backward_plan *plan = run->plan;
     if (!run->keys.finite || !run->queries.finite || !attn__flash_tables_finite(&run->plan->tables, run->m.table, true))
-        return; /* they went pair by pair */
+        return; /* they were added pair by pair */
     for (int i = 0; i < plan->tables.n; i++) {
         const attn__flash_table *t = &plan->tables.of[i];
         const attn__flash_table_memory *x = &run->m.table[i];
@@ -301,7 +293,7 @@ static bool sees_block(const attn__flash_backward_run *run, int64_t row, int64_t
     return attn__visible_of(&tile, NULL) != ATTN__VISIBLE_NONE;
 }
 
-/* By blocks as well: rows at the ends that see none of the keys are cut off. */
+/* By blocks as well: rows at the ends without a visible key are cut off. */
 static extent find_extent(const attn__flash_backward_run *run, int64_t first, int64_t n)
 {
     extent e = find_range(run, run->block + first, n);
@@ -358,7 +350,7 @@ static bool prepare_strip(attn__flash_backward_run *run, int64_t first, int64_t 
     extent e = find_extent(run, first, n);
     attn__visible_tile tile = {&run->m.rows, e.row, e.rows, &run->m.keys_of_block, first, e.keys};
     const attn__visible *visible = &run->plan->visible;
-    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* which the extent knows already */
+    bool by_ranges = visible->ranges && !visible->mask && !visible->blocks; /* which the extent has already */
     unsigned hidden = !e.rows ? ATTN__VISIBLE_NONE : by_ranges ? ATTN__VISIBLE_ALL : find_hidden(run, &tile);
     if (hidden == ATTN__VISIBLE_NONE && (!e.rows || !visible->fills))
         return false;
@@ -671,7 +663,7 @@ static void pair_query_gradients(const attn__flash_backward_run *run, const attn
                                                   .accumulate = true});
 }
 
-/* Of finite operands. */
+/* For finite operands. */
 static void run_pairs(attn__flash_backward_run *run, attn__softmax_backward_args *t, int64_t first, int64_t row)
 {
     pair_scores(run, t, first, row);
@@ -709,26 +701,19 @@ static void choose_amx(attn__flash_backward_plan *p, const attn__canonical *cano
     p->block_k = attn__min(strips > 1 ? strips : 1, attn__ceil_div(p->nk, p->strip)) * p->strip;
 }
 
-static attn__bf16x3_side take_side(attn__arena *s, int terms, int64_t blocks, int64_t steps)
-{
-    attn__bf16x3_side side = attn__bf16x3_packed(NULL, steps, terms);
-    side.data = attn__arena_take(s, blocks * side.block, sizeof *side.data);
-    return side;
-}
-
 static void place_amx(const attn__flash_backward_plan *p, attn__arena *s, attn__flash_backward_amx *x)
 {
     const int64_t side = ATTN__BF16X3_SIDE, depth = ATTN__BF16X3_DEPTH;
-    x->p = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
-    x->across = take_side(s, p->terms, p->strip / side, p->tile_q / depth);
-    x->along = take_side(s, p->terms, p->tile_q / side, p->strip / depth);
-    x->q = take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->d, depth));
-    x->dout = take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->dv, depth));
-    x->q_across = take_side(s, p->terms, p->dp / side, p->tile_q / depth);
-    x->dout_across = take_side(s, p->terms, p->dvp / side, p->tile_q / depth);
-    x->kt = take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->d, depth));
-    x->vt = take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->dv, depth));
-    x->k = take_side(s, p->terms, p->dp / side, p->block_k / depth);
+    x->p = attn__flash_take_side(s, p->terms, p->strip / side, p->tile_q / depth);
+    x->across = attn__flash_take_side(s, p->terms, p->strip / side, p->tile_q / depth);
+    x->along = attn__flash_take_side(s, p->terms, p->tile_q / side, p->strip / depth);
+    x->q = attn__flash_take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->d, depth));
+    x->dout = attn__flash_take_side(s, p->terms, p->tile_q / side, attn__ceil_div(p->dv, depth));
+    x->q_across = attn__flash_take_side(s, p->terms, p->dp / side, p->tile_q / depth);
+    x->dout_across = attn__flash_take_side(s, p->terms, p->dvp / side, p->tile_q / depth);
+    x->kt = attn__flash_take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->d, depth));
+    x->vt = attn__flash_take_side(s, p->terms, p->block_k / side, attn__ceil_div(p->dv, depth));
+    x->k = attn__flash_take_side(s, p->terms, p->dp / side, p->block_k / depth);
     x->row = attn__arena_take(s, attn__max(p->block_k, p->tile_q), sizeof *x->row);
     x->ones = attn__arena_take(s, p->ld_keys, sizeof *x->ones);
 }
@@ -760,45 +745,33 @@ static bool pack_tiles(const attn__flash_backward_run *run, attn__operand op, co
     return attn__bf16x3_pack_rows(&pack, 0, attn__round_up(x.rows, ATTN__BF16X3_DEPTH));
 }
 
-/* Packed blocks to what stands at the other side of a product. */
+/* Packed blocks, transposed for the other side of a product. */
 static void transpose_tiles(const attn__flash_backward_plan *plan, const attn__bf16x3_side *side, int64_t rows)
 {
     plan->amx->transpose(side->data, attn__ceil_div(rows, ATTN__BF16X3_SIDE) * side->block / ATTN__BF16X3_TILE);
 }
 
-/* The rows of keys and values, split; clears dK^T and dV^T. */
-static void pack_key_tiles(attn__flash_backward_run *run)
+/* The rows of keys and values, or of queries and dout, split. */
+static void pack_side(attn__flash_backward_run *run, bool keys)
 {
     const attn__flash_backward_plan *plan = run->plan;
-    attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_scratch *m = &run->m;
+    const attn__flash_backward_amx *x = &m->amx;
     const attn__bf16x3_side none = {0};
-    run->keys.finite = true;
-    if (plan->channel[ATTN__OP_K] || plan->channel[ATTN__OP_V])
-        copy_keys(run);
-    run->keys.split = pack_tiles(run, ATTN__OP_K, m->keys.k, plan->dp, m->amx.kt, m->amx.k);
-    run->keys.split = pack_tiles(run, ATTN__OP_V, m->keys.v, plan->dvp, m->amx.vt, none) && run->keys.split;
-    if (!run->keys.split)
-        copy_keys(run);
-    transpose_tiles(plan, &m->amx.kt, run->block_n);
-    transpose_tiles(plan, &m->amx.vt, run->block_n);
-    memset(m->keys.dk, 0, (size_t)(plan->ld_keys * plan->dp) * sizeof(float));
-    memset(m->keys.dv, 0, (size_t)(plan->ld_keys * plan->dvp) * sizeof(float));
-}
-
-static void pack_query_tiles(attn__flash_backward_run *run)
-{
-    const attn__flash_backward_plan *plan = run->plan;
-    attn__flash_backward_scratch *m = &run->m;
-    run->queries.finite = true;
-    if (plan->channel[ATTN__OP_Q] || plan->channel[ATTN__OP_DOUT])
-        copy_queries(run);
-    run->queries.split = pack_tiles(run, ATTN__OP_Q, m->q, plan->dp, m->amx.q, m->amx.q_across);
-    run->queries.split =
-        pack_tiles(run, ATTN__OP_DOUT, m->dout, plan->dvp, m->amx.dout, m->amx.dout_across) && run->queries.split;
-    if (!run->queries.split)
-        copy_queries(run);
-    transpose_tiles(plan, &m->amx.q_across, plan->d);
-    transpose_tiles(plan, &m->amx.dout_across, plan->dv);
+    attn__flash_backward_side *side = keys ? &run->keys : &run->queries;
+    attn__operand op = keys ? ATTN__OP_K : ATTN__OP_Q, value = keys ? ATTN__OP_V : ATTN__OP_DOUT;
+    side->finite = true;
+    if (plan->channel[op] || plan->channel[value])
+        copy_rows(run, keys);
+    side->split =
+        pack_tiles(run, op, keys ? m->keys.k : m->q, plan->dp, keys ? x->kt : x->q, keys ? x->k : x->q_across);
+    side->split = pack_tiles(run, value, keys ? m->keys.v : m->dout, plan->dvp, keys ? x->vt : x->dout,
+                             keys ? none : x->dout_across) &&
+                  side->split;
+    if (!side->split)
+        copy_rows(run, keys);
+    transpose_tiles(plan, keys ? &x->kt : &x->q_across, keys ? run->block_n : plan->d);
+    transpose_tiles(plan, keys ? &x->vt : &x->dout_across, keys ? run->block_n : plan->dv);
 }
 
 static void transpose_back(const attn__flash_backward_run *run, const float *sums, int64_t channels, float *rows,
@@ -823,8 +796,8 @@ static void transpose_sums(const attn__flash_backward_run *run, int64_t n)
     transpose_back(run, m->keys.dv, plan->dv, m->keys.dv_rows, plan->dvp, n);
 }
 
-/* Sums that are whole, straight to where the caller wants them: the lines of a square of rows are asked for while the
- * one before is turned. */
+/* Whole sums, straight to the caller's rows: the lines of a square of rows are prefetched while the one
+ * before is transposed. */
 static void put_transposed(const attn__flash_backward_run *run, attn__operand op, const float *sums, float scale)
 {
     const attn__flash_backward_plan *plan = run->plan;
@@ -870,7 +843,7 @@ static attn__bf16x3_side from_step(attn__bf16x3_side side, int64_t step)
     return side;
 }
 
-/* A strip in progress: its weights' arguments, and where its rows and keys lie in what is packed. */
+/* A strip in progress: its weights' arguments, and its rows and keys in what is packed. */
 typedef struct strip {
     attn__flash_backward_run *run;
     attn__softmax_backward_args *t;
@@ -932,7 +905,7 @@ static void amx_along(const strip *x, attn__interleaved *interleaved)
     amx_multiply(x, &g, interleaved);
 }
 
-/* Weights of their own kind go through memory once more. */
+/* Other weights are read and written once more. */
 static void amx_weigh_apart(const strip *x)
 {
     const attn__flash_backward_plan *plan = x->run->plan;
@@ -942,7 +915,7 @@ static void amx_weigh_apart(const strip *x)
     plan->backward->weights(t);
 }
 
-/* S and dP; then P, its weights beside the product dP, or all of one part. */
+/* S and dP; then P, its weights interleaved with the product dP, or all of one part. */
 static bool amx_weigh(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -958,7 +931,7 @@ static bool amx_weigh(const strip *x)
     return three ? attn__bf16x3_finish(&w) : attn__bf16x3_weigh(&x->weights);
 }
 
-/* dV beside dS; false if dS is of no use. */
+/* dV interleaved with dS; false if dS is of no use. */
 static bool amx_gradients_of_weights(const strip *x)
 {
     attn__bf16x3_softmax_backward w;
@@ -1022,29 +995,27 @@ void attn__flash_backward_tile_keys(attn__flash_backward_run *run)
     int64_t n = run->block_n;
     run->keys.copied = false;
     attn__flash_tables_keys(&plan->tables, run->canonical, run->block, n, run->m.table);
-    if (plan->amx) {
-        pack_key_tiles(run);
-        return;
-    }
-    if (plan->pairs)
+    if (plan->amx)
+        pack_side(run, true);
+    else if (plan->pairs)
         pack_key_pairs(run);
     else
-        copy_keys(run);
-    for (int64_t s = 0; s < n && !plan->pairs; s += plan->strip)
+        copy_rows(run, true);
+    for (int64_t s = 0; s < n && !plan->pairs && !plan->amx; s += plan->strip)
         transpose_strip(run, s, attn__min(plan->strip, n - s), m->keys.kt + s * plan->d, m->keys.vt + s * plan->dv);
-    memset(m->keys.dk, 0, (size_t)(n * plan->ldk) * sizeof(float));
-    memset(m->keys.dv, 0, (size_t)(n * plan->ldv) * sizeof(float));
+    memset(m->keys.dk, 0, (size_t)(plan->amx ? plan->ld_keys * plan->dp : n * plan->ldk) * sizeof(float));
+    memset(m->keys.dv, 0, (size_t)(plan->amx ? plan->ld_keys * plan->dvp : n * plan->ldv) * sizeof(float));
 }
 
 void attn__flash_backward_tile_queries(attn__flash_backward_run *run)
 {
     run->queries.copied = false;
     if (run->plan->amx)
-        pack_query_tiles(run);
+        pack_side(run, false);
     else if (run->plan->pairs)
         pack_query_pairs(run);
     else
-        copy_queries(run);
+        copy_rows(run, false);
     multiply_tables(run);
 }
 
@@ -1052,8 +1023,8 @@ static void multiply(attn__flash_backward_run *run, attn__softmax_backward_args 
                      int64_t row)
 {
     if (run->plan->amx || run->plan->pairs) {
-        copy_keys(run);
-        copy_queries(run);
+        copy_rows(run, true);
+        copy_rows(run, false);
         transpose_strip(run, first, n, run->m.keys.kt, run->m.keys.vt); /* bf16 terms or pairs cannot hold them */
     }
     scores(run, t, first, row);

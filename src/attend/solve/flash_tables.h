@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * flash_tables.h - relative tables of flash attention's two passes: in the plan, in the memory of a thread.
+ * flash_tables.h - what flash attention's two passes share: relative tables, in the plan and in the memory of a thread, and
+ * memory for tiles of AMX.
  */
 #ifndef ATTN_ATTEND_FLASH_TABLES_H
 #define ATTN_ATTEND_FLASH_TABLES_H
 
 #include "attend/block/table.h"
+#include "kernels/bf16x3/bf16x3.h"
 
 typedef struct attn__flash_table {
     bool value; /* of values: it meets the weights; else of queries */
@@ -76,6 +78,14 @@ static inline bool attn__flash_tables_finite(const attn__flash_tables *t, const 
     for (int i = 0; i < t->n; i++)
         finite = finite && (*m[i].panel.finite || !(t->of[i].value || queries));
     return finite;
+}
+
+/* Tiles of so many blocks of 16 rows or columns, with `steps` tiles along the product's sum. */
+static inline attn__bf16x3_side attn__flash_take_side(attn__arena *arena, int terms, int64_t blocks, int64_t steps)
+{
+    attn__bf16x3_side side = attn__bf16x3_packed(NULL, steps, terms);
+    side.data = attn__arena_take(arena, blocks * side.block, sizeof *side.data);
+    return side;
 }
 
 #endif

@@ -6,14 +6,14 @@
  * cache, so that each must be read only once.  A work item therefore is a group of heads that are adjacent in memory:
  * whole rows of the group are copied to a staging buffer, each head is packed from there, and outputs return the same
  * way.  Forward an item has a block of the queries; queries are the lanes.  Backward it has all queries and keys, and
- * rows too long for a thread's memory go to flash_backward; keys are the lanes.  Each head's gradients are complete
+ * flash_backward has rows too long for a thread's memory; keys are the lanes.  Each head's gradients are complete
  * before the item ends, so that no two items write the same element.
  *
  * Forward, the products of one item prefetch the rows of the next: with so few products per element, waiting for memory
  * would take a quarter of the time.  Where rows are a multiple of a page apart, the second cache holds only about thirty
  * of them, so that they are copied to staging buffers at once.
  *
- * Scores that nothing masks or changes go from one product to the other within one kernel.  Else the products are
+ * Scores that nothing masks or changes are passed from one product to the other within one kernel.  Else the products are
  * kernels of their own, and a tile of scores or a square of weights is changed in between, the same mask for all heads
  * of the group.
  */
@@ -157,16 +157,16 @@ typedef struct scratch {
     uint8_t *alive;               /* as p */
     int64_t *bias_row, *bias_key; /* [query_block], [key_block] */
     uint32_t *column;             /* [key_block]: dropout's columns */
-    /* Of these, forward: */
+    /* Forward alone: */
     float *flags;                  /* as p: 0 where it is masked */
     float *shrink;                 /* [width] */
     uint32_t *low, *high;          /* [heads][query_block]: dropout's keys */
     int64_t *bias_head;            /* [heads] */
     int64_t *bad, *nbad, *bad_now; /* [heads][key_block], [heads], [step]: values that are not finite */
-    /* Backward: */
+    /* Backward alone: */
     uint8_t *mask;                  /* as p */
     float *dbias;                   /* as p */
-    int32_t *from, *to;             /* [query_block]: all keys, where no range says which are visible */
+    int32_t *from, *to;             /* [query_block]: all keys, if ranges do not tell which are visible */
     uint64_t *drop_key;             /* [heads][query_block] */
     int64_t *dbias_row, *dbias_key; /* as bias_row, bias_key */
 } scratch;
@@ -602,7 +602,7 @@ static void change_tiles(item *t, const attn__visible_tile *tile, const attn__vi
 }
 
 /* As see_keys, by way of tiles of scores.  They begin at a multiple of four keys, so that the order of sums does not
- * depend on where the first visible one stands. */
+ * depend on the first visible one. */
 static void see_changed_keys(item *t, int64_t at, int64_t keys)
 {
     const small_plan *n = t->plan;
@@ -829,7 +829,7 @@ static attn__small_head_backward_args head_args(const item *t, int64_t head)
 
 /* ----------------------------------------------------------------------- squares whose scores or weights are changed */
 
-/* What belongs to the item's queries and keys, whichever the square. */
+/* Finds what all squares share: places and masks of the item's queries and keys. */
 static void start_squares(item *t)
 {
     const attn__canonical *canonical = t->canonical;
@@ -884,7 +884,7 @@ static void store_dbias(const item *t, int64_t head, const attn__visible_tile *t
                      t->canonical->problem.accumulate);
 }
 
-/* One head's gradients of a square; `bytes`: s.mask says which pairs are visible. */
+/* One head's gradients of a square; `bytes`: s.mask has the visible pairs. */
 static void run_square(item *t, int64_t head, const attn__visible_tile *tile, bool whole, bool bytes)
 {
     const small_plan *n = t->plan;

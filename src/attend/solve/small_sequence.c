@@ -3,13 +3,13 @@
  * small_sequence.c - attention with up to 96 queries and keys per head, and its gradients.
  *
  * A head takes about a microsecond.  Its scores are one tile, which stays in the first cache.  Rows are read and
- * written where they are; they are copied if they lie along several axes (a window of an image) or are bf16.  In the
+ * written where they are; they are copied if they run along several axes (a window of an image) or are bf16.  In the
  * forward pass queries are the lanes, in the backward pass keys; only these are transposed.
  *
  * Heads that share a bias follow each other, so that a thread loads it once.  The gradient of a bias is summed over at
  * most 64 parts of the heads that share it, and then over the parts in their order: threads do not change its bits.
  *
- * Of packed sequences each has heads of its own, with its own lengths; those of one sequence follow each other.
+ * Each packed sequence has heads of its own, with its own lengths; those of one sequence follow each other.
  */
 #include "attend/block/dropout.h"
 #include "attend/block/finite.h"
@@ -34,7 +34,7 @@
  * threads. */
 enum { MOST_ROWS = 96, MOST_CHANNELS = 256, ITEMS = 64 };
 
-/* What depends on the number of queries and keys. */
+/* The part that depends on the number of queries and keys. */
 typedef struct head_shape {
     int64_t queries, keys;
     int64_t width;                                /* of the scores: queries or keys, rounded up to the lanes */
@@ -51,15 +51,15 @@ typedef struct head_plan {
     int64_t channels, values;
     int order[ATTN_MAX_DIMS];      /* of the batch axes, outermost first */
     int64_t weight[ATTN_MAX_DIMS]; /* of each batch axis in the number of a batch item */
-    int64_t sharing;               /* heads in a row that add to the same gradient of a bias; all if it is not wanted */
-    int64_t together, parts;       /* heads of one work item, which divides `sharing` heads into parts */
+    int64_t sharing;         /* heads in a row that add to the same gradient of a bias; all if it is not requested */
+    int64_t together, parts; /* heads of one work item, which divides `sharing` heads into parts */
     int64_t items;
     bool joins; /* parts of the gradient of a bias */
     bool has_bias, wants_dbias;
     attn__visible visible;
     bool masks;     /* some pair may be masked: only then the thread has rows and keys of `visible` */
     bool has_bytes; /* pairs are masked otherwise than by a range of keys for each query */
-    bool copies;    /* rows lie along several axes */
+    bool copies;    /* rows run along several axes */
     bool converts;  /* rows are bf16 */
     float fill;     /* the score of a masked key, base 2; -infinity where it takes no part */
     float softcap;  /* base 2; 0: none */
@@ -82,7 +82,7 @@ typedef struct head_scratch {
     float *dbias_now;              /* as s: of the head, where it is not ds */
     float *copy[ATTN__OPERANDS];   /* rows that are copied, one behind the other */
     float *out;                    /* rows of an output before they become bf16 */
-    int32_t *from, *to;            /* [queries, padded]: all keys, where no range says which are visible */
+    int32_t *from, *to;            /* [queries, padded]: all keys, if ranges do not tell which are visible */
     uint32_t *low, *high;          /* [queries, padded]: dropout's keys in halves, */
     uint64_t *key;                 /* [queries]: and as they are */
     uint8_t *alive;                /* as s */
@@ -172,8 +172,8 @@ static double cost(const attn__canonical *canonical)
     return each * keys * queries * (double)(canonical->contract.size + canonical->value.size);
 }
 
-/* Heads of up to 4 channels are quicker in `small_head_backward` where there are keys for all of its lanes; the cost of
- * that one says so for heads of 8. */
+/* Heads of up to 4 channels are quicker in `small_head_backward` where there are keys for all of its lanes; its cost covers
+ * heads of 8. */
 static double cost_backward(const attn__canonical *canonical)
 {
     double pairs = (double)canonical->batch.size * (double)canonical->query.size * (double)canonical->key.size;
@@ -291,7 +291,7 @@ static void divide_work(const attn__canonical *canonical, head_plan *p)
     p->joins = p->wants_dbias && p->parts > 1;
 }
 
-/* The last row's offset stands again behind the rows. */
+/* Behind the rows the last one's offset is repeated. */
 static void fill_offsets(const attn__group *group, size_t stride, int64_t lanes, int64_t *at)
 {
     attn__offsets_fill(group, stride, 0, group->size, at);
@@ -405,8 +405,8 @@ static void copy_rows(const head *h, attn__operand op, attn__small_sequence_rows
     }
 }
 
-/* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN.  Rows that are finite go the usual
- * way, so that bits are the same whatever stands in those that are masked. */
+/* The kernel's sum without the pairs whose `alive` lacks the bit: they may read NaN.  Finite rows are multiplied
+ * as ever, so that bits do not depend on what masked rows hold. */
 static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const uint8_t *alive, uint8_t bit)
 {
     attn__small_sequence_sums clean = *t;
@@ -431,7 +431,7 @@ static void sum_guarded(const head *h, const attn__small_sequence_sums *t, const
     attn__finite_repair(&sums, h->m.bad, bad);
 }
 
-/* Where a sum goes: the rows themselves or, for bf16, f32 rows of scratch memory. */
+/* The rows of a sum: its own or, for bf16, f32 rows of scratch memory. */
 static attn__small_sequence_rows rows_to_sum(const head *h, attn__operand op)
 {
     attn__small_sequence_rows rows = rows_of(h, op);
@@ -597,12 +597,12 @@ static void run_head(head *h)
 
 /* ------------------------------------------------------------------------------------------------------- backward
  *
- * Keys stand in the lanes:
+ * Keys are the lanes:
  *
  *     P = 2^(q k - lse)     dS = P (dout v - delta)     dv = P^T dout     dk = dS^T q     dq = dS k
  */
 
-/* Sets the keys that each query attends, unless bytes say otherwise. */
+/* Sets the range of keys that each query attends; bytes mask inside it. */
 static void find_ranges(const head *h, attn__softmax_backward_args *args)
 {
     const head_plan *p = h->plan;
