@@ -236,39 +236,62 @@ static void masked_keys_score_the_fill_or_nothing(void **state)
 
 enum { OUTS = 9, IN = 13, CHANNELS = 7 };
 
-/* The sums of all pairs that are alive, and what is left of them by way of the clean copy. */
-static void check_repair(bool grouped, bool transposed)
+/* The sums of all pairs that are alive, and what is left of them by way of the clean copy, with rows `ld` numbers apart. */
+static void check_channels(const float *x, int64_t ld, int channels, bool transposed, int64_t bads)
 {
-    float x[IN * CHANNELS], groups[2 * 4 * IN], clean[IN * CHANNELS], w[OUTS * IN], want[OUTS * CHANNELS] = {0};
-    float out[OUTS * CHANNELS] = {0};
+    float clean[IN * CHANNELS], w[OUTS * IN], want[OUTS * CHANNELS] = {0}, out[OUTS * CHANNELS] = {0};
     uint8_t alive[OUTS * IN];
     int64_t bad[IN], w_out = transposed ? 1 : IN, w_row = transposed ? OUTS : 1;
+    for (int i = 0; i < OUTS * IN; i++) {
+        alive[i] = i % 3 ? 2 : 1;
+        w[i] = alive[i] & 2 ? (float)(i % 4 + 1) : 0.0f;
+    }
+    int64_t n = attn__finite_clean(x, ld, IN, channels, clean, CHANNELS, bad);
+    assert_int_equal(n, bads);
+    for (int i = 0; i < OUTS; i++)
+        for (int r = 0; r < IN; r++)
+            for (int c = 0; c < channels; c++) {
+                int64_t pair = i * w_out + r * w_row;
+                out[c * OUTS + i] += w[pair] * clean[r * CHANNELS + c];
+                want[c * OUTS + i] += alive[pair] & 2 ? w[pair] * x[r * ld + c] : 0.0f;
+            }
+    attn__finite_sums sums = {.outs = OUTS, .channels = channels, .w = w, .alive = alive, .bit = 2, .w_out = w_out};
+    sums.w_row = w_row, sums.factor = 1, sums.out = out, sums.out_row = 1, sums.out_channel = OUTS;
+    sums.x = x, sums.x_row = ld;
+    attn__finite_repair(&sums, bad, n);
+    for (int i = 0; i < OUTS * channels; i++)
+        assert_true(out[i] == want[i] || (isnan(out[i]) && isnan(want[i])));
+}
+
+static void check_repair(bool grouped, bool transposed)
+{
+    enum { GROUP = 4 };
+    float x[IN * CHANNELS], groups[2 * GROUP * IN];
     for (int i = 0; i < IN * CHANNELS; i++)
         x[i] = (float)(i % 5) - 2;
     x[3 * CHANNELS] = NAN, x[8 * CHANNELS + 6] = INFINITY, x[12 * CHANNELS + 2] = -INFINITY;
     for (int r = 0; r < IN; r++)
         for (int c = 0; c < CHANNELS; c++)
-            groups[c / 4 * 4 * IN + r * 4 + c % 4] = x[r * CHANNELS + c];
-    for (int i = 0; i < OUTS * IN; i++) {
-        alive[i] = i % 3 ? 2 : 1;
-        w[i] = alive[i] & 2 ? (float)(i % 4 + 1) : 0.0f;
+            groups[c / GROUP * GROUP * IN + r * GROUP + c % GROUP] = x[r * CHANNELS + c];
+    if (!grouped) {
+        check_channels(x, CHANNELS, CHANNELS, transposed, 3);
+        return;
     }
-    int64_t n = attn__finite_clean(x, CHANNELS, IN, CHANNELS, clean, CHANNELS, bad);
-    assert_true(n == 3 && bad[0] == 3 && bad[1] == 8 && bad[2] == 12);
-    for (int i = 0; i < OUTS; i++)
-        for (int r = 0; r < IN; r++)
-            for (int c = 0; c < CHANNELS; c++) {
-                int64_t pair = i * w_out + r * w_row;
-                out[c * OUTS + i] += w[pair] * clean[r * CHANNELS + c];
-                want[c * OUTS + i] += alive[pair] & 2 ? w[pair] * x[r * CHANNELS + c] : 0.0f;
-            }
-    attn__finite_sums sums = {.outs = OUTS, .channels = CHANNELS, .w = w, .alive = alive, .bit = 2, .w_out = w_out};
-    sums.w_row = w_row, sums.factor = 1, sums.out = out, sums.out_row = 1, sums.out_channel = OUTS;
-    sums.x = grouped ? groups : x, sums.x_row = grouped ? 4 : CHANNELS, sums.x_group = grouped ? 4 : 0;
-    sums.x_step = 4 * IN;
-    attn__finite_repair(&sums, bad, n);
-    for (int i = 0; i < OUTS * CHANNELS; i++)
-        assert_true(out[i] == want[i] || (isnan(out[i]) && isnan(want[i])));
+    check_channels(groups, GROUP, GROUP, transposed, 2);
+    check_channels(groups + GROUP * IN, GROUP, CHANNELS - GROUP, transposed, 1);
+}
+
+static void pairs_that_count_are_noted(void **state)
+{
+    (void)state;
+    const float scores[] = {1.0f, -2.0f, -INFINITY, 0.0f, NAN}, weights[] = {0.5f, 0.0f, 0.0f, 0.25f, 0.0f};
+    static const uint8_t attended[] = {1, 0, 0, 1, 1}, weighed[] = {1, 0, 0, 1, 0};
+    uint8_t alive[5];
+    attn__finite_note(scores, 5, -2.0f, false, alive);
+    assert_memory_equal(alive, attended, 5);
+    attn__finite_note(scores, 5, -2.0f, true, alive);
+    attn__finite_note_weights(weights, 5, alive);
+    assert_memory_equal(alive, weighed, 5);
 }
 
 static void rows_that_are_not_finite_reach_only_pairs_that_count(void **state)
@@ -320,6 +343,7 @@ int main(void)
         cmocka_unit_test(scores_are_those_of_single_pairs),
         cmocka_unit_test(masked_keys_score_the_fill_or_nothing),
         cmocka_unit_test(rows_that_are_not_finite_reach_only_pairs_that_count),
+        cmocka_unit_test(pairs_that_count_are_noted),
         cmocka_unit_test(items_are_all_queries_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
