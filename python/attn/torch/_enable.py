@@ -17,7 +17,7 @@ from torch import Tensor
 
 from . import _engine, _ops, _sdpa, _wins
 
-_TAKEN = torch.float32
+_TAKEN = frozenset((torch.float32, torch.bfloat16, torch.float16))
 _lock = threading.Lock()
 # Counts the calls that attn took; next() needs no lock.  calls() reads it by next() too: _looks counts these reads.
 _counter, _looks = itertools.count(), 0
@@ -34,8 +34,10 @@ def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
     if not all(x is None or type(x) in _ops._PLAIN for x in (query, key, value, attn_mask)):
         return False
     for x in (query, key, value):
-        if x.is_nested or x.device.type != "cpu" or x.dtype != _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
+        if x.is_nested or x.device.type != "cpu" or x.dtype not in _TAKEN or x.dim() not in (3, 4) or x.layout != torch.strided:
             return False
+    if not query.dtype == key.dtype == value.dtype:
+        return False
     if is_causal and attn_mask is not None:
         return False
     if not (query.dim() == key.dim() == value.dim() and key.shape[:-1] == value.shape[:-1]
@@ -44,7 +46,7 @@ def _allowed(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tens
     if query.shape[-3] != key.shape[-3] and not (enable_gqa and query.dim() == 4 and key.shape[1] > 0
                                                  and query.shape[1] % key.shape[1] == 0):
         return False
-    return attn_mask is None or (attn_mask.device.type == "cpu" and attn_mask.dtype in (torch.bool, torch.float32)
+    return attn_mask is None or (attn_mask.device.type == "cpu" and attn_mask.dtype in (torch.bool, torch.float32, query.dtype)
                                  and _sdpa.mask_fits(query, key, value, attn_mask))
 
 
@@ -75,9 +77,11 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
                is_causal: bool = False, *, scale: Optional[float] = None, enable_gqa: bool = False) -> Tensor:
     """aten::scaled_dot_product_attention: whatever watches the call is shown PyTorch's parts of it."""
     decided = False
-    if (_takes is not None and query.dtype is _TAKEN and dropout_p == 0 and _flash_allowed() and _finite(scale)
-            and _unwatched()):
-        found: Any = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, _takes)
+    takes = _takes
+    if takes is not None and query.dtype in _TAKEN and dropout_p == 0 and _flash_allowed() and _finite(scale) and _unwatched():
+        found: Any = _quick(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
+        if found is None and query.dtype is not torch.float32:
+            found = _converted(query, key, value, attn_mask, is_causal, scale, enable_gqa, takes)
         decided = found is NotImplemented
         if found is not None and not decided:
             _count_call(_counter)
@@ -91,6 +95,17 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Te
     return theirs
 
 
+def _converted(query: Tensor, key: Tensor, value: Tensor, attn_mask: Optional[Tensor], is_causal: Any, scale: Any, enable_gqa: Any,
+               takes: Callable[..., bool]) -> Any:
+    """As `_quick`, for operands that the engine reads in another type: float16, and masks of bfloat16."""
+    usual = isinstance(is_causal, bool) and isinstance(enable_gqa, bool) and (scale is None or isinstance(scale, (int, float)))
+    if not usual or not all(x is None or (_ops.is_usual(x) and _ops.plain(x)) for x in (query, key, value, attn_mask)):
+        return None
+    if not takes(query, key, value, attn_mask, is_causal, enable_gqa):
+        return NotImplemented
+    return _sdpa.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+
+
 class _Call(threading.local):
     left = False  # whether it was decided that the call under way is PyTorch's
 
@@ -102,7 +117,7 @@ def _takes_fused(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tenso
                  scale: Optional[float], backward: bool) -> bool:
     """Whether attn takes a call of the fused operator, to which compiled graphs and transforms come."""
     takes = _takes
-    if takes is None or _call.left or query.dtype is not _TAKEN or dropout_p != 0 or not _finite(scale):
+    if takes is None or _call.left or query.dtype not in _TAKEN or dropout_p != 0 or not _finite(scale):
         return False
     if not _allowed(query, key, value, mask, is_causal, True):
         return False
@@ -120,8 +135,11 @@ def _fused(theirs: Any) -> Callable[..., tuple[Tensor, Tensor]]:
             return found
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
         batch, heads, queries = query.shape[:3]
-        o, lse = torch.empty_like(query), query.new_empty(batch, queries, heads).transpose(1, 2)
-        _engine.forward_into(asked.problem, asked[1:], o, lse)
+        o, lse = torch.empty_like(query), query.new_empty(batch, queries, heads, dtype=torch.float32).transpose(1, 2)
+        wide = o if asked.q is query else torch.empty_like(asked.q)
+        _engine.forward_into(asked.problem, asked[1:], wide, lse)
+        if wide is not o:
+            o.copy_(wide)
         if attn_mask is not None:
             lse.nan_to_num_(math.nan, math.inf, 0.0)  # of rows without keys; PyTorch's backward pass needs it
         _count_call(_counter)
@@ -140,8 +158,11 @@ def _fused_backward(theirs: Any) -> Callable[..., tuple[Tensor, Tensor, Tensor]]
                                                           is_causal, attn_mask=attn_mask, scale=scale)
             return found
         asked = _sdpa._ask(query, key, value, attn_mask, 0.0, is_causal, scale, True)
-        dq, dk, dv = (x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in (query, key, value))
-        _engine.backward_into(asked.problem, grad_out, asked[1:], out, logsumexp, (True, True, True, False), (dq, dk, dv))
+        grads = [x.new_empty(x.shape[0], x.shape[2], x.shape[1], x.shape[3]).transpose(1, 2) for x in asked[1:4]]
+        if asked.q is not query:
+            grad_out, out = grad_out.float(), out.float()
+        _engine.backward_into(asked.problem, grad_out, asked[1:], out, logsumexp, (True, True, True, False), grads)
+        dq, dk, dv = (x.to(query.dtype) for x in grads)
         return dq, dk, dv
 
     return kernel
@@ -164,9 +185,9 @@ _hooks: Any = None
 
 
 class enable:
-    """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32 on the CPU, without dropout and
-    autocast, where attn is the faster one, whoever calls it: PyTorch's modules, TorchScript, compiled graphs.  Other calls
-    are PyTorch's as before.
+    """attn computes torch.nn.functional.scaled_dot_product_attention for tensors of float32, bfloat16 and float16 (which is
+    converted to float32 and back) on the CPU, without dropout, where attn is the faster one, whoever calls it: PyTorch's
+    modules, TorchScript, compiled graphs, calls under autocast.  Other calls are PyTorch's as before.
 
     As a call it holds until `disable()`; `with attn.torch.enable():` holds until the end of the block.  always=True takes
     the slower calls too.

@@ -16,6 +16,7 @@ from . import _engine, _ops
 
 _LEADING = "ABCDEFGHIJ"
 CAUSAL = (_form.BAND, ord("q"), ord("k"), -_form.OPEN, 0)
+_HALVES = (torch.bfloat16, torch.float16)
 _CONSTANT = 5  # the score that is the same for all pairs: the meaning of a scale of 0
 
 
@@ -47,6 +48,8 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     check_types(query=query, key=key, value=value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal,
                 scale=scale, enable_gqa=enable_gqa)
     query, key, value = autocast(query, key, value)
+    if attn_mask is not None and attn_mask.dtype in _HALVES and torch.is_autocast_enabled("cpu"):
+        attn_mask = attn_mask.float()  # autocast gives the operator a mask of query's type
     asked = _ask(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     seed = _ops.draw_seed() if asked.problem.dropout else None
     o = _ops.attend(asked.problem, *asked[1:], seed)[0]
