@@ -124,6 +124,7 @@ static attn_status run_outputs(parity_case *c, const attn_named_list *inputs, at
     attn_status status = ATTN_OK;
     for (int i = 0; status == ATTN_OK && i < a->noutputs; i++) {
         bool of_a_head = a->outputs[i].optional && strstr(a->outputs[i].name, "logits"); /* which no case has */
+        of_a_head |= strcmp(a->outputs[i].name, "contacts") == 0 && !attn_config_bool(c->config, "tied", true);
         status = of_a_head ? ATTN_OK : attn_named_add(outputs, a->outputs[i].name, NULL);
     }
     for (int i = 0; i < a->ninputs; i++) {

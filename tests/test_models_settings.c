@@ -6,6 +6,7 @@
 #include "support/tensors.h"
 
 #include "attn/io.h"
+#include "models/msa_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,6 +95,15 @@ static const gradient_case cases[] = {
     {"nadaraya-watson",
      "{\"kernel\": \"epanechnikov\", \"sigma\": [9, 8, 7]}",
      {{"x_train", {5, 3}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 3}, NULL}}},
+    {"row-self-attention",
+     "{\"embed_dim\": 4, \"num_heads\": 2, \"tied\": false}",
+     {{"x", {3, 4, 2, 4}, NULL}, {"self_attn_padding_mask", {2, 3, 4}, "000100110000000000000011"}}},
+    {"axial-transformer-layer",
+     "{\"embedding_dim\": 4, \"ffn_embedding_dim\": 5, \"num_attention_heads\": 2, \"order\": \"column-row\"}",
+     {{"x", {3, 4, 2, 4}, NULL}, {"self_attn_padding_mask", {2, 3, 4}, "000100010001000000000000"}}},
+    {"axial-transformer-layer",
+     "{\"embedding_dim\": 4, \"ffn_embedding_dim\": 5, \"num_attention_heads\": 2, \"tied\": false}",
+     {{"x", {3, 4, 2, 4}, NULL}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
@@ -222,6 +232,10 @@ static void wrong_settings_are_refused_in_words(void **state)
         {"nadaraya-watson", "{\"sigma\": \"wide\"}",
          "sigma must be a number or a list of numbers, not a text: \"wide\""},
         {"nadaraya-watson", "{\"sigmas\": [0.5, 1]}", "there is no key \"sigmas.0\""},
+        {"row-self-attention", "{\"embed_dim\": 4, \"num_heads\": 2, \"tied\": 0}",
+         "tied must be true or false, not an integer: 0"},
+        {"axial-transformer-layer", "{\"order\": \"rows\"}", "order is \"rows\"; allowed: row-column, column-row"},
+        {"msa-transformer", "{\"order\": \"column\"}", "order is \"column\"; allowed: row-column, column-row"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;
@@ -364,11 +378,73 @@ static void linear_weights_load_into_windows(void **state)
     attn_model_destroy(model);
 }
 
+/* Alone a row attends by the same map tied or not; contacts are for tied rows. */
+static void one_row_is_tied_to_itself(void **state)
+{
+    static const char *const json[] = {
+        "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"max_positions\": 9}",
+        "{\"layers\": 1, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"max_positions\": 9, "
+        "\"tied\": false}"};
+    fixture *f = *state;
+    attn_tensor *logits[2];
+    attn_named_list in = {.context = f->context}, out = in;
+    attn_model *model[2];
+    attn_named_add(&in, "tokens",
+                   attn_tape_tensor(f->tape, ATTN_I32, 3, (int64_t[]){1, 1, 4}, (int32_t[]){0, 5, 6, 7}));
+    for (int i = 0; i < 2; i++) {
+        model[i] = make_well(f, "msa-transformer", json[i]);
+        assert_int_equal(attn_model_forward(model[i], f->tape, &in, &out), ATTN_OK);
+        logits[i] = attn_named_find(&out, "logits");
+        attn_named_clear(&out);
+    }
+    assert_true(test_distance(logits[0], logits[1]) < 1e-12);
+    attn_named_add(&out, "contacts", NULL);
+    assert_int_equal(attn_model_forward(model[1], f->tape, &in, &out), ATTN_ERROR_UNSUPPORTED);
+    expect_error(f, "contacts", "tied is false");
+    attn_named_clear(&in);
+    attn_named_clear(&out);
+    attn_model_destroy(model[0]);
+    attn_model_destroy(model[1]);
+}
+
+/* A run that stops at the maps gives those of a run to the end, whichever attention precedes, some heads at a time too. */
+static void maps_alone_are_the_maps(void **state)
+{
+    static const char *const orders[] = {"row-column", "column-row"};
+    fixture *f = *state;
+    for (int o = 0; o < 2; o++) {
+        char json[256];
+        snprintf(
+            json, sizeof json,
+            "{\"layers\": 2, \"embed_dim\": 8, \"ffn_embed_dim\": 8, \"attention_heads\": 2, \"max_positions\": 9, "
+            "\"order\": \"%s\"}",
+            orders[o]);
+        attn_model *model = make_well(f, "msa-transformer", json);
+        for (int columns = 0; columns < 2; columns++) {
+            attn__msa_results whole, alone;
+            attn__msa_wishes wishes = {.row_maps = !columns, .column_maps = columns, .max_tokens = 7};
+            attn_tape_reset(f->tape, &(attn_tape_options){0});
+            attn_tensor *tokens = test_ids(f->tape, 3, (int64_t[]){2, 3, 4}, 20, 3);
+            for (int64_t i = 0; i < attn_tensor_size(tokens); i++)
+                ((int32_t *)attn_tensor_data(tokens))[i] += 4;
+            assert_true(attn__msa_run(attn__msa_of(model), f->tape, tokens, &wishes, &alone));
+            assert_null(alone.logits);
+            wishes.logits = true;
+            wishes.max_tokens = 0;
+            assert_true(attn__msa_run(attn__msa_of(model), f->tape, tokens, &wishes, &whole));
+            assert_true(columns ? test_distance(alone.column_maps, whole.column_maps) < 1e-12
+                                : test_distance(alone.row_maps, whole.row_maps) < 1e-12);
+        }
+        attn_model_destroy(model);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
-        TEST(gradients_are_the_slopes),          TEST(wrong_settings_are_refused_in_words),
+        TEST(gradients_are_the_slopes),          TEST(maps_alone_are_the_maps),
+        TEST(one_row_is_tied_to_itself),         TEST(wrong_settings_are_refused_in_words),
         TEST(wrong_inputs_are_refused_in_words), TEST(the_branch_is_dropped_in_training_only),
         TEST(linear_weights_load_into_windows),  TEST(widths_of_coordinates_divide_them),
     };

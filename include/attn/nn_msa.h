@@ -25,11 +25,12 @@ typedef struct attn_nn_msa_attention {
     /* R of the scale is each alignment's own number of rows that are not all padding, so that a result does not depend
      * on what shares the batch.  The original counts the batch's rows (false). */
     bool own_depth;
+    bool untied; /* each row attends by a map of its own, with its own padding, scaled by 1/sqrt(D/H) */
 } attn_nn_msa_attention;
 /* ATTN_ERROR_ARGUMENT: heads that do not divide dim. */
 ATTN_API void attn_nn_msa_attention_init(attn_nn_msa_attention *layer, attn_nn_builder *builder, int64_t dim,
                                          int64_t heads, double dropout, double fill);
-/* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C].  Padded queries are left out of the
+/* keep: U8 [B,R,C], zero where there is padding, or NULL.  *weights [H,B,C,C]; untied [H,R,B,C,C].  Padded queries are left out of the
  * sum over rows; keys are those that the first row keeps. */
 ATTN_API attn_tensor *attn_nn_msa_attention_rows(const attn_nn_msa_attention *layer, attn_tape *tape, attn_tensor *x,
                                                  const attn_tensor *keep, attn_tensor **weights);
@@ -46,18 +47,20 @@ typedef struct attn_nn_msa_layer {
     attn_nn_layer_norm rows_norm, columns_norm, ffn_norm;
     double dropout, activation_dropout;
     int64_t max_tokens; /* see attn_nn_msa_layer_run; 0: no bound */
+    bool columns_first;
 } attn_nn_msa_layer;
 typedef struct attn_nn_msa_layer_options {
     int64_t dim, ffn_dim, heads;
     double dropout;            /* of both attentions' weights and of the blocks' results */
     double activation_dropout; /* of the hidden channels */
     double fill;               /* as in attn_nn_msa_attention */
-    bool own_depth;            /* the same */
+    bool own_depth, untied;    /* the same */
+    bool columns_first;        /* column attention precedes row attention */
     int64_t max_tokens;        /* as in attn_nn_msa_layer_run */
 } attn_nn_msa_layer_options;
 ATTN_API void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
                                      const attn_nn_msa_layer_options *options);
-/* x [R,C,B,D] -> the same; keep as above.  row_weights [H,B,C,C] and column_weights [H,C,B,R,R] may be NULL.  On a tape
+/* x [R,C,B,D] -> the same; keep as above.  row_weights [H,B,C,C] (untied [H,R,B,C,C]) and column_weights [H,C,B,R,R] may be NULL.  On a tape
  * that does not record, memory is bounded as by attn_nn_msa_layer_apply. */
 ATTN_API attn_tensor *attn_nn_msa_layer_forward(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x,
                                                 const attn_tensor *keep, attn_tensor **row_weights,

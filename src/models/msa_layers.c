@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
  * Tied row attention and column attention over alignments, and the axial layer made of both. */
-#include "models/model_keys.h"
+#include "models/msa_model.h"
+
+const char *const attn__msa_orders[] = {"row-column", "column-row", NULL};
 
 static void build(void *self, attn_nn_builder *builder, const attn_config *config)
 {
     attn_nn_msa_attention_init(self, builder, attn_config_int(config, "embed_dim", 0),
                                attn_config_int(config, "num_heads", 0), attn_config_real(config, "dropout", 0),
                                attn_config_real(config, "mask_fill", 0));
+}
+
+static void rows_build(void *self, attn_nn_builder *builder, const attn_config *config)
+{
+    build(self, builder, config);
+    ((attn_nn_msa_attention *)self)->untied = !attn_config_bool(config, "tied", true);
 }
 
 /* The padding mask turned round: one byte an entry, zero where there is padding. */
@@ -41,21 +49,25 @@ static void columns_forward(const void *self, const attn__call *call)
     attn__output(call, "attention", weights);
 }
 
-static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("embed_dim", NULL, "channels"),
-    ATTN__KEY_COUNT("num_heads", NULL, "heads; divides embed_dim"),
-    ATTN__KEY_DROPOUT,
-    ATTN__KEY_COUNT("max_tokens_per_msa", "65536", "kept for the original's configs; memory is linear without it"),
-    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
-    ATTN__KEY_INIT,
-};
+/* clang-format off */
+#define KEYS                                                                                                           \
+    ATTN__KEY_COUNT("embed_dim", NULL, "channels"),                                                                    \
+    ATTN__KEY_COUNT("num_heads", NULL, "heads; divides embed_dim"),                                                    \
+    ATTN__KEY_DROPOUT,                                                                                                 \
+    ATTN__KEY_COUNT("max_tokens_per_msa", "65536", "kept for the original's configs; memory is linear without it"),    \
+    {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},      \
+    ATTN__KEY_INIT
+/* clang-format on */
+static const attn_setting column_keys[] = {KEYS};
+static const attn_setting row_keys[] = {ATTN__MSA_KEY_TIED, KEYS};
 static const attn_port inputs[] = {
     ATTN__PORT("x", "(rows,cols,batch,embed_dim)", "alignments"),
     {"self_attn_padding_mask", "(batch,rows,cols)", true, true, "nonzero where there is padding"},
 };
 static const attn_port row_outputs[] = {
     ATTN__PORT("out", "(rows,cols,batch,embed_dim)", ""),
-    ATTN__PORT_OPTIONAL("attention", "(heads,batch,cols,cols)", "the one map of all rows, after dropout"),
+    ATTN__PORT_OPTIONAL("attention", "(heads,batch,cols,cols)",
+                        "the one map of all rows, after dropout; untied (heads,rows,batch,cols,cols)"),
 };
 static const attn_port column_outputs[] = {
     ATTN__PORT("out", "(rows,cols,batch,embed_dim)", ""),
@@ -66,9 +78,9 @@ const attn__kind attn__kind_row_self_attention = {
     .about = {.name = "row-self-attention",
               .summary = "attention along the rows of an alignment, one map tied over all of them",
               .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
-              ATTN__PORTS(keys, inputs, row_outputs)},
+              ATTN__PORTS(row_keys, inputs, row_outputs)},
     .size = sizeof(attn_nn_msa_attention),
-    .build = build,
+    .build = rows_build,
     .forward = rows_forward,
 };
 
@@ -76,7 +88,7 @@ const attn__kind attn__kind_column_self_attention = {
     .about = {.name = "column-self-attention",
               .summary = "attention along the columns of an alignment",
               .source = "Rao et al. 2021, MSA Transformer; facebookresearch/esm",
-              ATTN__PORTS(keys, inputs, column_outputs)},
+              ATTN__PORTS(column_keys, inputs, column_outputs)},
     .size = sizeof(attn_nn_msa_attention),
     .build = build,
     .forward = columns_forward,
@@ -94,6 +106,8 @@ static void axial_build(void *self, attn_nn_builder *builder, const attn_config 
         .activation_dropout = attn_config_real(config, "activation_dropout", 0),
         .fill = attn_config_real(config, "mask_fill", 0),
         .own_depth = attn_config_bool(config, "own_depth", false),
+        .untied = !attn_config_bool(config, "tied", true),
+        .columns_first = attn__config_choice(config, "order", attn__msa_orders) == 1,
         .max_tokens = attn_config_int(config, "max_tokens_per_msa", 0),
     };
     attn_nn_msa_layer_init(self, builder, &options);
@@ -121,13 +135,16 @@ static const attn_setting axial_keys[] = {
     ATTN__KEY_COUNT("max_tokens_per_msa", "16384",
                     "without gradients: most tokens whose projections are held at once; changes memory, not results"),
     {"mask_fill", ATTN_CONFIG_TYPE_REAL, "-10000", -1e30, 0, NULL, "score of padded keys; 0: they are left out"},
+    ATTN__MSA_KEY_TIED,
+    ATTN__MSA_KEY_ORDER,
     ATTN__KEY_FLAG("own_depth", "false", "scale tied scores by each alignment's own rows, not the padded batch's"),
     ATTN__KEY_INIT,
 };
 static const attn_port axial_outputs[] = {
     ATTN__PORT("out", "(rows,cols,batch,embedding_dim)", ""),
     ATTN__PORT_OPTIONAL("column_attention", "(heads,cols,batch,rows,rows)", "one map a column, after dropout"),
-    ATTN__PORT_OPTIONAL("row_attention", "(heads,batch,cols,cols)", "the one map of all rows, after dropout"),
+    ATTN__PORT_OPTIONAL("row_attention", "(heads,batch,cols,cols)",
+                        "the one map of all rows, after dropout; untied (heads,rows,batch,cols,cols)"),
 };
 
 const attn__kind attn__kind_axial_transformer_layer = {

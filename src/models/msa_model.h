@@ -11,8 +11,18 @@
 /* Ids of the alphabet that every published checkpoint shares. */
 enum { ATTN__MSA_CLS = 0, ATTN__MSA_PAD = 1 };
 
+/* Keys of the layers alone and of the whole model. */
+extern const char *const attn__msa_orders[];
+#define ATTN__MSA_KEY_TIED                                                                                             \
+    ATTN__KEY_FLAG("tied", "true", "one map for all rows; false: each row has its own, with its own padding")
+/* clang-format off */
+#define ATTN__MSA_KEY_ORDER                                                                                            \
+    {"order", ATTN_CONFIG_TYPE_TEXT, "row-column", 0, 0, attn__msa_orders, "which attention of a layer precedes"}
+/* clang-format on */
+
 typedef struct attn__msa {
     int64_t layers, dim, heads, vocabulary, max_positions;
+    bool untied, columns_first;
     bool compat; /* ESM's results in padded batches */
     double dropout;
     attn_nn_embedding embed_tokens, embed_positions;
@@ -35,7 +45,7 @@ typedef struct attn__msa_wishes {
 typedef struct attn__msa_results {
     attn_tensor *logits;                       /* [B,R,C,V] */
     attn_tensor *contacts;                     /* [B,C-1,C-1], probabilities */
-    attn_tensor *row_maps;                     /* [B,L,H,C,C]; of one layer alone L is 1 */
+    attn_tensor *row_maps;                     /* [B,L,H,C,C], untied [B,L,H,R,C,C]; of one layer alone L is 1 */
     attn_tensor *column_maps;                  /* [B,L,H,C,R,R]; the same */
     attn_tensor *hidden[ATTN__MAX_BLOCKS + 1]; /* [B,R,C,D] */
 } attn__msa_results;

@@ -21,7 +21,13 @@ typedef struct run {
     bool failed;
 } run;
 
-enum { ROW_MAPS = 1, COLUMN_MAPS = 2, THIRDS = 3 };
+enum { THIRDS = 3 };
+
+/* The stage of a layer at which its row maps or column maps are known. */
+static int64_t stage_of(const run *r, bool columns)
+{
+    return columns == r->msa->columns_first ? 1 : 2;
+}
 
 /* --------------------------------------------------------------------------------------------------- maps */
 
@@ -36,11 +42,15 @@ static int64_t layers_kept(const run *r)
     return r->wishes->map_layer ? 1 : r->msa->layers;
 }
 
-/* maps [n,...] of `each` elements a head and alignment, [n,B,...] or [n,C,B,...], to all [B,L,H,...]. */
+/* maps [n,...] of `each` elements a head and alignment, [n,B,...], [n,C,B,...] or untied [n,R,B,...], to all [B,L,H,...]. */
 static void put_maps(const run *r, attn_tensor *all, int64_t first, const attn_tensor *maps, bool columns)
 {
     const attn__msa *msa = r->msa;
-    int64_t batch = r->tokens.batch, groups = columns ? r->tokens.cols : 1, heads = attn_tensor_length(maps, 0);
+    int64_t batch = r->tokens.batch,
+            groups = columns       ? r->tokens.cols
+                     : msa->untied ? r->tokens.rows
+                                   : 1,
+            heads = attn_tensor_length(maps, 0);
     int64_t each = attn_tensor_size(maps) / (heads * groups * batch), layer = r->wishes->map_layer ? 0 : r->layer;
     size_t element = attn_dtype_size(attn_tensor_dtype(maps)), bytes = (size_t)each * element;
     for (int64_t i = 0; i < heads * groups * batch; i++) {
@@ -78,8 +88,15 @@ static bool make_maps(run *r)
     int64_t b = r->tokens.batch, c = r->tokens.cols, n = r->tokens.rows;
     attn_dtype dtype = attn_tensor_dtype(m->embed_tokens.weight);
     attn__msa_results *to = r->results;
+    if (w->contacts && m->untied) {
+        attn__fail(attn_tape_context(r->tape), ATTN_ERROR_UNSUPPORTED,
+                   "contacts are predicted from the one map of tied rows; tied is false");
+        return false;
+    }
     if (w->row_maps) {
-        to->row_maps = attn_tape_tensor(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
+        to->row_maps =
+            m->untied ? attn_tape_tensor(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, n, c, c}, NULL)
+                      : attn_tape_tensor(r->tape, dtype, 5, (int64_t[]){b, layers_kept(r), m->heads, c, c}, NULL);
     }
     if (w->column_maps) {
         to->column_maps = attn_tape_tensor(r->tape, dtype, 6, (int64_t[]){b, layers_kept(r), m->heads, c, n, n}, NULL);
@@ -121,9 +138,9 @@ static attn_tensor *layer_in_place(run *r, attn_tensor *x)
     how.rows = (r->results->row_maps && keeps_maps(r)) || r->results->contacts ? take_rows : NULL;
     how.columns = r->results->column_maps && keeps_maps(r) ? take_columns : NULL;
     int64_t left = r->last - r->layer * THIRDS;
-    how.end = left == ROW_MAPS      ? ATTN_NN_MSA_ROW_MAPS
-              : left == COLUMN_MAPS ? ATTN_NN_MSA_COLUMN_MAPS
-                                    : ATTN_NN_MSA_RESULT;
+    how.end = left == stage_of(r, false)  ? ATTN_NN_MSA_ROW_MAPS
+              : left == stage_of(r, true) ? ATTN_NN_MSA_COLUMN_MAPS
+                                          : ATTN_NN_MSA_RESULT;
     return attn_nn_msa_layer_apply(&r->msa->layer[r->layer], r->tape, x, &how) ? x : NULL;
 }
 
@@ -148,10 +165,10 @@ static int64_t last_stage(const run *r)
         return layers * THIRDS;
     for (int64_t i = 0; i <= layers; i++)
         last = w->hidden[i] ? i * THIRDS : last;
-    if ((w->contacts || w->row_maps) && rows * THIRDS + ROW_MAPS > last)
-        last = rows * THIRDS + ROW_MAPS;
-    if (w->column_maps && mapped * THIRDS + COLUMN_MAPS > last)
-        last = mapped * THIRDS + COLUMN_MAPS;
+    if ((w->contacts || w->row_maps) && rows * THIRDS + stage_of(r, false) > last)
+        last = rows * THIRDS + stage_of(r, false);
+    if (w->column_maps && mapped * THIRDS + stage_of(r, true) > last)
+        last = mapped * THIRDS + stage_of(r, true);
     return last;
 }
 

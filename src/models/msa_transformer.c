@@ -55,6 +55,8 @@ static void layers_init(attn__msa *m, attn_nn_builder *builder, const attn_confi
          * unless all keys are padding. */
         .fill = m->compat ? -10000 : 0,
         .own_depth = !m->compat,
+        .untied = m->untied,
+        .columns_first = m->columns_first,
         .max_tokens = attn_config_int(config, "max_tokens_per_msa", 0),
     };
     for (int64_t i = 0; i < m->layers; i++) {
@@ -89,6 +91,8 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
     m->max_positions = attn_config_int(config, "max_positions", 0);
     m->dropout = attn_config_real(config, "dropout", 0);
     m->compat = strcmp(attn_config_text(config, "compat", "none"), "esm") == 0;
+    m->untied = !attn_config_bool(config, "tied", true);
+    m->columns_first = attn__config_choice(config, "order", attn__msa_orders) == 1;
     embedding_init(&m->embed_tokens, builder, "embed_tokens", m->vocabulary, m->dim);
     msa_positions_init(m, builder, config);
     layers_init(m, builder, config);
@@ -162,6 +166,8 @@ static const attn_setting keys[] = {
     ATTN__KEY_COUNT("embed_positions_msa_dim", "", "channels of these: 1 in ESM-MSA-1; default embed_dim"),
     ATTN__KEY_COUNT("max_tokens_per_msa", "16384",
                     "without gradients: most tokens whose projections are held at once; changes memory, not results"),
+    ATTN__MSA_KEY_TIED,
+    ATTN__MSA_KEY_ORDER,
     {"compat", ATTN_CONFIG_TYPE_TEXT, "none", 0, 0, compats,
      "esm: in batches of unlike alignments, tied scores are scaled and contacts corrected by the padded sizes"},
     ATTN__KEY_INIT,
@@ -173,9 +179,11 @@ static const attn_port outputs[] = {
     ATTN__PORT("logits", "(batch,rows,cols,vocab)", "of the masked-language head"),
     ATTN__PORT_OPTIONAL("representations", "(batch,rows,cols,dim)", "the last layer, normalized"),
     ATTN__PORT_OPTIONAL("hidden", "(layers+1,batch,rows,cols,dim)", "embedding and all layers, the last normalized"),
-    ATTN__PORT_OPTIONAL("row_attentions", "(batch,layers,heads,cols,cols)", "tied row attention"),
+    ATTN__PORT_OPTIONAL("row_attentions", "(batch,layers,heads,cols,cols)",
+                        "row attention; untied (batch,layers,heads,rows,cols,cols)"),
     ATTN__PORT_OPTIONAL("col_attentions", "(batch,layers,heads,cols,rows,rows)", "column attention"),
-    ATTN__PORT_OPTIONAL("contacts", "(batch,cols-1,cols-1)", "probabilities; no gradient flows through them"),
+    ATTN__PORT_OPTIONAL("contacts", "(batch,cols-1,cols-1)",
+                        "probabilities; no gradient flows through them; tied rows only"),
 };
 
 const attn__kind attn__kind_msa_transformer = {

@@ -27,6 +27,7 @@ static void attention_init(attn_nn_msa_attention *attention, attn_nn_layer_norm 
     attn_nn_push(builder, "layer");
     attn_nn_msa_attention_init(attention, builder, o->dim, o->heads, o->dropout, o->fill);
     attention->own_depth = o->own_depth;
+    attention->untied = o->untied;
     attn_nn_pop(builder);
     attn__nn_layer_norm_named(norm, builder, "layer_norm", o->dim, 0);
     attn_nn_pop(builder);
@@ -45,7 +46,8 @@ void attn_nn_msa_layer_init(attn_nn_msa_layer *layer, attn_nn_builder *builder,
 {
     *layer = (attn_nn_msa_layer){.dropout = options->dropout,
                                  .activation_dropout = options->activation_dropout,
-                                 .max_tokens = options->max_tokens};
+                                 .max_tokens = options->max_tokens,
+                                 .columns_first = options->columns_first};
     attention_init(&layer->rows, &layer->rows_norm, builder, "row_self_attention", options);
     attention_init(&layer->columns, &layer->columns_norm, builder, "column_self_attention", options);
     attn_nn_push(builder, "feed_forward_layer");
@@ -73,10 +75,13 @@ static attn_tensor *feed_forward(const attn_nn_msa_layer *layer, attn_tape *tape
 static attn_tensor *recorded(const attn_nn_msa_layer *layer, attn_tape *tape, attn_tensor *x, const attn_tensor *keep,
                              attn_tensor **row_weights, attn_tensor **column_weights)
 {
-    attn_tensor *h = attn_nn_layer_norm_forward(&layer->rows_norm, tape, x);
-    x = residual(layer, tape, x, attn_nn_msa_attention_rows(&layer->rows, tape, h, keep, row_weights));
-    h = attn_nn_layer_norm_forward(&layer->columns_norm, tape, x);
-    x = residual(layer, tape, x, attn_nn_msa_attention_columns(&layer->columns, tape, h, keep, column_weights));
+    for (int i = 0; i < 2; i++) {
+        const bool columns = (i == 1) != layer->columns_first;
+        attn_tensor *h = attn_nn_layer_norm_forward(columns ? &layer->columns_norm : &layer->rows_norm, tape, x);
+        attn_tensor *y = columns ? attn_nn_msa_attention_columns(&layer->columns, tape, h, keep, column_weights)
+                                 : attn_nn_msa_attention_rows(&layer->rows, tape, h, keep, row_weights);
+        x = residual(layer, tape, x, y);
+    }
     return residual(layer, tape, x, feed_forward(layer, tape, x));
 }
 
@@ -206,8 +211,10 @@ bool attn_nn_msa_layer_apply(const attn_nn_msa_layer *layer, attn_tape *tape, at
                    attn_dtype_name(attn_tensor_dtype(x)));
         return false;
     }
-    return x && apply_attention(&rows, tape, x, run, max_tokens) &&
-           (to_rows || apply_attention(&columns, tape, x, run, max_tokens)) &&
+    const attention_part *first = layer->columns_first ? &columns : &rows,
+                         *second = layer->columns_first ? &rows : &columns;
+    return x && apply_attention(first, tape, x, run, max_tokens) &&
+           (first->maps_alone || apply_attention(second, tape, x, run, max_tokens)) &&
            (to_rows || to_columns || attn__tokens_feed_forward(tape, &feed, &layer->fc1, &layer->fc2, max_tokens));
 }
 
@@ -248,7 +255,9 @@ static attn_tensor *applied(const attn_nn_msa_layer *layer, attn_tape *tape, att
     attn_nn_msa_layer_run run = {.keep = keep, .user = &maps};
     if (row_weights) {
         run.rows = keep_rows;
-        *row_weights = maps.rows = attn_tape_tensor(tape, dtype, 4, (int64_t[]){heads, b, c, c}, NULL);
+        *row_weights = maps.rows = layer->rows.untied
+                                       ? attn_tape_tensor(tape, dtype, 5, (int64_t[]){heads, r, b, c, c}, NULL)
+                                       : attn_tape_tensor(tape, dtype, 4, (int64_t[]){heads, b, c, c}, NULL);
     }
     if (column_weights) {
         run.columns = keep_columns;

@@ -102,10 +102,14 @@ static bool describe_rows(attn_problem *p, attn_tape *tape, const sizes *s, bool
     return true;
 }
 
-/* Heads, columns and batch are batch dims; rows attend to rows. */
-static void describe_columns(attn_problem *p, const sizes *s, bool masked)
+/* Heads, columns and batch are batch dims; rows attend to rows.  Untied rows are the same with rows and columns
+ * exchanged. */
+static void describe_lines(attn_problem *p, const sizes *s, bool columns, bool masked)
 {
-    int64_t token = s->heads * s->dim, col = s->batch * token, row = s->cols * col, map = s->rows * s->rows;
+    int64_t token = s->heads * s->dim,
+            steps[] = {s->batch * token, s->cols * s->batch * token}; /* to the next column, row */
+    int64_t along = steps[columns], other = steps[!columns], n = columns ? s->rows : s->cols;
+    int64_t lines = columns ? s->cols : s->rows, map = n * n;
     const attn_dim dims[] = {
         {.role = ATTN_ROLE_BATCH,
          .n = s->heads,
@@ -113,28 +117,37 @@ static void describe_columns(attn_problem *p, const sizes *s, bool masked)
          .k = s->dim,
          .v = s->dim,
          .o = s->dim,
-         .lse = s->cols * s->batch * s->rows,
-         .weights = s->cols * s->batch * map},
+         .lse = lines * s->batch * n,
+         .weights = lines * s->batch * map},
         {.role = ATTN_ROLE_BATCH,
-         .n = s->cols,
-         .q = col,
-         .k = col,
-         .v = col,
-         .o = col,
-         .lse = s->batch * s->rows,
+         .n = lines,
+         .q = other,
+         .k = other,
+         .v = other,
+         .o = other,
+         .lse = s->batch * n,
          .weights = s->batch * map,
-         .mask = masked},
+         .mask = !masked   ? 0
+                 : columns ? 1
+                           : s->cols},
         {.role = ATTN_ROLE_BATCH,
          .n = s->batch,
          .q = token,
          .k = token,
          .v = token,
          .o = token,
-         .lse = s->rows,
+         .lse = n,
          .weights = map,
          .mask = masked ? s->rows * s->cols : 0},
-        {.role = ATTN_ROLE_QUERY, .n = s->rows, .q = row, .o = row, .lse = 1, .weights = s->rows},
-        {.role = ATTN_ROLE_KEY, .n = s->rows, .k = row, .v = row, .weights = 1, .mask = masked ? s->cols : 0},
+        {.role = ATTN_ROLE_QUERY, .n = n, .q = along, .o = along, .lse = 1, .weights = n},
+        {.role = ATTN_ROLE_KEY,
+         .n = n,
+         .k = along,
+         .v = along,
+         .weights = 1,
+         .mask = !masked   ? 0
+                 : columns ? s->cols
+                           : 1},
         {.role = ATTN_ROLE_CONTRACT, .n = s->dim, .q = 1, .k = 1},
         {.role = ATTN_ROLE_VALUE, .n = s->dim, .v = 1, .o = 1},
     };
@@ -226,20 +239,25 @@ static bool ask(attn_attention *a, const attn_nn_msa_attention *layer, attn_tape
                 const attn__token_source *source, const attn_tensor *keep, bool columns, const sizes *s,
                 const attn__head_range *range, bool maps, bool values)
 {
-    const int64_t row_maps[] = {s->heads, s->batch, s->cols, s->cols};
+    const bool tied = !columns && !layer->untied;
+    const int64_t tied_maps[] = {s->heads, s->batch, s->cols, s->cols};
+    const int64_t row_maps[] = {s->heads, s->rows, s->batch, s->cols, s->cols};
     const int64_t column_maps[] = {s->heads, s->cols, s->batch, s->rows, s->rows};
-    bool scaled = !columns && keep; /* attn_mul does not support bf16 */
+    bool scaled = tied && keep; /* attn_mul does not support bf16 */
     attn_dtype dtype = number_of(source, maps || scaled);
     const projection wanted[] = {{&layer->q, &a->q.tensor}, {&layer->k, &a->k.tensor}, {&layer->v, &a->v.tensor}};
     *a = (attn_attention){.mask = keep,
                           .rank = 4,
                           .shape = {s->rows, s->cols, s->batch, s->heads * s->dim},
-                          .weights_rank = columns ? 5 : 4,
+                          .weights_rank = tied ? 4 : 5,
                           .dropout = layer->dropout,
-                          .examples = columns ? 2 : 1};
-    memcpy(a->weights_shape, columns ? column_maps : row_maps, columns ? sizeof column_maps : sizeof row_maps);
-    if (columns)
-        describe_columns(&a->problem, s, keep != NULL);
+                          .examples = tied ? 1 : 2};
+    if (tied)
+        memcpy(a->weights_shape, tied_maps, sizeof tied_maps);
+    else
+        memcpy(a->weights_shape, columns ? column_maps : row_maps, sizeof row_maps);
+    if (!tied)
+        describe_lines(&a->problem, s, columns, keep != NULL);
     else if (!describe_rows(&a->problem, tape, s, keep != NULL))
         return false;
     if (!project(tape, source, s, range, dtype, values ? 3 : 2, wanted))

@@ -45,14 +45,22 @@ def attend_rows(w, h, padding, heads, own_depth=False):
     return F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), maps
 
 
-def attend_columns(w, h, padding, heads, leave_out=False):
+def attend_separate_rows(w, h, padding, heads, leave_out=False):
+    """Untied rows: row attention of an alignment is column attention of it turned over, one row not being special."""
+    turned = None if padding is None else padding.transpose(1, 2)
+    out, maps = attend_columns(w, h.transpose(0, 1), turned, heads, leave_out, False)
+    return out.transpose(0, 1), maps
+
+
+def attend_columns(w, h, padding, heads, leave_out=False, alone=True):
     """The same for columns; a column that is all padding gets the mean of its rows, or with leave_out nothing."""
     q, k, v = msa_projections(w, {"x": h}, heads)
     scores = torch.einsum("icnhd,jcnhd->hcnij", q, k) / math.sqrt(q.shape[-1])
-    if padding is not None and q.shape[0] > 1:
+    masked = padding is not None and (q.shape[0] > 1 or not alone)
+    if masked:
         scores = scores.masked_fill(padding.bool().permute(2, 0, 1)[None, :, :, None], -10000)
     maps = torch.softmax(scores, -1)
-    if padding is not None and leave_out and q.shape[0] > 1:
+    if masked and leave_out:
         maps = maps * (1 - padding.amin(1)).T[None, :, :, None, None]
     out = torch.einsum("hcnij,jcnhd->icnhd", maps, v).flatten(-2)
     return F.linear(out, w["out_proj.weight"], w["out_proj.bias"]), maps
@@ -60,11 +68,15 @@ def attend_columns(w, h, padding, heads, leave_out=False):
 
 def row_case(rng):
     config, weights, inputs, heads = msa_case(rng)
+    tied = bool(rng.integers(2))
 
     def forward(w, x):
-        out, maps = attend_rows(w, x["x"], x.get("self_attn_padding_mask"), heads)
+        if tied:
+            out, maps = attend_rows(w, x["x"], x.get("self_attn_padding_mask"), heads)
+        else:
+            out, maps = attend_separate_rows(w, x["x"], x.get("self_attn_padding_mask"), heads)
         return {"out": out, "attention": maps}
-    return config, weights, inputs, forward
+    return config | {"tied": tied}, weights, inputs, forward
 
 
 def column_case(rng):
@@ -84,14 +96,18 @@ def norm(w, x):
     return F.layer_norm(x, x.shape[-1:], w["layer_norm.weight"], w["layer_norm.bias"])
 
 
-def axial_layer(w, x, padding, heads, own_depth=False, leave_out=False):
+def axial_layer(w, x, padding, heads, own_depth=False, leave_out=False, tied=True, order="row-column"):
     """x and both maps, from the paper: three pre-norm residual blocks."""
     rows, columns, ffn = (part(w, name + ".") for name in
                           ("row_self_attention", "column_self_attention", "feed_forward_layer"))
-    out, row_maps = attend_rows(part(rows, "layer."), norm(rows, x), padding, heads, own_depth)
-    x = x + out
-    out, column_maps = attend_columns(part(columns, "layer."), norm(columns, x), padding, heads, leave_out)
-    x = x + out
+    for kind in order.split("-"):
+        if kind == "column":
+            out, column_maps = attend_columns(part(columns, "layer."), norm(columns, x), padding, heads, leave_out)
+        elif tied:
+            out, row_maps = attend_rows(part(rows, "layer."), norm(rows, x), padding, heads, own_depth)
+        else:
+            out, row_maps = attend_separate_rows(part(rows, "layer."), norm(rows, x), padding, heads, leave_out)
+        x = x + out
     h = F.gelu(F.linear(norm(ffn, x), ffn["layer.fc1.weight"], ffn["layer.fc1.bias"]))
     return x + F.linear(h, ffn["layer.fc2.weight"], ffn["layer.fc2.bias"]), row_maps, column_maps
 
@@ -113,13 +129,13 @@ def axial_weights(rng, dim, hidden):
 def axial_case(rng):
     config, _, inputs, heads = msa_case(rng)
     dim, hidden = config["embed_dim"], size(rng)
-    own_depth = bool(rng.integers(2))
+    own_depth, more = bool(rng.integers(2)), draw_order(rng)
 
     def forward(w, x):
-        out, rows, columns = axial_layer(w, x["x"], x.get("self_attn_padding_mask"), heads, own_depth)
+        out, rows, columns = axial_layer(w, x["x"], x.get("self_attn_padding_mask"), heads, own_depth, **more)
         return {"out": out, "row_attention": rows, "column_attention": columns}
     return ({"embedding_dim": dim, "ffn_embedding_dim": hidden, "num_attention_heads": heads, "dropout": 0.0,
-             "attention_dropout": 0.0, "activation_dropout": 0.0, "own_depth": own_depth},
+             "attention_dropout": 0.0, "activation_dropout": 0.0, "own_depth": own_depth, **more},
             axial_weights(rng, dim, hidden), inputs, forward)
 
 
@@ -135,7 +151,11 @@ def contact_probabilities(w, maps, columns):
     return out
 
 
-def transformer(w, tokens, layers, heads, compat):
+def draw_order(rng):
+    return {"tied": bool(rng.integers(2)), "order": str(rng.choice(["row-column", "column-row"]))}
+
+
+def transformer(w, tokens, layers, heads, compat, tied, order):
     padding = (tokens == 1).to(w["embed_tokens.weight"].dtype)
     positions = ((tokens != 1).cumsum(-1) * (tokens != 1) + 1)
     x = w["embed_tokens.weight"][tokens] + w["embed_positions.weight"][positions]
@@ -145,9 +165,9 @@ def transformer(w, tokens, layers, heads, compat):
     hidden, row_maps, column_maps = [x], [], []
     x = x.permute(1, 2, 0, 3)
     for i in range(layers):
-        x, rows, columns = axial_layer(part(w, f"layers.{i}."), x, padding, heads, not compat, not compat)
+        x, rows, columns = axial_layer(part(w, f"layers.{i}."), x, padding, heads, not compat, not compat, tied, order)
         hidden.append(x.permute(2, 0, 1, 3))
-        row_maps.append(rows.transpose(0, 1))
+        row_maps.append(rows.transpose(0, 1) if tied else rows.permute(2, 0, 1, 3, 4))
         column_maps.append(columns.permute(2, 0, 1, 3, 4))
     x = F.layer_norm(hidden[-1], x.shape[-1:], w["emb_layer_norm_after.weight"], w["emb_layer_norm_after.bias"])
     hidden[-1] = x
@@ -155,9 +175,11 @@ def transformer(w, tokens, layers, heads, compat):
     h = F.layer_norm(h, h.shape[-1:], w["lm_head.layer_norm.weight"], w["lm_head.layer_norm.bias"])
     maps = torch.stack(row_maps, 1)
     columns = (tokens[:, 0] != 1).sum(1).tolist() if not compat else [tokens.shape[2]] * tokens.shape[0]
-    return {"logits": h @ w["embed_tokens.weight"].T + w["lm_head.bias"], "representations": x,
-            "hidden": torch.stack(hidden), "row_attentions": maps, "col_attentions": torch.stack(column_maps, 1),
-            "contacts": contact_probabilities(w, maps.flatten(1, 2), columns).detach()}
+    results = {"logits": h @ w["embed_tokens.weight"].T + w["lm_head.bias"], "representations": x,
+               "hidden": torch.stack(hidden), "row_attentions": maps, "col_attentions": torch.stack(column_maps, 1)}
+    if tied:
+        results["contacts"] = contact_probabilities(w, maps.flatten(1, 2), columns).detach()
+    return results
 
 
 def transformer_weights(rng, config):
@@ -186,6 +208,7 @@ def transformer_case(rng):
               "dropout": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0, "vocab_size": 13,
               "max_positions": 12, "embed_positions_msa": bool(rng.integers(2)),
               "embed_positions_msa_dim": int(rng.choice([1, dim])), "compat": str(rng.choice(["none", "esm"]))}
+    config |= draw_order(rng)
     tokens = rng.integers(4, 13, (batch, rows, cols))
     tokens[:, :, 0] = 0
     for b in range(batch if rng.integers(2) else 0):
@@ -194,7 +217,8 @@ def transformer_case(rng):
     inputs = {"tokens": tokens.astype(np.float32)}
 
     def forward(w, x):
-        return transformer(w, x["tokens"].long(), config["layers"], heads, config["compat"] == "esm")
+        return transformer(w, x["tokens"].long(), config["layers"], heads, config["compat"] == "esm", config["tied"],
+                           config["order"])
     return config, transformer_weights(rng, config), inputs, forward
 
 
