@@ -104,6 +104,10 @@ static const gradient_case cases[] = {
     {"axial-transformer-layer",
      "{\"embedding_dim\": 4, \"ffn_embedding_dim\": 5, \"num_attention_heads\": 2, \"tied\": false}",
      {{"x", {3, 4, 2, 4}, NULL}}},
+    {"vit",
+     "{\"img_size\": [4, 7], \"patch_size\": [2, 3], \"num_hiddens\": 4, \"mlp_num_hiddens\": 3, \"num_heads\": 2, "
+     "\"num_blks\": 1, \"num_classes\": 3, \"in_channels\": 2, \"interpolate_positions\": true, \"init\": \"torch\"}",
+     {{"x", {2, 2, 6, 3}, NULL}}},
     {"detr-ffn", "{\"d\": 6, \"hidden\": 5, \"dropout\": 0.5}", {{"x", {2, 3, 6}, NULL}}},
 };
 
@@ -236,6 +240,11 @@ static void wrong_settings_are_refused_in_words(void **state)
          "tied must be true or false, not an integer: 0"},
         {"axial-transformer-layer", "{\"order\": \"rows\"}", "order is \"rows\"; allowed: row-column, column-row"},
         {"msa-transformer", "{\"order\": \"column\"}", "order is \"column\"; allowed: row-column, column-row"},
+        {"vit", "{\"img_size\": [8, 8, 8]}", "vit: img_size is a list of 3; allowed: an integer, or [height, width]"},
+        {"vit", "{\"patch_size\": [8]}", "vit: patch_size is a list of 1; allowed: an integer, or [height, width]"},
+        {"vit", "{\"img_size\": [8, 0]}", "img_size[1] is 0; allowed: 1 to"},
+        {"vit", "{\"img_size\": 8.5}", "img_size must be an integer or a list of integers, not a number: 8.5"},
+        {"vit", "{\"img_size\": [32, 8], \"patch_size\": [8, 16]}", "vit: patch_size 16 is larger than img_size 8"},
         {"detr-ffn", "{\"d\": 4, \"dropout\": -0.1}", "dropout is -0.1; allowed: 0 to 0.99"},
     };
     fixture *f = *state;
@@ -259,6 +268,10 @@ static void wrong_inputs_are_refused_in_words(void **state)
           "{\"query_size\": 5, \"key_size\": 3}",
           {{"queries", {2, 3, 4}, NULL}, {"keys", {2, 4, 3}, NULL}, {"values", {2, 4, 6}, NULL}}},
          "queries: 5 channels wanted in axis 2 (counted from 0), 4 found"},
+        {{"vit",
+          "{\"img_size\": [8, 16], \"patch_size\": 4, \"num_hiddens\": 4, \"num_heads\": 2, \"num_blks\": 1}",
+          {{"x", {1, 3, 16, 8}, NULL}}},
+         "vit: images of 16 x 8 pixels, img_size is [8, 16] (interpolate_positions=true would fit them)"},
         {{"nadaraya-watson",
           "{\"sigma\": [0.5, 3]}",
           {{"x_train", {5, 3}, NULL}, {"y_train", {5}, NULL}, {"x_val", {4, 3}, NULL}}},

@@ -212,7 +212,7 @@ static void patches_are_a_convolution(void **state)
 {
     fixture *f = *state;
     attn_nn_conv conv;
-    attn_nn_patches_init(&conv, &f->builder, 3, 5, 2);
+    attn_nn_patches_init(&conv, &f->builder, 3, 5, 2, 2);
     attn_tensor *x = image(f, 3, 7, 4), *y = attn_nn_patches_forward(&conv, f->tape, x);
     attn_tensor *z = attn_nn_conv_forward(&conv, f->tape, x); /* [2,5,3,2] */
     assert_non_null(y);
@@ -329,7 +329,7 @@ static void bad_sizes_are_errors(void **state)
         &general, &f->builder, &(attn_nn_generalized_attention_options){.dim = 8, .heads = 2, .position_dim = 6});
     expect_error(f, ATTN_ERROR_ARGUMENT, "a multiple of 4");
     attn_nn_push(&f->builder, "patches");
-    attn_nn_patches_init(&conv, &f->builder, 3, 5, 4);
+    attn_nn_patches_init(&conv, &f->builder, 3, 5, 4, 4);
     attn_nn_pop(&f->builder);
     assert_null(attn_nn_patches_forward(&conv, f->tape, image(f, 3, 3, 8)));
     expect_error(f, ATTN_ERROR_SHAPE, "at least 4 x 4");

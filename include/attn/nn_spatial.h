@@ -210,11 +210,11 @@ ATTN_API void attn_nn_vit_block_init(attn_nn_vit_block *block, attn_nn_builder *
 ATTN_API attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape *tape, attn_tensor *x,
                                                 attn_tensor **weights);
 
-/* An image cut into patches of kernel x kernel pixels, which a convolution of that stride projects: conv.weight
- * [D,C,P,P], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
+/* An image cut into patches of height x width pixels, which a convolution of that stride projects: conv.weight
+ * [D,C,Py,Px], conv.bias [D].  The patches are laid out as rows and multiplied as one matrix. */
 ATTN_API void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
-                                   int64_t patch);
-/* x [B,C,Y,X] -> [B,(Y/P)*(X/P),D], row by row; what is left over of sides that P does not divide is cut off.
+                                   int64_t height, int64_t width);
+/* x [B,C,Y,X] -> [B,(Y/Py)*(X/Px),D], row by row; what is left over of sides that they do not divide is cut off.
  * ATTN_ERROR_SHAPE: another number of channels, or less than a patch. */
 ATTN_API attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, attn_tensor *x);
 

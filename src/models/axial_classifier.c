@@ -52,7 +52,7 @@ static void build_embedding(network *n, attn_nn_builder *builder, const attn_con
         return;
     }
     attn_nn_push(builder, "patch_embedding");
-    attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch);
+    attn_nn_patches_init(&n->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch, patch);
     attn_nn_pop(builder);
     attn_nn_push(builder, "positions");
     attn_nn_axial_positions_init(&n->positions, builder, hidden, 2, (int64_t[]){n->side, n->side}, 3,
@@ -106,7 +106,7 @@ static void forward(const void *self, const attn__call *call)
     attn_tape *tape = call->tape;
     attn_named_list maps[AXES] = {{.context = attn_tape_context(tape)}, {.context = attn_tape_context(tape)}};
     attn_tensor *images = attn__input(call, "x"), *wanted = NULL;
-    if (!attn__images_fit(tape, "axial-classifier", images, n->size, "")) {
+    if (!attn__images_fit(tape, "axial-classifier", images, n->size, n->size, "")) {
         return;
     }
     attn_tensor *x = attn_nn_patches_forward(&n->patches, tape, images);

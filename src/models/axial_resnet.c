@@ -125,7 +125,7 @@ static void forward(const void *self, const attn__call *call)
     const axial_resnet *r = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__input(call, "x");
-    if (!attn__images_fit(tape, "axial-resnet", x, r->size, "")) {
+    if (!attn__images_fit(tape, "axial-resnet", x, r->size, r->size, "")) {
         return;
     }
     x = attn_activate(tape, normed(&r->stem, &r->norm, tape, x), ATTN_ACTIVATION_RELU);

@@ -79,7 +79,7 @@ static void forward(const void *self, const attn__call *call)
     const network *n = self;
     attn_tape *tape = call->tape;
     attn_tensor *x = attn__input(call, "x");
-    if (!attn__images_fit(tape, "non-local-net", x, n->size, "")) {
+    if (!attn__images_fit(tape, "non-local-net", x, n->size, n->size, "")) {
         return;
     }
     for (int i = 0; i < STAGES; i++) {

@@ -5,12 +5,17 @@
 
 #include "base/context.h"
 
-bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t size, const char *remedy)
+#include <stdio.h>
+
+bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
+                      const char *remedy)
 {
-    if (!x || attn_tensor_rank(x) != 4 || (attn_tensor_length(x, 2) == size && attn_tensor_length(x, 3) == size)) {
+    if (!x || attn_tensor_rank(x) != 4 || (attn_tensor_length(x, 2) == height && attn_tensor_length(x, 3) == width)) {
         return x != NULL;
     }
-    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: images of %lld x %lld pixels, img_size is %lld%s", what,
-               (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3), (long long)size, remedy);
+    char size[64];
+    snprintf(size, sizeof size, height == width ? "%lld" : "[%lld, %lld]", (long long)height, (long long)width);
+    attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE, "%s: images of %lld x %lld pixels, img_size is %s%s", what,
+               (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3), size, remedy);
     return false;
 }

@@ -9,7 +9,8 @@
 
 /* Whether x is there and, if it has four axes, shows size x size pixels; else notes ATTN_ERROR_SHAPE, with `remedy`
  * behind it.  Images of another size have other places and numbers of features, even where there are as many. */
-bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t size, const char *remedy);
+bool attn__images_fit(attn_tape *tape, const char *what, const attn_tensor *x, int64_t height, int64_t width,
+                      const char *remedy);
 
 /* The key "mode" of non-local blocks: its values, and which one a config has. */
 extern const char *const attn__pairwise_modes[];

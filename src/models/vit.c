@@ -14,8 +14,8 @@ static const attn_activation kinds[] = {ATTN_ACTIVATION_GELU_ERF, ATTN_ACTIVATIO
                                         ATTN_ACTIVATION_GELU_SIGMOID, ATTN_ACTIVATION_RELU};
 
 static const attn_setting keys[] = {
-    ATTN__KEY_COUNT("img_size", "96", "pixels of each side"),
-    ATTN__KEY_COUNT("patch_size", "16", "pixels of each side of a patch"),
+    {"img_size", ATTN_CONFIG_TYPE_INTS, "96", 1, 1 << 30, NULL, "pixels of each side, or [height, width]"},
+    {"patch_size", ATTN_CONFIG_TYPE_INTS, "16", 1, 1 << 30, NULL, "pixels of each side of a patch, or [height, width]"},
     ATTN__KEY_COUNT("num_hiddens", "512", "channels; num_heads divides it"),
     ATTN__KEY_COUNT("mlp_num_hiddens", "2048", "channels inside the feed-forward network"),
     ATTN__KEY_COUNT("num_heads", "8", "attention heads"),
@@ -32,7 +32,7 @@ static const attn_setting keys[] = {
                    "take images of other sizes, for which the positions are interpolated (bicubic)"),
     ATTN__KEY_INIT,
 };
-static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images; h = w = img_size")};
+static const attn_port inputs[] = {ATTN__PORT("x", "(b,in_channels,h,w)", "images of img_size")};
 static const attn_port outputs[] = {
     ATTN__PORT("logits", "(b,num_classes)", "one score a class"),
     ATTN__PORT_OPTIONAL("weights", "(num_blks,b,num_heads,1+n,1+n)", "attention, class token first, then patches"),
@@ -44,7 +44,7 @@ typedef struct vit {
     attn_nn_vit_block block[ATTN__MAX_BLOCKS];
     attn_nn_layer_norm norm;
     attn_nn_linear head;
-    int64_t size, grid; /* pixels and patches along a side of the images that there are positions for */
+    int64_t size[2], grid[2]; /* pixels and patches along the sides of the images that there are positions for */
     int blocks;
     double dropout;
     bool interpolate;
@@ -52,40 +52,55 @@ typedef struct vit {
 
 static attn_nn_vit_block_options block_options(const attn_config *config)
 {
-    const char *name = attn_config_text(config, "hidden_act", "gelu");
-    int activation = 0;
-    while (activations[activation + 1] && strcmp(activations[activation], name) != 0) {
-        activation++;
-    }
     return (attn_nn_vit_block_options){
         .hidden = attn_config_int(config, "num_hiddens", 0),
         .mlp_hidden = attn_config_int(config, "mlp_num_hiddens", 0),
         .heads = attn_config_int(config, "num_heads", 0),
-        .activation = kinds[activation],
+        .activation = kinds[attn__config_choice(config, "hidden_act", activations)],
         .dropout = attn_config_real(config, "blk_dropout", 0),
         .eps = attn_config_real(config, "layer_norm_eps", 1e-5),
         .bias = attn_config_bool(config, "use_bias", false),
     };
 }
 
+/* An integer for both sides, or height and width.  False (noted): a list of other than two. */
+static bool read_sides(int64_t sides[2], attn_nn_builder *builder, const attn_config *config, const char *key)
+{
+    const attn_config_value *value = attn_config_get(config, key);
+    sides[0] = sides[1] = attn_config_int(config, key, 0);
+    if (value && value->type == ATTN_CONFIG_TYPE_INTS) {
+        if (value->n != 2) {
+            attn__fail(builder->context, ATTN_ERROR_ARGUMENT,
+                       "vit: %s is a list of %lld; allowed: an integer, or [height, width]", key, (long long)value->n);
+            return false;
+        }
+        memcpy(sides, value->integers, 2 * sizeof *sides);
+    }
+    return true;
+}
+
 static void build_embedding(vit *v, attn_nn_builder *builder, const attn_config *config, int64_t hidden)
 {
-    int64_t size = attn_config_int(config, "img_size", 0), patch = attn_config_int(config, "patch_size", 1);
+    int64_t patch[2];
     /* The book starts positions with variance 1; much smaller ones (the paper's 0.02) train better. */
     double spread = builder->policy == ATTN_POLICY_TORCH ? 1 : 0.02;
-    v->size = size;
-    v->grid = size / patch;
-    if (v->grid < 1) {
-        attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
-                   (long long)patch, (long long)size);
+    if (!read_sides(v->size, builder, config, "img_size") || !read_sides(patch, builder, config, "patch_size")) {
         return;
     }
+    for (int i = 0; i < 2; i++) {
+        v->grid[i] = v->size[i] / patch[i];
+        if (v->grid[i] < 1) {
+            attn__fail(builder->context, ATTN_ERROR_ARGUMENT, "vit: patch_size %lld is larger than img_size %lld",
+                       (long long)patch[i], (long long)v->size[i]);
+            return;
+        }
+    }
     attn_nn_push(builder, "patch_embedding");
-    attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch);
+    attn_nn_patches_init(&v->patches, builder, attn_config_int(config, "in_channels", 0), hidden, patch[0], patch[1]);
     attn_nn_pop(builder);
     v->cls_token = attn_nn_parameter(builder, "cls_token", 3, (int64_t[]){1, 1, hidden},
                                      (attn_nn_initializer){.start = ATTN_INIT_ZEROS});
-    v->positions = attn_nn_parameter(builder, "pos_embedding", 3, (int64_t[]){1, 1 + v->grid * v->grid, hidden},
+    v->positions = attn_nn_parameter(builder, "pos_embedding", 3, (int64_t[]){1, 1 + v->grid[0] * v->grid[1], hidden},
                                      (attn_nn_initializer){.start = ATTN_INIT_NORMAL, .scale = spread});
 }
 
@@ -111,13 +126,13 @@ static void build(void *self, attn_nn_builder *builder, const attn_config *confi
 /* The table of a grid of rows x cols patches; the class token's position stays as it is. */
 static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, int64_t cols)
 {
-    if (rows == v->grid && cols == v->grid) {
+    if (rows == v->grid[0] && cols == v->grid[1]) {
         return v->positions;
     }
     int64_t hidden = attn_tensor_length(v->positions, 2);
     attn_tensor *first = attn_slice(tape, v->positions, 1, 0, 1);
-    attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid * v->grid);
-    map = attn_reshape(tape, map, 4, (int64_t[]){1, v->grid, v->grid, hidden});
+    attn_tensor *map = attn_slice(tape, v->positions, 1, 1, 1 + v->grid[0] * v->grid[1]);
+    map = attn_reshape(tape, map, 4, (int64_t[]){1, v->grid[0], v->grid[1], hidden});
     map = attn_interpolate(tape, attn_interpolate(tape, map, 1, rows, ATTN_INTERPOLATE_CUBIC), 2, cols,
                            ATTN_INTERPOLATE_CUBIC);
     map = attn_reshape(tape, map, 3, (int64_t[]){1, rows * cols, hidden});
@@ -127,18 +142,19 @@ static attn_tensor *positions_for(const vit *v, attn_tape *tape, int64_t rows, i
 /* [B,1+N,D] */
 static attn_tensor *embed(const vit *v, attn_tape *tape, attn_tensor *x)
 {
-    if (!v->interpolate && !attn__images_fit(tape, "vit", x, v->size, " (interpolate_positions=true would fit them)")) {
+    if (!v->interpolate &&
+        !attn__images_fit(tape, "vit", x, v->size[0], v->size[1], " (interpolate_positions=true would fit them)")) {
         return NULL;
     }
     attn_tensor *patches = attn_nn_patches_forward(&v->patches, tape, x);
     if (!patches) {
         return NULL;
     }
-    int64_t batch = attn_tensor_length(x, 0), patch = attn_tensor_length(v->patches.weight, 2);
-    int64_t hidden = attn_tensor_length(patches, 2);
+    int64_t batch = attn_tensor_length(x, 0), high = attn_tensor_length(v->patches.weight, 2);
+    int64_t wide = attn_tensor_length(v->patches.weight, 3), hidden = attn_tensor_length(patches, 2);
     attn_tensor *none = attn_tape_tensor(tape, attn_tensor_dtype(x), 3, (int64_t[]){batch, 1, hidden}, NULL);
     attn_tensor *tokens = attn_concat(tape, (attn_tensor *[]){attn_add(tape, none, v->cls_token), patches}, 2, 1);
-    attn_tensor *places = positions_for(v, tape, attn_tensor_length(x, 2) / patch, attn_tensor_length(x, 3) / patch);
+    attn_tensor *places = positions_for(v, tape, attn_tensor_length(x, 2) / high, attn_tensor_length(x, 3) / wide);
     return attn_dropout(tape, attn_add(tape, tokens, places), v->dropout);
 }
 

@@ -38,14 +38,15 @@ attn_tensor *attn_nn_vit_block_forward(const attn_nn_vit_block *block, attn_tape
 
 /* ---------------------------------------------------------------------------------------------- patches */
 
-void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden, int64_t patch)
+void attn_nn_patches_init(attn_nn_conv *conv, attn_nn_builder *builder, int64_t channels, int64_t hidden,
+                          int64_t height, int64_t width)
 {
     attn__nn_conv_named(conv, builder, "conv",
                         &(attn_nn_conv_options){.spatial = 2,
                                                 .in_channels = channels,
                                                 .out_channels = hidden,
-                                                .kernel = {patch, patch},
-                                                .stride = {patch, patch},
+                                                .kernel = {height, width},
+                                                .stride = {height, width},
                                                 .bias = true});
 }
 
@@ -54,21 +55,22 @@ attn_tensor *attn_nn_patches_forward(const attn_nn_conv *conv, attn_tape *tape, 
     if (!attn__nn_has_rank(tape, x, 4, "patches: x") || !conv->weight) {
         return NULL;
     }
-    int64_t batch = attn_tensor_length(x, 0), c = attn_tensor_length(x, 1), patch = attn_tensor_length(conv->weight, 2);
-    int64_t rows = attn_tensor_length(x, 2) / patch, cols = attn_tensor_length(x, 3) / patch;
+    int64_t batch = attn_tensor_length(x, 0), c = attn_tensor_length(x, 1);
+    int64_t high = attn_tensor_length(conv->weight, 2), wide = attn_tensor_length(conv->weight, 3);
+    int64_t rows = attn_tensor_length(x, 2) / high, cols = attn_tensor_length(x, 3) / wide;
     if (c != attn_tensor_length(conv->weight, 1) || rows < 1 || cols < 1) {
         attn__fail(attn_tape_context(tape), ATTN_ERROR_SHAPE,
                    "patches: an image of %lld channels, at least %lld x %lld, "
                    "wanted; found [%lld,%lld,%lld,%lld]",
-                   (long long)attn_tensor_length(conv->weight, 1), (long long)patch, (long long)patch, (long long)batch,
+                   (long long)attn_tensor_length(conv->weight, 1), (long long)high, (long long)wide, (long long)batch,
                    (long long)c, (long long)attn_tensor_length(x, 2), (long long)attn_tensor_length(x, 3));
         return NULL;
     }
-    x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * patch), 3, 0, cols * patch);
-    /* [B,C,rows,P,cols,P] -> [B,rows,cols,C,P,P]: a row of the matrix is a patch in the kernel's layout. */
-    x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, patch, cols, patch});
+    x = attn_slice(tape, attn_slice(tape, x, 2, 0, rows * high), 3, 0, cols * wide);
+    /* [B,C,rows,Py,cols,Px] -> [B,rows,cols,C,Py,Px]: a row of the matrix is a patch in the kernel's layout. */
+    x = attn_reshape(tape, x, 6, (int64_t[]){batch, c, rows, high, cols, wide});
     x = attn_permute(tape, x, (int[]){0, 2, 4, 1, 3, 5});
-    x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * patch * patch});
-    attn_tensor *w = attn_reshape(tape, conv->weight, 2, (int64_t[]){-1, c * patch * patch});
+    x = attn_reshape(tape, x, 3, (int64_t[]){batch, rows * cols, c * high * wide});
+    attn_tensor *w = attn_reshape(tape, conv->weight, 2, (int64_t[]){-1, c * high * wide});
     return attn_linear(tape, x, w, conv->bias, ATTN_ACTIVATION_IDENTITY);
 }

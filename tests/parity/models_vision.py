@@ -48,15 +48,21 @@ def cubic(n, to):
 
 def vit_case(rng):
     heads, patch = int(rng.choice([1, 2, 3])), int(rng.choice([1, 2, 4]))
-    d, mlp, ins, grid = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3])), int(rng.choice([1, 2, 3]))
-    c = {"img_size": grid * patch + int(rng.integers(patch)), "patch_size": patch, "num_hiddens": d,
+    d, mlp, ins, grid = 4 * heads, int(rng.choice([5, 16])), int(rng.choice([1, 3])), (int(rng.choice([1, 2, 3])),) * 2
+    patch, sides = (patch, patch), (grid[0] * patch + int(rng.integers(patch)),) * 2
+    if rng.integers(2):  # sides that differ
+        patch, grid = (tuple(int(n) for n in rng.integers(1, 5, 2)) for _ in range(2))
+        sides = tuple(n * p + int(rng.integers(p)) for n, p in zip(grid, patch))
+    c = {"img_size": sides[0] if sides[0] == sides[1] else list(sides),
+         "patch_size": patch[0] if patch[0] == patch[1] else list(patch), "num_hiddens": d,
          "mlp_num_hiddens": mlp, "num_heads": heads, "num_blks": int(rng.choice([1, 2, 3])),
          "num_classes": int(rng.choice([2, 5])), "in_channels": ins, "use_bias": bool(rng.integers(2)),
          "layer_norm_eps": float(rng.choice([1e-5, 1e-6])), "hidden_act": str(rng.choice(list(ACTIVATIONS))),
          "interpolate_positions": bool(rng.integers(2))}
-    rows, cols = (int(n) for n in rng.integers(1, 6, 2)) if c["interpolate_positions"] else (grid, grid)
-    weights = {"cls_token": normal(rng, 1, 1, d), "pos_embedding": normal(rng, 1, 1 + grid * grid, d),
-               **conv_weights(rng, "patch_embedding.conv", d, ins, patch, True), **norm_weights(rng, "head.0", d),
+    rows, cols = (int(n) for n in rng.integers(1, 6, 2)) if c["interpolate_positions"] else grid
+    weights = {"cls_token": normal(rng, 1, 1, d), "pos_embedding": normal(rng, 1, 1 + grid[0] * grid[1], d),
+               "patch_embedding.conv.weight": linear(rng, d, ins * patch[0] * patch[1]).reshape(d, ins, *patch),
+               "patch_embedding.conv.bias": normal(rng, d), **norm_weights(rng, "head.0", d),
                **linear_weights(rng, "head.1", c["num_classes"], d)}
     for i in range(c["num_blks"]):
         name = f"blks.{i}."
@@ -71,9 +77,9 @@ def vit_case(rng):
     def forward(w, x):
         y = F.conv2d(x["x"], w["patch_embedding.conv.weight"], w["patch_embedding.conv.bias"], patch)
         y = y.flatten(2).mT
-        places = w["pos_embedding"][0, 1:].unflatten(0, (grid, grid))
-        if (rows, cols) != (grid, grid):
-            down, across = cubic(grid, rows).to(places.dtype), cubic(grid, cols).to(places.dtype)
+        places = w["pos_embedding"][0, 1:].unflatten(0, grid)
+        if (rows, cols) != grid:
+            down, across = cubic(grid[0], rows).to(places.dtype), cubic(grid[1], cols).to(places.dtype)
             places = torch.einsum("yi,xj,ijc->yxc", down, across, places)
         y = torch.cat((w["cls_token"] + w["pos_embedding"][:, :1] + 0 * y[:, :1], y + places.flatten(0, 1)), 1)
         maps = []
@@ -85,7 +91,7 @@ def vit_case(rng):
             hidden = ACTIVATIONS[c["hidden_act"]](affine(w, name + "mlp.dense1", norm(w, name + "ln2", y)))
             y = y + affine(w, name + "mlp.dense2", hidden)
         return {"logits": affine(w, "head.1", norm(w, "head.0", y[:, 0])), "weights": torch.stack(maps)}
-    size = (c["img_size"],) * 2 if (rows, cols) == (grid, grid) else (rows * patch, cols * patch)
+    size = sides if (rows, cols) == grid else (rows * patch[0], cols * patch[1])
     return c, weights, {"x": normal(rng, 2, ins, *size)}, forward
 
 

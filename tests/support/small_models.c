@@ -47,7 +47,8 @@ attn_config *small_model_config(attn_context *context, const attn_architecture *
                 attn_config_set(config, key->name,
                                 &(attn_config_value){.type = ATTN_CONFIG_TYPE_INTS, .n = 2, .integers = lengths}),
                 ATTN_OK);
-        if (key->type == ATTN_CONFIG_TYPE_INT && (!open || strcmp(key->name, "vocab_size") == 0))
+        bool number = key->type == ATTN_CONFIG_TYPE_INT || (key->type == ATTN_CONFIG_TYPE_INTS && key->min < key->max);
+        if (number && (!open || strcmp(key->name, "vocab_size") == 0))
             assert_int_equal(attn_config_set_int(config, key->name, small_value(key)), ATTN_OK);
     }
     return config;
